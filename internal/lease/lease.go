@@ -1,0 +1,93 @@
+// Package lease is the one coordination primitive of the worker: a key that at
+// most one holder has at a time, a token that only grows, and a note that
+// outlives the holder.
+//
+// A store keeps one [Record] per key and changes it by compare-and-swap. Its
+// own clock alone decides whether a key is free; a caller's clock can only make
+// the caller stop early. What a record means is the caller's business: the
+// store never looks into a note.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Record is what a store holds for a key. All times are the store's clock, at
+// the store's resolution (1 s in Azure). The zero Record, but for Now, stands
+// for a key that was never taken or whose record was deleted.
+type Record struct {
+	Note    string        // left by the last write; UTF-8, at most 1 KiB
+	Token   int64         // the token of the last lease granted
+	Claimed time.Time     // when that lease was granted
+	Written time.Time     // when Note was written
+	Hold    time.Duration // how long from Written the key is held; 0 once released
+	Now     time.Time     // the store's clock when it gave this record
+}
+
+// A Lease is proof of holding Key. It is a value: copies are equal proofs.
+type Lease struct {
+	Key     string
+	ID      string    // names this grant; random, never used for another attempt
+	Token   int64     // of two leases on one key the later has the greater, across release, expiry, deletion and restarts
+	Claimed time.Time // when it was granted, by the store's clock
+	Until   time.Time // when it ends, by this machine's monotonic clock counted from the start of the granting call: never late
+	Version string    // the store's concurrency tag; opaque
+}
+
+// A Store grants leases. It is safe for concurrent use, by any number of
+// processes. Every call returns by the time its ctx ends.
+type Store interface {
+	// Acquire takes key for ttl if nobody holds it, this process included.
+	// Keys are any non-empty UTF-8 strings of up to 1 KiB; distinct keys never
+	// share a lease. Of concurrent calls at most one succeeds.
+	//
+	// Before it takes a free key it calls next with the record it is about to
+	// replace and writes the note that next returns; it replaces that very
+	// record or none. If next returns an error, Acquire changes nothing and
+	// returns that error as it is. next may be called more than once, each time with
+	// a later record; the last call counts. It must not block.
+	//
+	// A held key is answered with a *HeldError. Any other error leaves the
+	// outcome unknown: the key may stay taken for ttl.
+	Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (note string, err error)) (Lease, error)
+
+	// Extend sets the note and the expiry of l: ttl from now, sooner or later
+	// than it was. The token stays. An expired lease that nobody has taken since
+	// can still be extended. ErrLost if another lease was granted or l was
+	// released; any other error leaves the outcome unknown, and repeating the
+	// call with the same l is safe.
+	Extend(ctx context.Context, l Lease, note string, ttl time.Duration) (Lease, error)
+
+	// Release frees the key and leaves note for the next holder. It does
+	// nothing, and returns nil, if l is not current. Repeating it is safe.
+	Release(ctx context.Context, l Lease, note string) error
+}
+
+// ErrLost says that a lease is not current any more.
+var ErrLost = errors.New("lease lost")
+
+// ErrHeld is what every *HeldError is, for errors.Is.
+var ErrHeld = errors.New("lease held")
+
+// A HeldError says that a key is taken: an answer, not a failure.
+type HeldError struct {
+	Key    string
+	Record Record
+	// Until is a moment, by this machine's monotonic clock, not later than
+	// the one when the key frees unless its holder extends it. Zero if unknown:
+	// poll, at least a second apart, with jitter.
+	Until time.Time
+}
+
+func (e *HeldError) Error() string {
+	if e.Until.IsZero() {
+		return fmt.Sprintf("lease %q is held", e.Key)
+	}
+	return fmt.Sprintf("lease %q is held for another %v", e.Key, time.Until(e.Until).Round(time.Millisecond))
+}
+
+// Is makes errors.Is(err, ErrHeld) hold.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }

@@ -1,0 +1,63 @@
+// Package telemetry says what the worker reads: events of devices, in ordered
+// partitions, from a source.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A Position names a place in a partition. The zero Position is before the
+// first event.
+type Position struct {
+	Sequence int64
+	Offset   string // what the hub wants to be given back; opaque
+}
+
+// An Event is one message as the hub delivered it. It is read-only, and valid
+// until the next Receive.
+type Event struct {
+	Position
+	Device          string // iothub-connection-device-id: any string, case-sensitive; empty if the event has none
+	Body            []byte
+	Enqueued        time.Time // the hub's clock
+	MessageSource   string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry
+	ContentType     string
+	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here
+	Properties      map[string]any // application properties
+}
+
+// ErrLost says that another replica owns the partition now.
+var ErrLost = errors.New("partition lost")
+
+// A Partition is one ordered stream that this replica owns at present. Receive
+// and Checkpoint may be called concurrently, each by one goroutine at a time.
+type Partition interface {
+	ID() string
+
+	// Receive returns the next events in order: at least one, as many as are
+	// buffered, never waiting to fill a batch. ErrLost once another replica
+	// owns the partition; ctx's error when ctx ends; any other error means that
+	// this Partition is broken and its consumer should return.
+	Receive(ctx context.Context) ([]Event, error)
+
+	// Checkpoint records that every event up to and including p is settled. It
+	// never moves a checkpoint back: an older p than the one recorded is not an
+	// error and changes nothing. ErrLost once another replica owns the
+	// partition.
+	Checkpoint(ctx context.Context, p Position) error
+}
+
+// A Source hands out partitions.
+type Source interface {
+	// Run calls consume, in a goroutine of its own, for every partition that
+	// this replica comes to own, until ctx ends, and returns after the last of
+	// them has. consume's context ends when the partition is lost, with the cause
+	// ErrLost, or when ctx does. In the second case consume still owns the
+	// partition until it returns: that is its time to settle and checkpoint.
+	//
+	// Run survives what its backend throws at it and starts again by itself. It
+	// returns nil when ctx ended and an error only for what no retry can mend.
+	Run(ctx context.Context, consume func(context.Context, Partition) error) error
+}
