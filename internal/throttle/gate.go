@@ -1,0 +1,295 @@
+// Package throttle lets at most one alert per device and window through,
+// however many replicas ask, and never eats one.
+//
+// A [Gate] works in two phases. It claims the device's key, lets the caller
+// send, and only then records the window. A claim alone proves nothing, because its
+// holder may have died: it makes others wait, never give up. The only thing
+// that suppresses an alert is a recorded window. The package holds policy and
+// no clock of its own; a [lease.Store] decides what time it is.
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+// What a claim leaves, besides the time to send, for taking it and for
+// recording what came of it.
+const (
+	acquireTimeout = 4 * time.Second
+	settleTimeout  = 6 * time.Second
+)
+
+// ClaimTTL is how long a claim holds a key whose send may take sendTimeout.
+func ClaimTTL(sendTimeout time.Duration) time.Duration {
+	return acquireTimeout + sendTimeout + settleTimeout
+}
+
+// A Request asks to alert about one reading of one device.
+type Request struct {
+	Device   string    // any string
+	ID       string    // of the alert to send, if none is unresolved
+	Enqueued time.Time // when the hub took the reading, by the hub's clock
+}
+
+// A Grant is leave to send one alert.
+type Grant struct {
+	// ID is the request's, or that of an earlier alert which may have been taken
+	// without our hearing of it: sent again, the receiver can drop it.
+	ID        string
+	Token     int64     // grows with every grant for the device
+	Expires   time.Time // the end of the claim, by the store's clock
+	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
+	// Suppressed is how many readings this replica kept quiet since the device's last alert.
+	Suppressed int64
+}
+
+// An Answer is what a sender knows about the alert it sent.
+type Answer int
+
+const (
+	Unknown  Answer = iota // the receiver may have taken it
+	Taken                  // the receiver has taken it
+	NotTaken               // the receiver has certainly not taken it
+)
+
+// An Outcome says what became of a request.
+type Outcome int
+
+const (
+	// Unavailable: the store gave no usable answer. Nothing was sent. Ask again.
+	Unavailable Outcome = iota
+	// Busy: another claim is in force, or a window that proves nothing. Ask again at Result.Retry.
+	Busy
+	// Failed: send did not answer Taken. The claim was given back. Ask again.
+	Failed
+	// Throttled: a recorded window covers the request, and any other request of the
+	// device with Enqueued before Result.Quiet.
+	Throttled
+	// Sent: taken, and the window recorded in time. It covers the request and
+	// all of the device that were made while Do ran.
+	Sent
+	// SentLate: taken, but another claim may have been made before the
+	// window was recorded. It covers the request alone.
+	SentLate
+	// Unconfirmed: taken, but the window could not be recorded. It covers the
+	// request alone, once Confirm has returned.
+	Unconfirmed
+)
+
+func (o Outcome) String() string {
+	return [...]string{"unavailable", "busy", "failed", "throttled", "sent", "sent_late", "unconfirmed"}[o]
+}
+
+// A Result is the outcome of one Do.
+type Result struct {
+	Outcome Outcome
+	Quiet   time.Time // Throttled: the end of the recorded window, by the store's clock
+	Retry   time.Time // Busy: when to ask again, by this machine's clock
+	Now     time.Time // the store's clock early in the call; zero if it gave no answer
+	pending claim     // Unconfirmed
+}
+
+// Config says what a Gate is for. All fields are required.
+type Config struct {
+	Store lease.Store
+	// Scope and Receiver name who shares windows: gates with the same two, in any process.
+	Scope, Receiver string
+	Window          time.Duration // from the moment the receiver has taken an alert
+	SendTimeout     time.Duration // for one call of send
+}
+
+// A Gate is safe for concurrent use. Several calls of Do for one device are
+// kept apart by the store alone; who wants fewer store calls makes one at a time.
+type Gate struct {
+	store       lease.Store
+	prefix      string
+	window      time.Duration
+	sendTimeout time.Duration
+	recent      recent
+}
+
+func New(c Config) *Gate {
+	return &Gate{
+		store:       c.Store,
+		prefix:      c.Scope + "/" + escape(c.Receiver) + "/",
+		window:      c.Window,
+		sendTimeout: c.SendTimeout,
+		recent:      recent{marks: map[string]*mark{}},
+	}
+}
+
+// Recent reports whether the device's recorded window is known, without asking
+// the store, to be still open, and counts one more suppressed reading if so. It
+// allocates nothing.
+func (g *Gate) Recent(device string) bool { return g.recent.suppress(device) }
+
+// Suppressed counts n more suppressed readings of device, for its next alert to tell.
+func (g *Gate) Suppressed(device string, n int64) { g.recent.add(device, n) }
+
+// A claim is a lease under which an alert is being sent.
+type claim struct {
+	device string
+	lease  lease.Lease
+	note   note
+	taken  time.Time // when send said so
+}
+
+// Do makes one attempt: it claims the device, calls send at most once, then starts the
+// window or gives the claim back. send's context ends after Config.SendTimeout,
+// and with ctx; giving back and recording do not end with ctx, but within 6 s.
+// Do never waits for others: see Busy. The error explains Unavailable and
+// Unconfirmed and is nil otherwise.
+func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
+	start := time.Now()
+	grant, c, now, err := g.claim(ctx, r)
+	var covered *coveredError
+	var held *lease.HeldError
+	switch {
+	case errors.As(err, &covered):
+		return Result{Outcome: Throttled, Quiet: covered.quiet, Now: covered.now}, nil
+	case errors.As(err, &held):
+		return g.refused(start, r, held), nil
+	case err != nil:
+		return Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Device, err)
+	}
+
+	// A machine that was suspended since start may hold a claim that is long over.
+	if !valid(time.Now(), c.lease.Until.Add(-g.sendTimeout-settleTimeout/2)) {
+		g.giveBack(ctx, c, NotTaken, grant)
+		return Result{Outcome: Unavailable, Now: now}, fmt.Errorf("claim the window of device %q: the answer took %v, too long to send under it", r.Device, time.Since(start).Round(time.Millisecond))
+	}
+
+	sendCtx, cancel := context.WithTimeoutCause(ctx, g.sendTimeout, fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", g.sendTimeout))
+	answer := send(sendCtx, grant)
+	cancel()
+	if answer != Taken {
+		g.giveBack(ctx, c, answer, grant)
+		return Result{Outcome: Failed, Now: now}, nil
+	}
+	c.taken = time.Now()
+	outcome, err := g.record(ctx, c)
+	return Result{Outcome: outcome, Now: now, pending: c}, err
+}
+
+// claim takes the device's key for r.
+func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now time.Time, err error) {
+	next := func(prev lease.Record) (string, error) {
+		now = prev.Now
+		last := parseNote(prev.Note)
+		quiet := last.quietUntil(prev)
+		if r.Enqueued.Before(quiet) {
+			return "", &coveredError{quiet: quiet, now: now}
+		}
+		grant = Grant{ID: r.ID, Expires: now.Add(ClaimTTL(g.sendTimeout))}
+		if last.unresolved(prev) {
+			grant.ID, grant.Ambiguous = last.ID, true
+		}
+		c.note = note{Phase: phaseClaim, ID: grant.ID, Quiet: millis(quiet), Proof: (ClaimTTL(g.sendTimeout) + g.window).Milliseconds()}
+		return c.note.String(), nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
+	defer cancel()
+	c.device = r.Device
+	c.lease, err = g.store.Acquire(ctx, g.key(r.Device), ClaimTTL(g.sendTimeout), next)
+	grant.Token = c.lease.Token
+	grant.Suppressed = g.recent.suppressed(r.Device)
+	return grant, c, now, err
+}
+
+// coveredError is how next declines to claim for a reading that the last window covered.
+type coveredError struct{ quiet, now time.Time }
+
+func (*coveredError) Error() string { return "covered by the last recorded window" }
+
+// refused decides about a request whose key is held.
+func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
+	now := held.Record.Now
+	quiet := parseNote(held.Record.Note).quietUntil(held.Record)
+	if now.Before(quiet) {
+		g.recent.remember(r.Device, start.Add(quiet.Sub(now)))
+	}
+	if now.Before(quiet) || r.Enqueued.Before(quiet) {
+		return Result{Outcome: Throttled, Quiet: quiet, Now: now}
+	}
+	retry := held.Until
+	if retry.IsZero() {
+		retry = time.Now().Add(time.Second + rand.N(time.Second/2))
+	}
+	return Result{Outcome: Busy, Retry: retry, Now: now}
+}
+
+// giveBack frees the key, so that another attempt need not wait for the claim to
+// end. The ID of an alert that may have been taken stays behind. Failure is
+// harmless: the claim ends by itself and its ID stays.
+func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer, grant Grant) {
+	c.note.Phase = phaseFree
+	if answer == NotTaken && !grant.Ambiguous {
+		c.note.ID = ""
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout/2)
+	defer cancel()
+	_ = g.store.Release(ctx, c.lease, c.note.String())
+}
+
+// record starts the window, trying until the claim ends.
+func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
+	defer cancel()
+	done, err := g.extend(ctx, c)
+	switch {
+	case !done:
+		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
+	case err == nil && valid(time.Now(), c.lease.Until):
+		g.recent.sent(c.device, c.taken.Add(g.window))
+		return Sent, nil
+	default:
+		return SentLate, nil
+	}
+}
+
+// Confirm goes on recording the window of an Unconfirmed result until it is
+// recorded, another claim was made, or the window would be over. The alert counts as SentLate
+// then. An error says that ctx ended first.
+func (g *Gate) Confirm(ctx context.Context, r Result) error {
+	if done, err := g.extend(ctx, r.pending); !done {
+		return fmt.Errorf("record the window of device %q: %w", r.pending.device, err)
+	}
+	return nil
+}
+
+// extend turns the claim into what is left of the window. It is done when that
+// is recorded (no error), or there is nothing left to record.
+func (g *Gate) extend(ctx context.Context, c claim) (done bool, err error) {
+	n := c.note
+	n.Phase = phaseWindow
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		left := g.window - time.Since(c.taken)
+		if left <= 0 {
+			return true, errors.New("the window is over")
+		}
+		try, cancel := context.WithTimeout(ctx, settleTimeout/2)
+		_, err := g.store.Extend(try, c.lease, n.String(), left)
+		cancel()
+		if err == nil || errors.Is(err, lease.ErrLost) {
+			return true, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, err
+		case <-time.After(wait/2 + rand.N(wait/2)):
+		}
+	}
+}
+
+// valid reports whether end is still ahead. Both clocks of this machine must
+// say so: the monotonic one stands still while the machine is suspended, the
+// wall clock can be set.
+func valid(now, end time.Time) bool {
+	return now.Before(end) && now.Round(0).Before(end.Round(0))
+}

@@ -1,0 +1,45 @@
+package throttle
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const maxKey = 1024 // bytes, by lease.Store's contract
+
+// key names the device's lease. Distinct devices get distinct keys; usual ones
+// can be read.
+func (g *Gate) key(device string) string {
+	key := g.prefix + escape(device)
+	if len(key) <= maxKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "~h" + hex.EncodeToString(sum[:]) // no shorter key has ~h
+}
+
+// escape makes s a part between slashes, as RFC 6901 does, and valid UTF-8.
+func escape(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsAny(s, "~/") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == '~':
+			b.WriteString("~0")
+		case r == '/':
+			b.WriteString("~1")
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, "~x%02x", s[i])
+		default:
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}

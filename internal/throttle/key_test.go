@@ -1,0 +1,55 @@
+package throttle
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func TestKeysNeverCollide(t *testing.T) {
+	part := rapid.OneOf(
+		rapid.StringOf(rapid.SampledFrom([]rune("~/0123xh#a"))),
+		rapid.String(),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
+		rapid.SampledFrom([]string{"", "..", strings.Repeat("x", 1200), strings.Repeat("x", 1201)}),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		r1, d1, r2, d2 := part.Draw(t, "r1"), part.Draw(t, "d1"), part.Draw(t, "r2"), part.Draw(t, "d2")
+		k1 := New(Config{Scope: "s/t", Receiver: r1}).key(d1)
+		k2 := New(Config{Scope: "s/t", Receiver: r2}).key(d2)
+		if (k1 == k2) != (r1 == r2 && d1 == d2) {
+			t.Fatalf("(%q, %q) -> %q and (%q, %q) -> %q", r1, d1, k1, r2, d2, k2)
+		}
+		if len(k1) > maxKey || !utf8.ValidString(k1) {
+			t.Fatalf("key %q: %d bytes", k1, len(k1))
+		}
+	})
+}
+
+func TestUsualKeysCanBeRead(t *testing.T) {
+	if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log"}).key("line#3"); got != "contoso/telemetry/$default/log/line#3" {
+		t.Error(got)
+	}
+}
+
+func TestRecentIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := recent{marks: map[string]*mark{}}
+		name := func(i int) string { return strings.Repeat("x", i%7) + time.Duration(i).String() }
+		for i := range maxMarks + 100 {
+			r.sent(name(i), time.Now().Add(time.Minute))
+		}
+		if len(r.marks) != maxMarks {
+			t.Fatalf("%d marks, want %d", len(r.marks), maxMarks)
+		}
+		time.Sleep(time.Minute)
+		r.sent("new", time.Now().Add(time.Minute))
+		if !r.suppress("new") {
+			t.Fatal("no room was made although every window is over")
+		}
+	})
+}
