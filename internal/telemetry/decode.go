@@ -1,0 +1,378 @@
+package telemetry
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Reason says why an event gave no reading. The zero Reason, ReasonOK, says
+// that it did.
+type Reason uint8
+
+const (
+	ReasonOK                  Reason = iota
+	ReasonNotTelemetry               // a twin change, a lifecycle event: not sent by the device as telemetry
+	ReasonNoDevice                   // the hub names no device
+	ReasonEmpty                      // no body, or nothing but white space
+	ReasonMalformed                  // not JSON, or broken off: nothing of it is believed
+	ReasonMissing                    // JSON, but none of the fields is there
+	ReasonNull                       // the field is null
+	ReasonNotANumber                 // the field is text, a boolean or an object
+	ReasonNotFinite                  // the field is NaN, infinite, or beyond a float64
+	ReasonUnsupportedEncoding        // CBOR or another binary format, a charset or compression that is not read
+	ReasonTooLarge                   // more than MaxBody, as it came or unpacked
+	ReasonTooDeep                    // objects and arrays nested more than 64 deep
+
+	// ReasonCount is the number of reasons, for arrays indexed by Reason.
+	ReasonCount = iota
+)
+
+var reasonNames = [ReasonCount]string{
+	ReasonOK:                  "ok",
+	ReasonNotTelemetry:        "not_telemetry",
+	ReasonNoDevice:            "no_device",
+	ReasonEmpty:               "empty",
+	ReasonMalformed:           "malformed",
+	ReasonMissing:             "missing",
+	ReasonNull:                "null",
+	ReasonNotANumber:          "not_a_number",
+	ReasonNotFinite:           "not_finite",
+	ReasonUnsupportedEncoding: "unsupported_encoding",
+	ReasonTooLarge:            "too_large",
+	ReasonTooDeep:             "too_deep",
+}
+
+// String returns the reason as the value of a metric's label.
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return "unknown"
+}
+
+const (
+	// MaxBody is the largest body that is decoded, in bytes, packed or unpacked.
+	// IoT Hub takes 256 KiB, Event Hubs 1 MiB.
+	MaxBody = 1 << 20
+
+	maxDepth = 64       // of nested objects and arrays
+	maxKept  = 64 << 10 // bytes of a buffer that a pooled scanner keeps
+)
+
+// A Decoder reads temperatures out of events. It is safe for concurrent use.
+type Decoder struct {
+	start    []cursor  // every field, nothing of it matched yet
+	scanners sync.Pool // of *scanner
+}
+
+// NewDecoder returns a Decoder for the fields named: dotted paths separated by
+// commas, in the order in which they are preferred. Blank means DefaultFields.
+// The error says which path is wrong, and how to write it.
+func NewDecoder(fields string) (*Decoder, error) {
+	parsed, err := parseFields(fields)
+	if err != nil {
+		return nil, err
+	}
+	d := &Decoder{scanners: sync.Pool{New: func() any { return newScanner() }}}
+	for i := range parsed {
+		d.start = append(d.start, cursor{field: &parsed[i], rank: i})
+	}
+	return d, nil
+}
+
+// Decode returns the temperature in e, in the unit in which the device sends
+// it. Unless reason is ReasonOK there is none, and the value is 0.
+//
+// Only what the device itself sent as telemetry counts, and only the device
+// that the hub names, never one that the body claims. The body is JSON; a body
+// that is not is unpacked first if it is gzip, UTF-16, UTF-32, base64 or JSON
+// in a JSON string, by its bytes alone: devices put anything into the
+// labels. Bare NaN and Infinity, as Python writes them, are taken for values.
+//
+// A field's path is matched without regard to case. It goes through arrays, and
+// a name in the body may hold dots: machine.temperature finds
+// {"machine":{"temperature":1}}, {"machine":[{"temperature":1}]} and
+// {"machine.temperature":1}. In an object the first field with a finite number
+// counts; a number may stand in a string. Where a body holds several
+// readings, as an array, as several JSON values or under one name twice, the
+// hottest counts, and one that cannot be read hides no other. If none
+// can be read, the reason is that of the first field that is there.
+//
+// Decode does not look at e after it returned. It allocates nothing for
+// plain JSON, and for any body its time and memory are bounded by MaxBody.
+func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
+	if e.MessageSource != "" && !strings.EqualFold(e.MessageSource, "Telemetry") {
+		return 0, ReasonNotTelemetry
+	}
+	if e.Device == "" {
+		return 0, ReasonNoDevice
+	}
+	s := d.scanners.Get().(*scanner)
+	defer s.putBack(&d.scanners)
+	reason = s.unpack(e.Body, func(text []byte) (r Reason) {
+		temperature, r = s.temperature(d.start, text)
+		return r
+	})
+	if reason == ReasonMalformed && !understood(e.ContentEncoding) {
+		reason = ReasonUnsupportedEncoding
+	}
+	return temperature, reason
+}
+
+// A scanner walks through one body at a time. It drives jsontext, a strict parser
+// that others maintain, over the body's own bytes and without an allocation. By
+// BenchmarkDecode that takes half the time of encoding/json, and seven times that of
+// the barest loop written by hand, which checks nothing. The difference is about a
+// tenth of what receiving an event costs: no reason for a JSON parser of our own.
+type scanner struct {
+	json    *jsontext.Decoder
+	input   bytes.Buffer
+	cursors []cursor // a stack: what the names down to here have matched
+	text    []byte   // the last string that had to be unescaped
+	gzip    gzip.Reader
+}
+
+func newScanner() *scanner {
+	return &scanner{json: jsontext.NewDecoder(new(bytes.Buffer))}
+}
+
+func (s *scanner) putBack(pool *sync.Pool) {
+	if cap(s.text) > maxKept {
+		s.text = nil
+	}
+	s.cursors = s.cursors[:0]
+	pool.Put(s)
+}
+
+// What devices send is read as generously as encoding/json does. Never changed.
+var generous = []jsontext.Options{
+	jsontext.AllowDuplicateNames(true),
+	jsontext.AllowInvalidUTF8(true),
+}
+
+var errTooDeep = errors.New("nested too deep")
+
+// begin makes s ready for text, or says why there is nothing to scan.
+func (s *scanner) begin(text []byte) Reason {
+	text = trim(text)
+	switch {
+	case len(text) == 0:
+		return ReasonEmpty
+	case len(text) > MaxBody:
+		return ReasonTooLarge
+	case text[0] == '"':
+		return ReasonMalformed // a wrapping, see unpack
+	}
+	// Over a bytes.Buffer the decoder reads the bytes where they are, and does
+	// not write to them.
+	s.input = *bytes.NewBuffer(text)
+	s.json.Reset(&s.input, generous...)
+	return ReasonOK
+}
+
+// failure turns what stopped a scan into a reason.
+func failure(err error) Reason {
+	if err == errTooDeep {
+		return ReasonTooDeep
+	}
+	return ReasonMalformed
+}
+
+// temperature returns the hottest reading in text, which is a sequence of JSON
+// values.
+func (s *scanner) temperature(start []cursor, text []byte) (float64, Reason) {
+	if r := s.begin(text); r != ReasonOK {
+		return 0, r
+	}
+	all := nothing
+	for {
+		one, err := s.value(start)
+		if err == io.EOF {
+			return all.value, all.reason
+		}
+		if err != nil {
+			return 0, failure(err)
+		}
+		all = hotter(all, one)
+	}
+}
+
+// value scans the next value, at the place in the body that at describes.
+func (s *scanner) value(at []cursor) (finding, error) {
+	switch s.json.PeekKind() {
+	case '[':
+		if err := s.enter(); err != nil {
+			return nothing, err
+		}
+		all := nothing
+		for s.json.PeekKind() != ']' {
+			one, err := s.value(at)
+			if err != nil {
+				return nothing, err
+			}
+			all = hotter(all, one)
+		}
+		_, err := s.json.ReadToken()
+		return all, err
+
+	case '{':
+		if err := s.enter(); err != nil {
+			return nothing, err
+		}
+		all := nothing
+		if rank, ok := whole(at); ok {
+			all = finding{rank: rank, reason: ReasonNotANumber}
+		}
+		for s.json.PeekKind() != '}' {
+			one, err := s.member(at)
+			if err != nil {
+				return nothing, err
+			}
+			all = preferred(all, one)
+		}
+		_, err := s.json.ReadToken()
+		return all, err
+
+	default:
+		v, err := s.json.ReadValue()
+		if err != nil {
+			return nothing, err
+		}
+		rank, ok := whole(at)
+		if !ok {
+			return nothing, nil
+		}
+		f, reason := s.number(v)
+		return finding{rank, f, reason}, nil
+	}
+}
+
+// member scans a name and its value.
+func (s *scanner) member(at []cursor) (finding, error) {
+	name, err := s.json.ReadValue()
+	if err != nil {
+		return nothing, err
+	}
+	depth := len(s.cursors)
+	name = s.unquote(name)
+	for _, c := range at {
+		if c, ok := c.advance(name); ok {
+			s.cursors = append(s.cursors, c)
+		}
+	}
+	if len(s.cursors) == depth {
+		return nothing, s.skip()
+	}
+	found, err := s.value(s.cursors[depth:])
+	s.cursors = s.cursors[:depth]
+	return found, err
+}
+
+// enter reads the token that opens an object or an array.
+func (s *scanner) enter() error {
+	_, err := s.json.ReadToken()
+	if err == nil && s.json.StackDepth() > maxDepth {
+		err = errTooDeep
+	}
+	return err
+}
+
+// skip reads past the next value.
+func (s *scanner) skip() error {
+	outside := s.json.StackDepth()
+	for {
+		if err := s.enter(); err != nil {
+			return err
+		}
+		if s.json.StackDepth() <= outside {
+			return nil
+		}
+	}
+}
+
+// unquote returns what a JSON string says. It is valid until the next call.
+func (s *scanner) unquote(v []byte) []byte {
+	if bytes.IndexByte(v, '\\') < 0 {
+		return v[1 : len(v)-1]
+	}
+	// Invalid UTF-8 is an error here, but replaced and no harm.
+	s.text, _ = jsontext.AppendUnquote(s.text[:0], v)
+	return s.text
+}
+
+// number reads a JSON value that is neither an object nor an array.
+func (s *scanner) number(v []byte) (float64, Reason) {
+	switch v[0] {
+	case 'n':
+		return 0, ReasonNull
+	case 't', 'f':
+		return 0, ReasonNotANumber
+	case '"':
+		v = bytes.TrimSpace(s.unquote(v))
+	}
+	for _, c := range v {
+		// ParseFloat also takes hexadecimal and underscores, which no device means.
+		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
+			if notFinite(v) {
+				return 0, ReasonNotFinite
+			}
+			return 0, ReasonNotANumber
+		}
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	switch {
+	case math.IsInf(f, 0):
+		return 0, ReasonNotFinite
+	case err != nil:
+		return 0, ReasonNotANumber
+	}
+	return f, ReasonOK
+}
+
+// A finding is what part of a body holds.
+type finding struct {
+	rank   int // of the field it is from: the lower is preferred
+	value  float64
+	reason Reason
+}
+
+var nothing = finding{reason: ReasonMissing}
+
+// hotter joins the findings of two elements of an array.
+func hotter(a, b finding) finding {
+	if a.reason != ReasonOK || b.reason != ReasonOK {
+		return preferred(a, b)
+	}
+	return finding{rank: min(a.rank, b.rank), value: max(a.value, b.value)}
+}
+
+// preferred joins the findings under two names of an object.
+func preferred(a, b finding) finding {
+	switch {
+	case b.reason == ReasonMissing:
+		return a
+	case a.reason == ReasonMissing:
+		return b
+	case (a.reason == ReasonOK) != (b.reason == ReasonOK):
+		if a.reason == ReasonOK {
+			return a
+		}
+		return b
+	case a.rank != b.rank:
+		if a.rank < b.rank {
+			return a
+		}
+		return b
+	case b.value > a.value: // one name twice
+		return b
+	}
+	return a
+}

@@ -1,0 +1,95 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"testing"
+
+	"alertworker/internal/telemetry"
+)
+
+const (
+	flatBody   = `{"deviceId":"pump-17","messageId":4711,"temperature":21.4,"humidity":60.25,"ts":"2025-11-21T10:00:00Z"}`
+	nestedBody = `{"machine":{"temperature":101.7,"pressure":10.2},"ambient":{"temperature":21.1,"humidity":25},"timeCreated":"2025-11-21T10:00:00Z"}`
+)
+
+func BenchmarkDecode(b *testing.B) {
+	for _, bm := range []struct{ name, fields, body string }{
+		{"flat", "", flatBody},
+		{"nested", "machine.temperature", nestedBody},
+		{"quoted", "", `{"temperature":"21.4"}`},
+		{"missing", "", `{"pressure":10.2,"vibration":[1,2,3]}`},
+		{"gzip", "", gzipText(flatBody)},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			d := newDecoder(b, bm.fields)
+			e := &telemetry.Event{Device: "pump-17", MessageSource: "Telemetry", Body: []byte(bm.body)}
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Decode(e)
+			}
+		})
+	}
+
+	// What else could have been done with the flat body.
+	b.Run("by_hand", func(b *testing.B) {
+		body := []byte(flatBody)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, ok := scanFlat(body, []byte("temperature")); !ok {
+				b.Fatal("not found")
+			}
+		}
+	})
+	b.Run("encoding_json", func(b *testing.B) {
+		body := []byte(flatBody)
+		b.ReportAllocs()
+		for b.Loop() {
+			var v struct{ Temperature *float64 }
+			if err := json.Unmarshal(body, &v); err != nil || v.Temperature == nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// scanFlat is the least that a scanner written by hand would do, the fastest case only: one
+// flat object of valid JSON without escapes, one field.
+func scanFlat(b, field []byte) (float64, bool) {
+	i, found, value := 1, false, 0.0
+	str := func() []byte {
+		start := i + 1
+		i = start + bytes.IndexByte(b[start:], '"') + 1
+		return b[start : i-1]
+	}
+	for b[i] != '}' {
+		name := str()
+		i++ // colon
+		if b[i] == '"' {
+			str()
+		} else {
+			start := i
+			for b[i] != ',' && b[i] != '}' {
+				i++
+			}
+			if bytes.EqualFold(name, field) {
+				f, err := strconv.ParseFloat(string(b[start:i]), 64)
+				value, found = f, err == nil
+			}
+		}
+		if b[i] == ',' {
+			i++
+		}
+	}
+	return value, found
+}
+
+func newDecoder(tb testing.TB, fields string) *telemetry.Decoder {
+	tb.Helper()
+	d, err := telemetry.NewDecoder(fields)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,105 @@
+package telemetry
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+const maxPaths = 64
+
+// Fields returns the dotted paths at which body holds finite numbers, in the
+// body's order, at most 64: for each of them a Decoder with that field alone reads
+// the body. It returns nil if the body cannot be decoded. Names that no
+// field can be written for are left out.
+func Fields(body []byte) []string {
+	s := newScanner()
+	var l lister
+	reason := s.unpack(body, func(text []byte) Reason {
+		l = lister{scanner: s}
+		return l.list(text)
+	})
+	if reason != ReasonOK {
+		return nil
+	}
+	return l.paths
+}
+
+// A lister collects paths to numbers.
+type lister struct {
+	*scanner
+	paths []string
+}
+
+func (l *lister) list(text []byte) Reason {
+	if r := l.begin(text); r != ReasonOK {
+		return r
+	}
+	for {
+		err := l.value("")
+		if err == io.EOF {
+			return ReasonOK
+		}
+		if err != nil {
+			return failure(err)
+		}
+	}
+}
+
+// value scans the next value, which is at path.
+func (l *lister) value(path string) error {
+	switch l.json.PeekKind() {
+	case '[':
+		if err := l.enter(); err != nil {
+			return err
+		}
+		for l.json.PeekKind() != ']' {
+			if err := l.value(path); err != nil {
+				return err
+			}
+		}
+		_, err := l.json.ReadToken()
+		return err
+
+	case '{':
+		if err := l.enter(); err != nil {
+			return err
+		}
+		for l.json.PeekKind() != '}' {
+			if err := l.member(path); err != nil {
+				return err
+			}
+		}
+		_, err := l.json.ReadToken()
+		return err
+
+	default:
+		v, err := l.json.ReadValue()
+		if err != nil || path == "" || len(l.paths) == maxPaths {
+			return err
+		}
+		_, reason := l.number(v)
+		same := func(p string) bool { return strings.EqualFold(p, path) }
+		if reason == ReasonOK && !slices.ContainsFunc(l.paths, same) {
+			l.paths = append(l.paths, path)
+		}
+		return nil
+	}
+}
+
+func (l *lister) member(path string) error {
+	name, err := l.json.ReadValue()
+	if err != nil {
+		return err
+	}
+	below := string(l.unquote(name))
+	if path != "" {
+		below = path + "." + below
+	}
+	odd := func(r rune) bool { return r == ',' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
+	if _, err := parseField(below); err != nil || strings.ContainsFunc(below, odd) {
+		return l.skip()
+	}
+	return l.value(below)
+}

@@ -1,0 +1,372 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf16"
+
+	"go.uber.org/goleak"
+
+	"alertworker/internal/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A body that is seen in the wild, or might be, and what becomes of it.
+var bodies = []struct {
+	name   string
+	fields string // "" is the default
+	body   string
+	want   float64
+	reason telemetry.Reason
+}{
+	// Where the reading is.
+	{"temperature", "", `{"temperature":21.4}`, 21.4, telemetry.ReasonOK},
+	{"temp", "", `{"temp":21.4}`, 21.4, telemetry.ReasonOK},
+	{"first field counts", "", `{"temp":99,"temperature":21.4}`, 21.4, telemetry.ReasonOK},
+	{"first field's order is the list's", "temp,temperature", `{"temperature":21.4,"temp":99}`, 99, telemetry.ReasonOK},
+	{"unreadable first field", "", `{"temperature":null,"temp":99}`, 99, telemetry.ReasonOK},
+	{"both unreadable", "", `{"temp":"off","temperature":null}`, 0, telemetry.ReasonNull},
+	{"any case", "", `{"TEMPERATURE":21.4}`, 21.4, telemetry.ReasonOK},
+	{"any case, beyond ASCII", "größe,kühler", "{\"\u212aÜHLER\":21.4}", 21.4, telemetry.ReasonOK},
+	{"escaped name", "", `{"temper\u0061ture":21.4}`, 21.4, telemetry.ReasonOK},
+	{"longer name", "", `{"temperature2":21.4}`, 0, telemetry.ReasonMissing},
+	{"nested", "machine.temperature", `{"machine":{"temperature":101,"pressure":10},"ambient":{"temperature":21}}`, 101, telemetry.ReasonOK},
+	{"nested, not asked for", "", `{"machine":{"temperature":101},"ambient":{"temperature":21}}`, 0, telemetry.ReasonMissing},
+	{"nested in an array", "machine.temperature", `[{"machine":{"temperature":99}},{"machine":{"temperature":101}}]`, 101, telemetry.ReasonOK},
+	{"array in between", "machine.temperature", `{"machine":[{"temperature":101},{"temperature":99}]}`, 101, telemetry.ReasonOK},
+	{"envelope", "telemetry.temperature", `{"deviceId":"x","telemetry":{"temperature":21.4}}`, 21.4, telemetry.ReasonOK},
+	{"envelope, not asked for", "", `{"telemetry":{"temperature":21.4}}`, 0, telemetry.ReasonMissing},
+	{"name with dots", "machine.temperature", `{"machine.temperature":5}`, 5, telemetry.ReasonOK},
+	{"name with dots, in part", "a.b.c.d", `{"a":{"b.c":{"d":5}}}`, 5, telemetry.ReasonOK},
+	{"name with dots and nested", "a.b", `{"a":{"b":4},"a.b":5}`, 5, telemetry.ReasonOK},
+	{"name in between is no object", "a.b", `{"a":5}`, 0, telemetry.ReasonMissing},
+	{"field is an object", "", `{"temperature":{"value":21.4}}`, 0, telemetry.ReasonNotANumber},
+	{"field is an object, field within", "temperature,temperature.value", `{"temperature":{"value":21.4}}`, 21.4, telemetry.ReasonOK},
+	{"missing", "", `{"pressure":10}`, 0, telemetry.ReasonMissing},
+	{"empty object", "", `{}`, 0, telemetry.ReasonMissing},
+	{"bare number", "", `21.4`, 0, telemetry.ReasonMissing},
+	{"bare numbers", "", `[21.4,22]`, 0, telemetry.ReasonMissing},
+	{"bare null", "", `null`, 0, telemetry.ReasonMissing},
+	{"twin-like", "temperature", `{"properties":{"reported":{"temperature":99}}}`, 0, telemetry.ReasonMissing},
+
+	// Several readings: the hottest.
+	{"array", "", `[{"temperature":20},{"temperature":30},{"temperature":25}]`, 30, telemetry.ReasonOK},
+	{"array, below zero", "", `[{"temperature":-20},{"temperature":-30}]`, -20, telemetry.ReasonOK},
+	{"array of different fields", "", `[{"temperature":20},{"temp":99}]`, 99, telemetry.ReasonOK},
+	{"array of different fields, another beside it", "m.temperature,temperature,m.temp", `{"m":[{"temperature":20},{"temp":99}],"temperature":50}`, 99, telemetry.ReasonOK},
+	{"array of arrays", "", `[[{"temperature":20}],[{"temperature":30}]]`, 30, telemetry.ReasonOK},
+	{"array of values", "", `{"temperature":[20,"30",25]}`, 30, telemetry.ReasonOK},
+	{"array with the unreadable", "", `[{"temperature":null},{"temperature":"off"},{"temperature":1e400},{},7,{"temperature":30}]`, 30, telemetry.ReasonOK},
+	{"array of the unreadable", "", `[{},{"temperature":null},{"temperature":"off"}]`, 0, telemetry.ReasonNull},
+	{"empty array", "", `[]`, 0, telemetry.ReasonMissing},
+	{"field is an empty array", "", `{"temperature":[]}`, 0, telemetry.ReasonMissing},
+	{"lines", "", "{\"temperature\":20}\n{\"temperature\":30}\r\n{\"temperature\":25}\n", 30, telemetry.ReasonOK},
+	{"name twice", "", `{"temperature":99,"temperature":20}`, 99, telemetry.ReasonOK},
+	{"name twice, in two cases", "", `{"temperature":20,"Temperature":99}`, 99, telemetry.ReasonOK},
+	{"name twice, once null", "", `{"temperature":99,"temperature":null}`, 99, telemetry.ReasonOK},
+	{"parent twice", "a.b", `{"a":{"b":99},"a":{}}`, 99, telemetry.ReasonOK},
+
+	// Numbers.
+	{"zero", "", `{"temperature":0}`, 0, telemetry.ReasonOK},
+	{"negative", "", `{"temperature":-40}`, -40, telemetry.ReasonOK},
+	{"exponent", "", `{"temperature":2.14E+1}`, 21.4, telemetry.ReasonOK},
+	{"tiny", "", `{"temperature":1e-400}`, 0, telemetry.ReasonOK},
+	{"long", "", `{"temperature":21.` + strings.Repeat("3", 5000) + `}`, 64.0 / 3, telemetry.ReasonOK},
+	{"string", "", `{"temperature":"21.4"}`, 21.4, telemetry.ReasonOK},
+	{"string with spaces", "", `{"temperature":" 21.4\t\n"}`, 21.4, telemetry.ReasonOK},
+	{"string with escapes", "", `{"temperature":"\u0032\u0031.4"}`, 21.4, telemetry.ReasonOK},
+	{"string with a plus", "", `{"temperature":"+21.4"}`, 21.4, telemetry.ReasonOK},
+	{"decimal comma", "", `{"temperature":"21,4"}`, 0, telemetry.ReasonNotANumber},
+	{"with a unit", "", `{"temperature":"21.4 °C"}`, 0, telemetry.ReasonNotANumber},
+	{"hexadecimal", "", `{"temperature":"0x15"}`, 0, telemetry.ReasonNotANumber},
+	{"empty string", "", `{"temperature":""}`, 0, telemetry.ReasonNotANumber},
+	{"letters of numbers", "", `{"temperature":"e+-."}`, 0, telemetry.ReasonNotANumber},
+	{"boolean", "", `{"temperature":true}`, 0, telemetry.ReasonNotANumber},
+	{"null", "", `{"temperature":null}`, 0, telemetry.ReasonNull},
+	{"huge", "", `{"temperature":1e400}`, 0, telemetry.ReasonNotFinite},
+	{"huge, in a string", "", `{"temperature":"-1e400"}`, 0, telemetry.ReasonNotFinite},
+	{"string NaN", "", `{"temperature":"NaN"}`, 0, telemetry.ReasonNotFinite},
+	{"string Infinity", "", `{"temperature":"-Infinity"}`, 0, telemetry.ReasonNotFinite},
+	{"bare NaN", "", `{"temperature":NaN}`, 0, telemetry.ReasonNotFinite},
+	{"bare Infinity", "", `{"temperature": -Infinity}`, 0, telemetry.ReasonNotFinite},
+	{"bare nan of C", "", `{"temperature":-nan}`, 0, telemetry.ReasonNotFinite},
+	{"bare NaN elsewhere", "", `{"note":"a \"NaN","humidity":NaN,"temperature":99}`, 99, telemetry.ReasonOK},
+	{"bare NaN in an array", "", `{"temperature":[NaN,99,Infinity]}`, 99, telemetry.ReasonOK},
+	{"other bare words", "", `{"temperature":undefined}`, 0, telemetry.ReasonMalformed},
+
+	// What is not JSON.
+	{"nothing", "", ``, 0, telemetry.ReasonEmpty},
+	{"white space", "", " \r\n\t", 0, telemetry.ReasonEmpty},
+	{"byte order mark alone", "", "\ufeff", 0, telemetry.ReasonEmpty},
+	{"text", "", `temperature=99`, 0, telemetry.ReasonMalformed},
+	{"text that is base64 of nothing", "", `temperature`, 0, telemetry.ReasonMalformed},
+	{"XML", "", `<temperature>99</temperature>`, 0, telemetry.ReasonMalformed},
+	{"broken off", "", `{"temperature":99,"hum`, 0, telemetry.ReasonMalformed},
+	{"broken off in the number", "", `{"temperature":9`, 0, telemetry.ReasonMalformed},
+	{"broken off in the array", "", `[{"temperature":99}`, 0, telemetry.ReasonMalformed},
+	{"garbage behind", "", `{"temperature":99}}`, 0, telemetry.ReasonMalformed},
+	{"comma at the end", "", `{"temperature":99,}`, 0, telemetry.ReasonMalformed},
+	{"single quotes", "", `{'temperature':99}`, 0, telemetry.ReasonMalformed},
+	{"leading zero", "", `{"temperature":099}`, 0, telemetry.ReasonMalformed},
+	{"invalid UTF-8 in a value", "", "{\"unit\":\"\xb0C\",\"temperature\":99}", 99, telemetry.ReasonOK},
+	{"invalid UTF-8 in a name", "", "{\"\xff\":1,\"temperature\":99}", 99, telemetry.ReasonOK},
+	{"lone surrogate", "", `{"x":"\ud800","temperature":99}`, 99, telemetry.ReasonOK},
+
+	// How it comes.
+	{"byte order mark", "", "\ufeff{\"temperature\":21.4}", 21.4, telemetry.ReasonOK},
+	{"C string", "", "{\"temperature\":21.4}\n\x00\x00", 21.4, telemetry.ReasonOK},
+	{"UTF-16LE, marked", "", "\xff\xfe" + utf16Text(binary.LittleEndian, `{"ort":"Öl 😀","temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"UTF-16BE, marked", "", "\xfe\xff" + utf16Text(binary.BigEndian, `{"ort":"Öl 😀","temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"UTF-16LE", "", utf16Text(binary.LittleEndian, ` {"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"UTF-16BE", "", utf16Text(binary.BigEndian, `[{"temperature":21.4}]`), 21.4, telemetry.ReasonOK},
+	{"UTF-16, broken surrogates", "", utf16Text(binary.BigEndian, `{"temperature":21.4,"x":"`) + "\xd8\x00\x00\"\x00}", 21.4, telemetry.ReasonOK},
+	{"UTF-16, the mark alone", "", "\xff\xfe", 0, telemetry.ReasonEmpty},
+	{"UTF-32LE, marked", "", "\xff\xfe\x00\x00" + utf32Text(binary.LittleEndian, `{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"UTF-32BE, marked", "", "\x00\x00\xfe\xff" + utf32Text(binary.BigEndian, `{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"UTF-32LE", "", utf32Text(binary.LittleEndian, `{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"UTF-32BE", "", utf32Text(binary.BigEndian, `{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"gzip", "", gzipText(`{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"gzip of UTF-16", "", gzipText(utf16Text(binary.LittleEndian, `{"temperature":21.4}`)), 21.4, telemetry.ReasonOK},
+	{"gzip of nothing", "", gzipText(``), 0, telemetry.ReasonEmpty},
+	{"gzip, broken off", "", gzipText(`{"temperature":21.4}`)[:30], 0, telemetry.ReasonMalformed},
+	{"gzip, broken", "", "\x1f\x8b\x08", 0, telemetry.ReasonMalformed},
+	{"gzip bomb", "", gzipText(strings.Repeat(" ", 8<<20)), 0, telemetry.ReasonTooLarge},
+	{"base64", "", base64.StdEncoding.EncodeToString([]byte(`{"temperature":21.4, "x":"??>>"}`)), 21.4, telemetry.ReasonOK},
+	{"base64 for URLs", "", base64.RawURLEncoding.EncodeToString([]byte(`{"temperature":21.4, "x":"??>>"}`)), 21.4, telemetry.ReasonOK},
+	{"base64 in lines", "", "eyJ0ZW1wZXJh\r\ndHVyZSI6MjEuNH0=\r\n", 21.4, telemetry.ReasonOK},
+	{"base64 in a JSON string", "", `"eyJ0ZW1wZXJhdHVyZSI6MjEuNH0="`, 21.4, telemetry.ReasonOK},
+	{"base64 of gzip", "", base64.StdEncoding.EncodeToString([]byte(gzipText(`{"temperature":21.4}`))), 21.4, telemetry.ReasonOK},
+	{"JSON in a JSON string", "", `"{\"temperature\":21.4}"`, 21.4, telemetry.ReasonOK},
+	{"text in a JSON string", "", `"hello"`, 0, telemetry.ReasonMalformed},
+	{"packed too often", "", quoted(6, `{"temperature":21.4}`), 0, telemetry.ReasonMalformed},
+	{"packed often", "", quoted(5, `{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"CBOR", "", "\xa1\x6btemperature\xf9\x4d\x5a", 0, telemetry.ReasonUnsupportedEncoding},
+	{"MessagePack", "", "\x81\xabtemperature\xcb\x40\x35\x66\x66\x66\x66\x66\x66", 0, telemetry.ReasonUnsupportedEncoding},
+	{"Protocol Buffers", "", "\x0a\x04pump\x11fffff5@", 0, telemetry.ReasonUnsupportedEncoding},
+
+	// Bounds.
+	{"as large as can be", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-20) + `}`, 21.4, telemetry.ReasonOK},
+	{"too large", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-19) + `}`, 0, telemetry.ReasonTooLarge},
+	{"as deep as can be", "", `{"temperature":21.4,"x":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, 21.4, telemetry.ReasonOK},
+	{"too deep", "", `{"temperature":21.4,"x":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, 0, telemetry.ReasonTooDeep},
+	{"too deep on the way", "", strings.Repeat("[", 500_000), 0, telemetry.ReasonTooDeep},
+	{"too deep in objects", "", strings.Repeat(`{"temperature":`, 60_000), 0, telemetry.ReasonTooDeep},
+}
+
+func TestDecodeBodies(t *testing.T) {
+	for _, tt := range bodies {
+		t.Run(tt.name, func(t *testing.T) {
+			body := []byte(tt.body)
+			got, reason := newDecoder(t, tt.fields).Decode(&telemetry.Event{Device: "d", Body: body})
+			if got != tt.want || reason != tt.reason {
+				t.Errorf("got %v, %v; want %v, %v", got, reason, tt.want, tt.reason)
+			}
+			if string(body) != tt.body {
+				t.Error("Decode wrote to the body")
+			}
+		})
+	}
+}
+
+func TestDecodeMetadata(t *testing.T) {
+	const hot = `{"temperature":99,"deviceId":"body"}`
+	for _, tt := range []struct {
+		name  string
+		event telemetry.Event
+		want  telemetry.Reason
+	}{
+		{"telemetry", telemetry.Event{Device: "d", MessageSource: "Telemetry", Body: []byte(hot)}, telemetry.ReasonOK},
+		{"telemetry, other case", telemetry.Event{Device: "d", MessageSource: "TELEMETRY", Body: []byte(hot)}, telemetry.ReasonOK},
+		{"no source", telemetry.Event{Device: "d", Body: []byte(hot)}, telemetry.ReasonOK},
+		{"twin change", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Body: []byte(hot)}, telemetry.ReasonNotTelemetry},
+		{"lifecycle, no device", telemetry.Event{MessageSource: "deviceLifecycleEvents"}, telemetry.ReasonNotTelemetry},
+		{"no device", telemetry.Event{Body: []byte(hot)}, telemetry.ReasonNoDevice},
+		{"blank device", telemetry.Event{Device: " ", Body: []byte(hot)}, telemetry.ReasonOK},
+		{"wrong labels", telemetry.Event{Device: "d", ContentType: "text/plain", ContentEncoding: "gzip", Body: []byte(hot)}, telemetry.ReasonOK},
+		{"unknown label", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte(hot)}, telemetry.ReasonOK},
+		{"unknown label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: "deflate", Body: []byte("xyz")}, telemetry.ReasonUnsupportedEncoding},
+		{"known label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: " UTF-8 ", Body: []byte("xyz")}, telemetry.ReasonMalformed},
+		{"UTF-16 by label", telemetry.Event{Device: "d", ContentEncoding: "utf-16", Body: []byte(utf16Text(binary.LittleEndian, hot))}, telemetry.ReasonOK},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, got := newDecoder(t, "").Decode(&tt.event); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDecodeConcurrently(t *testing.T) {
+	d := newDecoder(t, "machine.temperature,temperature")
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				want := float64(g*1000 + i)
+				body := fmt.Appendf(nil, `{"x\n":[{}],"machine":{"temperature":"\u0020%v"}}`, want)
+				if i%10 == 0 {
+					body = []byte(gzipText(string(body)))
+				}
+				if got, reason := d.Decode(&telemetry.Event{Device: "d", Body: body}); got != want || reason != telemetry.ReasonOK {
+					t.Errorf("got %v, %v; want %v", got, reason, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestDecodeAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("sync.Pool drops items at random under the race detector")
+	}
+	for _, tt := range []struct{ name, fields, body string }{
+		{"flat", "", flatBody},
+		{"nested", "machine.temperature", nestedBody},
+		{"array", "", "[" + flatBody + "," + flatBody + "]"},
+		{"string", "", `{"Temperature":" 21.4 "}`},
+		{"escaped", "", `{"temper\u0061ture":"\u00321.4"}`},
+		{"missing", "", `{"pressure":10.2,"vibration":[1,2,3]}`},
+		{"text", "", `{"temperature":"off"}`},
+	} {
+		d := newDecoder(t, tt.fields)
+		e := &telemetry.Event{Device: "d", MessageSource: "Telemetry", Body: []byte(tt.body)}
+		if n := testing.AllocsPerRun(500, func() { d.Decode(e) }); n != 0 {
+			t.Errorf("%s: %v allocations per event", tt.name, n)
+		}
+	}
+}
+
+func TestNewDecoderErrors(t *testing.T) {
+	for _, tt := range []struct{ fields, want string }{
+		{"temperature,", `field 2 of 2: it is empty`},
+		{"temperature,,temp", `field 2 of 3: it is empty`},
+		{"machine..temperature", `"machine..temperature" has an empty name`},
+		{".temperature", `empty name`},
+		{"temperature.", `empty name`},
+		{"machine. temperature", `a space beside a dot`},
+		{"temp, temperature ,TEMP", `field 3 of 3: "TEMP" is field 1 already`},
+		{"a\xff", `not valid UTF-8`},
+		{strings.Repeat("a", 257), `has 257 bytes: use at most 256`},
+		{strings.Repeat("a,", 16) + "a", `17 fields are too many: name at most 16`},
+	} {
+		_, err := telemetry.NewDecoder(tt.fields)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: got error %v, want one with %q", tt.fields, err, tt.want)
+		}
+	}
+	for _, fields := range []string{"", "  ", telemetry.DefaultFields, " a.b , c ", "größe", strings.Repeat("a.", 127) + "a"} {
+		if _, err := telemetry.NewDecoder(fields); err != nil {
+			t.Errorf("%q: %v", fields, err)
+		}
+	}
+}
+
+func TestReasonNames(t *testing.T) {
+	label := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	seen := map[string]bool{}
+	for r := range telemetry.Reason(telemetry.ReasonCount) {
+		name := r.String()
+		if !label.MatchString(name) || name == "unknown" || seen[name] {
+			t.Errorf("reason %d is called %q", r, name)
+		}
+		seen[name] = true
+	}
+	if got := telemetry.Reason(telemetry.ReasonCount).String(); got != "unknown" {
+		t.Errorf("one too many is called %q", got)
+	}
+	if telemetry.ReasonOK != 0 || telemetry.ReasonOK.String() != "ok" {
+		t.Error("the zero reason is not ok")
+	}
+}
+
+// Every reason but those of TestDecodeMetadata has a body that gets it.
+func TestEveryReasonHasABody(t *testing.T) {
+	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true}
+	for _, b := range bodies {
+		seen[b.reason] = true
+	}
+	for r := range telemetry.Reason(telemetry.ReasonCount) {
+		if !seen[r] {
+			t.Errorf("no body is %v", r)
+		}
+	}
+}
+
+func TestFields(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		want       []string
+	}{
+		{"flat", `{"deviceId":"d","temperature":21.4,"humidity":"60","ok":true,"x":null}`, []string{"temperature", "humidity"}},
+		{"nested", nestedBody, []string{"machine.temperature", "machine.pressure", "ambient.temperature", "ambient.humidity"}},
+		{"arrays", `[{"a":[{"b":1},{"b":2,"c":3}]},{"a":{"B":4}}]`, []string{"a.b", "a.c"}},
+		{"not finite", `{"a":"NaN","b":1e400,"c":1}`, []string{"c"}},
+		{"name with dots", `{"a.b":1}`, []string{"a.b"}},
+		{"packed", gzipText(`{"a":NaN,"b":1}`), []string{"b"}},
+		{"UTF-16", utf16Text(binary.BigEndian, `{"a😀ö":1}`), []string{"a😀ö"}},
+		{"names that no field can be", `{"":1,"a,b":2," a":3,"a..b":4,"a\n":5,"\ud800":6,"` + strings.Repeat("x", 257) + `":7,"ok":8}`, []string{"ok"}},
+		{"nothing to name", `21.4`, nil},
+		{"broken", `{"a":1,`, nil},
+		{"too deep", `{"a":1,"b":` + strings.Repeat("[", 100), nil},
+		{"binary", "\xa1\x61a\x01", nil},
+	} {
+		if got := telemetry.Fields([]byte(tt.body)); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+
+	var many strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&many, `{"f%d":1}`, i)
+	}
+	if got := len(telemetry.Fields([]byte(many.String()))); got != 64 {
+		t.Errorf("got %d paths of many", got)
+	}
+}
+
+func utf16Text(order binary.AppendByteOrder, text string) string {
+	var b []byte
+	for _, u := range utf16.Encode([]rune(text)) {
+		b = order.AppendUint16(b, u)
+	}
+	return string(b)
+}
+
+func utf32Text(order binary.AppendByteOrder, text string) string {
+	var b []byte
+	for _, r := range text {
+		b = order.AppendUint32(b, uint32(r))
+	}
+	return string(b)
+}
+
+// quoted returns text as a JSON string in a JSON string, n times.
+func quoted(n int, text string) string {
+	for range n {
+		text = strconv.Quote(text)
+	}
+	return text
+}
+
+func gzipText(text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := io.WriteString(w, text)
+	if err = errors.Join(err, w.Close()); err != nil {
+		panic(err) // a bytes.Buffer takes everything
+	}
+	return b.String()
+}

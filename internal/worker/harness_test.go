@@ -1,0 +1,275 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	threshold   = 30
+	window      = 60 * time.Second
+	sendTimeout = 10 * time.Second
+	interval    = 5 * time.Second
+	drain       = 20 * time.Second
+)
+
+// partition is a telemetry.Partition in memory. It keeps its events, as a hub does.
+type partition struct {
+	id  string
+	mu  sync.Mutex
+	log []telemetry.Event
+	// next is what Receive gives next.
+	next    int
+	grown   chan struct{}
+	marks   []int64 // checkpoints
+	refuse  error   // what Checkpoint answers
+	largest int     // batch
+}
+
+func newPartition(id string) *partition {
+	return &partition{id: id, grown: make(chan struct{}, 1), largest: 1 << 20}
+}
+
+func (p *partition) ID() string { return p.id }
+
+func (p *partition) publish(device string, temperature float64) telemetry.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := int64(len(p.log) + 1)
+	e := telemetry.Event{
+		Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100)},
+		Device:   device,
+		Body:     fmt.Appendf(nil, `{"temperature":%v}`, temperature),
+		Enqueued: time.Now(),
+	}
+	p.log = append(p.log, e)
+	select {
+	case p.grown <- struct{}{}:
+	default:
+	}
+	return e
+}
+
+func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	for {
+		p.mu.Lock()
+		events := p.log[p.next:min(len(p.log), p.next+p.largest)]
+		p.next += len(events)
+		p.mu.Unlock()
+		if len(events) > 0 {
+			return events, nil
+		}
+		select {
+		case <-p.grown:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (p *partition) Checkpoint(_ context.Context, at telemetry.Position) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse != nil {
+		return p.refuse
+	}
+	p.marks = append(p.marks, at.Sequence)
+	return nil
+}
+
+// checkpoint is the last one, 0 if there is none.
+func (p *partition) checkpoint() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.marks) == 0 {
+		return 0
+	}
+	return p.marks[len(p.marks)-1]
+}
+
+// reopen is what a new owner of the partition reads: everything after the checkpoint.
+func (p *partition) reopen() *partition {
+	q := newPartition(p.id)
+	p.mu.Lock()
+	q.log, q.marks = p.log, p.marks
+	p.mu.Unlock()
+	q.next = int(q.checkpoint())
+	q.grown <- struct{}{}
+	return q
+}
+
+// receiver is a notify.Notifier that records what it takes.
+type receiver struct {
+	// answer says what becomes of an alert. Nil: it is taken at once.
+	answer func(context.Context, notify.Alert) error
+
+	mu        sync.Mutex
+	taken     []notify.Alert
+	attempts  int
+	now, most int // in flight
+}
+
+func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
+	r.mu.Lock()
+	r.attempts++
+	r.now++
+	r.most = max(r.most, r.now)
+	answer := r.answer
+	r.mu.Unlock()
+	var err error
+	if answer != nil {
+		err = answer(ctx, a)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now--
+	if err == nil {
+		r.taken = append(r.taken, a)
+	}
+	return err
+}
+
+// alerts returns what was taken, of one device or, with "", of all.
+func (r *receiver) alerts(device string) []notify.Alert {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var of []notify.Alert
+	for _, a := range r.taken {
+		if device == "" || a.Device == device {
+			of = append(of, a)
+		}
+	}
+	return of
+}
+
+func (r *receiver) set(answer func(context.Context, notify.Alert) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// wait takes an alert after d.
+func wait(d time.Duration) func(context.Context, notify.Alert) error {
+	return func(ctx context.Context, _ notify.Alert) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
+
+// graveyard is a worker.DeadLetters.
+type graveyard struct {
+	mu   sync.Mutex
+	kept []worker.DeadLetter
+	err  error
+}
+
+func (g *graveyard) Keep(_ context.Context, d worker.DeadLetter) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.kept = append(g.kept, d)
+	}
+	return g.err
+}
+
+// setup is a worker on a memory store and what it works with.
+type setup struct {
+	t         testing.TB
+	config    worker.Config
+	store     lease.Store
+	receivers []*receiver
+	dead      *graveyard
+	worker    *worker.Worker
+
+	work sync.WaitGroup
+	stop context.CancelFunc
+}
+
+func newSetup(t testing.TB, receivers ...*receiver) *setup {
+	if len(receivers) == 0 {
+		receivers = []*receiver{{}}
+	}
+	return newReplica(t, memlease.New(), receivers...)
+}
+
+// newReplica sets up one more worker on a store.
+func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup {
+	t.Helper()
+	decoder, err := telemetry.NewDecoder("temperature")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &setup{t: t, store: store, receivers: receivers, dead: &graveyard{}}
+	s.config = worker.Config{
+		Origin: "ns/hub", Replica: "a", Threshold: threshold, Window: window, Concurrency: 64, GiveUp: 12 * time.Hour,
+		CheckpointInterval: interval, DrainTimeout: drain, Decoder: decoder, DeadLetters: s.dead, Log: zap.NewNop(),
+	}
+	return s
+}
+
+// start builds the worker from s.config and has it consume the partitions until stop.
+func (s *setup) start(partitions ...*partition) *setup {
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop = stop
+	return s.consume(ctx, partitions...)
+}
+
+func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
+	for i, r := range s.receivers {
+		name := fmt.Sprint("receiver", i)
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{Name: name, Notifier: r, Gate: throttle.New(throttle.Config{
+			Store: s.store, Scope: "ns/hub/group", Receiver: name, Window: s.config.Window, SendTimeout: sendTimeout,
+		})})
+	}
+	s.worker = worker.New(s.config)
+	for _, p := range partitions {
+		s.work.Go(func() {
+			if err := s.worker.Consume(ctx, p); err != nil {
+				s.t.Errorf("partition %s: %v", p.id, err)
+			}
+		})
+	}
+	return s
+}
+
+// end stops the worker and waits for it.
+func (s *setup) end() {
+	s.stop()
+	s.work.Wait()
+}
+
+// outage is a store that can be out of reach, for as long as it takes.
+type outage struct {
+	lease.Store
+	down atomic.Bool
+}
+
+func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	if o.down.Load() {
+		return lease.Lease{}, errors.New("no route to store")
+	}
+	return o.Store.Acquire(ctx, key, ttl, next)
+}

@@ -1,0 +1,30 @@
+package worker
+
+import (
+	"sync/atomic"
+
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// Stats counts what a worker did since it started. Its fields may be read at any time.
+type Stats struct {
+	Events      [telemetry.ReasonCount]atomic.Int64 // by what decoding made of them
+	Over        atomic.Int64                        // readings at or over the threshold
+	Suppressed  atomic.Int64                        // of these, settled without an alert of their own
+	Outcomes    [throttle.Unconfirmed + 1]atomic.Int64
+	Ambiguous   atomic.Int64 // sends that may have been a second delivery
+	DeadLetters atomic.Int64
+}
+
+// read adds one batch, in few atomic operations.
+func (s *Stats) read(n *[telemetry.ReasonCount]int64, over int64) {
+	for reason, count := range n {
+		if count > 0 {
+			s.Events[reason].Add(count)
+		}
+	}
+	if over > 0 {
+		s.Over.Add(over)
+	}
+}

@@ -1,0 +1,56 @@
+package worker
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/telemetry"
+)
+
+// Against a model that remembers every event: the watermark is the last
+// position before which all are settled, and never moves back.
+func TestWatermark(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var mark watermark
+		var last, highest int64
+		unsettled := map[int64]*entry{} // by sequence
+		at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence} }
+		t.Repeat(map[string]func(*rapid.T){
+			"settled": func(*rapid.T) {
+				last++
+				mark.read(at(last))
+			},
+			"admitted": func(t *rapid.T) {
+				e := mark.admit(at(last))
+				e.pending = rapid.IntRange(1, 3).Draw(t, "receivers")
+				last++
+				unsettled[last] = e
+				mark.read(at(last))
+			},
+			"one receiver settles": func(t *rapid.T) {
+				for sequence, e := range unsettled {
+					if e.pending--; e.pending == 0 {
+						delete(unsettled, sequence)
+					}
+					break
+				}
+				mark.settle()
+			},
+			"": func(t *rapid.T) {
+				want := last
+				for sequence := range unsettled {
+					want = min(want, sequence-1)
+				}
+				got := mark.position().Sequence
+				if got != want {
+					t.Fatalf("watermark at %d, want %d", got, want)
+				}
+				if got < highest {
+					t.Fatalf("watermark moved back from %d to %d", highest, got)
+				}
+				highest = got
+			},
+		})
+	})
+}
