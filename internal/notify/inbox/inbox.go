@@ -1,0 +1,137 @@
+// Package inbox is the receiving end of a webhook, as every receiver should
+// be: it checks the signature and drops what it has taken before.
+package inbox
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"sync"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/webhook"
+)
+
+const (
+	maxBody   = 64 << 10
+	maxMemory = 100_000 // alerts remembered; what comes on top is taken, but not remembered
+)
+
+// A Delivery is one alert that arrived.
+type Delivery struct {
+	At      time.Time // by this machine's clock
+	Alert   notify.Alert
+	Dropped bool // it had been taken before, or a later one of its device had
+}
+
+// An Inbox is an [http.Handler] that takes alerts. It answers 204 to those it
+// takes and to those it drops.
+//
+// It drops an alert if it took, less than the alert's window ago, one with the
+// same id, or one with a greater token for the same device. Ids and devices
+// are told apart by their source.
+type Inbox struct {
+	secret webhook.Secret
+	record func(Delivery)
+
+	mu      sync.Mutex
+	ids     map[origin]memory
+	devices map[origin]memory
+	sweepAt int // the size at which to look for what can be forgotten
+}
+
+// origin is an id or a device in its source.
+type origin struct{ source, name string }
+
+// memory is the last alert taken of an origin.
+type memory struct {
+	at     time.Time
+	window time.Duration
+	token  int64
+}
+
+// New returns an empty Inbox. A secret that is not zero must have signed what
+// comes. Record, if not nil, is called for every delivery, one at a time and
+// in the order in which they were taken, before the answer; it must not block.
+func New(secret webhook.Secret, record func(Delivery)) *Inbox {
+	return &Inbox{
+		secret:  secret,
+		record:  record,
+		ids:     make(map[origin]memory),
+		devices: make(map[origin]memory),
+		sweepAt: 1024,
+	}
+}
+
+func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "want POST", http.StatusMethodNotAllowed)
+		return
+	}
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != webhook.ContentType {
+		http.Error(w, "want Content-Type: "+webhook.ContentType, http.StatusUnsupportedMediaType)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if err != nil {
+		http.Error(w, "the body broke off", http.StatusRequestTimeout)
+		return
+	}
+	// 401, not 400: with a wrong secret it is not the alert that is wrong.
+	if err := in.secret.Verify(r.Header, body); err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	a, err := webhook.Decode(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	in.take(a)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (in *Inbox) take(a notify.Alert) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	d := Delivery{At: time.Now(), Alert: a}
+	id, device := origin{a.Source, a.ID}, origin{a.Source, a.Device}
+
+	within := func(m memory, ok bool) bool { return ok && d.At.Sub(m.at) < a.Window }
+	byID, okID := in.ids[id]
+	byDevice, okDevice := in.devices[device]
+	d.Dropped = within(byID, okID) || within(byDevice, okDevice) && byDevice.token > a.Token
+
+	if !d.Dropped && in.room(d.At) {
+		m := memory{at: d.At, window: a.Window, token: a.Token}
+		in.ids[id] = m
+		in.devices[device] = m
+	}
+	if in.record != nil {
+		in.record(d)
+	}
+}
+
+// room forgets what is over, now and then, and reports whether there is room
+// for one more.
+func (in *Inbox) room(now time.Time) bool {
+	if len(in.ids) < in.sweepAt {
+		return true
+	}
+	for _, memories := range []map[origin]memory{in.ids, in.devices} {
+		for k, m := range memories {
+			if now.Sub(m.at) >= m.window {
+				delete(memories, k)
+			}
+		}
+	}
+	in.sweepAt = min(max(2*len(in.ids), 1024), maxMemory)
+	return len(in.ids) < maxMemory
+}

@@ -1,0 +1,113 @@
+package lognotify_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/lognotify"
+	"alertworker/internal/notify/notifytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lines is a log that counts its lines.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.buf.Bytes(), []byte("\n"))
+}
+
+func core(w zapcore.WriteSyncer, level zapcore.Level) zapcore.Core {
+	return zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), w, level)
+}
+
+func TestContract(t *testing.T) {
+	notifytest.Run(t, func(t *testing.T) (notify.Notifier, func() int) {
+		out := &lines{}
+		return lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel))), out.count
+	})
+}
+
+func TestLine(t *testing.T) {
+	out := &lines{}
+	n := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)).Named("alerts"))
+	a := notifytest.Alert(1)
+	a.Device = "two\nlines"
+	if err := n.Notify(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if out.count() != 1 {
+		t.Fatalf("want one line, got\n%s", out.buf.String())
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out.buf.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]any{
+		"level": "warn", "logger": "alerts", "msg": "temperature alert", "id": a.ID,
+		"device": a.Device, "temperature": 91.5, "threshold": 80.0, "suppressed": 3.0,
+	} {
+		if got[field] != want {
+			t.Errorf("%s is %v, want %v", field, got[field], want)
+		}
+	}
+}
+
+func TestTestAlertIsMarked(t *testing.T) {
+	out := &lines{}
+	a := notifytest.Alert(1)
+	a.Test = true
+	if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel))).Notify(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.buf.String(), "temperature alert (test)") {
+		t.Errorf("not marked: %s", out.buf.String())
+	}
+}
+
+// What is reported as taken must be in the log, even one that is quiet.
+func TestNothingIsFiltered(t *testing.T) {
+	out := &lines{}
+	quiet := core(zapcore.AddSync(out), zap.ErrorLevel)
+	sampled := zapcore.NewSamplerWithOptions(quiet, 1e9, 1, 0)
+	n := lognotify.New(zap.New(sampled))
+	for i := range 10 {
+		if err := n.Notify(t.Context(), notifytest.Alert(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.count() != 10 {
+		t.Errorf("10 alerts made %d lines", out.count())
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+func TestFailedWrite(t *testing.T) {
+	err := lognotify.New(zap.New(core(zapcore.AddSync(broken{}), zap.InfoLevel))).Notify(t.Context(), notifytest.Alert(1))
+	if err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("got %v, want the writer's error", err)
+	}
+}

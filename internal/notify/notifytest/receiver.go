@@ -1,0 +1,188 @@
+package notifytest
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/inbox"
+	"alertworker/internal/notify/webhook"
+)
+
+// A Behaviour answers one request. take is the well-behaved answer; stop is
+// closed when the receiver shuts down.
+type Behaviour func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{})
+
+// Take is the good behaviour.
+func Take(w http.ResponseWriter, r *http.Request, take http.Handler, _ <-chan struct{}) {
+	take.ServeHTTP(w, r)
+}
+
+// Status answers with a status, header fields given as name, value, … and a
+// body that repeats the whole request, as debugging servers do. It takes nothing.
+func Status(code int, header ...string) Behaviour {
+	return func(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan struct{}) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(code)
+		io.WriteString(w, "no\x00\r\n"+r.RequestURI+" ")
+		r.Header.Write(w)
+	}
+}
+
+// Delay waits for d before it goes on with next.
+func Delay(d time.Duration, next Behaviour) Behaviour {
+	return func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
+		select {
+		case <-time.After(d):
+			next(w, r, take, stop)
+		case <-stop:
+		}
+	}
+}
+
+// Hang reads the request and does not answer until the client has gone.
+func Hang(_ http.ResponseWriter, r *http.Request, _ http.Handler, stop <-chan struct{}) {
+	io.Copy(io.Discard, r.Body) // until then the server does not notice that the client goes
+	select {
+	case <-r.Context().Done():
+	case <-stop:
+	}
+}
+
+// Reset breaks the connection off, as a crash does.
+func Reset(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ <-chan struct{}) {
+	conn := hijack(w)
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	conn.Close()
+}
+
+// Close closes the connection without an answer.
+func Close(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ <-chan struct{}) {
+	hijack(w).Close()
+}
+
+// Garbage answers with what is not HTTP, and repeats the request's URI.
+func Garbage(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan struct{}) {
+	conn := hijack(w)
+	io.WriteString(conn, "GARBAGE "+r.RequestURI+"\r\n\r\n")
+	conn.Close()
+}
+
+// TakeThen takes the alert, but instead of saying so behaves like then: the
+// answer is lost.
+func TakeThen(then Behaviour) Behaviour {
+	return func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
+		take.ServeHTTP(httptest.NewRecorder(), r)
+		then(w, r, take, stop)
+	}
+}
+
+func hijack(w http.ResponseWriter) net.Conn {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err) // only HTTP/2 cannot
+	}
+	return conn
+}
+
+// A server behaves as told.
+type server struct {
+	// URL is where it listens: http://127.0.0.1:port.
+	URL string
+
+	// Arrived has room for one; it is sent to, if there is, when a request arrives.
+	Arrived chan struct{}
+
+	mu     sync.Mutex
+	script []Behaviour
+	always Behaviour
+}
+
+// Behave sets how the next requests are answered, one each; those after them
+// are answered well.
+func (s *server) Behave(next ...Behaviour) { s.set(next, Take) }
+
+// BehaveAlways sets how all requests are answered from now on.
+func (s *server) BehaveAlways(b Behaviour) { s.set(nil, b) }
+
+func (s *server) set(script []Behaviour, always Behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script, s.always = script, always
+}
+
+func (s *server) next() Behaviour {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.script) == 0 {
+		return s.always
+	}
+	b := s.script[0]
+	s.script = s.script[1:]
+	return b
+}
+
+func (s *server) start(t testing.TB, take http.Handler) {
+	s.Arrived = make(chan struct{}, 1)
+	s.always = Take
+	stop := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.Arrived <- struct{}{}:
+		default:
+		}
+		s.next()(w, r, take, stop)
+	}))
+	s.URL = srv.URL
+	t.Cleanup(func() {
+		close(stop)
+		srv.Close()
+	})
+}
+
+// A Receiver is an [inbox.Inbox] on loopback that keeps what was delivered and
+// misbehaves on demand. It is safe for concurrent use and ends with the test.
+type Receiver struct {
+	server
+
+	mu         sync.Mutex
+	deliveries []inbox.Delivery
+}
+
+// NewReceiver starts a well-behaved Receiver for alerts signed with secret.
+func NewReceiver(t testing.TB, secret webhook.Secret) *Receiver {
+	r := &Receiver{}
+	r.start(t, inbox.New(secret, func(d inbox.Delivery) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.deliveries = append(r.deliveries, d)
+	}))
+	return r
+}
+
+// Deliveries returns what has arrived, taken or dropped, in its order.
+func (r *Receiver) Deliveries() []inbox.Delivery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]inbox.Delivery(nil), r.deliveries...)
+}
+
+// Taken returns the alerts that were taken, in their order.
+func (r *Receiver) Taken() []notify.Alert {
+	var taken []notify.Alert
+	for _, d := range r.Deliveries() {
+		if !d.Dropped {
+			taken = append(taken, d.Alert)
+		}
+	}
+	return taken
+}

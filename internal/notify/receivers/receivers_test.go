@@ -1,0 +1,162 @@
+package receivers_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func names(t *testing.T, urls ...string) []string {
+	t.Helper()
+	rs, err := receivers.Open(urls, receivers.Options{Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range rs {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func TestNames(t *testing.T) {
+	long := "https://" + strings.Repeat("a", 200) + ".example.com/"
+	got := names(t, "log:", " https://Hooks.example.com/T0KEN?key=v ", "http://hooks.example.com:8080/", "http://[::1]:8080/", long)
+	// They are keys of throttle records: these values must never change.
+	want := []string{
+		"log",
+		"hooks.example.com-59693e3d",
+		"hooks.example.com-091a2268",
+		"--1-80228364",
+		strings.Repeat("a", 63) + "-0e28c835",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestSameReceiverHasOneName(t *testing.T) {
+	for _, same := range [][]string{
+		{"log:", "LOG:", " log:"},
+		{"https://h.example.com/x", "https://h.example.com:443/x", "HTTPS://H.example.com/x", "https://me:password@h.example.com/x", "https://me:other@h.example.com/x"},
+		{"http://h.example.com", "http://h.example.com/", "http://h.example.com:80/"},
+	} {
+		for _, u := range same[1:] {
+			if a, b := names(t, same[0])[0], names(t, u)[0]; a != b {
+				t.Errorf("%s is %s, but %s is %s", same[0], a, u, b)
+			}
+		}
+	}
+	different := names(t, "https://h/x", "http://h/x", "https://h:8443/x", "https://h/y", "https://h/x?y", "https://h/x/", "https://h/X", "https://h/a%2Fb", "https://h/a/b")
+	seen := make(map[string]bool)
+	for _, n := range different {
+		if seen[n] {
+			t.Errorf("%s names two receivers", n)
+		}
+		seen[n] = true
+	}
+}
+
+func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
+	_, err := receivers.Open([]string{
+		"log:",
+		"",
+		"log:file",
+		"ftp://me:S3CRET@files.example.com/S3CRET?S3CRET",
+		"https://me:S3CRET/x@hooks.example.com/",
+		"https://me:12/S3CRET@hooks.example.com/",
+		"hooks.example.com/S3CRET",
+		"S3CRET:S3CRET@hooks.example.com/",
+		"https://hooks.example.com/%zzS3CRET",
+		"https://me:S3CRET@hooks.example.com/S3CRET",
+		"https://you:S3CRET@hooks.example.com/S3CRET",
+		"log:",
+		"https://hooks.example.com/#S3CRET",
+	}, receivers.Options{Log: zap.NewNop(), WebhookSecret: "S3CRET"})
+	if err == nil {
+		t.Fatal("Open returned nil")
+	}
+	text := err.Error()
+	for _, want := range []string{
+		"NOTIFY_WEBHOOK_SECRET: want whsec_",
+		"entry 2: is empty",
+		"entry 3: log: takes nothing",
+		"entry 4: ftp://files.example.com: unknown scheme: want log:, http://… or https://…",
+		"entry 5: is not a URL",
+		"entry 6: https URL: there is an @ after the host",
+		"entry 7: unknown scheme: want log:, http://… or https://…",
+		"entry 8: unknown scheme",
+		"entry 9: is not a URL",
+		") is the same receiver as entry 10",
+		"entry 12 (log) is the same receiver as entry 1",
+		"entry 13: https URL: a fragment",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if strings.Contains(strings.ToUpper(text), "S3CRET") || strings.Contains(text, "me:12") {
+		t.Error("a secret is there")
+	}
+	if lines := strings.Count(text, "\n") + 1; lines != 12 {
+		t.Errorf("%d lines, want 12", lines)
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	if _, err := receivers.Open(nil, receivers.Options{}); err == nil || !strings.Contains(err.Error(), "NOTIFY_URLS is empty") {
+		t.Errorf("no URLs: got %v", err)
+	}
+}
+
+// What Open returns delivers, signed.
+func TestDelivers(t *testing.T) {
+	const text = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	secret, err := webhook.ParseSecret(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := notifytest.NewReceiver(t, secret)
+	rs, err := receivers.Open([]string{to.URL, "log:"}, receivers.Options{Log: zap.NewNop(), WebhookSecret: text, Concurrency: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rs {
+		t.Cleanup(r.Close)
+		if err := r.Notifier.Notify(t.Context(), notifytest.Alert(1)); err != nil {
+			t.Errorf("%s: %v", r.Name, err)
+		}
+	}
+	if got := to.Taken(); len(got) != 1 || got[0] != notifytest.Alert(1) {
+		t.Errorf("taken: %+v", got)
+	}
+}
+
+var wellFormed = regexp.MustCompile(`^[a-z0-9.-]{1,72}$`)
+
+func FuzzOpen(f *testing.F) {
+	for _, s := range []string{"log:", "https://me:password@host.example.com:8443/p/T0KEN?k=v", "http://[::1%25eth0]:80/", "http://host:99999", "//host/path", "a b", "http://%41/", "https://user:1/2@host"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		rs, err := receivers.Open([]string{raw}, receivers.Options{Log: zap.NewNop()})
+		if err != nil {
+			return
+		}
+		if name := rs[0].Name; !wellFormed.MatchString(name) {
+			t.Errorf("%q is named %q", raw, name)
+		}
+		if _, err := receivers.Open([]string{raw, raw}, receivers.Options{Log: zap.NewNop()}); err == nil {
+			t.Errorf("%q twice is no error", raw)
+		}
+	})
+}

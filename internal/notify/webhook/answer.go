@@ -1,0 +1,94 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"alertworker/internal/notify"
+)
+
+const (
+	maxRetryAfter = time.Hour
+	maxExcerpt    = 200 // bytes of the answer that an error repeats
+)
+
+// judge says what an answer other than 2xx means. The body is the beginning of
+// the answer's, free of secrets.
+func judge(resp *http.Response, body string) *notify.Error {
+	code := resp.StatusCode
+	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
+	if s := excerpt(body); s != "" {
+		text += fmt.Sprintf(" (%q)", s)
+	}
+	e := &notify.Error{
+		// Who redirects or complains about the request has not taken it. A 5xx
+		// may come from a proxy that gave up on a receiver which did.
+		Untaken:    code >= 300 && code < 500,
+		RetryAfter: retryAfter(resp.Header, time.Now()),
+	}
+	var hint string
+	switch {
+	case code == http.StatusBadRequest,
+		code == http.StatusRequestEntityTooLarge,
+		code == http.StatusUnsupportedMediaType,
+		code == http.StatusUnprocessableEntity:
+		e.Refused, e.RetryAfter = true, 0
+		hint = "the receiver refuses this alert for good"
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		hint = "check the credentials in NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
+	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:
+		hint = "check the path in NOTIFY_URLS"
+	case code >= 300 && code < 400:
+		hint = "redirects are not followed: put the final address into NOTIFY_URLS"
+	}
+	if hint != "" {
+		text += ": " + hint
+	}
+	e.Err = errors.New(text)
+	return e
+}
+
+// excerpt makes one short printable line of what a stranger wrote.
+func excerpt(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > maxExcerpt {
+		s = strings.ToValidUTF8(s[:maxExcerpt-len("…")], "") + "…"
+	}
+	return s
+}
+
+// retryAfter returns how long the answer asks to be left alone, at most
+// maxRetryAfter; 0 if it does not say, or says nothing sensible. A date counts from the
+// answer's own Date where it has one: only the receiver's clock matters.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if v == "" {
+		return 0
+	}
+	if strings.Trim(v, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter // digits alone fail only by being too many
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	until, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(until.Sub(now), 0), maxRetryAfter)
+}

@@ -1,0 +1,144 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+
+	"alertworker/internal/notify"
+)
+
+// ContentType is the media type of a CloudEvent in structured mode.
+const ContentType = "application/cloudevents+json"
+
+// eventType names what happened. Receivers should look at its end alone,
+// ".temperature.high".
+const (
+	eventType       = "alertworker" + eventTypeSuffix
+	eventTypeSuffix = ".temperature.high"
+)
+
+// maxWindow is up to where a float64 of seconds is exact to the nanosecond.
+const maxWindow = 100 * 24 * time.Hour
+
+// event is a CloudEvent 1.0. It and data are what receivers hold on to: fields
+// may be added, never renamed.
+type event struct {
+	SpecVersion     string    `json:"specversion"`
+	ID              string    `json:"id"`
+	Source          string    `json:"source"`
+	Type            string    `json:"type"`
+	Subject         string    `json:"subject,omitempty"` // CloudEvents forbids an empty one
+	Time            time.Time `json:"time"`
+	DataContentType string    `json:"datacontenttype"`
+	Data            data      `json:"data"`
+}
+
+type data struct {
+	Device       string    `json:"device"`
+	Temperature  float64   `json:"temperature"`
+	Threshold    float64   `json:"threshold"`
+	EnqueuedTime time.Time `json:"enqueuedTime"`
+	Partition    string    `json:"partition"`
+	Sequence     int64     `json:"sequence"`
+	Window       float64   `json:"window"` // seconds
+	Token        int64     `json:"token"`  // below 2^53, so that every JSON reader keeps it whole
+	Suppressed   int64     `json:"suppressed"`
+	Replica      string    `json:"replica"`
+	Expires      time.Time `json:"expires,omitzero"`
+	Test         bool      `json:"test,omitempty"`
+}
+
+// Encode returns a as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC
+// 3339, the window is a number of seconds; expires is left out if a has none,
+// and test unless a is one. It fails for what JSON or CloudEvents cannot say: a
+// temperature that is no number, an id that is empty or has control characters.
+func Encode(a notify.Alert) ([]byte, error) {
+	if a.ID == "" || strings.ContainsFunc(a.ID, unicode.IsControl) {
+		return nil, fmt.Errorf("encode alert %q: the id is empty or has control characters", a.ID)
+	}
+	b, err := json.Marshal(event{
+		SpecVersion:     "1.0",
+		ID:              a.ID,
+		Source:          a.Source,
+		Type:            eventType,
+		Subject:         a.Device,
+		Time:            a.Enqueued.UTC(),
+		DataContentType: "application/json",
+		Data: data{
+			Device:       a.Device,
+			Temperature:  a.Temperature,
+			Threshold:    a.Threshold,
+			EnqueuedTime: a.Enqueued.UTC(),
+			Partition:    a.Partition,
+			Sequence:     a.Sequence,
+			Window:       a.Window.Seconds(),
+			Token:        a.Token,
+			Suppressed:   a.Suppressed,
+			Replica:      a.Replica,
+			Expires:      a.Expires.UTC(),
+			Test:         a.Test,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode alert %q: %w", a.ID, err)
+	}
+	return b, nil
+}
+
+// Decode is the inverse of Encode, for receivers. It takes any CloudEvent whose
+// type ends in ".temperature.high", ignores fields it does not know, and says
+// what is wrong with others.
+func Decode(body []byte) (notify.Alert, error) {
+	var e event
+	if err := json.Unmarshal(body, &e); err != nil {
+		return notify.Alert{}, fmt.Errorf("decode alert: %w", err)
+	}
+	if err := e.check(); err != nil {
+		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
+	}
+	return notify.Alert{
+		ID:          e.ID,
+		Source:      e.Source,
+		Device:      e.Data.Device,
+		Temperature: e.Data.Temperature,
+		Threshold:   e.Data.Threshold,
+		Enqueued:    e.Data.EnqueuedTime.UTC(),
+		Partition:   e.Data.Partition,
+		Sequence:    e.Data.Sequence,
+		Window:      time.Duration(math.Round(e.Data.Window * float64(time.Second))),
+		Token:       e.Data.Token,
+		Expires:     e.Data.Expires.UTC(),
+		Suppressed:  e.Data.Suppressed,
+		Replica:     e.Data.Replica,
+		Test:        e.Data.Test,
+	}, nil
+}
+
+func (e *event) check() error {
+	switch {
+	case e.SpecVersion != "1.0":
+		return fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
+	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
+		return errors.New("id is empty or has control characters")
+	case !strings.HasSuffix(e.Type, eventTypeSuffix):
+		return fmt.Errorf("type is %q, want one that ends in %s", e.Type, eventTypeSuffix)
+	case e.Subject != e.Data.Device:
+		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
+	case !(e.Data.Window >= 0 && e.Data.Window <= maxWindow.Seconds()):
+		return fmt.Errorf("data.window is %v, want 0 to %.0f seconds", e.Data.Window, maxWindow.Seconds())
+	case !sayable(e.Data.EnqueuedTime) || !sayable(e.Data.Expires):
+		return errors.New("data.enqueuedTime or data.expires is out of the range of RFC 3339")
+	}
+	return nil
+}
+
+// sayable reports whether t can be written in RFC 3339, in UTC.
+func sayable(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 0 && year <= 9999
+}

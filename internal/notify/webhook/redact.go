@@ -1,0 +1,58 @@
+package webhook
+
+import (
+	"encoding/base64"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// minSecret is the length from which on a part of a URL can be a secret. Shorter ones
+// would turn any text into place holders.
+const minSecret = 4
+
+// newRedactor returns a Replacer for everything in u, and the webhook secret,
+// that people keep to themselves: user, password, and whatever of path and
+// query could be a token.
+func newRedactor(u *url.URL, secret Secret) *strings.Replacer {
+	var parts []string
+	add := func(ss ...string) { parts = append(parts, ss...) }
+
+	add(u.RequestURI(), u.Path, u.EscapedPath(), u.RawQuery)
+	add(strings.Split(u.Path, "/")...)
+	add(strings.Split(u.EscapedPath(), "/")...)
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		for _, s := range []string{key, value} {
+			add(s)
+			if plain, err := url.QueryUnescape(s); err == nil {
+				add(plain)
+			}
+		}
+	}
+	if u.User != nil {
+		user := u.User.Username()
+		password, _ := u.User.Password()
+		add(user, password, url.QueryEscape(user), url.QueryEscape(password))
+		add(strings.Split(u.User.String(), ":")...)
+		add(base64.StdEncoding.EncodeToString([]byte(user + ":" + password)))
+	}
+	if !secret.IsZero() {
+		key := base64.StdEncoding.EncodeToString([]byte(secret.key))
+		add(secretPrefix+key, key, secret.key)
+	}
+
+	// The longest first: at one place the first that fits counts.
+	parts = slices.DeleteFunc(parts, func(s string) bool { return len(s) < minSecret })
+	slices.SortFunc(parts, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	var pairs []string
+	for _, s := range slices.Compact(parts) {
+		pairs = append(pairs, s, "[redacted]")
+	}
+	return strings.NewReplacer(pairs...)
+}
