@@ -1,0 +1,482 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kelseyhightower/envconfig"
+	"go.uber.org/zap/zapcore"
+)
+
+// A config is what the environment says. Every field is one variable, in the
+// order in which help, errors and documentation name them:
+//
+//	envconfig  the variable
+//	default    its value when unset or empty
+//	fallback   in words, what an unset one means where that is no constant
+//	missing    where nothing works without it: what to give
+//	empty      "means" where the empty value differs from an unset one
+//	group      the heading it stands under, on the first of a group
+//	desc       what it is for
+type config struct {
+	EventHubConnectionString secret        `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
+	EventHubName             string        `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
+	EventHubNamespace        string        `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
+	IoTHubConnectionString   secret        `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
+	EventHubConsumerGroup    string        `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
+	EventHubStart            startPosition `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
+	EventHubPrefetch         int           `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
+
+	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit the devices send, for example 80" group:"Readings" desc:"an alert at or above this number, in the unit the devices send"`
+	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that is there counts"`
+
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports once per window alerts every second time"`
+	ThrottleStore  choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"who shares windows: set it only to share or to split on purpose"`
+
+	StorageConnectionString secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
+	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
+	CheckpointStore         choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica, starts over)"`
+	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
+	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
+	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered, written before their event is settled; created when missing"`
+	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"a checkpoint at the latest this long after progress"`
+
+	CosmosConnectionString secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
+	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, keyless: https://ACCOUNT.documents.azure.com:443/"`
+	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created when missing and allowed"`
+	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created when missing and allowed"`
+
+	NotifyURLs          secretURLs    `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (settles alerts that nobody may read)"`
+	NotifyWebhookSecret secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks, Standard Webhooks style: whsec_ and base64"`
+	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time for one attempt, 1s to 5m"`
+	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
+	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"an alert this old that still cannot be delivered goes to the dead letters; keep it below the hub's retention"`
+
+	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"30s" group:"Replicas" desc:"how long a dead replica keeps its partitions"`
+	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"5s" desc:"how often replicas look for partitions to take over"`
+	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to settle what is in flight on SIGTERM"`
+	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people; owner ids are random per process"`
+
+	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
+	HTTPIngestToken secret `envconfig:"HTTP_INGEST_TOKEN" desc:"set: the HTTP trigger is on and wants Authorization: Bearer ..., at least 16 characters"`
+	LogLevel        choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	LogFormat       choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
+}
+
+// The values of THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
+const (
+	storeMemory    choice = "memory"
+	storeBlob      choice = "blob"
+	storeBlobLease choice = "blob-lease"
+	storeCosmos    choice = "cosmos"
+
+	logJSON    choice = "json"
+	logConsole choice = "console"
+)
+
+// claimMargin is what a claim lasts beyond the attempt it covers: time to
+// acquire and to record.
+const claimMargin = 10 * time.Second
+
+// claim is how long a device is claimed for one attempt.
+func (c config) claim() time.Duration { return c.NotifyTimeout + claimMargin }
+
+// needsStorage says whether anything cannot work without Azure Storage.
+func (c config) needsStorage() bool {
+	return c.CheckpointStore == storeBlob || c.ThrottleStore == storeBlob || c.ThrottleStore == storeBlobLease
+}
+
+// hasStorage says whether Azure Storage is configured.
+func (c config) hasStorage() bool {
+	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
+}
+
+// hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
+// (withHub) its hub is unknown: then it is empty.
+func (c config) hub() hubAddress {
+	if c.EventHubNamespace != "" {
+		return hubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
+	}
+	address, err := parseEventHub(c.EventHubConnectionString.Reveal())
+	if err != nil {
+		return hubAddress{}
+	}
+	if address.Name == "" {
+		address.Name = c.EventHubName
+	}
+	return address
+}
+
+// withHub returns c reading from the Event Hubs endpoint that its
+// IOTHUB_CONNECTION_STRING resolved to.
+func (c config) withHub(connectionString string) (config, error) {
+	address, err := parseEventHub(connectionString)
+	if err == nil && address.Name == "" {
+		err = errors.New("has no EntityPath")
+	}
+	if err != nil {
+		return config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
+	}
+	c.EventHubConnectionString = newSecret(connectionString)
+	c.IoTHubConnectionString = secret{}
+	return c, nil
+}
+
+// scope returns what windows are shared by: THROTTLE_SCOPE, or else
+// namespace/hub/group in lower case, since Azure does not tell cases apart.
+// Resolve IOTHUB_CONNECTION_STRING first.
+func scope(c config) string {
+	if c.ThrottleScope != "" {
+		return c.ThrottleScope
+	}
+	hub := c.hub()
+	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
+}
+
+// MarshalLogObject writes every variable that has a value, under its name.
+// Secrets show as "[redacted]".
+func (c config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	values := reflect.ValueOf(c)
+	for i, v := range variables() {
+		if text := fmt.Sprint(values.Field(i).Interface()); text != "" {
+			enc.AddString(v.Name, text)
+		}
+	}
+	return nil
+}
+
+// A startPosition is where to begin without a checkpoint: at At, or else at the
+// earliest event there is, or else at the next one to come.
+type startPosition struct {
+	Earliest bool
+	At       time.Time
+}
+
+func (s startPosition) String() string {
+	switch {
+	case !s.At.IsZero():
+		return s.At.Format(time.RFC3339Nano)
+	case s.Earliest:
+		return "earliest"
+	default:
+		return "latest"
+	}
+}
+
+func (s *startPosition) UnmarshalText(text []byte) error {
+	*s = startPosition{}
+	switch strings.ToLower(string(text)) {
+	case "latest":
+		return nil
+	case "earliest":
+		s.Earliest = true
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, string(text))
+	if err != nil || at.IsZero() {
+		return expected("earliest, latest or a time such as 2026-01-31T12:00:00Z")
+	}
+	s.At = at
+	return nil
+}
+
+// fieldPaths are dotted paths into a message body, in order of preference.
+type fieldPaths []string
+
+func (p fieldPaths) String() string { return strings.Join(p, ",") }
+
+func (p *fieldPaths) UnmarshalText(text []byte) error {
+	*p = nil
+	for path := range strings.SplitSeq(string(text), ",") {
+		path = strings.TrimSpace(path)
+		if slices.Contains(strings.Split(path, "."), "") {
+			return expected("paths such as temperature or machine.temperature, separated by commas, with no empty name")
+		}
+		if slices.Contains(*p, path) {
+			return expected("every path once")
+		}
+		*p = append(*p, path)
+	}
+	return nil
+}
+
+// A choice is one of a few words, in any case.
+type choice string
+
+func (c *choice) UnmarshalText(text []byte) error {
+	*c = choice(strings.ToLower(strings.TrimSpace(string(text))))
+	return nil
+}
+
+// expected is the error of a value that cannot be read: what would be right.
+type expected string
+
+func (e expected) Error() string { return string(e) }
+
+// A configError tells everything that is missing or wrong, a line for each
+// variable. It never holds a secret.
+type configError struct {
+	problems []problem
+}
+
+type problem struct {
+	variable string
+	text     string // continues "VARIABLE …"
+}
+
+// ExitCode is what the process ends with.
+func (e *configError) ExitCode() int { return 2 }
+
+func (e *configError) Error() string {
+	problems := slices.Clone(e.problems)
+	slices.SortStableFunc(problems, func(a, b problem) int { return position(a.variable) - position(b.variable) })
+	width := 0
+	for _, p := range problems {
+		width = max(width, len(p.variable))
+	}
+	var b strings.Builder
+	if len(problems) == 1 {
+		b.WriteString("one setting is missing or wrong:\n\n")
+	} else {
+		fmt.Fprintf(&b, "%d settings are missing or wrong:\n\n", len(problems))
+	}
+	for _, p := range problems {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, p.variable, p.text)
+	}
+	b.WriteString("\nTo see it work without Azure: alertworker local\nAll settings and their defaults: alertworker --help")
+	return b.String()
+}
+
+// add records what is wrong with variable. Only the first problem of a variable
+// counts: later ones follow from it.
+func (e *configError) add(variable, format string, args ...any) {
+	if !e.has(variable) {
+		e.problems = append(e.problems, problem{variable, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (e *configError) has(variable string) bool {
+	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
+}
+
+// withProblem adds what was found wrong with a variable after loadConfig to
+// loadConfig's error, which may be nil. text continues "VARIABLE …".
+func withProblem(err error, variable, text string) error {
+	e := &configError{}
+	if !errors.As(err, &e) && err != nil {
+		return fmt.Errorf("%w; %s %s", err, variable, text)
+	}
+	all := &configError{problems: slices.Clone(e.problems)}
+	all.add(variable, "%s", text)
+	return all
+}
+
+// loadConfig reads and checks the environment. Its error is a *configError.
+// Warnings come with an error too: a mistyped name often explains it.
+func loadConfig() (config, []warning, error) {
+	var c config
+	var e configError
+	values := reflect.ValueOf(&c).Elem()
+	for i := range values.NumField() {
+		readVariable(values.Type().Field(i), values.Field(i), &e)
+	}
+	c.expand()
+	c.validate(&e)
+
+	warnings := misspelled(os.Environ())
+	if len(e.problems) > 0 {
+		return config{}, warnings, &e
+	}
+	return c, append(c.warnings(os.Environ()), warnings...), nil
+}
+
+// expand replaces what is only a shorthand.
+func (c *config) expand() {
+	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
+		c.StorageConnectionString = newSecret(developmentStorage)
+	}
+	if c.ReplicaName == "" {
+		c.ReplicaName, _ = os.Hostname()
+	}
+}
+
+// developmentStorage is what UseDevelopmentStorage=true stands for in every
+// other SDK: the emulator's account, whose key is public.
+const developmentStorage = "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;" +
+	"AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;" +
+	"BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
+
+// readVariable reads the variable of field into value.
+func readVariable(field reflect.StructField, value reflect.Value, e *configError) {
+	name := field.Tag.Get("envconfig")
+	text := os.Getenv(name)
+
+	if hidden, ok := value.Addr().Interface().(redactable); ok {
+		if path := os.Getenv(name + "_FILE"); path != "" {
+			if text != "" {
+				e.add(name, "is set and so is %s_FILE: keep one of them", name)
+				return
+			}
+			content, err := readSecretFile(path)
+			if err != nil {
+				e.add(name, "cannot come from %s_FILE: %v", name, err)
+				return
+			}
+			if err := hidden.UnmarshalText(content); err != nil {
+				e.add(name, "cannot come from %s_FILE: expected %v", name, err)
+			}
+			return
+		}
+	}
+
+	if missing := field.Tag.Get("missing"); missing != "" && text == "" {
+		e.add(name, "is missing: %s", missing)
+		return
+	}
+	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
+		e.add(name, "is in quotes, which belong to its value here: remove them (docker's --env-file keeps quotes)")
+		return
+	}
+	if err := process(field, value); err != nil {
+		e.add(name, "is %s; expected %s", show(text), expectation(err, field.Type, text))
+	}
+}
+
+// process lets envconfig read one field. Asked for the whole struct it would
+// stop at the first wrong value.
+func process(field reflect.StructField, value reflect.Value) error {
+	if os.Getenv(field.Tag.Get("envconfig")) == "" && field.Tag.Get("empty") == "" {
+		// Templates pass what is not given as an empty value; to envconfig that
+		// is a value. It gets to see a name that no variable can have.
+		fallback := field.Tag.Get("default")
+		if fallback == "" {
+			return nil
+		}
+		field.Tag = reflect.StructTag(fmt.Sprintf(`envconfig:"=" default:%q`, fallback))
+	}
+	one := reflect.New(reflect.StructOf([]reflect.StructField{field}))
+	if err := envconfig.Process("", one.Interface()); err != nil {
+		return err
+	}
+	value.Set(one.Elem().Field(0))
+	return nil
+}
+
+// expectation says what a value should have been that envconfig could not read.
+// envconfig's own text holds the value, so it is not for people.
+func expectation(err error, t reflect.Type, text string) string {
+	var parse *envconfig.ParseError
+	var want expected
+	switch {
+	case errors.As(err, &parse) && errors.As(parse.Err, &want):
+		return want.Error()
+	case t == reflect.TypeFor[time.Duration]():
+		if strings.Trim(text, "0123456789") == "" && text != "" && len(text) < 8 {
+			return "a duration with its unit: " + text + "s?"
+		}
+		return "a duration such as 30s, 5m or 1h30m"
+	case t.Kind() == reflect.Float64:
+		return "a number such as 80 or 80.5"
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	}
+	return "another value"
+}
+
+// maxSecretFile is far more than any connection string or list of URLs takes.
+const maxSecretFile = 64 << 10
+
+// readSecretFile returns what is in the file at path. Its errors do not hold
+// the path if that looks like the secret itself.
+func readSecretFile(path string) ([]byte, error) {
+	fail := func(text string) ([]byte, error) {
+		return nil, fmt.Errorf("%s, which should be the path of a file, %s", show(path), text)
+	}
+	// Opening a pipe would wait for its other end, so look before.
+	info, err := os.Stat(path)
+	if err != nil {
+		return fail(withoutPath(err))
+	}
+	if !info.Mode().IsRegular() {
+		return fail("is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fail(withoutPath(err))
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	switch {
+	case err != nil:
+		return fail(withoutPath(err))
+	case len(content) > maxSecretFile:
+		return fail("is larger than 64 KiB")
+	case strings.TrimSpace(string(content)) == "":
+		return fail("is empty")
+	case !utf8.Valid(content):
+		return fail("is not UTF-8 text")
+	}
+	return content, nil
+}
+
+// withoutPath says why a file could not be read, and not which.
+func withoutPath(err error) string {
+	var pathError *os.PathError
+	if errors.As(err, &pathError) {
+		return "cannot be read: " + pathError.Err.Error()
+	}
+	return "cannot be read"
+}
+
+// A variable describes one variable of the environment.
+type variable struct {
+	Name        string
+	Default     string // "" if there is none; where it is no constant, what stands for it
+	Description string
+	Group       string
+	Required    bool
+	Secret      bool // Name_FILE may name a file that holds it
+}
+
+// variables returns all variables, in the order of config's fields. Nobody
+// changes the slice.
+var variables = sync.OnceValue(describe)
+
+func describe() []variable {
+	t := reflect.TypeFor[config]()
+	list := make([]variable, t.NumField())
+	group := ""
+	for i := range list {
+		field := t.Field(i)
+		if g := field.Tag.Get("group"); g != "" {
+			group = g
+		}
+		list[i] = variable{
+			Name:        field.Tag.Get("envconfig"),
+			Default:     field.Tag.Get("default") + field.Tag.Get("fallback"),
+			Description: field.Tag.Get("desc"),
+			Group:       group,
+			Required:    field.Tag.Get("missing") != "",
+			Secret:      reflect.PointerTo(field.Type).Implements(reflect.TypeFor[redactable]()),
+		}
+	}
+	return list
+}
+
+// position returns the place of a variable among all; unknown ones are last.
+func position(name string) int {
+	list := variables()
+	if i := slices.IndexFunc(list, func(v variable) bool { return v.Name == name }); i >= 0 {
+		return i
+	}
+	return len(list)
+}

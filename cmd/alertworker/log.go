@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
+)
+
+// newLogger returns a logger that writes to out in LOG_FORMAT from LOG_LEVEL up;
+// both must be valid. It drops nothing: sampling would one day swallow the line
+// of an alert that nobody got. What can repeat in a storm is limited
+// where it is logged. The caller ends with Sync, whose error means nothing on a
+// terminal or a pipe.
+func newLogger(c config, out *os.File) *zap.Logger {
+	level, err := zapcore.ParseLevel(string(c.LogLevel))
+	if err != nil {
+		level = zapcore.InfoLevel
+	}
+	coloured := c.LogFormat == logConsole && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd()))
+	sink := zapcore.Lock(out)
+	return zap.New(zapcore.NewCore(newEncoder(c.LogFormat, coloured), sink, level), zap.ErrorOutput(sink))
+}
+
+func newEncoder(format choice, coloured bool) zapcore.Encoder {
+	e := zapcore.EncoderConfig{
+		TimeKey:        "time",
+		LevelKey:       "level",
+		NameKey:        "logger",
+		MessageKey:     "msg",
+		StacktraceKey:  "stack",
+		EncodeTime:     zapcore.RFC3339NanoTimeEncoder,
+		EncodeLevel:    zapcore.LowercaseLevelEncoder,
+		EncodeDuration: zapcore.StringDurationEncoder,
+	}
+	if format == logJSON {
+		return zapcore.NewJSONEncoder(e)
+	}
+	e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+	e.EncodeLevel = zapcore.CapitalLevelEncoder
+	if coloured {
+		e.EncodeLevel = zapcore.CapitalColorLevelEncoder
+	}
+	e.ConsoleSeparator = "  "
+	return zapcore.NewConsoleEncoder(e)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"go.uber.org/zap"
+)
+
+// logged returns what write logs with LOG_FORMAT and LOG_LEVEL.
+func logged(t *testing.T, format, level choice, write func(*zap.Logger)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "log")
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	log := newLogger(config{LogFormat: format, LogLevel: level}, out)
+	write(log)
+	if err := log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestLogJSON(t *testing.T) {
+	out := logged(t, logJSON, "info", func(log *zap.Logger) {
+		log.Debug("too quiet")
+		log.Named("worker").Error("send failed", zap.Duration("after", 1500*time.Millisecond), zap.Error(errors.New("refused")))
+	})
+	var line map[string]any
+	if err := json.Unmarshal([]byte(out), &line); err != nil {
+		t.Fatalf("not one JSON object: %v: %s", err, out)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, line["time"].(string)); err != nil || time.Since(at) < 0 {
+		t.Errorf("time is %v: %v", line["time"], err)
+	}
+	delete(line, "time")
+	want := map[string]any{"level": "error", "logger": "worker", "msg": "send failed", "after": "1.5s", "error": "refused"}
+	for key := range line {
+		if line[key] != want[key] {
+			t.Errorf("%s is %v, want %v", key, line[key], want[key])
+		}
+	}
+	if len(line) != len(want) {
+		t.Errorf("got %v, want %v", line, want)
+	}
+}
+
+func TestLogConsole(t *testing.T) {
+	out := logged(t, logConsole, "warn", func(log *zap.Logger) {
+		log.Info("too quiet")
+		log.Warn("slow receiver", zap.Int("tries", 3))
+	})
+	if !strings.HasSuffix(out, `  WARN  slow receiver  {"tries": 3}`+"\n") || strings.Count(out, "\n") != 1 {
+		t.Errorf("got %q", out)
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("coloured, although a file is no terminal")
+	}
+	line, err := newEncoder(logConsole, true).EncodeEntry(zap.NewNop().Check(zap.PanicLevel, "x").Entry, nil)
+	if err != nil || !bytes.Contains(line.Bytes(), []byte("\x1b")) {
+		t.Errorf("on a terminal it is not coloured: %q, %v", line, err)
+	}
+}
+
+// The same line many times over: sampling would drop most of them.
+func TestLogDropsNothing(t *testing.T) {
+	const lines = 5000
+	out := logged(t, logJSON, "info", func(log *zap.Logger) {
+		for range lines {
+			log.Error("dead letter")
+		}
+	})
+	if got := strings.Count(out, "\n"); got != lines {
+		t.Errorf("%d lines, want %d", got, lines)
+	}
+}

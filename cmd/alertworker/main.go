@@ -1,0 +1,96 @@
+// Command alertworker reads telemetry of an Azure IoT Hub and tells people when
+// a device is too hot. See alertworker --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+)
+
+// Exit codes.
+const (
+	exitStopped = 0 // as asked
+	exitFailed  = 1 // while running
+	exitUsage   = 2 // wrong configuration, or a wrong command line
+)
+
+func main() {
+	// The first signal asks for a clean hand-over, a second one ends the process at once.
+	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, restore)
+	os.Exit(command(ctx, os.Args[1:]))
+}
+
+// command runs what args say and returns the exit code.
+func command(ctx context.Context, args []string) int {
+	name := ""
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
+	var err error
+	switch name {
+	case "":
+		err = run(ctx)
+	case "local":
+		err = local(ctx, args)
+	case "devhub":
+		err = serveHub(ctx, args)
+	case "check":
+		err = check(ctx, args)
+	case "version", "-version", "--version":
+		fmt.Println(version())
+	case "help", "-h", "-help", "--help":
+		fmt.Print(helpText())
+	default:
+		err = &usageError{fmt.Errorf("unknown command %q; alertworker --help lists them", name)}
+	}
+	if err == nil {
+		return exitStopped
+	}
+	var silent *silentError
+	if !errors.As(err, &silent) {
+		fmt.Fprintln(os.Stderr, "alertworker:", err)
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return coded.ExitCode()
+	}
+	return exitFailed
+}
+
+// A usageError says what is wrong with the command line.
+type usageError struct{ error }
+
+func (*usageError) ExitCode() int { return exitUsage }
+
+// A silentError is an exit code whose reason has been told.
+type silentError struct{ code int }
+
+func (e *silentError) Error() string { return fmt.Sprint("exit code ", e.code) }
+func (e *silentError) ExitCode() int { return e.code }
+
+// version names the build: the module's version, or else the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "alertworker (unknown build) " + runtime.Version()
+	}
+	v, commit, dirty := info.Main.Version, "", ""
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = " " + s.Value[:min(12, len(s.Value))]
+		case "vcs.modified":
+			if s.Value == "true" {
+				dirty = "+changes"
+			}
+		}
+	}
+	return fmt.Sprintf("alertworker %s%s%s %s", v, commit, dirty, runtime.Version())
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// run is the worker, configured by the environment alone.
+func run(ctx context.Context) error {
+	c, warnings, err := loadConfig()
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
+	}
+	if err != nil {
+		return err
+	}
+	log := newLogger(c, os.Stderr)
+	defer func() { _ = log.Sync() }()
+	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
+
+	stores, err := openStores(ctx, c)
+	if err != nil {
+		return err
+	}
+	replica, err := newReplica(c, stores, log)
+	if err != nil {
+		return err
+	}
+	if err := replica.run(ctx); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// stores are what replicas share.
+type stores struct {
+	leases      lease.Store
+	checkpoints azeventhubs.CheckpointStore
+}
+
+// openStores connects to the stores that c names.
+func openStores(_ context.Context, c config) (stores, error) {
+	s := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
+	if c.ThrottleStore != storeMemory {
+		return s, fmt.Errorf("THROTTLE_STORE=%s is not built in yet", c.ThrottleStore)
+	}
+	return s, nil
+}
+
+// A replica is one worker and what it works with.
+type replica struct {
+	source    *eventhubs.Source
+	worker    *worker.Worker
+	receivers []receivers.Receiver
+}
+
+// newReplica puts a replica together. It is the only place that picks implementations.
+func newReplica(c config, s stores, log *zap.Logger) (*replica, error) {
+	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
+		Log:           log,
+		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
+		Concurrency:   c.NotifyConcurrency,
+	})
+	if err != nil {
+		return nil, err
+	}
+	decoder, err := telemetry.NewDecoder(c.TemperatureField.String())
+	if err != nil {
+		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
+	}
+	var credential azcore.TokenCredential
+	if c.EventHubNamespace != "" {
+		if credential, err = azidentity.NewDefaultAzureCredential(nil); err != nil {
+			return nil, fmt.Errorf("find an Azure identity for EVENTHUB_NAMESPACE: %w", err)
+		}
+	}
+	source, err := eventhubs.New(eventhubs.Config{
+		ConnectionString: c.EventHubConnectionString.Reveal(),
+		Namespace:        c.EventHubNamespace,
+		Credential:       credential,
+		Hub:              c.EventHubName,
+		ConsumerGroup:    c.EventHubConsumerGroup,
+		Start:            eventhubs.Start{Earliest: c.EventHubStart.Earliest, Time: c.EventHubStart.At},
+		Prefetch:         c.EventHubPrefetch,
+		OwnershipExpiry:  c.OwnershipExpiry,
+		BalanceInterval:  c.BalanceInterval,
+		Owner:            c.ReplicaName,
+		Checkpoints:      s.checkpoints,
+		Logger:           log,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	config := worker.Config{
+		Origin:             origin(c),
+		Replica:            c.ReplicaName,
+		Threshold:          c.TemperatureThreshold,
+		Window:             c.ThrottleWindow,
+		Concurrency:        c.NotifyConcurrency,
+		GiveUp:             c.NotifyGiveUp,
+		CheckpointInterval: c.CheckpointInterval,
+		DrainTimeout:       c.DrainTimeout,
+		Decoder:            decoder,
+		DeadLetters:        deadLetterLog{log},
+		Log:                log,
+	}
+	for _, r := range rs {
+		config.Receivers = append(config.Receivers, worker.Receiver{
+			Name:     r.Name,
+			Notifier: r.Notifier,
+			Gate: throttle.New(throttle.Config{
+				Store: s.leases, Scope: scope(c), Receiver: r.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
+			}),
+		})
+	}
+	return &replica{source: source, worker: worker.New(config), receivers: rs}, nil
+}
+
+// run works until ctx ends and everything is handed over.
+func (r *replica) run(ctx context.Context) error {
+	defer func() {
+		for _, to := range r.receivers {
+			to.Close()
+		}
+	}()
+	return r.source.Run(ctx, r.worker.Consume)
+}
+
+// origin names where events come from in alert ids: the namespace's first
+// label and the hub.
+func origin(c config) string {
+	hub := c.hub()
+	namespace, _, _ := strings.Cut(hub.Host, ".")
+	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
+		namespace = "local" // an emulator at an address
+	}
+	return strings.ToLower(namespace + "/" + hub.Name)
+}
+
+// deadLetterLog keeps dead letters in the log, whole.
+type deadLetterLog struct{ log *zap.Logger }
+
+func (d deadLetterLog) Keep(_ context.Context, l worker.DeadLetter) error {
+	a := l.Alert
+	d.log.Error("alert not delivered, kept here",
+		zap.String("receiver", l.Receiver), zap.String("reason", l.Reason),
+		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
+		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),
+		zap.Time("enqueued", a.Enqueued), zap.String("partition", a.Partition), zap.Int64("sequence", a.Sequence),
+		zap.Duration("window", a.Window), zap.Int64("token", a.Token), zap.Time("expires", a.Expires),
+		zap.Int64("suppressed", a.Suppressed))
+	return nil
+}
+
+// joinAll runs every function in a goroutine of its own, waits for all, and
+// returns their errors joined.
+func joinAll(runs ...func() error) error {
+	errs := make([]error, len(runs))
+	var all sync.WaitGroup
+	for i, run := range runs {
+		all.Go(func() { errs[i] = run() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const redacted = "[redacted]"
+
+// A redactable is a setting whose value never shows.
+type redactable interface {
+	encoding.TextUnmarshaler
+	IsSet() bool
+}
+
+// A secret is text that shows as "[redacted]", whatever prints or encodes it;
+// an unset one shows as nothing. Only Reveal gives it away.
+type secret struct {
+	// A pointer to a string, because fmt reads the unexported fields of
+	// unexported fields without asking their methods: all it prints of this is
+	// an address. A pointer to a slice or a struct it would follow.
+	value *string
+}
+
+func newSecret(s string) secret { return secret{&s} }
+
+// Reveal returns the text itself; empty if there is none.
+func (s secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
+
+// IsSet says whether there is a text.
+func (s secret) IsSet() bool { return s.Reveal() != "" }
+
+func (s secret) String() string {
+	if !s.IsSet() {
+		return ""
+	}
+	return redacted
+}
+
+func (s secret) GoString() string             { return s.String() }
+func (s secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
+func (s secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText trims white space: no secret has any at its ends, but most
+// files and many pasted values do.
+func (s *secret) UnmarshalText(text []byte) error {
+	*s = newSecret(strings.TrimSpace(string(text)))
+	return nil
+}
+
+// A secretURLs is a list of URLs that hold secrets. It shows scheme and host of
+// web addresses and the scheme alone of others, whose hosts often are tokens.
+type secretURLs struct {
+	text secret // separated by commas
+}
+
+func newSecretURLs(list ...string) secretURLs { return secretURLs{newSecret(strings.Join(list, ","))} }
+
+// Reveal returns the URLs themselves, in the order given.
+func (u secretURLs) Reveal() []string {
+	if !u.text.IsSet() {
+		return nil
+	}
+	return strings.Split(u.text.Reveal(), ",")
+}
+
+// IsSet says whether there is a URL.
+func (u secretURLs) IsSet() bool { return u.text.IsSet() }
+
+func (u secretURLs) String() string {
+	shown := make([]string, 0, len(u.Reveal()))
+	for _, raw := range u.Reveal() {
+		shown = append(shown, redactURL(raw))
+	}
+	return strings.Join(shown, ",")
+}
+
+func (u secretURLs) GoString() string             { return u.String() }
+func (u secretURLs) Format(f fmt.State, _ rune)   { io.WriteString(f, u.String()) }
+func (u secretURLs) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads URLs separated by commas. A comma inside a URL is written
+// as %2C.
+func (u *secretURLs) UnmarshalText(text []byte) error {
+	var list []string
+	for part := range strings.SplitSeq(string(text), ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	*u = newSecretURLs(list...)
+	return nil
+}
+
+func redactURL(raw string) string {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Scheme == "" || tokens.MatchString(u.Scheme):
+		return redacted
+	case isWeb(raw) && !tokens.MatchString(u.Hostname()):
+		return u.Scheme + "://" + u.Hostname()
+	case raw == u.Scheme+":":
+		return raw
+	default:
+		return u.Scheme + ":" + redacted
+	}
+}
+
+// maxShown keeps whole files out of messages.
+const maxShown = 80
+
+// tokens are runs of letters and digits that are too long for a word.
+var tokens = regexp.MustCompile(`[A-Za-z0-9+/_]{20,}`)
+
+// show quotes a value that a setting has by mistake, unless it may be a secret:
+// people put connection strings, signed URLs and keys into the wrong variable.
+func show(value string) string {
+	if len(value) > maxShown || strings.ContainsAny(value, "=;@?&") || tokens.MatchString(value) {
+		return "a value that is not shown, it may hold a secret"
+	}
+	return strconv.Quote(value)
+}

@@ -1,0 +1,416 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// validate reports everything in c that cannot work to e: first what can be
+// said of one variable alone, then what only several together tell.
+func (c *config) validate(e *configError) {
+	c.validateHub(e)
+	c.validateReadings(e)
+	c.validateStorage(e)
+	c.validateCosmos(e)
+	c.validateNotify(e)
+	c.validateReplicas(e)
+	c.validateHTTPAndLog(e)
+	c.validateThrottle(e)
+}
+
+const missingHub = "is missing: the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
+	"or, keyless, EVENTHUB_NAMESPACE and EVENTHUB_NAME; or IOTHUB_CONNECTION_STRING, the hub's own service string"
+
+func (c *config) validateHub(e *configError) {
+	var given []string
+	if c.EventHubConnectionString.IsSet() || e.has("EVENTHUB_CONNECTION_STRING") {
+		given = append(given, "EVENTHUB_CONNECTION_STRING")
+	}
+	if c.EventHubNamespace != "" || e.has("EVENTHUB_NAMESPACE") {
+		given = append(given, "EVENTHUB_NAMESPACE")
+	}
+	if c.IoTHubConnectionString.IsSet() || e.has("IOTHUB_CONNECTION_STRING") {
+		given = append(given, "IOTHUB_CONNECTION_STRING")
+	}
+	switch len(given) {
+	case 0:
+		e.add("EVENTHUB_CONNECTION_STRING", missingHub)
+	case 1:
+	default:
+		e.add(given[0], "is set and so is %s: there is one hub to read from, keep one of them", strings.Join(given[1:], " and "))
+	}
+
+	if c.EventHubConnectionString.IsSet() {
+		address, err := parseEventHub(c.EventHubConnectionString.Reveal())
+		switch {
+		case err != nil:
+			e.add("EVENTHUB_CONNECTION_STRING", "%v", err)
+		case address.Name == "" && c.EventHubName == "":
+			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so the event hub must be named here (or take the hub's own string, portal: IoT Hub > Built-in endpoints)")
+		case address.Name != "" && c.EventHubName != "" && address.Name != c.EventHubName:
+			e.add("EVENTHUB_NAME", "is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING names another hub: remove one of them", show(c.EventHubName))
+		}
+	}
+	if c.EventHubNamespace != "" {
+		validateNamespace(c.EventHubNamespace, e)
+		if c.EventHubName == "" {
+			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE needs the name of the event hub in it")
+		}
+	}
+	if c.IoTHubConnectionString.IsSet() {
+		if _, err := parseIoTHub(c.IoTHubConnectionString.Reveal()); err != nil {
+			e.add("IOTHUB_CONNECTION_STRING", "%v", err)
+		}
+	}
+	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
+		e.add("EVENTHUB_NAME", "is %s; expected the event hub's name alone: letters, digits, '.', '-' and '_'", show(c.EventHubName))
+	}
+	if c.EventHubConsumerGroup != "$Default" && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)) &&
+		!strings.EqualFold(c.EventHubConsumerGroup, "$default") {
+		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; expected $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'", show(c.EventHubConsumerGroup))
+	}
+	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, 5000)
+}
+
+// entityName is a name in an Event Hubs namespace.
+var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-9])?$`)
+
+func validateNamespace(namespace string, e *configError) {
+	const name = "EVENTHUB_NAMESPACE"
+	bare := namespace
+	if _, after, ok := strings.Cut(bare, "://"); ok {
+		bare = after
+	}
+	bare = strings.TrimSuffix(strings.TrimSuffix(bare, "/"), ":443")
+	switch {
+	case bare != namespace && isHostName(bare):
+		e.add(name, "is %s; expected the host name alone, with no scheme, port or path", show(namespace))
+	case isHostName(namespace):
+	case isHostName(bare + ".servicebus.windows.net"):
+		e.add(name, "is %s; expected the whole host name, with .servicebus.windows.net after it", show(namespace))
+	default:
+		e.add(name, "is %s; expected a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
+	}
+}
+
+func (c *config) validateReadings(e *configError) {
+	if math.IsNaN(c.TemperatureThreshold) || math.IsInf(c.TemperatureThreshold, 0) {
+		e.add("TEMPERATURE_THRESHOLD", "is not a finite number; expected the limit, for example 80")
+	}
+}
+
+func (c *config) validateStorage(e *configError) {
+	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, storeBlob, storeMemory)
+	if c.StorageConnectionString.IsSet() {
+		if c.StorageAccountURL != "" {
+			e.add("STORAGE_CONNECTION_STRING", "is set and so is STORAGE_ACCOUNT_URL: keep one of them (the URL is the keyless way)")
+		}
+		if err := checkStorage(c.StorageConnectionString.Reveal()); err != nil {
+			e.add("STORAGE_CONNECTION_STRING", "%v", err)
+		}
+	}
+	if c.StorageAccountURL != "" {
+		validateEndpoint(e, "STORAGE_ACCOUNT_URL", c.StorageAccountURL, "https://ACCOUNT.blob.core.windows.net")
+		for _, other := range []string{".dfs.", ".queue.", ".table.", ".file."} {
+			if strings.Contains(c.StorageAccountURL, other) {
+				e.add("STORAGE_ACCOUNT_URL", "names another service of the account (%s); expected its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
+			}
+		}
+	}
+	if c.needsStorage() && !c.hasStorage() {
+		e.add("STORAGE_CONNECTION_STRING", "is missing: Azure Storage for %s (portal: storage account > Access keys), or, keyless, STORAGE_ACCOUNT_URL", c.storageUses())
+	}
+
+	containers := []struct{ variable, name string }{
+		{"CHECKPOINT_CONTAINER", c.CheckpointContainer},
+		{"THROTTLE_CONTAINER", c.ThrottleContainer},
+		{"DEAD_LETTER_CONTAINER", c.DeadLetterContainer},
+	}
+	for i, container := range containers {
+		if len(container.name) < 3 || len(container.name) > 63 || !containerName.MatchString(container.name) {
+			e.add(container.variable, "is %s; expected 3 to 63 lower-case letters, digits and single '-' between them", show(container.name))
+		}
+		for _, earlier := range containers[:i] {
+			if container.name == earlier.name {
+				e.add(container.variable, "is %s, and so is %s: each needs a container of its own", show(container.name), earlier.variable)
+			}
+		}
+	}
+	between(e, "CHECKPOINT_INTERVAL", c.CheckpointInterval, 100*time.Millisecond, 10*time.Minute)
+}
+
+// containerName is Azure's rule but for the length.
+var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
+
+// storageUses names the settings that want Azure Storage.
+func (c *config) storageUses() string {
+	var uses []string
+	if c.CheckpointStore == storeBlob {
+		uses = append(uses, "CHECKPOINT_STORE=blob")
+	}
+	if c.ThrottleStore == storeBlob || c.ThrottleStore == storeBlobLease {
+		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
+	}
+	return strings.Join(uses, " and ")
+}
+
+// validateEndpoint checks the address of an account that is used without keys.
+func validateEndpoint(e *configError, variable, address, example string) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		e.add(variable, "is %s; expected a URL such as %s", show(address), example)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		e.add(variable, "holds more than the account's address, which is used without keys; expected %s (a signature or key goes into a connection string)", example)
+	case u.Scheme != "https":
+		e.add(variable, "is %s; sign-in without keys works over https only, an emulator takes a connection string", show(address))
+	case strings.Trim(u.Path, "/") != "":
+		e.add(variable, "is %s; expected the account's address with no path: %s", show(address), example)
+	}
+}
+
+func (c *config) validateCosmos(e *configError) {
+	if c.CosmosConnectionString.IsSet() {
+		if c.CosmosEndpoint != "" {
+			e.add("COSMOS_CONNECTION_STRING", "is set and so is COSMOS_ENDPOINT: keep one of them (the endpoint is the keyless way)")
+		}
+		if err := checkCosmos(c.CosmosConnectionString.Reveal()); err != nil {
+			e.add("COSMOS_CONNECTION_STRING", "%v", err)
+		}
+	}
+	if c.CosmosEndpoint != "" {
+		validateEndpoint(e, "COSMOS_ENDPOINT", c.CosmosEndpoint, "https://ACCOUNT.documents.azure.com:443/")
+	}
+	if c.ThrottleStore == storeCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
+		e.add("COSMOS_CONNECTION_STRING", "is missing: Cosmos DB for THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys), or, keyless, COSMOS_ENDPOINT")
+	}
+	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
+	cosmosName(e, "COSMOS_CONTAINER", c.CosmosContainer)
+}
+
+func cosmosName(e *configError, variable, name string) {
+	if len(name) > 255 || strings.ContainsAny(name, `/\?#`) || strings.TrimSpace(name) != name || !utf8.ValidString(name) {
+		e.add(variable, `is %s; expected a name of up to 255 bytes with no / \ ? # and no space at its ends`, show(name))
+	}
+}
+
+// maxReceivers bounds NOTIFY_URLS: every alert goes to all of them.
+const maxReceivers = 32
+
+func (c *config) validateNotify(e *configError) {
+	list := c.NotifyURLs.Reveal()
+	if len(list) == 0 {
+		e.add("NOTIFY_URLS", "is missing: it names no receiver")
+	}
+	if len(list) > maxReceivers {
+		e.add("NOTIFY_URLS", "names %d receivers; expected at most %d", len(list), maxReceivers)
+	}
+	for i, raw := range list {
+		u, err := url.Parse(raw)
+		switch {
+		case err != nil || u.Scheme == "":
+			e.add("NOTIFY_URLS", "has an entry that is not a URL (number %d); expected http://..., https://... or log:, separated by commas", i+1)
+		case (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() == "":
+			e.add("NOTIFY_URLS", "has a web address without a host (number %d)", i+1)
+		}
+		if first := slices.Index(list, raw); first < i {
+			e.add("NOTIFY_URLS", "names the same receiver twice (numbers %d and %d)", first+1, i+1)
+		}
+	}
+	if c.NotifyWebhookSecret.IsSet() && !isWebhookSecret(c.NotifyWebhookSecret.Reveal()) {
+		e.add("NOTIFY_WEBHOOK_SECRET", "is not a Standard Webhooks secret; expected whsec_ and 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)")
+	}
+	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
+	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
+	between(e, "NOTIFY_GIVE_UP", c.NotifyGiveUp, time.Second, longestRetention)
+}
+
+// longestRetention is the longest that any tier of Event Hubs keeps events.
+const longestRetention = 90 * 24 * time.Hour
+
+func isWebhookSecret(s string) bool {
+	encoded, ok := strings.CutPrefix(s, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	return ok && err == nil && len(key) >= 24 && len(key) <= 64
+}
+
+func (c *config) validateReplicas(e *configError) {
+	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
+	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
+	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
+	if !e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval {
+		e.add("OWNERSHIP_EXPIRY", "is %s; expected at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", plain(c.OwnershipExpiry), plain(c.BalanceInterval))
+	}
+	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
+		e.add("REPLICA_NAME", "is too long or no UTF-8 text; expected at most 200 bytes")
+	}
+}
+
+func (c *config) validateHTTPAndLog(e *configError) {
+	if c.HTTPAddr != "" {
+		_, port, err := net.SplitHostPort(c.HTTPAddr)
+		_, notNumber := strconv.ParseUint(port, 10, 16)
+		switch {
+		case err != nil && len(c.HTTPAddr) <= 5 && strings.Trim(c.HTTPAddr, "0123456789") == "":
+			e.add("HTTP_ADDR", "is %s; expected host:port: \":%s\"?", show(c.HTTPAddr), c.HTTPAddr)
+		case err != nil || notNumber != nil:
+			e.add("HTTP_ADDR", "is %s; expected host:port such as :8080 or 127.0.0.1:8080, or nothing to turn it off", show(c.HTTPAddr))
+		}
+	}
+	if token := c.HTTPIngestToken.Reveal(); token != "" {
+		switch {
+		case len(token) < 16:
+			e.add("HTTP_INGEST_TOKEN", "is too short to be safe; expected at least 16 characters, as from: openssl rand -hex 32")
+		case len(token) > 1024 || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+			e.add("HTTP_INGEST_TOKEN", "cannot stand in an HTTP header; expected up to 1024 printable ASCII characters without spaces")
+		case c.HTTPAddr == "":
+			e.add("HTTP_INGEST_TOKEN", "turns the HTTP trigger on, but an empty HTTP_ADDR turns HTTP off: remove one of them")
+		}
+	}
+	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
+	oneOf(e, "LOG_FORMAT", c.LogFormat, logJSON, logConsole)
+}
+
+// Azure's native leases last 15 to 60 s.
+const (
+	shortestBlobLease = 15 * time.Second
+	longestBlobLease  = 60 * time.Second
+)
+
+func (c *config) validateThrottle(e *configError) {
+	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, time.Second, 24*time.Hour)
+	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, storeMemory, storeBlob, storeBlobLease, storeCosmos)
+	if len(c.ThrottleScope) > 256 || !utf8.ValidString(c.ThrottleScope) {
+		e.add("THROTTLE_SCOPE", "is too long or no UTF-8 text; expected at most 256 bytes")
+	}
+	if c.NotifyGiveUp < c.ThrottleWindow {
+		e.add("NOTIFY_GIVE_UP", "is %s; expected at least THROTTLE_WINDOW (%s)", plain(c.NotifyGiveUp), plain(c.ThrottleWindow))
+	}
+	if c.ThrottleStore == storeBlobLease {
+		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos take any"
+		if c.ThrottleWindow < shortestBlobLease || c.ThrottleWindow > longestBlobLease {
+			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", plain(c.ThrottleWindow), instead)
+		}
+		if c.claim() < shortestBlobLease || c.claim() > longestBlobLease {
+			e.add("NOTIFY_TIMEOUT", "is %s, and THROTTLE_STORE=blob-lease takes %v to %v (the claim, 10s longer, is a lease of 15s to 60s); %s",
+				plain(c.NotifyTimeout), shortestBlobLease-claimMargin, longestBlobLease-claimMargin, instead)
+		}
+	}
+}
+
+// between reports a value outside low to high.
+func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
+	if value < low || value > high {
+		e.add(variable, "is %s; expected %s to %s", plain(value), plain(low), plain(high))
+	}
+}
+
+// plain shows a number or a duration the way people write it: 5m, not 5m0s.
+func plain[T int | time.Duration](value T) string {
+	text := fmt.Sprint(value)
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// oneOf reports a value that is none of choices.
+func oneOf(e *configError, variable string, value choice, choices ...choice) {
+	if slices.Contains(choices, value) {
+		return
+	}
+	var words []string
+	for _, c := range choices {
+		words = append(words, string(c))
+	}
+	last := len(words) - 1
+	e.add(variable, "is %s; expected %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
+}
+
+// A warning tells of a setting that works, but perhaps not as meant.
+type warning struct {
+	Variable string
+	Text     string // continues "VARIABLE …"
+}
+
+func (w warning) String() string { return w.Variable + " " + w.Text }
+
+const (
+	usualGrace       = 30 * time.Second // between SIGTERM and SIGKILL, in Kubernetes and Container Apps
+	shutdownMargin   = 5 * time.Second  // what shutting down takes besides draining
+	defaultRetention = 24 * time.Hour   // of a new IoT Hub
+)
+
+// warnings returns what a valid c may not have meant.
+func (c config) warnings(environ []string) []warning {
+	var list []warning
+	warn := func(variable, format string, args ...any) {
+		list = append(list, warning{variable, fmt.Sprintf(format, args...)})
+	}
+	if c.EventHubName != "" && c.IoTHubConnectionString.IsSet() {
+		warn("EVENTHUB_NAME", "is not used: IOTHUB_CONNECTION_STRING tells the event hub's name")
+	}
+	if c.ThrottleStore == storeMemory {
+		switch platform := orchestrator(environ); {
+		case platform != "":
+			warn("THROTTLE_STORE", "is memory on %s: with more than one replica a device gets an alert from each; use blob or cosmos", platform)
+		case c.CheckpointStore != storeMemory:
+			warn("THROTTLE_STORE", "is memory while CHECKPOINT_STORE=%s lets replicas share the hub: run one only, or use blob or cosmos", c.CheckpointStore)
+		}
+	}
+	if c.CheckpointStore == storeMemory {
+		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events, and a second replica would fight over partitions", c.EventHubStart)
+	}
+	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != storeMemory && takeover > c.ThrottleWindow {
+		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL make taking over a dead replica's partitions last up to %s, longer than THROTTLE_WINDOW (%s): alerts may come that late", plain(takeover), plain(c.ThrottleWindow))
+	}
+	if c.DrainTimeout+shutdownMargin >= usualGrace {
+		warn("DRAIN_TIMEOUT", "is %s, near or over the usual grace period of %s: give the container at least %s or it is killed while it drains", plain(c.DrainTimeout), plain(usualGrace), plain(c.DrainTimeout+2*shutdownMargin))
+	}
+	if c.DrainTimeout < c.NotifyTimeout {
+		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): stopping may cut an attempt short, and its alert is sent again", plain(c.DrainTimeout), plain(c.NotifyTimeout))
+	}
+	if c.NotifyGiveUp >= defaultRetention {
+		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub keeps events longer (a new IoT Hub keeps them 1 day), else what waits for a receiver may be lost", plain(c.NotifyGiveUp))
+	}
+	if !c.hasStorage() {
+		warn("DEAD_LETTER_CONTAINER", "is not used without Azure Storage: alerts that cannot be delivered have no durable place")
+	}
+	if c.ThrottleStore != storeCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
+		warn("THROTTLE_STORE", "is %s: Cosmos DB is configured but not used", c.ThrottleStore)
+	}
+	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), isWeb) {
+		warn("NOTIFY_WEBHOOK_SECRET", "is not used: NOTIFY_URLS has no webhook")
+	}
+	return list
+}
+
+func isWeb(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// orchestrator names what runs this process and could run more of them; empty
+// if there is no sign of any.
+func orchestrator(environ []string) string {
+	for _, entry := range environ {
+		switch name, _, _ := strings.Cut(entry, "="); name {
+		case "CONTAINER_APP_NAME":
+			return "Container Apps"
+		case "KUBERNETES_SERVICE_HOST":
+			return "Kubernetes"
+		}
+	}
+	return ""
+}
