@@ -205,6 +205,59 @@ func TestFreshReadingThatJoinsAReplayIsNotLost(t *testing.T) {
 	})
 }
 
+// Many alerts that fail at once are one sign of trouble, not many.
+func TestShortOutageInAStormIsOverSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		r.set(func(ctx context.Context, a notify.Alert) error {
+			_ = wait(100*time.Millisecond)(ctx, a)
+			return errBusy
+		})
+		for i := range 16 {
+			p.publish(fmt.Sprint("device", i), 99)
+		}
+		s := newSetup(t, r).start(p)
+		defer s.end()
+		pass(500 * time.Millisecond)
+		r.set(nil)
+		pass(2 * time.Second)
+		wantAlerts(t, r, "", 16)
+	})
+}
+
+func TestCheckpointFollowsByCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		p.largest = 100
+		for range 10_000 {
+			p.publish("cold", 1)
+		}
+		s := newSetup(t).start(p)
+		defer s.end()
+		synctest.Wait()
+		wantCheckpoint(t, p, 10_000)
+	})
+}
+
+func TestFlightsThatWaitForAClaimAreDroppedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		if _, err := store.Acquire(t.Context(), "ns/hub/group/receiver0/hot", 20*time.Second, func(lease.Record) (string, error) { return "", nil }); err != nil {
+			t.Fatal(err)
+		}
+		p := newPartition("0")
+		p.publish("hot", 99)
+		s := newReplica(t, store, &receiver{}).start(p)
+		synctest.Wait()
+		start := time.Now()
+		s.end()
+		if took := time.Since(start); took > 0 {
+			t.Errorf("drained in %v, want at once", took)
+		}
+		wantCheckpoint(t, p, 0)
+	})
+}
+
 // newReplicaRuns has a replica read what there is, and stops it.
 func newReplicaRuns(t *testing.T, store lease.Store, r *receiver, p *partition) {
 	s := newReplica(t, store, r).start(p)
@@ -236,18 +289,25 @@ func TestEachReceiverHasItsOwnWindow(t *testing.T) {
 func TestReceiverDownForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
-		r.set(func(context.Context, notify.Alert) error { return errBusy })
+		r.set(func(ctx context.Context, a notify.Alert) error {
+			_ = wait(3*time.Second)(ctx, a)
+			return errBusy
+		})
 		s := newSetup(t, r).start(p)
 		defer s.end()
-		for range 4 * 60 {
+		for minute := range 4 * 60 {
+			if minute == 1 { // by now it is known to be down
+				r.mu.Lock()
+				r.most = 0
+				r.mu.Unlock()
+			}
 			for i := range 100 {
 				p.publish(fmt.Sprint("device", i), 99)
 			}
 			pass(time.Minute)
 		}
-		// Before it is known to be down a full house of flights may try; then one probe a minute or so.
-		if r.attempts > 64+4*60*3 {
-			t.Errorf("%d attempts in 4 h", r.attempts)
+		if r.attempts > 4*60*3 || r.most != 1 {
+			t.Errorf("%d attempts in 4 h, %d at a time; want about one a minute", r.attempts, r.most)
 		}
 		wantCheckpoint(t, p, 0)
 		r.set(nil)
