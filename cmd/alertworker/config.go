@@ -189,25 +189,11 @@ func (s *startPosition) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// fieldPaths are dotted paths into a message body, in order of preference.
-type fieldPaths []string
+// fieldPaths are dotted paths separated by commas, as telemetry.NewDecoder
+// reads them.
+type fieldPaths string
 
-func (p fieldPaths) String() string { return strings.Join(p, ",") }
-
-func (p *fieldPaths) UnmarshalText(text []byte) error {
-	*p = nil
-	for path := range strings.SplitSeq(string(text), ",") {
-		path = strings.TrimSpace(path)
-		if slices.Contains(strings.Split(path, "."), "") {
-			return expected("paths such as temperature or machine.temperature, separated by commas, with no empty name")
-		}
-		if slices.Contains(*p, path) {
-			return expected("every path once")
-		}
-		*p = append(*p, path)
-	}
-	return nil
-}
+func (p fieldPaths) String() string { return string(p) }
 
 // A choice is one of a few words, in any case.
 type choice string
@@ -281,7 +267,8 @@ func withProblem(err error, variable, text string) error {
 }
 
 // loadConfig reads and checks the environment. Its error is a *configError.
-// Warnings come with an error too: a mistyped name often explains it.
+// Warnings come with an error too: a mistyped name often explains it. So does
+// the config, but only to look for more that is wrong (withProblem).
 func loadConfig() (config, []warning, error) {
 	var c config
 	var e configError
@@ -294,7 +281,7 @@ func loadConfig() (config, []warning, error) {
 
 	warnings := misspelled(os.Environ())
 	if len(e.problems) > 0 {
-		return config{}, warnings, &e
+		return c, warnings, &e
 	}
 	return c, append(c.warnings(os.Environ()), warnings...), nil
 }

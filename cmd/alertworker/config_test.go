@@ -219,8 +219,8 @@ func TestMistakes(t *testing.T) {
 		{"threshold NaN", valid("TEMPERATURE_THRESHOLD=NaN"), "TEMPERATURE_THRESHOLD", "finite"},
 		{"threshold Inf", valid("TEMPERATURE_THRESHOLD=-Inf"), "TEMPERATURE_THRESHOLD", "finite"},
 		{"threshold out of range", valid("TEMPERATURE_THRESHOLD=1e999"), "TEMPERATURE_THRESHOLD", "expected a number"},
-		{"field empty", valid("TEMPERATURE_FIELD=a,,b"), "TEMPERATURE_FIELD", "no empty name"},
-		{"field twice", valid("TEMPERATURE_FIELD=a,b,a"), "TEMPERATURE_FIELD", "once"},
+		{"field empty", valid("TEMPERATURE_FIELD=a,,b"), "TEMPERATURE_FIELD", "field 2 of 3"},
+		{"field twice", valid("TEMPERATURE_FIELD=a,b,a"), "TEMPERATURE_FIELD", "remove one"},
 
 		{"window without unit", valid("THROTTLE_WINDOW=60"), "THROTTLE_WINDOW", "60s?"},
 		{"window 0", valid("THROTTLE_WINDOW=0s"), "THROTTLE_WINDOW", "1s to 24h"},

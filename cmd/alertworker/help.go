@@ -13,7 +13,7 @@ Usage: alertworker [command] [flags]
 Commands
   (none)    run the worker, configured by the environment alone
   local     see it work on this machine, without Azure: simulated devices, alerts on the console
-  check     validate the environment, connect to all it names, look at a few events; --notify: send an alert
+  check     connect to all that the environment names, read a few events; --notify also sends a test alert
   devhub    an Event Hubs namespace in memory, for development; prints its connection string
   version   version, commit, Go version
   The flags of a command: alertworker COMMAND --help

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
@@ -24,14 +22,10 @@ import (
 
 // run is the worker, configured by the environment alone.
 func run(ctx context.Context) error {
-	c, warnings, err := loadConfig()
-	for _, w := range warnings {
-		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
-	}
+	c, log, rs, err := configure()
 	if err != nil {
 		return err
 	}
-	log := newLogger(c, os.Stderr)
 	defer func() { _ = log.Sync() }()
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
 
@@ -39,7 +33,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	replica, err := newReplica(c, stores, log)
+	replica, err := newReplica(c, stores, rs, log)
 	if err != nil {
 		return err
 	}
@@ -48,6 +42,29 @@ func run(ctx context.Context) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// configure reads the environment, warns, and opens what can be opened without
+// connecting to anything. Its error has everything that is wrong.
+func configure() (config, *zap.Logger, []receivers.Receiver, error) {
+	c, warnings, err := loadConfig()
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
+	}
+	log := newLogger(c, os.Stderr)
+	rs, wrong := openReceivers(c, log)
+	if wrong != nil {
+		err = withProblem(err, "NOTIFY_URLS", wrong.Error())
+	}
+	return c, log, rs, err
+}
+
+func openReceivers(c config, log *zap.Logger) ([]receivers.Receiver, error) {
+	return receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
+		Log:           log,
+		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
+		Concurrency:   c.NotifyConcurrency,
+	})
 }
 
 // stores are what replicas share.
@@ -73,15 +90,7 @@ type replica struct {
 }
 
 // newReplica puts a replica together. It is the only place that picks implementations.
-func newReplica(c config, s stores, log *zap.Logger) (*replica, error) {
-	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log:           log,
-		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
-		Concurrency:   c.NotifyConcurrency,
-	})
-	if err != nil {
-		return nil, err
-	}
+func newReplica(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*replica, error) {
 	decoder, err := telemetry.NewDecoder(c.TemperatureField.String())
 	if err != nil {
 		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
@@ -169,16 +178,4 @@ func (d deadLetterLog) Keep(_ context.Context, l worker.DeadLetter) error {
 		zap.Duration("window", a.Window), zap.Int64("token", a.Token), zap.Time("expires", a.Expires),
 		zap.Int64("suppressed", a.Suppressed))
 	return nil
-}
-
-// joinAll runs every function in a goroutine of its own, waits for all, and
-// returns their errors joined.
-func joinAll(runs ...func() error) error {
-	errs := make([]error, len(runs))
-	var all sync.WaitGroup
-	for i, run := range runs {
-		all.Go(func() { errs[i] = run() })
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }

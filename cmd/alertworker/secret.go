@@ -122,10 +122,16 @@ const maxShown = 80
 // tokens are runs of letters and digits that are too long for a word.
 var tokens = regexp.MustCompile(`[A-Za-z0-9+/_]{20,}`)
 
-// show quotes a value that a setting has by mistake, unless it may be a secret:
-// people put connection strings, signed URLs and keys into the wrong variable.
+// mayBeSecret says whether a value that a setting has by mistake had better not
+// be shown: people put connection strings, signed URLs and keys into the wrong
+// variable.
+func mayBeSecret(value string) bool {
+	return len(value) > maxShown || strings.ContainsAny(value, "=;@?&") || tokens.MatchString(value)
+}
+
+// show quotes a value for a message, unless it may be a secret.
 func show(value string) string {
-	if len(value) > maxShown || strings.ContainsAny(value, "=;@?&") || tokens.MatchString(value) {
+	if mayBeSecret(value) {
 		return "a value that is not shown, it may hold a secret"
 	}
 	return strconv.Quote(value)

@@ -87,7 +87,7 @@ func TestSecretShowsNowhere(t *testing.T) {
 
 // shapes are what a secret comes in: right and wrong values of our variables.
 var shapes = []string{
-	"%s", " %s\n", `"%s"`, "x=%s", "%s;", "%s=1", "https://%s@example.com/", "https://example.com/%s", "https://example.com:%s/", "https://%s/", "%%%s", "sb://%s/", "%s,%s", "%s:80",
+	"%s", " %s\n", `"%s"`, "x=%s", "%s;", "%s=1", "https://%s@example.com/", "https://example.com/%s", "https://example.com:%s/", "https://%s/", "%%%s", "sb://%s/", "%s,%s", "%s:80", "a,%s..b",
 	"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=%s;EntityPath=t",
 	"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=%s",
 	"Endpoint=%s;SharedAccessKeyName=a;SharedAccessKey=b",
@@ -109,7 +109,8 @@ func shownOf(env map[string]string, marker string) (shown string, err error) {
 	c, warnings, err := loadConfig()
 	shown = fmt.Sprint(warnings)
 	if err != nil {
-		return shown + err.Error() + fmt.Sprintf("%+v %#v", err, err), err
+		// The error as main may print it, and with more found wrong later.
+		return shown + err.Error() + fmt.Sprintf("%+v %#v", err, err) + withProblem(err, "NOTIFY_URLS", "x").Error(), err
 	}
 	for _, v := range variables() {
 		if !v.Secret && strings.Contains(env[v.Name], marker) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"alertworker/internal/telemetry"
 )
 
 // validate reports everything in c that cannot work to e: first what can be
@@ -105,6 +107,12 @@ func validateNamespace(namespace string, e *configError) {
 func (c *config) validateReadings(e *configError) {
 	if math.IsNaN(c.TemperatureThreshold) || math.IsInf(c.TemperatureThreshold, 0) {
 		e.add("TEMPERATURE_THRESHOLD", "is not a finite number; expected the limit, for example 80")
+	}
+	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
+		if mayBeSecret(c.TemperatureField.String()) {
+			err = expected("it is not shown, it may hold a secret; expected paths such as machine.temperature, separated by commas")
+		}
+		e.add("TEMPERATURE_FIELD", "cannot be used: %v", err)
 	}
 }
 

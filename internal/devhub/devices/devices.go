@@ -1,0 +1,58 @@
+// Package devices makes telemetry: a [Fleet] of simulated devices, or a
+// [Replay] of recorded readings. Both hand their messages, one after the other
+// and at their own pace, to a function that publishes them.
+package devices
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A Message is what one device sends.
+type Message struct {
+	Device        string // any UTF-8 string
+	Body          []byte // the receiver's to keep
+	MessageSource string // iothub-message-source: "Telemetry", "twinChangeEvents", …
+	Properties    map[string]any
+
+	// IsTelemetry: the body is a reading that everybody must be able to
+	// decode, and Temperature is what it says, to the last digit. Other
+	// messages must never raise an alert, whatever their bodies hold.
+	IsTelemetry bool
+	Temperature float64
+}
+
+// telemetry is the MessageSource of readings, the broken ones included.
+const telemetry = "Telemetry"
+
+// publishAt publishes m when it is due, at once if that has passed. It returns
+// an error if publish failed or ctx ended before.
+func publishAt(ctx context.Context, due time.Time, m Message, publish func(context.Context, Message) error) error {
+	if err := waitUntil(ctx, due); err != nil {
+		return err
+	}
+	if err := publish(ctx, m); err != nil {
+		return fmt.Errorf("publish a message of %q: %w", m.Device, err)
+	}
+	return nil
+}
+
+// waitUntil returns at due, or when ctx ends, with its error.
+func waitUntil(ctx context.Context, due time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	wait := time.Until(due)
+	if wait <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

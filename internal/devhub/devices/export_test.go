@@ -1,0 +1,4 @@
+package devices
+
+// NewReplay replays what is no file.
+var NewReplay = newReplay

@@ -1,0 +1,224 @@
+package devices
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+// Config describes a Fleet.
+type Config struct {
+	Devices   int     // how many; at least 1
+	Rate      float64 // messages per second, all devices together; above 0
+	Threshold float64 // what counts as hot: devices are at rest below it, and sometimes overheat
+	Seed      uint64  // the same seed gives the same messages
+}
+
+// A Fleet is a number of simulated devices that report in turn. It is not safe
+// for concurrent use.
+type Fleet struct {
+	interval time.Duration // between two messages
+	rng      *rand.Rand
+	devices  []*device // in the order in which they report
+	sent     int
+}
+
+// New returns a fleet. Some of its devices overheat from the first message on.
+func New(c Config) (*Fleet, error) {
+	if c.Devices < 1 {
+		return nil, fmt.Errorf("simulate %d devices: at least 1 is needed", c.Devices)
+	}
+	interval := float64(time.Second) / c.Rate
+	if !(interval >= 1 && interval <= float64(24*time.Hour)) {
+		return nil, fmt.Errorf("simulate %v readings per second: the rate must be between one a day and one a nanosecond", c.Rate)
+	}
+	f := &Fleet{
+		interval: time.Duration(interval),
+		rng:      rand.New(rand.NewPCG(c.Seed, 0)),
+		devices:  make([]*device, c.Devices),
+	}
+	for i := range f.devices {
+		f.devices[i] = newDevice(i, c.Threshold, f.rng)
+	}
+	f.rng.Shuffle(len(f.devices), func(i, j int) { f.devices[i], f.devices[j] = f.devices[j], f.devices[i] })
+	for _, d := range f.devices[:(c.Devices+7)/8] {
+		d.overheat(0, f.rng)
+	}
+	return f, nil
+}
+
+// maxLag is how far Run falls behind before it gives up on catching up.
+const maxLag = time.Second
+
+// Run publishes messages, evenly spaced but for some jitter, until ctx ends,
+// and then returns nil, or until publish fails, and returns that error. It
+// makes up for a slow publish by at most a second's worth of messages.
+func (f *Fleet) Run(ctx context.Context, publish func(context.Context, Message) error) error {
+	start := time.Now()
+	for {
+		m, due := f.next()
+		if lag := time.Since(start.Add(due)); lag > maxLag {
+			start = start.Add(lag)
+		}
+		err := publishAt(ctx, start.Add(due), m, publish)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// next returns the next message and when it is due, counted from the start.
+func (f *Fleet) next() (Message, time.Duration) {
+	jitter := time.Duration((f.rng.Float64() - 0.5) * 0.6 * float64(f.interval))
+	due := time.Duration(f.sent)*f.interval + f.interval/2 + jitter
+	d := f.devices[f.sent%len(f.devices)]
+	f.sent++
+	return d.report(due, f.rng), due
+}
+
+// A device's temperature is a resting value that drifts over the day, a
+// mean-reverting walk around it, and what heat an overheating adds.
+type device struct {
+	id     string
+	shape  int     // how it writes its readings; see body
+	rest   float64 // the mean temperature
+	phase  float64 // of the daily drift
+	limit  float64 // what counts as hot
+	walk   float64
+	heat   float64
+	target float64 // of heat, while it overheats
+	until  time.Duration
+	next   time.Duration // when it overheats again
+	last   time.Duration // when it last reported
+}
+
+const (
+	walkSpread    = 0.7 // standard deviation of the walk
+	walkMemory    = 20 * time.Second
+	heatMemory    = 4 * time.Second // heating and cooling
+	driftSpread   = 1.5
+	calmMean      = 4 * time.Minute // between two overheatings
+	excursionMean = 25 * time.Second
+)
+
+func newDevice(i int, threshold float64, rng *rand.Rand) *device {
+	d := &device{
+		id:    id(i),
+		rest:  threshold - 5 - 8*rng.Float64(),
+		phase: 2 * math.Pi * rng.Float64(),
+		limit: threshold,
+		next:  exponential(rng, calmMean),
+	}
+	if i%5 == 4 { // most write {"temperature":21.4,…}
+		d.shape = 1 + (i/5)%(len(shapes)-1)
+	}
+	return d
+}
+
+// overheat lets the device get hot at now.
+func (d *device) overheat(now time.Duration, rng *rand.Rand) {
+	d.target = d.limit - d.rest + 3 + 12*rng.Float64()
+	if now == 0 {
+		d.heat = d.target // it was hot before we came
+	}
+	d.until = now + 5*time.Second + exponential(rng, excursionMean)
+	d.next = d.until + exponential(rng, calmMean)
+}
+
+// measure moves the device on to now and returns its temperature.
+func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
+	if now >= d.next {
+		d.overheat(now, rng)
+	}
+	target := 0.0
+	if now < d.until {
+		target = d.target
+	}
+	passed := float64(now - d.last)
+	d.last = now
+	d.heat = target + (d.heat-target)*math.Exp(-passed/float64(heatMemory))
+	keep := math.Exp(-passed / float64(walkMemory))
+	d.walk = d.walk*keep + walkSpread*math.Sqrt(1-keep*keep)*rng.NormFloat64()
+	drift := driftSpread * math.Sin(d.phase+2*math.Pi*float64(now)/float64(24*time.Hour))
+	return d.rest + drift + d.walk + d.heat
+}
+
+// report returns the device's message at now: nearly always a reading.
+func (d *device) report(now time.Duration, rng *rand.Rand) Message {
+	text := strconv.FormatFloat(d.measure(now, rng), 'f', 1, 64)
+	m := Message{
+		Device:        d.id,
+		MessageSource: telemetry,
+		Properties:    map[string]any{"firmware": "2.4." + strconv.Itoa(d.shape)},
+	}
+	switch rng.IntN(200) {
+	case 0:
+		m.MessageSource = "twinChangeEvents"
+		m.Body = []byte(`{"version":7,"temperature":` + strconv.FormatFloat(d.limit+99, 'f', 1, 64) + `,"properties":{"reported":{"interval":5}}}`)
+	case 1:
+		m.MessageSource = "deviceConnectionStateEvents"
+		m.Body = []byte(`{"sequenceNumber":"000000000000000001D4"}`)
+	case 2:
+		m.Body = []byte(broken[rng.IntN(len(broken))])
+	default:
+		m.Body = shapes[d.shape](text, rng)
+		m.IsTelemetry = true
+		m.Temperature, _ = strconv.ParseFloat(text, 64)
+	}
+	return m
+}
+
+// shapes are the ways in which devices write a temperature. The deviceId in
+// the body is a constant, as in many a sample: nobody may believe it.
+var shapes = []func(text string, rng *rand.Rand) []byte{
+	func(t string, rng *rand.Rand) []byte {
+		return fmt.Appendf(nil, `{"temperature":%s,"humidity":%.1f,"deviceId":"sensor"}`, t, 40+20*rng.Float64())
+	},
+	func(t string, _ *rand.Rand) []byte { return []byte(`{"temp":` + t + `}`) },
+	func(t string, _ *rand.Rand) []byte { return []byte(`{"temperature":"` + t + `"}`) },
+	func(t string, _ *rand.Rand) []byte { return []byte(`[{"temperature":` + t + `,"unit":"C"}]`) },
+}
+
+// broken are bodies that hold no reading.
+var broken = []string{
+	"",
+	"{",
+	`{"temperature":`,
+	`{"temperature":null}`,
+	`{"temperature":"NaN"}`,
+	`{"temperature":"n/a"}`,
+	`{"humidity":51.3}`,
+	"\x82\x01\x00\xff\xfe",
+	"temperature=21.4",
+}
+
+// id returns the id of the i-th device: believable ones, and in between one of
+// those that break what does not encode its keys.
+func id(i int) string {
+	if round := i / 5; i%5 == 3 {
+		s := nasty[round%len(nasty)]
+		if round >= len(nasty) {
+			s += "-" + strconv.Itoa(round/len(nasty)+1)
+		}
+		return s
+	}
+	return fmt.Sprintf("%s-%02d", kinds[i%len(kinds)], i+1)
+}
+
+var (
+	kinds = []string{"press", "oven", "pump", "mixer", "chiller", "boiler", "dryer", "kiln"}
+	nasty = []string{
+		"line#3/oven%1", "line#3/oven%2F1", "Kiln:A", "kiln:a", "cell 4+5?", "größe@halle=2", "..", "$dryer*(7),'x'",
+	}
+)
+
+// exponential draws a duration with the given mean.
+func exponential(rng *rand.Rand, mean time.Duration) time.Duration {
+	return time.Duration(rng.ExpFloat64() * float64(mean))
+}

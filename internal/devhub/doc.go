@@ -1,0 +1,2 @@
+// Package devhub is an Event Hubs namespace in memory.
+package devhub

@@ -1,0 +1,116 @@
+package devhub
+
+import (
+	"sync"
+	"time"
+)
+
+// faults is how the hub misbehaves at present.
+type faults struct {
+	mu         sync.Mutex
+	stalled    chan struct{} // closed by Resume; nil if the hub is not stalled
+	latency    time.Duration
+	claims     refusals
+	management refusals
+}
+
+// refusals is how many requests more are refused, and how.
+type refusals struct {
+	n      int
+	status int32
+}
+
+// Reset drops all TCP connections without a word.
+func (h *Hub) Reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.conns {
+		c.reset()
+	}
+}
+
+// Detach closes the links of all who read the partition, or any partition if it is
+// "", with the error amqp:link:detach-forced. It returns how many there were.
+func (h *Hub) Detach(partition string) int {
+	n := 0
+	for _, p := range h.partitions {
+		if partition != "" && partition != p.id {
+			continue
+		}
+		for _, l := range p.links() {
+			p.leave(l)
+			l.conn.detach(l, problem(condForced, "The link was closed by the service."))
+			n++
+		}
+	}
+	return n
+}
+
+// Stall makes the hub send nothing at all, heartbeats included, until Resume.
+// It goes on receiving.
+func (h *Hub) Stall() {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	if h.faults.stalled == nil {
+		h.faults.stalled = make(chan struct{})
+	}
+}
+
+// Resume ends what Stall began.
+func (h *Hub) Resume() {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	if h.faults.stalled != nil {
+		close(h.faults.stalled)
+		h.faults.stalled = nil
+	}
+}
+
+// SetLatency makes the hub wait for d before it looks at each frame it received;
+// 0 ends that.
+func (h *Hub) SetLatency(d time.Duration) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	h.faults.latency = d
+}
+
+// RefuseClaims makes the hub answer the next n claims with the given status,
+// 401 for a key that is not valid or 500 for a service in trouble.
+func (h *Hub) RefuseClaims(n int, status int) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	h.faults.claims = refusals{n, int32(status)}
+}
+
+// RefuseManagement does the same to requests for the properties of the hub and
+// its partitions.
+func (h *Hub) RefuseManagement(n int, status int) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	h.faults.management = refusals{n, int32(status)}
+}
+
+// stall returns a channel that is closed when the stall ends, nil if there is none.
+func (f *faults) stall() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stalled
+}
+
+func (f *faults) delay() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.latency
+}
+
+// refuse returns the status to refuse a request with, 0 if it is not to be
+// refused.
+func (f *faults) refuse(r *refusals) int32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.n == 0 {
+		return 0
+	}
+	r.n--
+	return r.status
+}
