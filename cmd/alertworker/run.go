@@ -7,12 +7,8 @@ import (
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
-	"alertworker/internal/lease"
-	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -33,6 +29,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer stores.Close()
 	replica, err := newReplica(c, stores, rs, log)
 	if err != nil {
 		return err
@@ -67,21 +64,6 @@ func openReceivers(c config, log *zap.Logger) ([]receivers.Receiver, error) {
 	})
 }
 
-// stores are what replicas share.
-type stores struct {
-	leases      lease.Store
-	checkpoints azeventhubs.CheckpointStore
-}
-
-// openStores connects to the stores that c names.
-func openStores(_ context.Context, c config) (stores, error) {
-	s := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
-	if c.ThrottleStore != storeMemory {
-		return s, fmt.Errorf("THROTTLE_STORE=%s is not built in yet", c.ThrottleStore)
-	}
-	return s, nil
-}
-
 // A replica is one worker and what it works with.
 type replica struct {
 	source    *eventhubs.Source
@@ -95,16 +77,16 @@ func newReplica(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
 	}
-	var credential azcore.TokenCredential
+	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
-		if credential, err = azidentity.NewDefaultAzureCredential(nil); err != nil {
-			return nil, fmt.Errorf("find an Azure identity for EVENTHUB_NAMESPACE: %w", err)
+		if identity, err = credential("EVENTHUB_NAMESPACE"); err != nil {
+			return nil, err
 		}
 	}
 	source, err := eventhubs.New(eventhubs.Config{
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
-		Credential:       credential,
+		Credential:       identity,
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
 		Start:            eventhubs.Start{Earliest: c.EventHubStart.Earliest, Time: c.EventHubStart.At},

@@ -140,13 +140,19 @@ func (h *Hub) ConnectionString() string {
 	return s + "EntityPath=" + h.config.Hub
 }
 
-// Publish adds m to the hub as if its device had sent it.
+// Publish adds m to the hub as if its device had sent it. An error means that it cannot be
+// encoded or names a partition that does not exist; nothing was added then.
 func (h *Hub) Publish(m Message) (Published, error) {
-	p := h.byKey(m.Device)
-	if m.Partition != "" {
+	var p *partition
+	switch {
+	case m.Partition != "":
 		if p = h.byID(m.Partition); p == nil {
 			return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", m.Partition, len(h.partitions)-1)
 		}
+	case m.Device != "":
+		p = h.byKey(m.Device)
+	default:
+		p = h.next()
 	}
 	at := m.Enqueued
 	if at.IsZero() {

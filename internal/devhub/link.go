@@ -56,7 +56,8 @@ type link struct {
 
 	// Of a link on which the client sends.
 	receive  func(format uint32, message []byte) *frames.Error
-	incoming frames.Transfer // the first of the current delivery
+	arriving bool            // a delivery has begun and not ended
+	incoming frames.Transfer // the first of that delivery
 	partial  []byte          // what came of it
 }
 
@@ -454,25 +455,28 @@ func (c *conn) transfer(s *session, t frames.Transfer, payload []byte) *frames.E
 	if l.receive == nil && !detached {
 		return notAllowed("The handle %d is not attached for sending.", t.Handle)
 	}
+	if !l.arriving {
+		l.arriving, l.incoming, l.partial = true, t, nil
+	}
 	l.partial = append(l.partial, payload...)
 	complete := false
 	switch {
 	case detached || t.Aborted:
-		l.partial = nil
+		l.arriving = false
 	case len(l.partial) > maxMessage:
-		l.partial = nil
+		l.arriving = false
 		c.detach(l, problem(condTooLarge, "The message is larger than the limit of %d bytes.", maxMessage))
 	case l.credit == 0:
+		l.arriving = false
 		c.detach(l, problem(condLimitLink, "The link has no credit left."))
-	default:
-		if len(l.partial) == len(payload) {
-			l.incoming = t
-		}
-		complete = !t.More
+	case !t.More:
+		l.arriving, complete = false, true
 	}
 	var refused *frames.Error
 	if complete {
 		refused = l.receive(l.incoming.MessageFormat, l.partial)
+	}
+	if !l.arriving {
 		l.partial = nil
 	}
 

@@ -2,7 +2,6 @@ package devhub
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	amqp "github.com/Azure/go-amqp"
@@ -31,7 +30,8 @@ type Message struct {
 	ContentEncoding string
 	Properties      map[string]any // application properties
 
-	// Partition is where it goes; by default the device decides.
+	// Partition is where it goes; by default the device decides, or the
+	// partitions take turns if there is none.
 	Partition string
 	// Enqueued is the hub's clock; the current time by default. It is cut to milliseconds.
 	Enqueued time.Time
@@ -67,14 +67,14 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		a["iothub-enqueuedtime"] = pub.Enqueued
 		a["iothub-message-source"] = "Telemetry"
 	}
-	for name, value := range map[string]string{
-		"iothub-connection-module-id": m.Module,
-		"dt-subject":                  m.Component,
-		"iothub-message-source":       m.Source,
-	} {
-		if value != "" {
-			a[name] = value
-		}
+	if m.Module != "" {
+		a["iothub-connection-module-id"] = m.Module
+	}
+	if m.Component != "" {
+		a["dt-subject"] = m.Component
+	}
+	if m.Source != "" {
+		a["iothub-message-source"] = m.Source
 	}
 	for name, value := range m.Annotations {
 		if value == nil {
@@ -110,11 +110,9 @@ func encode(msg *amqp.Message, pub Published) ([]byte, error) {
 	if msg.Annotations == nil {
 		msg.Annotations = amqp.Annotations{}
 	}
-	maps.Copy(msg.Annotations, amqp.Annotations{
-		annotationSequence: pub.Sequence,
-		annotationOffset:   pub.Offset,
-		annotationEnqueued: pub.Enqueued,
-	})
+	msg.Annotations[annotationSequence] = pub.Sequence
+	msg.Annotations[annotationOffset] = pub.Offset
+	msg.Annotations[annotationEnqueued] = pub.Enqueued
 	b, err := msg.MarshalBinary()
 	if err != nil {
 		return nil, fmt.Errorf("encoding a message: %w", err)

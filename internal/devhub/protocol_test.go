@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -291,12 +292,7 @@ func TestTooLargeMessage(t *testing.T) {
 	}
 	c.read(t)
 	for range 40 {
-		b := frames.Append(nil, frames.AMQP, 0, frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t"), More: true})
-		size := 32 << 10
-		b[2], b[3] = byte((len(b)+size)>>8), byte(len(b)+size)
-		if _, err := c.nc.Write(append(b, make([]byte, size)...)); err != nil {
-			t.Fatal(err)
-		}
+		c.transfer(t, frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t"), More: true}, make([]byte, 32<<10))
 	}
 	if d, ok := c.read(t).(frames.Detach); !ok || d.Error == nil || d.Error.Condition != "amqp:link:message-size-exceeded" {
 		t.Errorf("got %+v", d)
@@ -453,8 +449,45 @@ func FuzzConn(f *testing.F) {
 		}
 		c.nc.(*net.TCPConn).CloseWrite()
 		c.nc.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if _, err := io.Copy(io.Discard, c.r); errors.Is(err, context.DeadlineExceeded) {
+		if _, err := io.Copy(io.Discard, c.r); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("the hub does not let go")
+		}
+	})
+}
+
+// A message of a client is stored or rejected, whatever it is.
+func FuzzMessage(f *testing.F) {
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Key: "key", Partitions: 1, MaxEvents: 10})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { h.Close() })
+	m, _ := (&amqp.Message{Annotations: amqp.Annotations{"x-opt-partition-key": "k"}, Data: [][]byte{[]byte("x")}}).MarshalBinary()
+	batch, _ := (&amqp.Message{Data: [][]byte{m, m}}).MarshalBinary()
+	request, _ := (&amqp.Message{Properties: &amqp.MessageProperties{MessageID: "1", ReplyTo: ptr("me")}, ApplicationProperties: map[string]any{"operation": "READ"}, Value: "v"}).MarshalBinary()
+	f.Add(m, false)
+	f.Add(batch, true)
+	f.Add(request, false)
+	f.Add([]byte("\x00\x53\x72\xc1\x04\x02\x45\x40"), false) // annotations keyed by a list make go-amqp panic
+	f.Add([]byte(strings.Repeat("\x00", 50_000)), false)
+	f.Fuzz(func(t *testing.T, message []byte, batch bool) {
+		if len(message) > 60_000 {
+			return
+		}
+		for _, address := range []string{"devhub", "$cbs", "$management"} {
+			c := dialRaw(t, h, "key", frames.Open{ContainerID: "fuzz"})
+			c.write(t, frames.Attach{Name: "l", Role: frames.Sender, Source: &frames.Terminus{}, Target: &frames.Terminus{Address: address}})
+			c.read(t)
+			c.read(t)
+			transfer := frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t")}
+			if batch {
+				transfer.MessageFormat = 0x80013700
+			}
+			c.transfer(t, transfer, message)
+			if d, ok := c.read(t).(frames.Disposition); !ok || !d.Settled {
+				t.Errorf("%s: answered with %+v", address, d)
+			}
+			c.nc.Close()
 		}
 	})
 }

@@ -406,8 +406,6 @@ func described(r *fieldReader, i int, code uint64) *fieldReader {
 	return &fieldReader{list: list}
 }
 
-// terminus returns nil also for a terminus of another kind, such as a
-// transaction's coordinator.
 func terminus(r *fieldReader, i int, code uint64) *Terminus {
 	f := described(r, i, code)
 	if f == nil {

@@ -1,0 +1,47 @@
+# What a developer and a build machine run. It needs Go, Node.js (the stand-ins that
+# the tests run against) and git; a C compiler for the race detector.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+ARGS     ?=
+FUZZTIME ?= 5s
+BENCH    ?= .
+
+.PHONY: help run test lint fuzz bench ci build
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
+
+run: ## see it work without Azure; ARGS="--for 30s" passes flags, ARGS=--help lists them
+	$(GO) run ./cmd/alertworker local $(ARGS)
+
+test: ## all tests, with the race detector
+	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
+	set -x; $(GO) test $$race -timeout 3m ./...
+
+lint: ## formatting, go vet, staticcheck, a tidy go.mod
+	@files=$$(gofmt -l cmd internal); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+
+# go test -list prints the names of a package's targets, then a line with the package.
+fuzz: ## every fuzz target for FUZZTIME=5s
+	@$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[n++] = $$1 } $$1 == "ok" { while (n > 0) print $$2, names[--n] }' | \
+	while read -r package target; do \
+		echo "$$target $$package"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
+	done
+
+bench: ## benchmarks; BENCH=Decode picks some
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+ci: lint test ## all that a change has to pass: lint, test, a short fuzz, a short run
+	$(MAKE) fuzz FUZZTIME=1s
+	$(MAKE) run ARGS="--for 8s --window 3s"
+
+build: ## bin/alertworker, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/alertworker

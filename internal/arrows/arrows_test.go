@@ -1,0 +1,183 @@
+// Package arrows_test holds who may import whom.
+package arrows_test
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "alertworker"
+
+// Arrows point one way. A package may import, of this module, what the first
+// row says that its path matches; * stands for one element of a path.
+const arrows = `
+	cmd/alertworker             internal/* internal/*/*
+
+	internal/worker             internal/telemetry internal/throttle internal/notify
+	internal/throttle           internal/lease
+	internal/telemetry
+	internal/lease
+	internal/notify
+
+	internal/telemetry/*        internal/telemetry internal/azure
+	internal/lease/blobrecord   internal/lease internal/azure
+	internal/lease/*            internal/lease internal/azure internal/lease/blobrecord
+	internal/notify/receivers   internal/notify internal/notify/*
+	internal/notify/inbox       internal/notify internal/notify/webhook
+	internal/notify/notifytest  internal/notify internal/notify/inbox internal/notify/webhook
+	internal/notify/*           internal/notify
+
+	internal/admin              internal/telemetry internal/throttle internal/notify internal/worker
+	internal/console            internal/audit internal/notify
+	internal/audit
+	internal/devhub             internal/devhub/frames
+	internal/devhub/*
+	internal/azure
+	internal/standin            internal/azure
+`
+
+// A third party's package, or one below it, is imported by the packages of its
+// row and no other. Tests are free, and so are third parties without a row.
+const wraps = `
+	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/standin cmd/alertworker
+	github.com/Azure/go-amqp                                        internal/devhub
+	github.com/kelseyhightower/envconfig                            cmd/alertworker
+	golang.org/x/term                                               internal/console cmd/alertworker
+`
+
+// unshipped are packages that tests need and the binary must not have.
+const unshipped = `
+	testing testing/* net/http/httptest
+	pgregory.net/rapid go.uber.org/goleak
+	alertworker/internal/standin alertworker/internal/*/*test
+`
+
+func TestArrows(t *testing.T) {
+	for _, v := range strays(table(arrows), table(wraps), imports(t)) {
+		t.Error(v)
+	}
+}
+
+func TestBinaryHasNoTestHelpers(t *testing.T) {
+	for _, line := range list(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/alertworker") {
+		if matchAny(strings.Fields(unshipped), line) {
+			t.Errorf("the binary has %s", line)
+		}
+	}
+}
+
+// What the tables forbid is seen.
+func TestStraysAreSeen(t *testing.T) {
+	imported := map[string][]string{
+		"internal/lease":          {"time", "alertworker/internal/telemetry"},
+		"internal/worker":         {"alertworker/internal/throttle", "alertworker/internal/lease"},
+		"internal/throttle":       {"alertworker/internal/lease", "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"},
+		"internal/notify/webhook": {"alertworker/internal/notify", "alertworker/internal/notify/inbox"},
+		"internal/unheard":        {"time"},
+		"cmd/alertworker":         {"alertworker/internal/lease/memlease", "github.com/Azure/go-amqp", "go.uber.org/zap"},
+	}
+	want := []string{
+		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub's alone",
+		"internal/lease imports internal/telemetry",
+		"internal/notify/webhook imports internal/notify/inbox",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/standin, cmd/alertworker's alone",
+		"internal/unheard is in no row: say what it may import",
+		"internal/worker imports internal/lease",
+	}
+	if got := strays(table(arrows), table(wraps), imported); !slices.Equal(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A row is a name and what stands beside it.
+type row struct {
+	name string
+	may  []string
+}
+
+func table(text string) (rows []row) {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 0 {
+			rows = append(rows, row{f[0], f[1:]})
+		}
+	}
+	return rows
+}
+
+// strays returns what the tables do not allow of the imports of each package.
+func strays(arrows, wraps []row, imports map[string][]string) (found []string) {
+	for _, from := range slices.Sorted(maps.Keys(imports)) {
+		known := slices.IndexFunc(arrows, func(r row) bool { return match(r.name, from) })
+		if known < 0 {
+			found = append(found, from+" is in no row: say what it may import")
+			continue
+		}
+		for _, to := range imports[from] {
+			if inside, ok := strings.CutPrefix(to, module+"/"); ok {
+				if !matchAny(arrows[known].may, inside) {
+					found = append(found, fmt.Sprintf("%s imports %s", from, inside))
+				}
+				continue
+			}
+			for _, r := range wraps {
+				if (to == r.name || strings.HasPrefix(to, r.name+"/")) && !matchAny(r.may, from) {
+					found = append(found, fmt.Sprintf("%s imports %s, which is %s's alone", from, to, strings.Join(r.may, ", ")))
+				}
+			}
+		}
+	}
+	return found
+}
+
+func match(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+func matchAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, name) })
+}
+
+// imports returns what every package of the module imports, its tests aside.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, line := range list(t, "-f", `{{if .GoFiles}}{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{end}}`, "./cmd/...", "./internal/...") {
+		f := strings.Fields(line)
+		all[strings.TrimPrefix(f[0], module+"/")] = f[1:]
+	}
+	return all
+}
+
+// list runs go list at the root of the repository and returns its lines.
+func list(t *testing.T, args ...string) []string {
+	t.Helper()
+	// go test repeats a result from its cache unless something changed that the
+	// test itself has looked at.
+	for _, dir := range []string{"../../cmd", "../../internal"} {
+		if err := filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-buildvcs=false"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		if exit, ok := err.(*exec.ExitError); ok {
+			t.Fatalf("%s: %v\n%s", cmd, err, exit.Stderr)
+		}
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}

@@ -1,0 +1,94 @@
+// Package azure holds what every package that talks to Azure Storage or Cosmos
+// DB needs: an HTTP client for many callers, retries for callers that wait, the
+// service's clock, names for arbitrary keys, and errors that say what to do.
+package azure
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+)
+
+// Concurrency is how many requests an HTTP client of NewHTTPClient has under
+// way at one host; more wait for a connection.
+const Concurrency = 256
+
+// NewHTTPClient returns an HTTP client for the Transport of an Azure SDK
+// client. The SDK's own keeps 10 idle connections to a host, which makes 64
+// callers wait for handshakes. One client serves any number of SDK clients; its
+// owner ends with CloseIdleConnections.
+func NewHTTPClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   3 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxConnsPerHost:       Concurrency,
+		MaxIdleConns:          Concurrency,
+		MaxIdleConnsPerHost:   Concurrency,
+	}}
+}
+
+// Retry returns the retries of a gate, whose caller waits 3 to 4 s in all: two
+// more tries of a second each, soon. For Cosmos set TryTimeout to zero: that
+// SDK pauses inside it.
+func Retry() policy.RetryOptions {
+	return policy.RetryOptions{
+		MaxRetries:    2,
+		TryTimeout:    time.Second,
+		RetryDelay:    50 * time.Millisecond,
+		MaxRetryDelay: 500 * time.Millisecond,
+	}
+}
+
+// Date returns the service's clock as it was when it answered, to the second.
+// Every answer has it, errors too.
+func Date(resp *http.Response) (time.Time, error) {
+	if resp == nil {
+		return time.Time{}, fmt.Errorf("read the service's clock: no answer")
+	}
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the service's clock from the Date header: %w", err)
+	}
+	return date, nil
+}
+
+// maxName is the longest name that both a blob in a hierarchical account and a
+// Cosmos item may have.
+const maxName = 255
+
+// Name returns a name for key that is safe as a blob's name and a Cosmos item's
+// id. Distinct keys have distinct names, compared byte by byte. Letters, digits,
+// '-' and '_' stay, and so does a '.' between letters or digits; any other byte
+// becomes '~' and two hex digits. What gets longer than 255 bytes is
+// replaced by "~~" and the key's SHA-256.
+func Name(key string) string {
+	var b strings.Builder
+	for i := range len(key) {
+		c := key[i]
+		switch {
+		case alphanumeric(c), c == '-', c == '_',
+			c == '.' && i > 0 && alphanumeric(key[i-1]) && i+1 < len(key) && alphanumeric(key[i+1]):
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "~%02X", c)
+		}
+	}
+	if b.Len() <= maxName {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "~~" + hex.EncodeToString(sum[:])
+}
+
+func alphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}

@@ -1,0 +1,274 @@
+// Package console is the terminal view of local mode: a line for every alert,
+// a live view of the devices below them, and the verdict at the end. Where the output
+// is no terminal the live view is a plain line every few seconds.
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"alertworker/internal/notify"
+
+	"golang.org/x/term"
+)
+
+const (
+	liveInterval  = 250 * time.Millisecond
+	plainInterval = 5 * time.Second
+	hottest       = 3    // devices in the live view
+	maxDevices    = 4096 // that the live view looks at
+	history       = 12   // readings in a sparkline
+)
+
+// Options say what the output can do. The zero Options are for a file.
+type Options struct {
+	Live      bool       // move the cursor and redraw
+	Color     bool       // use colors; never the only carrier of a meaning
+	Width     func() int // columns, asked at every redraw; nil means 80
+	Threshold float64    // what readings are over
+}
+
+// Detect returns the Options for f. NO_COLOR turns colors off; CI and a dumb
+// TERM make the output plain.
+func Detect(f *os.File, getenv func(string) string) Options {
+	fd := int(f.Fd())
+	live := term.IsTerminal(fd) && getenv("CI") == "" && getenv("TERM") != "dumb"
+	return Options{
+		Live:  live,
+		Color: live && getenv("NO_COLOR") == "",
+		Width: func() int {
+			width, _, err := term.GetSize(fd)
+			if err != nil {
+				return 0
+			}
+			return width
+		},
+	}
+}
+
+// A Console shows what happens. It is safe for concurrent use; its calls block
+// only on its writer. What comes from outside, such as device ids, is cleaned of control
+// characters before it is shown.
+type Console struct {
+	opts  Options
+	start time.Time
+	stop  chan struct{}
+	done  chan struct{}
+
+	mu       sync.Mutex
+	w        io.Writer
+	err      error  // the first of w; nothing is written after it
+	shown    int    // lines of the live view on the screen
+	live     []byte // its last drawing
+	closed   bool
+	readings int
+	over     int
+	alerts   int
+	rated    int       // readings at the last drawing that renewed the rate
+	ratedAt  time.Time // when that was
+	rate     float64
+	names    int // width of the widest device id so far
+	devices  map[string]*track
+}
+
+// A track is the latest readings of a device, oldest first.
+type track struct{ readings []float64 }
+
+func (t *track) last() float64 { return t.readings[len(t.readings)-1] }
+
+// New returns a Console that writes to w. Close must be called.
+func New(w io.Writer, o Options) *Console {
+	c := &Console{
+		opts:    o,
+		start:   time.Now(),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+		w:       w,
+		names:   12,
+		devices: make(map[string]*track),
+	}
+	c.ratedAt = c.start
+	if o.Live {
+		c.print("\x1b[?25l") // hide the cursor
+	}
+	go c.run()
+	return c
+}
+
+// run redraws the live view, or prints the plain line, until Close.
+func (c *Console) run() {
+	defer close(c.done)
+	interval := plainInterval
+	if c.opts.Live {
+		interval = liveInterval
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-ticker.C:
+			c.mu.Lock()
+			c.progress()
+			c.mu.Unlock()
+		}
+	}
+}
+
+// Close removes the live view, gives the terminal back as it was, and returns
+// the first error of the writer. Lines, and the summary, can still be printed.
+func (c *Console) Close() error {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if first {
+		close(c.stop)
+	}
+	<-c.done
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if first && c.opts.Live {
+		c.print(c.erase() + "\x1b[?25h")
+		c.live = nil
+	}
+	return c.err
+}
+
+// Reading tells of a reading that was published.
+func (c *Console) Reading(device string, temperature float64, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readings++
+	if over {
+		c.over++
+	}
+	if !c.opts.Live {
+		return
+	}
+	t := c.devices[device]
+	if t == nil {
+		if len(c.devices) == maxDevices {
+			return
+		}
+		t = new(track)
+		c.devices[device] = t
+	}
+	if len(t.readings) == history {
+		copy(t.readings, t.readings[1:])
+		t.readings = t.readings[:history-1]
+	}
+	t.readings = append(t.readings, temperature)
+}
+
+// Alert prints the line of an alert that was taken so long after its reading.
+func (c *Console) Alert(a notify.Alert, lag time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alerts++
+	c.above(c.alertLine(a, lag) + "\n")
+}
+
+// Write prints p, whole lines, above the live view: a log can write to a
+// Console. It trusts p and does not clean it.
+func (c *Console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := string(p)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	c.above(text)
+	if c.err != nil {
+		return 0, c.err
+	}
+	return len(p), nil
+}
+
+// above prints text, whole lines, and the live view again below it.
+func (c *Console) above(text string) {
+	erase := c.erase()
+	c.print(erase + text + c.draw(c.live))
+}
+
+// progress renews the live view, or prints the plain line.
+func (c *Console) progress() {
+	if now := time.Now(); now.Sub(c.ratedAt) >= time.Second {
+		c.rate = float64(c.readings-c.rated) / now.Sub(c.ratedAt).Seconds()
+		c.rated, c.ratedAt = c.readings, now
+	}
+	if !c.opts.Live {
+		c.print(c.statusLine() + "\n")
+		return
+	}
+	width := 80
+	if c.opts.Width != nil {
+		if w := c.opts.Width(); w > 0 {
+			width = w
+		}
+	}
+	lines := append([]string{c.statusLine()}, c.hottestLines()...)
+	var live bytes.Buffer
+	for i, line := range lines {
+		if i > 0 {
+			live.WriteByte('\n')
+		}
+		live.WriteString(truncate(line, width-1))
+	}
+	c.live = live.Bytes()
+	c.print(c.erase() + c.draw(c.live))
+}
+
+// draw returns what puts the live view on the screen, the cursor at its end.
+// The terminal must not wrap its lines, or erase would miss some.
+func (c *Console) draw(live []byte) string {
+	if len(live) == 0 {
+		return ""
+	}
+	c.shown = 1 + bytes.Count(live, []byte("\n"))
+	return "\x1b[?7l" + string(live) + "\x1b[?7h"
+}
+
+// erase returns what takes the live view off the screen, the cursor where it began.
+func (c *Console) erase() string {
+	if c.shown == 0 {
+		return ""
+	}
+	up := ""
+	if c.shown > 1 {
+		up = fmt.Sprintf("\x1b[%dA", c.shown-1)
+	}
+	c.shown = 0
+	return "\r" + up + "\x1b[J"
+}
+
+// print writes s at once, so that nothing else comes in between.
+func (c *Console) print(s string) {
+	if c.err != nil || s == "" {
+		return
+	}
+	if _, err := io.WriteString(c.w, s); err != nil {
+		c.err = fmt.Errorf("write to the console: %w", err)
+	}
+}
+
+// hottestDevices returns the devices with the highest last readings.
+func (c *Console) hottestDevices() []string {
+	names := make([]string, 0, len(c.devices))
+	for name := range c.devices {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.devices[b].last(), c.devices[a].last()), cmp.Compare(a, b))
+	})
+	return names[:min(hottest, len(names))]
+}

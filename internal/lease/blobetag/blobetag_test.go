@@ -1,0 +1,177 @@
+package blobetag_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+	"go.uber.org/goleak"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/blobetag"
+	"alertworker/internal/lease/leasetest"
+	"alertworker/internal/standin"
+)
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "32") // the tests wait, they do not compute
+	goleak.VerifyTestMain(m)
+}
+
+// harness is the store on azurite. If breaking is not nil the store's requests go through
+// that, unsigned.
+func harness(azurite *standin.Azurite, breaking func(http.RoundTripper) http.RoundTripper) leasetest.Harness {
+	return leasetest.Harness{
+		New: func(t testing.TB) leasetest.Backend {
+			name := azurite.NewContainer()
+			return leasetest.Backend{
+				Open: func(via http.RoundTripper) (lease.Store, error) {
+					c := azurite.Container(t, name, via)
+					if breaking != nil {
+						c = azurite.SharedContainer(t, name, breaking(via), sas.AccountPermissions{Read: true, Write: true, Create: true})
+					}
+					return blobetag.Open(t.Context(), c)
+				},
+				Delete: func(ctx context.Context, key string) error {
+					_, err := azurite.Container(t, name, nil).NewBlobClient(azure.Name(key)).Delete(ctx, nil)
+					return err
+				},
+				Transport: azurite.Transport(),
+			}
+		},
+		MinTTL: time.Second,
+		Lag:    2 * time.Second,
+		Skew:   leasetest.ServiceClock,
+	}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	leasetest.Run(t, harness(standin.StartAzurite(t), nil))
+}
+
+// counter counts the requests that it lets through.
+type counter struct {
+	next http.RoundTripper
+	n    atomic.Int64
+}
+
+func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.n.Add(1)
+	return c.next.RoundTrip(req)
+}
+
+// What a gate's every way costs, in requests.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	c := &counter{next: azurite.Transport()}
+	s, err := blobetag.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(lease.Record) (string, error) { return "", nil }
+	acquire := func() lease.Lease {
+		t.Helper()
+		l, err := s.Acquire(t.Context(), "key", time.Minute, note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	window := func(l lease.Lease) lease.Lease {
+		t.Helper()
+		l, err := s.Extend(t.Context(), l, "window", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	giveBack := func(l lease.Lease) {
+		t.Helper()
+		if err := s.Release(t.Context(), l, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	costs := func(way string, want int64, do func()) {
+		t.Helper()
+		c.n.Store(0)
+		do()
+		if got := c.n.Load(); got != want {
+			t.Errorf("%s: %d requests, want %d", way, got, want)
+		}
+	}
+
+	var l lease.Lease
+	costs("first ever", 3, func() { l = window(acquire()) })
+	costs("throttled", 1, func() {
+		if _, err := s.Acquire(t.Context(), "key", time.Minute, note); !errors.Is(err, lease.ErrHeld) {
+			t.Fatal(err)
+		}
+	})
+	giveBack(l)
+	costs("failed send", 3, func() { giveBack(acquire()) })
+	costs("sent", 3, func() { window(acquire()) })
+}
+
+// A way to break a store on the wire.
+type changed struct {
+	next     http.RoundTripper
+	request  func(*http.Request)
+	response func(*http.Response)
+}
+
+func (c changed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if c.request != nil {
+		req = req.Clone(req.Context())
+		c.request(req)
+	}
+	resp, err := c.next.RoundTrip(req)
+	if err == nil && c.response != nil {
+		c.response(resp)
+	}
+	return resp, err
+}
+
+// The suite sees the mistakes that only a store with a network can make.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	mutants := []struct {
+		name, check string
+		change      changed
+	}{
+		{"the local clock decides", "LocalClock", changed{response: func(r *http.Response) {
+			r.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+		}}},
+		{"a hold ends with its last second", "Expiry", changed{response: func(r *http.Response) {
+			leasetest.ServiceClock(r, 0)
+			if at, err := http.ParseTime(r.Header.Get("Last-Modified")); err == nil {
+				r.Header.Set("Last-Modified", at.Add(-time.Second).Format(http.TimeFormat))
+			}
+		}}},
+		{"ETags do not guard", "OneWinner", changed{request: func(r *http.Request) { r.Header.Del("If-Match") }}},
+		{"ETags do not guard", "LateDuplicates", changed{request: func(r *http.Request) { r.Header.Del("If-Match") }}},
+		{"the first write does not guard", "OneWinner", changed{request: func(r *http.Request) { r.Header.Del("If-None-Match") }}},
+		{"a lost answer is not recognised", "Faults", changed{response: func(r *http.Response) {
+			if r.Header.Get("X-Ms-Meta-Id") != "" {
+				r.Header.Set("X-Ms-Meta-Id", "somebody")
+			}
+		}}},
+	}
+	for _, m := range mutants {
+		t.Run(m.name+", "+m.check, func(t *testing.T) {
+			t.Parallel()
+			leasetest.MustFail(t, harness(azurite, func(via http.RoundTripper) http.RoundTripper {
+				m.change.next = via
+				return m.change
+			}), m.check)
+		})
+	}
+}

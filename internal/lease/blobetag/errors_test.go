@@ -1,0 +1,163 @@
+package blobetag_test
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/blobetag"
+	"alertworker/internal/standin"
+)
+
+// What is set up wrongly is told apart, with what to do, and without secrets.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	client := azure.NewHTTPClient()
+	defer client.CloseIdleConnections()
+	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: client}}
+	from := func(connection string) *container.Client {
+		c, err := container.NewClientFromConnectionString(connection, azurite.NewContainer(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	open := func(c *container.Client) error {
+		_, err := blobetag.Open(t.Context(), c)
+		return err
+	}
+	const signature = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+	unsigned := func(url string) *container.Client {
+		c, err := container.NewClientWithNoCredential(url+"?sv=2024-11-04&sp=rw&sig="+signature, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	wrongKey := base64.StdEncoding.EncodeToString([]byte("wrong"))
+
+	tests := []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"wrong key", func() error {
+			return open(from(strings.Replace(azurite.ConnectionString, standin.AzuriteKey, wrongKey, 1)))
+		}, []string{"open lease records", "403", "key"}},
+		{"wrong signature", func() error { return open(unsigned(azurite.URL + "/container")) }, []string{"403", "signature"}},
+		{"not allowed", func() error {
+			return open(azurite.SharedContainer(t, azurite.NewContainer(), nil, sas.AccountPermissions{Read: true}))
+		}, []string{"403", "may read, write and create"}},
+		{"no such account", func() error { return open(unsigned("http://no-such-account.invalid/c")) },
+			[]string{"no answer from no-such-account.invalid", "is the account's name right?"}},
+		{"nobody listens", func() error { return open(unsigned("http://127.0.0.1:1/c")) }, []string{"no answer from 127.0.0.1:1", "refused"}},
+		{"container deleted", func() error {
+			c := azurite.Container(t, azurite.NewContainer(), nil)
+			s, err := blobetag.Open(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Delete(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.Acquire(t.Context(), "device", time.Minute, func(lease.Record) (string, error) { return "", nil })
+			return err
+		}, []string{`acquire lease "device"`, "ContainerNotFound", "restart the worker"}},
+		{"not a lease", func() error {
+			c := azurite.Container(t, azurite.NewContainer(), nil)
+			s, err := blobetag.Open(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			value := "x"
+			b := c.NewAppendBlobClient(azure.Name("device"))
+			if _, err := b.Create(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.SetMetadata(t.Context(), map[string]*string{"token": &value}, nil); err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.Acquire(t.Context(), "device", time.Minute, func(lease.Record) (string, error) { return "", nil })
+			return err
+		}, []string{`blob "device"`, `metadata "token"`, "delete the blob"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.do()
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+			for _, secret := range []string{wrongKey, standin.AzuriteKey, signature, "sig="} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("%q has a secret in it", err)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q has more than one line", err)
+			}
+		})
+	}
+}
+
+// An identity that may not create containers is content with one that exists.
+func TestOpenNeedsNoRightToCreateContainers(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	name := azurite.NewContainer()
+	if _, err := azurite.Container(t, name, nil).Create(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	counted := &counter{next: azurite.Transport()}
+	for range 2 { // the second finds a store that is in use
+		s, err := blobetag.Open(t.Context(), azurite.SharedContainer(t, name, counted, sas.AccountPermissions{Read: true, Write: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := s.Acquire(t.Context(), "probe", time.Minute, func(lease.Record) (string, error) { return "", nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Release(t.Context(), l, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Open returns when its context ends, whoever does not answer.
+func TestOpenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	c, err := container.NewClientWithNoCredential("http://account.invalid/c", &container.ClientOptions{
+		ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: silent{}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := blobetag.Open(ctx, c); err == nil || ctx.Err() == nil {
+		t.Errorf("Open returned %v before its context ended", err)
+	}
+}
+
+// silent is a network that never answers.
+type silent struct{}
+
+func (silent) RoundTrip(req *http.Request) (*http.Response, error) {
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}

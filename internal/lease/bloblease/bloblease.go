@@ -1,0 +1,216 @@
+// Package bloblease is a lease.Store on Azure Blob Storage's native leases, for
+// ttls of 15 to 60 s.
+//
+// A record in the blob's metadata is the truth about a key; the native lease is
+// only the lock under which the record is changed, and shows outsiders that the
+// key is taken. A refused Acquire costs one call, a granted one three, an Extend
+// or Release two.
+//
+// A key frees 1 to 2 s after its ttl, never early. The real service, other than
+// its emulator, may take up to a minute longer to let go of a native lease
+// that expired: Acquire then answers with a HeldError whose Until is
+// unknown.
+package bloblease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+	"github.com/google/uuid"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/blobrecord"
+)
+
+// What the service takes as a lease's duration.
+const (
+	MinTTL = 15 * time.Second
+	MaxTTL = 60 * time.Second
+)
+
+// A Store keeps its records in one container. Use Open.
+type Store struct {
+	blobs *blobrecord.Blobs
+}
+
+var _ lease.Store = (*Store)(nil)
+
+// Open returns the store in c, a container that it creates when it is missing.
+// c needs azure.Retry and an azure.NewHTTPClient.
+func Open(ctx context.Context, c *container.Client) (*Store, error) {
+	blobs, err := blobrecord.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{blobs}, nil
+}
+
+// CheckTTL returns an error that names the way out if Acquire and Extend do not
+// take ttl.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return fmt.Errorf("a native blob lease lasts %v to %v, not %v: use the store %q or %q, which take any time", MinTTL, MaxTTL, ttl, "blob", "cosmos")
+	}
+	return nil
+}
+
+// Acquire implements lease.Store. It refuses a ttl that CheckTTL does.
+func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (_ lease.Lease, err error) {
+	if err := CheckTTL(ttl); err != nil {
+		return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
+	}
+	start := time.Now()
+	id := uuid.NewString()
+	tried := false // to lock: the lock may be ours
+	defer func() {
+		if tried && err != nil {
+			_ = s.unlock(ctx, key, id) // else it ends by itself
+		}
+	}()
+	for try := 0; ; try++ {
+		prev, err := s.blobs.Read(ctx, key)
+		if err != nil {
+			if azure.Again(ctx, try, err) {
+				continue
+			}
+			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
+		}
+		if prev.ID == id { // an earlier try did it and its answer was lost
+			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.ETag}, nil
+		}
+		if !prev.Free() {
+			return lease.Lease{}, prev.Held(key, start)
+		}
+		if prev.Locked && !tried { // someone else is taking the key, or the lock lags behind the record
+			return lease.Lease{}, &lease.HeldError{Key: key, Record: prev.Record}
+		}
+		note, err := next(prev.Record)
+		if err != nil {
+			return lease.Lease{}, err
+		}
+		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Until: start.Add(ttl)}
+		if !prev.Exists { // only a blob that exists can be locked
+			prev.ETag, err = s.blobs.Write(ctx, key, prev, blobrecord.Record{}, "")
+			prev.Exists = true
+		}
+		if err == nil {
+			tried = true
+			err = s.lock(ctx, key, id, ttl, prev.ETag)
+			if bloberror.HasCode(err, bloberror.LeaseAlreadyPresent) { // it is another's
+				tried = false
+				return lease.Lease{}, &lease.HeldError{Key: key, Record: prev.Record}
+			}
+		}
+		if err == nil {
+			l.Version, err = s.blobs.Write(ctx, key, prev, blobrecord.Of(l, note, ttl), id)
+		}
+		if err == nil {
+			return l, nil
+		}
+		if !azure.Again(ctx, try, err) {
+			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
+		}
+	}
+}
+
+// Extend implements lease.Store. It refuses a ttl that CheckTTL does.
+func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+	if err := CheckTTL(ttl); err != nil {
+		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
+	}
+	l.Until = time.Now().Add(ttl)
+	version, err := s.replace(ctx, l, blobrecord.Of(l, note, ttl))
+	if err != nil {
+		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
+	}
+	l.Version = version
+	// Acquired again, for renewing would keep the old duration; and on this
+	// version only, lest a late duplicate cuts the next one short. The record
+	// stands even if this fails.
+	_ = s.lock(ctx, l.Key, l.ID, ttl, l.Version)
+	return l, nil
+}
+
+// Release implements lease.Store.
+func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
+	freed := blobrecord.Of(l, note, 0)
+	freed.Released = true
+	_, err := s.replace(ctx, l, freed)
+	if err == nil || errors.Is(err, lease.ErrLost) {
+		err = s.unlock(ctx, l.Key, l.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("release lease %q: %w", l.Key, err)
+	}
+	return nil
+}
+
+// replace writes r in place of l's record, whatever has become of that while l
+// is current, and returns the new ETag; ErrLost if l is not current.
+func (s *Store) replace(ctx context.Context, l lease.Lease, r blobrecord.Record) (version string, err error) {
+	prev, lock := blobrecord.Record{Exists: true, ETag: l.Version}, l.ID
+	for try := 0; ; try++ {
+		version, err := s.blobs.Write(ctx, l.Key, prev, r, lock)
+		if err == nil || !azure.Again(ctx, try, err) {
+			return version, err
+		}
+		// The record has changed, the lock has ended, or an earlier try did it
+		// and its answer was lost: all end well with another write while l is
+		// current.
+		now, err := s.blobs.Read(ctx, l.Key)
+		switch {
+		case err == nil && !now.Current(l):
+			return "", lease.ErrLost
+		case err == nil:
+			prev, lock = now, ""
+			if now.Locked {
+				lock = l.ID
+			}
+		case !azure.Again(ctx, try, err):
+			return "", err
+		}
+	}
+}
+
+// lock takes the native lease id for at least ttl, if the blob still is at etag.
+// Taking it again while it is held sets its duration anew.
+func (s *Store) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
+	native, err := azlease.NewBlobClient(s.blobs.Blob(key), &azlease.BlobClientOptions{LeaseID: &id})
+	if err != nil {
+		return err
+	}
+	seconds := int32((ttl + time.Second - 1) / time.Second)
+	_, err = native.AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
+		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
+	})
+	if err != nil {
+		return fmt.Errorf("lock blob %q: %w", azure.Name(key), azure.Explain(err))
+	}
+	return nil
+}
+
+// unlock gives the native lease id back and does nothing if it is not held.
+func (s *Store) unlock(ctx context.Context, key, id string) error {
+	native, err := azlease.NewBlobClient(s.blobs.Blob(key), &azlease.BlobClientOptions{LeaseID: &id})
+	if err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		_, err = native.ReleaseLease(ctx, nil)
+		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound) {
+			return nil
+		}
+		if !azure.Again(ctx, try, err) {
+			return fmt.Errorf("unlock blob %q: %w", azure.Name(key), azure.Explain(err))
+		}
+	}
+}

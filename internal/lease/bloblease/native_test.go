@@ -1,0 +1,212 @@
+package bloblease_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/standin"
+)
+
+func note(lease.Record) (string, error) { return "", nil }
+
+func state(t *testing.T, c *container.Client, key string) azlease.StateType {
+	t.Helper()
+	resp, err := c.NewBlobClient(azure.Name(key)).GetProperties(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *resp.LeaseState
+}
+
+// A ttl that no native lease can have is refused before anything is sent, with
+// the stores that take it.
+func TestTTLOutOfRange(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	c := &counter{next: azurite.Transport()}
+	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.n.Store(0)
+	for _, ttl := range []time.Duration{0, time.Second, 15*time.Second - 1, time.Minute + 1, time.Hour} {
+		_, acquire := s.Acquire(t.Context(), "key", ttl, note)
+		_, extend := s.Extend(t.Context(), lease.Lease{Key: "key"}, "", ttl)
+		for _, err := range []error{bloblease.CheckTTL(ttl), acquire, extend} {
+			if err == nil || !strings.Contains(err.Error(), `"blob"`) || !strings.Contains(err.Error(), `"cosmos"`) {
+				t.Errorf("%v: %v, want an error that names the other stores", ttl, err)
+			}
+		}
+	}
+	for _, ttl := range []time.Duration{15 * time.Second, 15*time.Second + 1, time.Minute} {
+		if err := bloblease.CheckTTL(ttl); err != nil {
+			t.Errorf("%v: %v", ttl, err)
+		}
+	}
+	if n := c.n.Load(); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// The native lease shows outsiders that a key is taken, as long as it is: a late
+// duplicate of the acquisition does not cut short what Extend made longer.
+func TestNativeLeaseFollows(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	c := azurite.Container(t, azurite.NewContainer(), nil)
+	tap := &tape{next: azurite.Transport()}
+	s, err := bloblease.Open(t.Context(), azurite.Container(t, c.URL()[strings.LastIndex(c.URL(), "/")+1:], tap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := state(t, c, "key"); got != azlease.StateTypeLeased {
+		t.Errorf("after Acquire the blob is %s", got)
+	}
+	if l, err = s.Extend(t.Context(), l, "", bloblease.MaxTTL); err != nil {
+		t.Fatal(err)
+	}
+	tap.play(t)
+	time.Sleep(bloblease.MinTTL + 2*time.Second)
+	if got := state(t, c, "key"); got != azlease.StateTypeLeased {
+		t.Errorf("%v after Extend to %v the blob is %s", bloblease.MinTTL, bloblease.MaxTTL, got)
+	}
+	if err := s.Release(t.Context(), l, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
+		t.Errorf("after Release the blob is %s", got)
+	}
+}
+
+// Whoever loses does not leave a native lease behind: not to next's refusal, not to
+// a race.
+func TestLosersLeaveNoNativeLease(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	c := azurite.Container(t, azurite.NewContainer(), nil)
+	s, err := bloblease.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(t.Context(), l, ""); err != nil {
+		t.Fatal(err)
+	}
+	no := errors.New("no")
+	if _, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, func(lease.Record) (string, error) { return "", no }); err != no {
+		t.Fatal(err)
+	}
+	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
+		t.Errorf("after next's refusal the blob is %s", got)
+	}
+	// The record changes between the native lease and the claim.
+	calls := 0
+	_, err = s.Acquire(t.Context(), "key", bloblease.MinTTL, func(lease.Record) (string, error) {
+		if calls++; calls > 1 {
+			return "", no
+		}
+		metadata := "somebody"
+		_, err := c.NewBlobClient("key").SetMetadata(t.Context(), map[string]*string{
+			"id": &metadata, "token": ptr("1"), "claimed": ptr("1"), "hold": ptr("0"), "phase": ptr("free"),
+		}, nil)
+		return "", err
+	})
+	if err != no {
+		t.Fatal(err)
+	}
+	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
+		t.Errorf("after a lost race the blob is %s", got)
+	}
+}
+
+func ptr(s string) *string { return &s }
+
+// The real service may go on refusing for a minute after a native lease expired. The
+// refused then do not know how long.
+func TestNativeLeaseLags(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	lagging := &lag{next: azurite.Transport()}
+	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), lagging))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	var held *lease.HeldError
+	if !errors.As(err, &held) || !held.Until.IsZero() {
+		t.Errorf("Acquire during the lag: %v, want a HeldError without Until", err)
+	}
+}
+
+// locks says that req acquires a native lease. The SDK's header is not canonical.
+func locks(req *http.Request) bool {
+	return slices.Contains(req.Header["x-ms-lease-action"], "acquire")
+}
+
+// lag is a service that does not grant native leases.
+type lag struct{ next http.RoundTripper }
+
+func (l *lag) RoundTrip(req *http.Request) (*http.Response, error) {
+	if locks(req) {
+		return &http.Response{
+			StatusCode: http.StatusConflict, Status: "409 Conflict", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header:  http.Header{"X-Ms-Error-Code": {"LeaseAlreadyPresent"}, "Date": {time.Now().UTC().Format(http.TimeFormat)}},
+			Body:    io.NopCloser(bytes.NewReader(nil)),
+			Request: req,
+		}, nil
+	}
+	return l.next.RoundTrip(req)
+}
+
+// A tape keeps the acquisitions of native leases, to play them again.
+type tape struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	kept []*http.Request
+}
+
+func (p *tape) RoundTrip(req *http.Request) (*http.Response, error) {
+	if locks(req) {
+		p.mu.Lock()
+		p.kept = append(p.kept, req)
+		p.mu.Unlock()
+	}
+	return p.next.RoundTrip(req)
+}
+
+func (p *tape) play(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.kept) < 2 {
+		t.Fatalf("%d native leases were acquired, want one for Acquire and one for Extend", len(p.kept))
+	}
+	resp, err := p.next.RoundTrip(p.kept[0].Clone(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusPreconditionFailed {
+		t.Errorf("the service took a late duplicate: %s", resp.Status)
+	}
+}

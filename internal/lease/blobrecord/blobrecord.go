@@ -1,0 +1,254 @@
+// Package blobrecord keeps lease records in the metadata of blobs, one empty
+// blob for every key, guarded by the blob's ETag. The blob's LastModified and
+// the Date of each answer are the store's clock.
+package blobrecord
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	leasestate "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+)
+
+// Resolution is that of the service's clock. What the clock calls a second
+// apart may be no time at all apart, so a hold ends one Resolution later than
+// its figures say.
+const Resolution = time.Second
+
+// A Record is a lease.Record and what a store needs to change it.
+type Record struct {
+	lease.Record
+	ID       string // of the last lease granted; empty if there was none
+	Released bool
+	Exists   bool   // the blob is there
+	Locked   bool   // the blob has a native lease
+	ETag     string // empty if the blob is not there
+}
+
+// Of returns the record of l, as its holder writes it.
+func Of(l lease.Lease, note string, hold time.Duration) Record {
+	return Record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
+}
+
+// Free says that nobody holds the key.
+func (r Record) Free() bool {
+	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+Resolution))
+}
+
+// Current says that l is the last lease granted and not released.
+func (r Record) Current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
+
+// Held returns the answer to a call that began at start and found r.
+func (r Record) Held(key string, start time.Time) error {
+	return &lease.HeldError{
+		Key:    key,
+		Record: r.Record,
+		Until:  start.Add(r.Written.Add(r.Hold).Sub(r.Now) - Resolution),
+	}
+}
+
+// Blobs are the records of one container. Its methods are safe for concurrent
+// use. Their errors are explained and wrap what azure.Again looks for.
+type Blobs struct {
+	container *container.Client
+}
+
+// Open returns the records in c, a container that it creates when it is
+// missing.
+func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
+	b := &Blobs{c}
+	// A look at some blob shows whether the container is there to an identity
+	// that may not create containers, or may not list them.
+	for try := 0; ; try++ {
+		_, err := b.Read(ctx, "probe")
+		if bloberror.HasCode(err, bloberror.ContainerNotFound) {
+			_, err = c.Create(ctx, nil)
+			if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
+				err = nil
+			}
+			if err != nil {
+				err = fmt.Errorf("create container %q: %w", b.name(), azure.Explain(err))
+			}
+		}
+		if err == nil {
+			return b, nil
+		}
+		if !azure.Again(ctx, try, err) {
+			return nil, fmt.Errorf("open lease records: %w", err)
+		}
+	}
+}
+
+// Read returns the record of key, the zero Record but for Now if there is none.
+func (b *Blobs) Read(ctx context.Context, key string) (Record, error) {
+	resp, err := b.container.NewBlobClient(azure.Name(key)).GetProperties(ctx, nil)
+	var answer *azcore.ResponseError
+	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && !bloberror.HasCode(err, bloberror.ContainerNotFound, bloberror.ResourceNotFound) {
+		now, err := azure.Date(answer.RawResponse)
+		return Record{Record: lease.Record{Now: now}}, err
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("read blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
+	}
+	if resp.Date == nil || resp.LastModified == nil || resp.ETag == nil {
+		return Record{}, fmt.Errorf("read blob %q in %q: the answer lacks Date, Last-Modified or ETag", azure.Name(key), b.name())
+	}
+	r, err := decode(resp.Metadata)
+	if err != nil {
+		return Record{}, fmt.Errorf("read blob %q in %q: %w: delete the blob", azure.Name(key), b.name(), err)
+	}
+	r.Now, r.Exists, r.ETag = *resp.Date, true, string(*resp.ETag)
+	r.Locked = resp.LeaseState != nil && (*resp.LeaseState == leasestate.StateTypeLeased || *resp.LeaseState == leasestate.StateTypeBreaking)
+	if r.ID != "" {
+		r.Written = *resp.LastModified
+	}
+	return r, nil
+}
+
+// Write replaces the record that has prev's ETag, or no record at all if prev's
+// blob is not there, and returns the new ETag. lock is the native lease under
+// which to write, empty for none.
+func (b *Blobs) Write(ctx context.Context, key string, prev, r Record, lock string) (etag string, err error) {
+	if !prev.Exists {
+		return b.create(ctx, key, r)
+	}
+	conditions := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(prev.ETag))}}
+	if lock != "" {
+		conditions.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &lock}
+	}
+	resp, err := b.container.NewBlobClient(azure.Name(key)).SetMetadata(ctx, encode(r), &blob.SetMetadataOptions{AccessConditions: conditions})
+	if err != nil {
+		return "", b.writeError(key, err)
+	}
+	return tag(resp.ETag)
+}
+
+func (b *Blobs) create(ctx context.Context, key string, r Record) (etag string, err error) {
+	resp, err := b.container.NewBlockBlobClient(azure.Name(key)).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
+		Metadata:         encode(r),
+		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
+	})
+	if err != nil {
+		return "", b.writeError(key, err)
+	}
+	return tag(resp.ETag)
+}
+
+func (b *Blobs) writeError(key string, err error) error {
+	return fmt.Errorf("write blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
+}
+
+// Blob returns the client of key's blob, for its native lease.
+func (b *Blobs) Blob(key string) *blob.Client { return b.container.NewBlobClient(azure.Name(key)) }
+
+// name returns the container's address without a signature.
+func (b *Blobs) name() string {
+	address, _, _ := strings.Cut(b.container.URL(), "?")
+	return address
+}
+
+func tag(etag *azcore.ETag) (string, error) {
+	if etag == nil {
+		return "", errors.New("write blob: the answer lacks an ETag")
+	}
+	return string(*etag), nil
+}
+
+// The metadata's names are plain lower-case words: the service gives them back
+// capitalised, and refuses most other characters. The note is in base64, for
+// the service refuses what is not ASCII or has spaces around it.
+const (
+	keyID      = "id"
+	keyToken   = "token"
+	keyClaimed = "claimed" // Unix milliseconds
+	keyHold    = "hold"    // nanoseconds
+	keyPhase   = "phase"   // held or free
+	keyNote    = "note"
+)
+
+const (
+	phaseHeld = "held"
+	phaseFree = "free"
+)
+
+func encode(r Record) map[string]*string {
+	if r.ID == "" {
+		return nil
+	}
+	phase := phaseHeld
+	if r.Released {
+		phase = phaseFree
+	}
+	m := map[string]*string{
+		keyID:      &r.ID,
+		keyToken:   to.Ptr(strconv.FormatInt(r.Token, 10)),
+		keyClaimed: to.Ptr(strconv.FormatInt(r.Claimed.UnixMilli(), 10)),
+		keyHold:    to.Ptr(strconv.FormatInt(int64(r.Hold), 10)),
+		keyPhase:   &phase,
+	}
+	if r.Note != "" {
+		m[keyNote] = to.Ptr(base64.StdEncoding.EncodeToString([]byte(r.Note)))
+	}
+	return m
+}
+
+func decode(metadata map[string]*string) (Record, error) {
+	m := make(map[string]string, len(metadata))
+	for k, v := range metadata {
+		if v != nil {
+			m[strings.ToLower(k)] = *v
+		}
+	}
+	if len(m) == 0 {
+		return Record{}, nil
+	}
+	token, err := strconv.ParseInt(m[keyToken], 10, 64)
+	if err != nil {
+		return Record{}, fmt.Errorf("metadata %q is not a number: %q", keyToken, m[keyToken])
+	}
+	claimed, err := strconv.ParseInt(m[keyClaimed], 10, 64)
+	if err != nil {
+		return Record{}, fmt.Errorf("metadata %q is not a number: %q", keyClaimed, m[keyClaimed])
+	}
+	hold, err := strconv.ParseInt(m[keyHold], 10, 64)
+	if err != nil || hold < 0 {
+		return Record{}, fmt.Errorf("metadata %q is not a duration: %q", keyHold, m[keyHold])
+	}
+	if m[keyPhase] != phaseHeld && m[keyPhase] != phaseFree {
+		return Record{}, fmt.Errorf("metadata %q is neither %q nor %q: %q", keyPhase, phaseHeld, phaseFree, m[keyPhase])
+	}
+	if m[keyID] == "" {
+		return Record{}, fmt.Errorf("metadata %q is missing", keyID)
+	}
+	note, err := base64.StdEncoding.DecodeString(m[keyNote])
+	if err != nil {
+		return Record{}, fmt.Errorf("metadata %q is not base64", keyNote)
+	}
+	return Record{
+		Record: lease.Record{
+			Note:    string(note),
+			Token:   token,
+			Claimed: time.UnixMilli(claimed).UTC(),
+			Hold:    time.Duration(hold),
+		},
+		ID:       m[keyID],
+		Released: m[keyPhase] == phaseFree,
+	}, nil
+}

@@ -1,0 +1,70 @@
+package blobrecord
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+func TestRecordSurvivesMetadata(t *testing.T) {
+	for _, r := range []Record{
+		{},
+		{ID: "id", Record: lease.Record{Token: 1, Claimed: time.UnixMilli(1).UTC()}},
+		{ID: "id", Released: true, Record: lease.Record{Note: " ü\n", Token: 1 << 60, Claimed: time.UnixMilli(1795261928000).UTC(), Hold: 1500 * time.Millisecond}},
+	} {
+		metadata := encode(r)
+		returned := map[string]*string{} // as the service does
+		for name, value := range metadata {
+			if strings.TrimSpace(*value) != *value || *value == "" {
+				t.Errorf("%q is no value for %q", *value, name)
+			}
+			returned[strings.ToUpper(name[:1])+name[1:]] = value
+		}
+		got, err := decode(returned)
+		if err != nil || got != r {
+			t.Errorf("%+v came back as %+v, %v", r, got, err)
+		}
+	}
+}
+
+func TestFree(t *testing.T) {
+	written := time.Unix(100, 0)
+	tests := []struct {
+		name string
+		r    Record
+		want bool
+	}{
+		{"never taken", Record{}, true},
+		{"released", Record{ID: "id", Released: true, Record: lease.Record{Written: written, Now: written}}, true},
+		{"held", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(59 * time.Second)}}, false},
+		{"at the end, which may be up to a second early", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(60 * time.Second)}}, false},
+		{"a second later", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(61 * time.Second)}}, true},
+		{"a fraction is rounded up", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute + 1, Now: written.Add(61 * time.Second)}}, false},
+		{"the clock went back", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(-time.Hour)}}, false},
+	}
+	for _, test := range tests {
+		if got := test.r.Free(); got != test.want {
+			t.Errorf("%s: free is %t, want %t", test.name, got, test.want)
+		}
+	}
+}
+
+// Whatever somebody writes into the metadata, decoding it ends in an error or in a
+// record that survives.
+func FuzzDecode(f *testing.F) {
+	f.Add("id", "1", "2", "3", "held", "bm90ZQ==")
+	f.Add("id", "1", "2", "-3", "free", "")
+	f.Add("", "", "", "", "", "")
+	f.Fuzz(func(t *testing.T, id, token, claimed, hold, phase, note string) {
+		r, err := decode(map[string]*string{"Id": &id, "Token": &token, "Claimed": &claimed, "Hold": &hold, "Phase": &phase, "Note": &note})
+		if err != nil {
+			return
+		}
+		again, err := decode(encode(r))
+		if err != nil || again != r {
+			t.Errorf("%+v came back as %+v, %v", r, again, err)
+		}
+	})
+}

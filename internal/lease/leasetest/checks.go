@@ -1,0 +1,356 @@
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+// checks are the suite. A check gets a backend of its own.
+var checks = []struct {
+	name string
+	run  func(t tester, s *suite)
+}{
+	{"OneWinner", checkOneWinner},
+	{"Expiry", checkExpiry},
+	{"StaleHolder", checkStaleHolder},
+	{"Token", checkToken},
+	{"Extend", checkExtend},
+	{"Release", checkRelease},
+	{"Notes", checkNotes},
+	{"Next", checkNext},
+	{"Keys", checkKeys},
+	{"EndedContext", checkEndedContext},
+	{"Faults", checkFaults},
+	{"Outage", checkOutage},
+	{"LateDuplicates", checkLateDuplicates},
+	{"LocalClock", checkLocalClock},
+}
+
+// Of a hundred callers at once one wins and the others are told so.
+func checkOneWinner(t tester, s *suite) {
+	const contenders = 100
+	stores := []lease.Store{s.store(t), s.store(t), s.store(t), s.store(t)}
+
+	expired := acquire(t, stores[0], "expired", "", s.short)
+	release(t, stores[0], acquire(t, stores[0], "released", "", s.short), "")
+	time.Sleep(time.Until(expired.Until.Add(s.Lag)))
+
+	for _, key := range []string{"absent", "released", "expired"} {
+		var mu sync.Mutex
+		var won []lease.Lease
+		start := make(chan struct{})
+		time.AfterFunc(10*time.Millisecond, func() { close(start) })
+		sideBySide(contenders, func(i int) {
+			<-start
+			l, err := stores[i%len(stores)].Acquire(t.Context(), key, long, with(fmt.Sprint(i)))
+			switch {
+			case err == nil:
+				mu.Lock()
+				won = append(won, l)
+				mu.Unlock()
+			case asHeld(t, key, err) == nil:
+				t.Errorf("one of %d contenders for the %s key: %v", contenders, key, err)
+			}
+		})
+		if len(won) != 1 {
+			t.Errorf("%d of %d contenders got the %s key, want 1", len(won), contenders, key)
+			continue
+		}
+		extend(t, stores[1], won[0], "", long)
+	}
+}
+
+// A key frees when the store's clock says so, wherever in a second it was taken:
+// never before its ttl is over, and not much later.
+func checkExpiry(t tester, s *suite) {
+	holder, other := s.store(t), s.store(t)
+	second := time.Now().Truncate(time.Second).Add(time.Second)
+	sideBySide(10, func(i int) {
+		time.Sleep(time.Until(second.Add(time.Duration(i) * 100 * time.Millisecond)))
+		start := time.Now()
+		l := acquire(t, holder, fmt.Sprintf("at .%d s", i), "", s.short)
+		s.started(t, l, start, s.short)
+		if held := refusedUntil(t, other, l); held != nil && held.Until.After(time.Now().Add(s.short)) {
+			t.Errorf("HeldError.Until is %v away, the ttl was %v", time.Until(held.Until), s.short)
+		}
+		l.Until = start.Add(s.short) // whatever the store says
+		s.waitOut(t, other, l, "", s.short)
+	})
+}
+
+// A holder whose lease was taken over changes nothing.
+func checkStaleHolder(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	stale := acquire(t, a, "key", "a", s.short)
+	extended := extend(t, a, stale, "a", s.short)
+	l := s.waitOut(t, b, extended, "b", long)
+	for _, old := range []lease.Lease{stale, extended} {
+		for _, store := range []lease.Store{a, b} {
+			lost(t, store, old)
+			release(t, store, old, "stale")
+			if held := refused(t, a, "key"); held.Record.Note != "b" || held.Record.Token != l.Token || held.Record.Hold != long {
+				t.Errorf("after a stale holder's calls the record is %+v, want the new holder's", held.Record)
+			}
+		}
+	}
+	if got := extend(t, a, l, "b", long); got.Token != l.Token {
+		t.Errorf("Extend changed the token from %d to %d", l.Token, got.Token)
+	}
+}
+
+// A later lease has a greater token, whatever happened in between.
+func checkToken(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	var last int64
+	grown := func(after string, l lease.Lease) {
+		t.Helper()
+		if l.Token <= last {
+			t.Errorf("token %d after %s, the one before was %d", l.Token, after, last)
+		}
+		last = l.Token
+	}
+	remove := func() {
+		t.Helper()
+		time.Sleep(1100 * time.Millisecond) // the clock that makes up for the lost token may count seconds
+		if err := s.Delete(t.Context(), "key"); err != nil {
+			t.Fatalf("delete the record: %v", err)
+		}
+	}
+
+	l := acquire(t, a, "key", "", long)
+	grown("nothing", l)
+	for range 3 {
+		release(t, a, l, "")
+		l = acquire(t, b, "key", "", long)
+		grown("release", l)
+	}
+	l = extend(t, a, l, "", s.short)
+	l = s.waitOut(t, b, l, "", long)
+	grown("expiry", l)
+	remove()
+	l = acquire(t, a, "key", "", long)
+	grown("deletion", l)
+	release(t, b, l, "")
+	remove()
+	old := l
+	l = acquire(t, b, "key", "", long)
+	grown("release and deletion", l)
+	lost(t, a, old)
+	remove()
+	lost(t, a, l)
+	release(t, a, l, "")
+}
+
+// Extend moves the end both ways, while nobody else has taken the key.
+func checkExtend(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	sideBySide(5, func(i int) {
+		switch i {
+		case 0: // sooner
+			first := acquire(t, a, "sooner", "claim", long)
+			start := time.Now()
+			l := extend(t, a, first, "window", s.short)
+			sameGrant(t, first, l)
+			s.started(t, l, start, s.short)
+			s.waitOut(t, b, l, "", long)
+		case 1: // later, and by any copy
+			first := acquire(t, a, "later", "claim", s.short)
+			l := extend(t, b, first, "window", long)
+			sameGrant(t, first, l)
+			if !l.Until.After(first.Until) {
+				t.Errorf("Extend to %v later moved Until by %v", long-s.short, l.Until.Sub(first.Until))
+			}
+			time.Sleep(time.Until(first.Until.Add(s.Lag)))
+			if held := refused(t, b, "later"); held.Record.Note != "window" || held.Record.Hold != long {
+				t.Errorf("after Extend the refused see %+v", held.Record)
+			}
+			sameGrant(t, first, extend(t, a, first, "again", long))
+		case 2: // expired, and nobody has taken it
+			first := acquire(t, a, "expired", "claim", s.short)
+			time.Sleep(time.Until(first.Until.Add(s.Lag)))
+			sameGrant(t, first, extend(t, a, first, "late", long))
+			if held := refused(t, b, "expired"); held.Record.Note != "late" {
+				t.Errorf("after a late Extend the refused see the note %q", held.Record.Note)
+			}
+		case 3: // taken
+			first := acquire(t, a, "taken", "claim", s.short)
+			s.waitOut(t, b, first, "other", long)
+			lost(t, a, first)
+		case 4: // released
+			first := acquire(t, a, "released", "claim", long)
+			release(t, a, first, "")
+			lost(t, a, first)
+			lost(t, b, first)
+			release(t, b, acquire(t, b, "released", "", long), "")
+			lost(t, a, first)
+		}
+	})
+}
+
+func sameGrant(t tester, a, b lease.Lease) {
+	t.Helper()
+	if a.Key != b.Key || a.ID != b.ID || a.Token != b.Token || !a.Claimed.Equal(b.Claimed) {
+		t.Errorf("Extend turned the grant %+v into %+v", a, b)
+	}
+}
+
+// Release frees the key at once, any number of times, and for good.
+func checkRelease(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	l := acquire(t, a, "key", "", long)
+	l = extend(t, a, l, "", long)
+	release(t, b, l, "kept")
+	release(t, a, l, "again")
+	var prev lease.Record
+	next, err := b.Acquire(t.Context(), "key", long, seen(&prev, ""))
+	if err != nil {
+		t.Fatalf("Acquire of a released key: %v", err)
+	}
+	if prev.Note != "kept" || prev.Hold != 0 || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) {
+		t.Errorf("after Release the next holder sees %+v, want the note %q, hold 0 and the rest of %+v", prev, "kept", l)
+	}
+	if next.ID == l.ID {
+		t.Errorf("two grants have the ID %q", l.ID)
+	}
+}
+
+var notes = []string{
+	"plain", "", "Grüße, 設備 🔥", " padded\t", "two\nlines\r\n", "nul\x00", `{"a":"b"}`, "==",
+	strings.Repeat("é", 512),
+}
+
+// A note comes back as it was left: to the refused and to the next holder.
+func checkNotes(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	sideBySide(len(notes), func(i int) {
+		key, note := fmt.Sprintf("note %d", i), notes[i]
+		told := func(after string) {
+			t.Helper()
+			if got := refused(t, b, key).Record.Note; got != note {
+				t.Errorf("after %s the refused see the note %q, want %q", after, got, note)
+			}
+		}
+		l := acquire(t, a, key, note, long)
+		told("Acquire")
+		l = extend(t, a, l, "other", long)
+		l = extend(t, a, l, note, long)
+		told("Extend")
+		release(t, a, l, note)
+		var prev lease.Record
+		if _, err := b.Acquire(t.Context(), key, long, seen(&prev, "")); err != nil {
+			t.Fatalf("Acquire of a released key: %v", err)
+		}
+		if prev.Note != note {
+			t.Errorf("after Release the next holder sees the note %q, want %q", prev.Note, note)
+		}
+	})
+
+	// The note of an expired window must not show once the key is claimed.
+	l := acquire(t, a, "key", "claim 1", long)
+	l = extend(t, a, l, "window", s.short)
+	if held := refusedUntil(t, b, l); held != nil && held.Record.Note != "window" {
+		t.Errorf("during the window the refused see the note %q", held.Record.Note)
+	}
+	s.waitOut(t, b, l, "claim 2", long)
+	if got := refused(t, a, "key").Record.Note; got != "claim 2" {
+		t.Errorf("after an expired window and a claim the refused see the note %q, want the claim's", got)
+	}
+}
+
+// next sees the record that Acquire replaces, and may say no.
+func checkNext(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	no := errors.New("not now")
+	see := func(ask lease.Store) (prev lease.Record) {
+		t.Helper()
+		if _, err := ask.Acquire(t.Context(), "key", long, func(r lease.Record) (string, error) {
+			prev = r
+			return "", no
+		}); err != no { //nolint:errorlint // as it is
+			t.Fatalf("Acquire returned %v, want next's error as it is", err)
+		}
+		return prev
+	}
+
+	if prev := see(a); prev.Now.IsZero() || prev != (lease.Record{Now: prev.Now}) {
+		t.Errorf("for a key that was never taken next sees %+v", prev)
+	}
+	if prev := see(b); prev.Now.IsZero() || prev != (lease.Record{Now: prev.Now}) {
+		t.Errorf("after a refusal by next, next sees %+v", prev)
+	}
+	l := acquire(t, b, "key", "claim", s.short)
+	l = extend(t, b, l, "window", s.short)
+	held := refusedUntil(t, a, l)
+	time.Sleep(time.Until(l.Until.Add(s.Lag)))
+	for range 2 { // nothing changes
+		prev := see(a)
+		if prev.Note != "window" || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) || prev.Hold != s.short {
+			t.Errorf("after expiry next sees %+v, want the window of %+v", prev, l)
+		}
+		if held != nil && !prev.Written.Equal(held.Record.Written) {
+			t.Errorf("next sees a record written at %v, the refused saw %v", prev.Written, held.Record.Written)
+		}
+		if prev.Written.Before(prev.Claimed) || prev.Now.Sub(prev.Written) < prev.Hold {
+			t.Errorf("the record's times are out of order: %+v", prev)
+		}
+	}
+	// A refusal by next frees nothing and takes nothing: the holder is still the last one.
+	extend(t, b, l, "late", long)
+}
+
+var keys = slices.Concat(
+	[]string{
+		"a", "A", "b", "a/b", "a_b", "a-b", "a.b", "a%2Fb", "a%2fb", "a~2Fb", "a=2Fb", "a\\b", "a?b", "a#b", "a b", "a+b", "a%20b", "a%b",
+		".", "..", "...", "~2E", "a.", "a..", "a/", "a//", "/a", "/", "//", "./a", "../a", "a/../b", "a/./b", "a//b",
+		"device-1", "Device-1", "device-1 ", " device-1", "ü", "u\u0308", "設備", "🔥", "a\x00b", "a\nb", `"a"`, "{}", "probe",
+		"AZaz09-:.+%_#*?!(),=@;$'", "azaz09-:.+%_#*?!(),=@;$'",
+		"namespace.servicebus.windows.net/hub/$default/log/device",
+		strings.Repeat("x", 128), strings.Repeat("X", 128), strings.Repeat("#", 128), strings.Repeat("x", 127) + ".", strings.Repeat("x", 127) + "/",
+		strings.Repeat("k", 1023) + "1", strings.Repeat("k", 1023) + "2", strings.Repeat("k", 1022),
+	},
+)
+
+// Distinct keys are distinct leases.
+func checkKeys(t tester, s *suite) {
+	a, b := s.store(t), s.store(t)
+	sideBySide(len(keys), func(i int) { acquire(t, a, keys[i], "note of "+keys[i][:min(len(keys[i]), 200)], long) })
+	sideBySide(len(keys), func(i int) {
+		if got, want := refused(t, b, keys[i]).Record.Note, "note of "+keys[i][:min(len(keys[i]), 200)]; got != want {
+			t.Errorf("key %q has the %q", keys[i], got)
+		}
+	})
+}
+
+// A context that has ended ends every call, and the next call is right.
+func checkEndedContext(t tester, s *suite) {
+	store := s.store(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	ends := func(call string, err error) {
+		t.Helper()
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s with a cancelled context: %v, want context.Canceled", call, err)
+		}
+	}
+
+	_, err := store.Acquire(ended, "key", long, with("ended"))
+	ends("Acquire", err)
+	l := acquire(t, store, "key", "", long)
+	_, err = store.Extend(ended, l, "ended", s.short)
+	ends("Extend", err)
+	if held := refused(t, store, "key"); held.Record.Note != "" || held.Record.Hold != long {
+		t.Errorf("a cancelled Extend left %+v", held.Record)
+	}
+	l = extend(t, store, l, "", long)
+	ends("Release", store.Release(ended, l, ""))
+	refused(t, store, "key")
+	release(t, store, l, "")
+	acquire(t, store, "key", "", long)
+}

@@ -1,0 +1,268 @@
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+// A single fault, at any request of any operation, is mended inside the call; a
+// network that stalls until the call's context ends leaves a state from which the
+// next call is right.
+func checkFaults(t tester, s *suite) {
+	if s.Transport == nil {
+		return
+	}
+	clean := s.store(t)
+	once := []fault{lostRequest, lostAnswer, busy, throttled, broken, stalled, stalledDone}
+	var verified sync.WaitGroup
+	defer verified.Wait()
+	sideBySide(len(operations)*len(once), func(i int) {
+		op, f := operations[i/len(once)], once[i%len(once)]
+		for n := 0; ; n++ {
+			w := &wire{next: s.Transport}
+			c := attempt{
+				suite: s, clean: clean, faulty: s.storeVia(t, w), wire: w,
+				key:  fmt.Sprintf("%s, %s at request %d", op.name, f, n+1),
+				hung: f == stalled || f == stalledDone,
+			}
+			c.fault = func() { w.arm(f, n, false) }
+			verify := op.run(t, c)
+			verified.Go(func() { verify(t) })
+			if !w.disarm() {
+				if n == 0 {
+					t.Errorf("%s: no request was made", c.key)
+				}
+				return
+			}
+		}
+	})
+}
+
+// An attempt is one operation with one fault.
+type attempt struct {
+	*suite
+	clean, faulty lease.Store
+	wire          *wire
+	key           string
+	hung          bool // the fault is one that lasts until the context ends
+	fault         func()
+}
+
+// try runs call with the fault, and says whether it is known to have done its work.
+func (c attempt) try(t tester, call func(context.Context) error) (done bool) {
+	t.Helper()
+	ctx, cancel := t.Context(), func() {}
+	if c.hung {
+		ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
+	}
+	defer cancel()
+	c.fault()
+	err := call(ctx)
+	switch {
+	case err == nil:
+		return true
+	case c.hung && errors.Is(err, context.DeadlineExceeded):
+		return false
+	}
+	t.Errorf("%s: %v", c.key, err)
+	return false
+}
+
+// operations make an attempt and return what verifies the outcome.
+var operations = []struct {
+	name string
+	run  func(t tester, c attempt) (verify func(tester))
+}{
+	{"acquire an absent key", acquireFaulty},
+	{"acquire a released key", func(t tester, c attempt) (verify func(tester)) {
+		release(t, c.clean, acquire(t, c.clean, c.key, "", long), "")
+		return acquireFaulty(t, c)
+	}},
+	{"extend", func(t tester, c attempt) (verify func(tester)) {
+		l := acquire(t, c.clean, c.key, "claim", c.short)
+		start := time.Now()
+		done := c.try(t, func(ctx context.Context) error {
+			extended, err := c.faulty.Extend(ctx, l, "window", long)
+			if err == nil {
+				c.started(t, extended, start, long)
+			}
+			return err
+		})
+		return func(t tester) {
+			if !done {
+				extend(t, c.clean, l, "window", long)
+			}
+			if held := refused(t, c.clean, c.key); held.Record.Note != "window" || held.Record.Hold != long || held.Record.Token != l.Token {
+				t.Errorf("%s: the record is %+v", c.key, held.Record)
+			}
+			extend(t, c.clean, l, "window", long)
+		}
+	}},
+	{"release", func(t tester, c attempt) (verify func(tester)) {
+		l := acquire(t, c.clean, c.key, "claim", long)
+		done := c.try(t, func(ctx context.Context) error { return c.faulty.Release(ctx, l, "kept") })
+		return func(t tester) {
+			if !done {
+				release(t, c.clean, l, "kept")
+			}
+			var prev lease.Record
+			if _, err := c.clean.Acquire(t.Context(), c.key, long, seen(&prev, "")); err != nil {
+				t.Errorf("%s: the key is not free: %v", c.key, err)
+			} else if prev.Note != "kept" || prev.Token != l.Token {
+				t.Errorf("%s: the next holder sees %+v", c.key, prev)
+			}
+			lost(t, c.clean, l)
+		}
+	}},
+}
+
+func acquireFaulty(t tester, c attempt) (verify func(tester)) {
+	start := time.Now()
+	var l lease.Lease
+	if c.try(t, func(ctx context.Context) (err error) {
+		l, err = c.faulty.Acquire(ctx, c.key, c.short, with("claim"))
+		if err == nil {
+			c.started(t, l, start, c.short)
+		}
+		return err
+	}) {
+		return func(t tester) {
+			if held := refusedUntil(t, c.clean, l); held != nil && (held.Record.Note != "claim" || held.Record.Token != l.Token) {
+				t.Errorf("%s: the record is %+v, want that of %+v", c.key, held.Record, l)
+			}
+			extend(t, c.clean, l, "window", long)
+		}
+	}
+	end := time.Now().Add(c.short + c.Lag + c.patience)
+	return func(t tester) { // the key may be taken, but for no longer than the ttl
+		for {
+			next, err := c.clean.Acquire(t.Context(), c.key, long, with("next"))
+			if err == nil {
+				extend(t, c.clean, next, "next", long)
+				return
+			}
+			if asHeld(t, c.key, err) == nil || time.Now().After(end) {
+				t.Errorf("%s: the key stays taken: %v", c.key, err)
+				return
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+}
+
+// A service that is out is neither a refusal nor a loss, and the call gives up
+// in time.
+func checkOutage(t tester, s *suite) {
+	if s.Transport == nil {
+		return
+	}
+	clean := s.store(t)
+	outages := []fault{lostRequest, busy, throttled, stalled}
+	sideBySide(len(outages), func(i int) {
+		w := &wire{next: s.Transport}
+		store := s.storeVia(t, w)
+		key := "outage: " + string(outages[i])
+		l := acquire(t, clean, key, "claim", long)
+		w.arm(outages[i], 0, true)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		out := func(call string, err error) {
+			t.Helper()
+			if err == nil || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) {
+				t.Errorf("%s, %s: %v, want an error of its own", key, call, err)
+			}
+		}
+		sideBySide(4, func(i int) {
+			switch i {
+			case 0:
+				_, err := store.Acquire(ctx, key, long, unasked(t))
+				out("Acquire", err)
+			case 1:
+				_, err := store.Acquire(ctx, key+", absent", long, unasked(t))
+				out("Acquire of an absent key", err)
+			case 2:
+				_, err := store.Extend(ctx, l, "window", long)
+				out("Extend", err)
+			case 3:
+				out("Release", store.Release(ctx, l, ""))
+			}
+		})
+		w.disarm()
+		if held := refused(t, clean, key); held.Record.Note != "claim" {
+			t.Errorf("%s: the record is %+v", key, held.Record)
+		}
+		extend(t, store, l, "", long)
+		acquire(t, store, key+", absent", "", long)
+	})
+}
+
+// Writes that the network delivers a second time, late, change nothing.
+func checkLateDuplicates(t tester, s *suite) {
+	if s.Transport == nil {
+		return
+	}
+	clean := s.store(t)
+	for _, key := range []string{"absent", "released"} {
+		if key == "released" {
+			release(t, clean, acquire(t, clean, key, "", long), "")
+		}
+		w := &wire{next: s.Transport}
+		store := s.storeVia(t, w)
+		l := acquire(t, store, key, "claim", s.short)
+		l = extend(t, store, l, "window", long)
+		if n := w.repeat(t); n < 2 {
+			t.Errorf("only %d writes were made", n)
+		}
+		if held := refused(t, clean, key); held.Record.Note != "window" || held.Record.Hold != long {
+			t.Errorf("%s key: after late duplicates of Acquire and Extend the record is %+v", key, held.Record)
+		}
+		l = extend(t, store, l, "window 2", long)
+		release(t, store, l, "kept")
+		w.repeat(t)
+		var prev lease.Record
+		taken, err := clean.Acquire(t.Context(), key, long, seen(&prev, "other"))
+		if err != nil {
+			t.Fatalf("%s key: after late duplicates it is not free: %v", key, err)
+		}
+		if prev.Note != "kept" {
+			t.Errorf("%s key: after late duplicates the next holder sees %+v", key, prev)
+		}
+		w.repeat(t)
+		if held := refused(t, clean, key); held.Record.Note != "other" || held.Record.Token != taken.Token {
+			t.Errorf("%s key: late duplicates changed another's record to %+v", key, held.Record)
+		}
+		extend(t, clean, taken, "other", long)
+	}
+}
+
+// The callers' clocks do not matter: one is an hour fast, one an hour slow.
+func checkLocalClock(t tester, s *suite) {
+	if s.Transport == nil {
+		return
+	}
+	skewed := func(by time.Duration) lease.Store {
+		// To a caller whose clock is fast, the service's looks slow.
+		return s.storeVia(t, &wire{next: s.Transport, edit: func(resp *http.Response) { s.Skew(resp, -by) }})
+	}
+	fast, slow := skewed(time.Hour), skewed(-time.Hour)
+	sideBySide(2, func(i int) {
+		holder, other := fast, slow
+		if i == 1 {
+			holder, other = slow, fast
+		}
+		l := acquire(t, holder, fmt.Sprintf("key %d", i), "claim", s.short)
+		refusedUntil(t, other, l)
+		l = extend(t, holder, l, "window", s.short)
+		taken := s.waitOut(t, other, l, "claim 2", long)
+		refused(t, holder, taken.Key)
+		lost(t, holder, l)
+		release(t, other, taken, "")
+		acquire(t, holder, taken.Key, "claim 3", long)
+	})
+}

@@ -1,0 +1,335 @@
+// Package leasetest holds a lease.Store to its contract. Every store runs it.
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+// A Harness is what the suite has to know of a store.
+type Harness struct {
+	// New returns a backend without records. Every check has one of its own.
+	New func(t testing.TB) Backend
+
+	// Bubble runs a check, synctest.Test for a store that needs no network. If
+	// nil the checks run in parallel, in real time.
+	Bubble func(t *testing.T, check func(t *testing.T))
+
+	MinTTL time.Duration // the shortest ttl that the store takes
+
+	// Lag is how long after its ttl a key frees at the latest.
+	Lag time.Duration
+
+	// Skew changes an answer of the service into what it would have been if the
+	// service's clock were ahead by so much. Nil without a Transport.
+	Skew func(answer *http.Response, by time.Duration)
+}
+
+// A Backend is where stores keep their records.
+type Backend struct {
+	// Open returns a store as another process would have it: a client of its
+	// own on the same records. Its requests go through via.
+	Open func(via http.RoundTripper) (lease.Store, error)
+
+	// Delete removes key's record behind the stores' back.
+	Delete func(ctx context.Context, key string) error
+
+	// Transport carries requests to the backend. Nil for a store without a
+	// network, which is then spared the checks of its faults.
+	Transport http.RoundTripper
+}
+
+// ServiceClock is a Harness's Skew for a service that tells its time in the
+// headers Date and Last-Modified.
+func ServiceClock(answer *http.Response, by time.Duration) {
+	for _, name := range []string{"Date", "Last-Modified"} {
+		if at, err := http.ParseTime(answer.Header.Get(name)); err == nil {
+			answer.Header.Set(name, at.Add(by).UTC().Format(http.TimeFormat))
+		}
+	}
+}
+
+// long is a ttl that does not end during a check. Every store takes it.
+const long = time.Minute
+
+// patience is how much longer than it must a store in real time may take, on
+// a busy machine, before a check gives up.
+const patience = 20 * time.Second
+
+// Run checks a store.
+func Run(t *testing.T, h Harness) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			if h.Bubble != nil {
+				h.Bubble(t, func(t *testing.T) { c.run(t, newSuite(t, h)) })
+				return
+			}
+			t.Parallel()
+			c.run(t, newSuite(t, h))
+		})
+	}
+}
+
+// MustFail runs the named check against a store that is broken on purpose and
+// fails t if the check does not notice.
+func MustFail(t *testing.T, h Harness, name string) {
+	t.Helper()
+	var failures []string
+	known := false
+	for _, c := range checks {
+		if name != c.name {
+			continue
+		}
+		known = true
+		run := func(t *testing.T) {
+			r := &recorder{T: t}
+			s := newSuite(t, h)
+			s.patience = 0 // failing is what it is for
+			done := make(chan struct{})
+			go func() { // Fatalf ends it
+				defer close(done)
+				c.run(r, s)
+			}()
+			<-done
+			for _, f := range r.failures {
+				failures = append(failures, f)
+			}
+		}
+		if h.Bubble != nil {
+			h.Bubble(t, run)
+		} else {
+			run(t)
+		}
+	}
+	switch {
+	case !known:
+		t.Fatalf("no check %q", name)
+	case len(failures) == 0:
+		t.Fatalf("%s does not notice that this store is broken", name)
+	}
+	t.Logf("%d failures, the first: %s", len(failures), failures[0])
+}
+
+// A tester is the part of testing.TB that a check uses.
+type tester interface {
+	Context() context.Context
+	Helper()
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// A recorder takes down what would have failed a test.
+type recorder struct {
+	*testing.T
+	mu       sync.Mutex
+	failures []string
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// A suite is a harness with a backend for one check.
+type suite struct {
+	Harness
+	Backend
+	short    time.Duration // a ttl whose end a check can wait for
+	patience time.Duration // how late a key may free beyond Lag before a check gives up
+}
+
+func newSuite(t testing.TB, h Harness) *suite {
+	s := &suite{Harness: h, Backend: h.New(t), short: max(h.MinTTL, 2*time.Second), patience: patience}
+	if h.Bubble != nil { // time is exact
+		s.patience = 0
+	}
+	return s
+}
+
+// store returns one more store on the check's backend.
+func (s *suite) store(t tester) lease.Store {
+	t.Helper()
+	return s.storeVia(t, s.Transport)
+}
+
+func (s *suite) storeVia(t tester, via http.RoundTripper) lease.Store {
+	t.Helper()
+	store, err := s.Open(via)
+	if err != nil {
+		t.Fatalf("open a store: %v", err)
+	}
+	return store
+}
+
+// with is a next that leaves note.
+func with(note string) func(lease.Record) (string, error) {
+	return func(lease.Record) (string, error) { return note, nil }
+}
+
+// seen is a next that leaves note and tells what it saw.
+func seen(r *lease.Record, note string) func(lease.Record) (string, error) {
+	return func(prev lease.Record) (string, error) {
+		*r = prev
+		return note, nil
+	}
+}
+
+// unasked is a next that must not be called.
+func unasked(t tester) func(lease.Record) (string, error) {
+	return func(r lease.Record) (string, error) {
+		t.Errorf("next was called for a held key, with %+v", r)
+		return "unasked", nil
+	}
+}
+
+func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease.Lease {
+	t.Helper()
+	l, err := s.Acquire(t.Context(), key, ttl, with(note))
+	if err != nil {
+		t.Fatalf("Acquire(%q) of a free key: %v", key, err)
+	}
+	return l
+}
+
+func extend(t tester, s lease.Store, l lease.Lease, note string, ttl time.Duration) lease.Lease {
+	t.Helper()
+	extended, err := s.Extend(t.Context(), l, note, ttl)
+	if err != nil {
+		t.Fatalf("Extend(%q) of a current lease: %v", l.Key, err)
+	}
+	return extended
+}
+
+func release(t tester, s lease.Store, l lease.Lease, note string) {
+	t.Helper()
+	if err := s.Release(t.Context(), l, note); err != nil {
+		t.Fatalf("Release(%q): %v", l.Key, err)
+	}
+}
+
+// refused demands that key is held and returns what the refused are told.
+func refused(t tester, s lease.Store, key string) *lease.HeldError {
+	t.Helper()
+	_, err := s.Acquire(t.Context(), key, long, unasked(t))
+	held := asHeld(t, key, err)
+	if held == nil {
+		t.Fatalf("Acquire(%q) of a held key: %v, want a *HeldError", key, err)
+	}
+	return held
+}
+
+// refusedUntil is refused for a lease that may end soon: it returns nil, and
+// demands nothing, if the answer came after l ended.
+func refusedUntil(t tester, s lease.Store, l lease.Lease) *lease.HeldError {
+	t.Helper()
+	tooLate := errors.New("free")
+	_, err := s.Acquire(t.Context(), l.Key, long, func(lease.Record) (string, error) { return "", tooLate })
+	held := asHeld(t, l.Key, err)
+	if held == nil && time.Now().Before(l.Until) {
+		t.Fatalf("Acquire(%q) of a held key: %v, want a *HeldError", l.Key, err)
+	}
+	return held
+}
+
+// asHeld returns err as a *HeldError, nil if it is none.
+func asHeld(t tester, key string, err error) *lease.HeldError {
+	t.Helper()
+	var held *lease.HeldError
+	if !errors.As(err, &held) {
+		return nil
+	}
+	if !errors.Is(err, lease.ErrHeld) {
+		t.Errorf("a *HeldError is not ErrHeld")
+	}
+	if held.Key != key {
+		t.Errorf("HeldError.Key is %q, want %q", held.Key, key)
+	}
+	return held
+}
+
+// lost demands that l is not current.
+func lost(t tester, s lease.Store, l lease.Lease) {
+	t.Helper()
+	if _, err := s.Extend(t.Context(), l, "stale", long); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("Extend(%q) of a lease that is not current: %v, want ErrLost", l.Key, err)
+	}
+}
+
+// waitOut takes key from its holder l as soon as the store lets it, and checks
+// that this is neither before l ends nor much later, and that nobody is
+// told to wait for longer.
+func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string, ttl time.Duration) lease.Lease {
+	t.Helper()
+	const step, lead = 100 * time.Millisecond, 15
+	last := l.Until.Add(s.Lag + s.patience)
+	var told time.Time // the latest moment that a refused caller was told
+	for i := -lead; ; i++ {
+		at := l.Until.Add(time.Duration(i) * step)
+		if i == -1 {
+			at = l.Until.Add(-1)
+		}
+		time.Sleep(time.Until(at))
+		tried := time.Now()
+		taken, err := store.Acquire(t.Context(), l.Key, ttl, with(note))
+		now := time.Now()
+		if err == nil {
+			if now.Before(l.Until) {
+				t.Errorf("key %q was granted %v before its holder's lease ended", l.Key, l.Until.Sub(now))
+			}
+			if told.After(now) {
+				t.Errorf("key %q: the refused were told to wait %v longer than need be", l.Key, told.Sub(now))
+			}
+			if taken.Token <= l.Token {
+				t.Errorf("key %q: token %d after %d", l.Key, taken.Token, l.Token)
+			}
+			return taken
+		}
+		held := asHeld(t, l.Key, err)
+		if held == nil {
+			t.Fatalf("Acquire(%q) of a key that expires: %v", l.Key, err)
+		}
+		if held.Until.After(told) {
+			told = held.Until
+		}
+		if !tried.Before(last) {
+			t.Fatalf("key %q is still held %v after its lease ended", l.Key, tried.Sub(l.Until))
+		}
+	}
+}
+
+// started demands that l's ttl counts from the start of the call that granted it,
+// which just ended. A call tells only if it was slow, or if time is exact.
+func (s *suite) started(t tester, l lease.Lease, start time.Time, ttl time.Duration) {
+	t.Helper()
+	slack := time.Since(start)
+	if s.Bubble == nil && slack < 500*time.Millisecond {
+		return
+	}
+	if late := l.Until.Sub(start.Add(ttl)); late > slack/2 {
+		t.Errorf("key %q: Lease.Until is %v late, the call took %v", l.Key, late, slack)
+	}
+}
+
+// sideBySide runs f for 0 to n-1, each in a goroutine, and waits for all.
+func sideBySide(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}

@@ -1,0 +1,95 @@
+package standin
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
+	"github.com/google/uuid"
+
+	"alertworker/internal/azure"
+)
+
+// What every Azurite has, as its documentation says.
+const (
+	AzuriteAccount = "devstoreaccount1"
+	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+// Azurite is a blob service in memory.
+type Azurite struct {
+	URL              string // of the account
+	ConnectionString string
+
+	client *http.Client
+}
+
+var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
+
+// StartAzurite starts an empty blob service that runs until tb ends.
+func StartAzurite(tb testing.TB) *Azurite {
+	tb.Helper()
+	url := Node(tb, azuriteReady, "node_modules/azurite/dist/src/blob/main.js",
+		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck")
+	url += "/" + AzuriteAccount
+	client := azure.NewHTTPClient()
+	tb.Cleanup(client.CloseIdleConnections)
+	return &Azurite{
+		URL:              url,
+		ConnectionString: fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", AzuriteAccount, AzuriteKey, url),
+		client:           client,
+	}
+}
+
+// Transport returns what carries the requests of its containers.
+func (a *Azurite) Transport() http.RoundTripper { return a.client.Transport }
+
+// NewContainer returns the name of a container that does not exist.
+func (a *Azurite) NewContainer() string { return "c" + uuid.NewString() }
+
+// Container returns a client of the named container with the retries of a gate.
+// Its requests go through via, by Transport if that is nil.
+func (a *Azurite) Container(tb testing.TB, name string, via http.RoundTripper) *container.Client {
+	tb.Helper()
+	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via))
+	if err != nil {
+		tb.Fatalf("container client: %v", err)
+	}
+	return c
+}
+
+// SharedContainer is like Container, but signs in with a shared access signature
+// for the account, which covers no headers: via may change them.
+func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTripper, may sas.AccountPermissions) *container.Client {
+	tb.Helper()
+	account, err := service.NewClientFromConnectionString(a.ConnectionString, nil)
+	if err != nil {
+		tb.Fatalf("account client: %v", err)
+	}
+	signed, err := account.GetSASURL(sas.AccountResourceTypes{Service: true, Container: true, Object: true}, may, time.Now().Add(time.Hour), nil)
+	if err != nil {
+		tb.Fatalf("shared access signature: %v", err)
+	}
+	_, signature, _ := strings.Cut(signed, "?")
+	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via))
+	if err != nil {
+		tb.Fatalf("container client: %v", err)
+	}
+	return c
+}
+
+func (a *Azurite) options(via http.RoundTripper) *container.ClientOptions {
+	if via == nil {
+		via = a.Transport()
+	}
+	return &container.ClientOptions{
+		ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: via}},
+	}
+}

@@ -1,0 +1,90 @@
+package eventhubs_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/devhub"
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+// BenchmarkReceive compares Receive with the plain loop of azeventhubs, count
+// 100, over the same loopback hub. One operation is one event; compare within
+// one run only:
+//
+//	go test -bench Receive -benchmem -cpu 1 ./internal/telemetry/eventhubs
+func BenchmarkReceive(b *testing.B) {
+	const events = 60_000
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	body := bytes.Repeat([]byte("x"), 300)
+	for range events {
+		if _, err := h.Publish(devhub.Message{Device: "device", Body: body, MessageID: "message", ContentType: "application/json", ContentEncoding: "utf-8", Properties: map[string]any{"kind": "reading"}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	client, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close(context.Background())
+
+	// pass reads n events from the beginning.
+	pass := func(b *testing.B, prefetch int32, read func(*azeventhubs.PartitionClient, int) error) {
+		b.ReportAllocs()
+		calls := 0
+		for left := b.N; left > 0; left -= events {
+			earliest := true
+			reader, err := client.NewPartitionClient("0", &azeventhubs.PartitionClientOptions{StartPosition: azeventhubs.StartPosition{Earliest: &earliest}, Prefetch: prefetch})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := read(reader, min(left, events)); err != nil {
+				b.Fatal(err)
+			}
+			if err := reader.Close(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			calls++
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	}
+
+	b.Run("plain", func(b *testing.B) {
+		pass(b, 300, func(reader *azeventhubs.PartitionClient, n int) error {
+			for n > 0 {
+				got, err := reader.ReceiveEvents(b.Context(), min(100, n), nil)
+				if err != nil {
+					return err
+				}
+				n -= len(got)
+			}
+			return nil
+		})
+	})
+	for _, prefetch := range []int{100, 300, 1000, 5000} {
+		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
+			calls := 0
+			pass(b, -1, func(reader *azeventhubs.PartitionClient, n int) error {
+				p := eventhubs.Reader(reader, prefetch, 64<<20)
+				for n > 0 {
+					got, err := p.Receive(b.Context())
+					if err != nil {
+						return err
+					}
+					n -= len(got)
+					calls++
+				}
+				return nil
+			})
+			b.ReportMetric(float64(b.N)/float64(calls), "events/call")
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package eventhubs_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"alertworker/internal/devhub"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/telemetrytest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// azeventhubs renews the claim of a client's management link until the
+		// claim ends, even after the client was closed: hours.
+		goleak.IgnoreAnyFunction("github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/internal.(*Namespace).startNegotiateClaimRenewer.func2"))
+}
+
+// A hub is what the Sources of a test share.
+type hub struct {
+	*devhub.Hub
+	store *faultyStore
+}
+
+func newHub(t *testing.T, partitions int) *hub {
+	t.Helper()
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Partitions: partitions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &hub{Hub: h, store: newFaultyStore()}
+}
+
+func (h *hub) config() eventhubs.Config {
+	return eventhubs.Config{
+		ConnectionString: h.ConnectionString(),
+		Start:            eventhubs.Start{Earliest: true},
+		BalanceInterval:  100 * time.Millisecond,
+		OwnershipExpiry:  time.Second,
+		Checkpoints:      h.store,
+	}
+}
+
+func (h *hub) source(t *testing.T, config eventhubs.Config) *eventhubs.Source {
+	t.Helper()
+	s, err := eventhubs.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Hurry(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second)
+	return s
+}
+
+func (h *hub) Partitions() []string { return []string{"0", "1"} }
+
+func (h *hub) Source(t *testing.T) telemetry.Source { return h.source(t, h.config()) }
+
+func (h *hub) Publish(t *testing.T, partition string, bodies ...string) {
+	t.Helper()
+	for _, body := range bodies {
+		if _, err := h.Hub.Publish(devhub.Message{Device: "device", Partition: partition, Body: []byte(body)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (h *hub) Break(*testing.T) { h.Reset() }
+
+func TestContract(t *testing.T) {
+	telemetrytest.Run(t, func(t *testing.T) telemetrytest.Harness { return newHub(t, 2) })
+}
