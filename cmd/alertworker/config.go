@@ -36,7 +36,7 @@ type config struct {
 	EventHubPrefetch         int           `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
 
 	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit the devices send, for example 80" group:"Readings" desc:"an alert at or above this number, in the unit the devices send"`
-	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that is there counts"`
+	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that holds a number counts"`
 
 	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports once per window alerts every second time"`
 	ThrottleStore  choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`

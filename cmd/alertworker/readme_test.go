@@ -17,8 +17,7 @@ func TestREADMESettings(t *testing.T) {
 		t.Fatalf("found %d settings in README.md", len(rows))
 	}
 	for _, row := range rows {
-		i := position(row[1])
-		if i < 0 {
+		if i := position(row[1]); i == len(variables()) {
 			t.Errorf("README.md names %s, which does not exist", row[1])
 		} else if v := variables()[i]; v.Default != row[2] {
 			t.Errorf("README.md says the default of %s is %q, it is %q", row[1], row[2], v.Default)

@@ -37,7 +37,7 @@ var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
 	url := Node(tb, azuriteReady, "node_modules/azurite/dist/src/blob/main.js",
-		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck")
+		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry")
 	url += "/" + AzuriteAccount
 	client := azure.NewHTTPClient()
 	tb.Cleanup(client.CloseIdleConnections)

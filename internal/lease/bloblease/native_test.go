@@ -1,11 +1,8 @@
 package bloblease_test
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,21 +92,20 @@ func TestNativeLeaseFollows(t *testing.T) {
 	}
 }
 
-// Whoever loses does not leave a native lease behind: not to next's refusal, not to
-// a race.
-func TestLosersLeaveNoNativeLease(t *testing.T) {
+// A failed Acquire leaves no native lease behind: not if next refuses, not if the
+// record cannot be written.
+func TestFailedAcquireUnlocks(t *testing.T) {
 	t.Parallel()
 	azurite := standin.StartAzurite(t)
-	c := azurite.Container(t, azurite.NewContainer(), nil)
-	s, err := bloblease.Open(t.Context(), c)
+	name := azurite.NewContainer()
+	c := azurite.Container(t, name, nil)
+	s, err := bloblease.Open(t.Context(), azurite.Container(t, name, answering{azurite.Transport(), http.StatusForbidden, "AuthorizationFailure", func(req *http.Request) bool {
+		return req.URL.Query().Get("comp") == "metadata"
+	}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Release(t.Context(), l, ""); err != nil {
+	if _, err := c.NewBlockBlobClient("key").UploadBuffer(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	no := errors.New("no")
@@ -119,34 +115,20 @@ func TestLosersLeaveNoNativeLease(t *testing.T) {
 	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
 		t.Errorf("after next's refusal the blob is %s", got)
 	}
-	// The record changes between the native lease and the claim.
-	calls := 0
-	_, err = s.Acquire(t.Context(), "key", bloblease.MinTTL, func(lease.Record) (string, error) {
-		if calls++; calls > 1 {
-			return "", no
-		}
-		metadata := "somebody"
-		_, err := c.NewBlobClient("key").SetMetadata(t.Context(), map[string]*string{
-			"id": &metadata, "token": ptr("1"), "claimed": ptr("1"), "hold": ptr("0"), "phase": ptr("free"),
-		}, nil)
-		return "", err
-	})
-	if err != no {
-		t.Fatal(err)
+	if _, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note); err == nil {
+		t.Fatal("Acquire returned nil, and could not write")
 	}
 	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
-		t.Errorf("after a lost race the blob is %s", got)
+		t.Errorf("after a write that failed the blob is %s", got)
 	}
 }
-
-func ptr(s string) *string { return &s }
 
 // The real service may go on refusing for a minute after a native lease expired. The
 // refused then do not know how long.
 func TestNativeLeaseLags(t *testing.T) {
 	t.Parallel()
 	azurite := standin.StartAzurite(t)
-	lagging := &lag{next: azurite.Transport()}
+	lagging := answering{azurite.Transport(), http.StatusConflict, "LeaseAlreadyPresent", locks}
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), lagging))
 	if err != nil {
 		t.Fatal(err)
@@ -158,24 +140,34 @@ func TestNativeLeaseLags(t *testing.T) {
 	}
 }
 
-// locks says that req acquires a native lease. The SDK's header is not canonical.
+// locks says that req acquires a native lease.
 func locks(req *http.Request) bool {
-	return slices.Contains(req.Header["x-ms-lease-action"], "acquire")
+	for name, value := range req.Header { // the SDK does not write it canonically
+		if strings.EqualFold(name, "x-ms-lease-action") {
+			return value[0] == "acquire"
+		}
+	}
+	return false
 }
 
-// lag is a service that does not grant native leases.
-type lag struct{ next http.RoundTripper }
+// answering is a service that answers some requests with an error.
+type answering struct {
+	next   http.RoundTripper
+	status int
+	code   string
+	to     func(*http.Request) bool
+}
 
-func (l *lag) RoundTrip(req *http.Request) (*http.Response, error) {
-	if locks(req) {
-		return &http.Response{
-			StatusCode: http.StatusConflict, Status: "409 Conflict", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header:  http.Header{"X-Ms-Error-Code": {"LeaseAlreadyPresent"}, "Date": {time.Now().UTC().Format(http.TimeFormat)}},
-			Body:    io.NopCloser(bytes.NewReader(nil)),
-			Request: req,
-		}, nil
+func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !a.to(req) {
+		return a.next.RoundTrip(req)
 	}
-	return l.next.RoundTrip(req)
+	return &http.Response{
+		StatusCode: a.status, Status: http.StatusText(a.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"X-Ms-Error-Code": {a.code}, "Date": {time.Now().UTC().Format(http.TimeFormat)}},
+		Body:    http.NoBody,
+		Request: req,
+	}, nil
 }
 
 // A tape keeps the acquisitions of native leases, to play them again.

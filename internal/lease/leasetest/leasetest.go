@@ -99,9 +99,7 @@ func MustFail(t *testing.T, h Harness, name string) {
 				c.run(r, s)
 			}()
 			<-done
-			for _, f := range r.failures {
-				failures = append(failures, f)
-			}
+			failures = append(failures, r.failures...)
 		}
 		if h.Bubble != nil {
 			h.Bubble(t, run)
@@ -302,6 +300,7 @@ func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string,
 		held := asHeld(t, l.Key, err)
 		if held == nil {
 			t.Fatalf("Acquire(%q) of a key that expires: %v", l.Key, err)
+			return lease.Lease{} // not reached
 		}
 		if held.Until.After(told) {
 			told = held.Until

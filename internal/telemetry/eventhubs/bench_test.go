@@ -19,7 +19,7 @@ import (
 //	go test -bench Receive -benchmem -cpu 1 ./internal/telemetry/eventhubs
 func BenchmarkReceive(b *testing.B) {
 	const events = 60_000
-	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1})
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1, MaxBytes: 256 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}

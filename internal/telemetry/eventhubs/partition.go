@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -63,6 +64,10 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	clear(p.events)
 	p.events = appendEvents(p.events[:0], first)
 
+	// More has come if the goroutine that decodes gets its turn. That is no
+	// waiting: it takes what is there and blocks.
+	runtime.Gosched()
+
 	// An error here is met again by the next call, which can mend it.
 	rest, _ := p.client.ReceiveEvents(over, p.window.ask(), nil)
 	p.events = appendEvents(p.events, rest)
@@ -114,7 +119,8 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 // they had lately. It opens slowly, so that the first large events are few.
 type window struct {
 	events, bytes int // bounds
-	open          int // what the hub may send before the next took
+	open          int // how many events may be asked for and not yet taken
+	asked         int // how many are
 	mean          int // size of an event: up at once, down slowly
 }
 
@@ -125,16 +131,22 @@ const (
 	eventOverhead = 2 << 10
 )
 
-// ask returns how many events to ask for: at least 1.
+// ask returns how many events to ask for, at least 1: what is asked for
+// already, or once that is half used up all there is room for. So most calls
+// need not tell the hub anything.
 func (w *window) ask() int {
 	if w.open == 0 {
 		w.open = min(firstWindow, w.events)
 	}
-	return w.open
+	if w.asked <= w.open/2 {
+		w.asked = w.open
+	}
+	return w.asked
 }
 
 // took adapts the window to the events that came.
 func (w *window) took(events []telemetry.Event) {
+	w.asked = max(0, w.asked-len(events))
 	size := 0
 	for i := range events {
 		size += len(events[i].Body)

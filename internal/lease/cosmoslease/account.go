@@ -1,0 +1,76 @@
+package cosmoslease
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
+
+	"alertworker/internal/azure"
+)
+
+// clientOptions returns the options of a client for callers that wait.
+func clientOptions(client *http.Client) *azcosmos.ClientOptions {
+	retry := azure.Retry()
+	tryTimeout := patience(retry.TryTimeout)
+	retry.TryTimeout = 0 // it would cut short the pauses that this SDK makes inside a try
+	retry.StatusCodes = []int{http.StatusTooManyRequests, statusRetryWith}
+	return &azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Retry:            retry,
+		Transport:        client,
+		PerRetryPolicies: []policy.Policy{&oneWriter{}, tryTimeout},
+	}}
+}
+
+// patience is a policy: how long one request may take.
+type patience time.Duration
+
+func (p patience) Do(req *policy.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Raw().Context(), time.Duration(p))
+	defer cancel() // the body has been read
+	resp, err := req.Clone(ctx).Next()
+	if err != nil && ctx.Err() != nil && req.Raw().Context().Err() == nil {
+		// Not wrapped: a timeout that the SDK knows as one costs a pause.
+		return nil, fmt.Errorf("no answer from %s within %v", req.Raw().URL.Host, time.Duration(p))
+	}
+	return resp, err
+}
+
+// oneWriter is a policy that carries requests only to an account with one write
+// region. It learns that from the account's properties, which the client asks
+// for before its first request and every few minutes thereafter.
+type oneWriter struct {
+	several atomic.Bool
+}
+
+func (o *oneWriter) Do(req *policy.Request) (*http.Response, error) {
+	properties := req.Raw().Method == http.MethodGet && strings.Trim(req.Raw().URL.Path, "/") == ""
+	if o.several.Load() && !properties {
+		return nil, &ConfigError{"the account has several write regions, where two replicas may both be granted a lease: turn multi-region writes off, or use another account or store"}
+	}
+	resp, err := req.Next()
+	if err != nil || !properties || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	body, err := runtime.Payload(resp)
+	if err != nil {
+		return nil, err
+	}
+	var account struct {
+		EnableMultipleWriteLocations bool              `json:"enableMultipleWriteLocations"`
+		WritableLocations            []json.RawMessage `json:"writableLocations"`
+	}
+	if err := json.Unmarshal(body, &account); err != nil {
+		return nil, fmt.Errorf("read the account's properties: %w", err)
+	}
+	o.several.Store(account.EnableMultipleWriteLocations || len(account.WritableLocations) > 1)
+	return resp, nil
+}

@@ -1,0 +1,181 @@
+package cosmoslease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+)
+
+// resolution is that of the service's clock. What the clock calls a second
+// apart may be no time at all apart, so a hold ends one resolution later than
+// its figures say.
+const resolution = time.Second
+
+// keep is how long after the end of its hold the service deletes an item: long
+// after an event that could ask for it has left the hub. Nothing depends
+// on it being soon, or at all.
+const keep = 30 * 24 * time.Hour
+
+// A record is a lease.Record and what a store needs to change it.
+type record struct {
+	lease.Record
+	ID       string // of the last lease granted; empty if there was none
+	Released bool
+	Exists   bool   // the item is there
+	ETag     string // empty if the item is not there
+}
+
+// recordOf returns the record of l, as its holder writes it.
+func recordOf(l lease.Lease, note string, hold time.Duration) record {
+	return record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
+}
+
+// free says that nobody holds the key.
+func (r record) free() bool {
+	return !r.Exists || r.Released || !r.Now.Before(r.Written.Add(r.Hold+resolution))
+}
+
+// current says that l is the last lease granted and not released.
+func (r record) current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
+
+// heldError returns the answer to a call that began at start and found r.
+func (r record) heldError(key string, start time.Time) error {
+	return &lease.HeldError{
+		Key:    key,
+		Record: r.Record,
+		Until:  start.Add(r.Written.Add(r.Hold).Sub(r.Now) - resolution),
+	}
+}
+
+// items are the records of one container. Their errors are explained and wrap
+// what azure.Again looks for.
+type items struct {
+	container *azcosmos.ContainerClient
+}
+
+// read returns the record of key, the zero record but for Now if there is none.
+// It may be an old one: replicas lag behind.
+func (i items) read(ctx context.Context, key string) (record, error) {
+	name := azure.Name(key)
+	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, nil)
+	if err != nil {
+		err = explain(err)
+		var answer *azcore.ResponseError
+		if notFound(err) && errors.As(err, &answer) {
+			now, err := azure.Date(answer.RawResponse)
+			return record{Record: lease.Record{Now: now}}, err
+		}
+		return record{}, fmt.Errorf("read item %q: %w", name, err)
+	}
+	now, err := azure.Date(resp.RawResponse)
+	if err != nil {
+		return record{}, fmt.Errorf("read item %q: %w", name, err)
+	}
+	if resp.ETag == "" {
+		return record{}, fmt.Errorf("read item %q: the answer lacks an ETag", name)
+	}
+	r, err := decode(resp.Value)
+	if err != nil {
+		return record{}, fmt.Errorf("read item %q: %w: delete the item", name, err)
+	}
+	r.Now, r.Exists, r.ETag = now, true, string(resp.ETag)
+	return r, nil
+}
+
+// write replaces the item that has prev's ETag, or creates it if prev's is not
+// there, and returns the new ETag.
+func (i items) write(ctx context.Context, key string, prev, r record) (etag string, err error) {
+	name := azure.Name(key)
+	body, err := encode(name, r)
+	if err != nil {
+		return "", fmt.Errorf("write item %q: %w", name, err)
+	}
+	var resp azcosmos.ItemResponse
+	if prev.Exists {
+		match := azcore.ETag(prev.ETag)
+		resp, err = i.container.ReplaceItem(ctx, azcosmos.NewPartitionKeyString(name), name, body, &azcosmos.ItemOptions{IfMatchEtag: &match})
+	} else {
+		resp, err = i.container.CreateItem(ctx, azcosmos.NewPartitionKeyString(name), body, nil)
+	}
+	if err != nil {
+		return "", fmt.Errorf("write item %q: %w", name, explain(err))
+	}
+	if resp.ETag == "" {
+		return "", fmt.Errorf("write item %q: the answer lacks an ETag", name)
+	}
+	return string(resp.ETag), nil
+}
+
+// A document is a record as an item's JSON.
+type document struct {
+	ID          string    `json:"id"`
+	LeaseID     string    `json:"leaseId"`
+	LeasedUntil string    `json:"leasedUntil"` // RFC 3339, by the writer's clock: for people, nothing decides on it
+	Phase       string    `json:"phase"`       // held or free
+	Token       int64     `json:"token"`       // Unix milliseconds at most: exact as the floating point number that it is to the service
+	Claimed     time.Time `json:"claimed"`
+	HoldSec     float64   `json:"holdSec"`
+	Note        string    `json:"note"`
+	TTL         int32     `json:"ttl"`           // in seconds, from the write: the service then deletes the item
+	Written     int64     `json:"_ts,omitempty"` // in Unix seconds, set by the service
+}
+
+const (
+	phaseHeld = "held"
+	phaseFree = "free"
+)
+
+func encode(name string, r record) ([]byte, error) {
+	phase := phaseHeld
+	if r.Released {
+		phase = phaseFree
+	}
+	return json.Marshal(document{
+		ID:          name,
+		LeaseID:     r.ID,
+		LeasedUntil: time.Now().Add(r.Hold).UTC().Format(time.RFC3339),
+		Phase:       phase,
+		Token:       r.Token,
+		Claimed:     r.Claimed,
+		HoldSec:     r.Hold.Seconds(),
+		Note:        r.Note,
+		TTL:         int32(min(int64((r.Hold+keep)/time.Second), math.MaxInt32)),
+	})
+}
+
+func decode(body []byte) (record, error) {
+	var d document
+	if err := json.Unmarshal(body, &d); err != nil {
+		return record{}, fmt.Errorf("it is not a lease: %w", err)
+	}
+	switch {
+	case d.LeaseID == "":
+		return record{}, errors.New("it is not a lease: leaseId is missing")
+	case d.Phase != phaseHeld && d.Phase != phaseFree:
+		return record{}, fmt.Errorf("it is not a lease: phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
+	case !(d.HoldSec >= 0 && d.HoldSec <= math.MaxInt64/1e9/2):
+		return record{}, fmt.Errorf("it is not a lease: holdSec is no duration: %v", d.HoldSec)
+	case d.Written <= 0:
+		return record{}, fmt.Errorf("it is not a lease: _ts is no time: %v", d.Written)
+	}
+	return record{
+		Record: lease.Record{
+			Note:    d.Note,
+			Token:   d.Token,
+			Claimed: d.Claimed,
+			Written: time.Unix(d.Written, 0).UTC(),
+			Hold:    time.Duration(math.Round(d.HoldSec * float64(time.Second))),
+		},
+		ID:       d.LeaseID,
+		Released: d.Phase == phaseFree,
+	}, nil
+}

@@ -1,0 +1,176 @@
+package cosmoslease
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
+
+	"alertworker/internal/azure"
+)
+
+// An Account is a Cosmos DB account and the credentials for it. Use WithKey or
+// WithCredential.
+type Account struct {
+	endpoint string
+	client   func(*azcosmos.ClientOptions) (*azcosmos.Client, error)
+}
+
+// WithKey returns the account that connectionString names:
+// "AccountEndpoint=https://…;AccountKey=…". It connects to nothing.
+func WithKey(connectionString string) (Account, error) {
+	var endpoint, key string
+	for part := range strings.SplitSeq(connectionString, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch strings.ToLower(name) {
+		case "accountendpoint":
+			endpoint = value
+		case "accountkey":
+			key = value
+		}
+	}
+	if endpoint == "" || key == "" {
+		return Account{}, errors.New(`the Cosmos connection string lacks AccountEndpoint or AccountKey: take "AccountEndpoint=https://…;AccountKey=…" from the account's keys`)
+	}
+	if _, err := parseEndpoint(endpoint); err != nil {
+		return Account{}, fmt.Errorf("the Cosmos connection string's AccountEndpoint: %w", err)
+	}
+	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
+		return Account{}, errors.New("the Cosmos connection string's AccountKey is not base64: copy it again, to the last '='")
+	}
+	credential, err := azcosmos.NewKeyCredential(key)
+	if err != nil {
+		return Account{}, fmt.Errorf("the Cosmos connection string's AccountKey: %w", err)
+	}
+	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
+		return azcosmos.NewClientWithKey(endpoint, credential, o)
+	}}, nil
+}
+
+// WithCredential returns the account at endpoint, an https address, to be used
+// with credential. It connects to nothing.
+func WithCredential(endpoint string, credential azcore.TokenCredential) (Account, error) {
+	u, err := parseEndpoint(endpoint)
+	if err != nil {
+		return Account{}, fmt.Errorf("the Cosmos endpoint: %w", err)
+	}
+	if u.Scheme != "https" {
+		return Account{}, errors.New("the Cosmos endpoint is not https: tokens are not sent in the clear")
+	}
+	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
+		return azcosmos.NewClient(endpoint, credential, o)
+	}}, nil
+}
+
+// parseEndpoint does not repeat what it refuses: it could be a secret in the
+// wrong place.
+func parseEndpoint(endpoint string) (*url.URL, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("not an address like https://ACCOUNT.documents.azure.com:443/")
+	}
+	return u, nil
+}
+
+// partitionKey is where the service finds an item's partition: every key is one
+// of its own.
+const partitionKey = "/id"
+
+// Open returns the store in a container, which it creates when it is missing, as
+// it does the database. It looks at the account first and refuses one with
+// several write regions. Requests go by client, an azure.NewHTTPClient.
+//
+// What only people can put right is a *ConfigError. If the account itself does
+// not answer, Open may take some 3 s longer than ctx.
+func Open(ctx context.Context, account Account, database, container string, client *http.Client) (*Store, error) {
+	for try := 0; ; try++ {
+		// A client of its own for every try: it keeps the failure of its very
+		// first request for minutes.
+		items, err := open(ctx, account, database, container, client)
+		if err == nil {
+			return &Store{items}, nil
+		}
+		if !azure.Again(ctx, try, err) {
+			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", container, database, account.endpoint, err)
+		}
+	}
+}
+
+func open(ctx context.Context, account Account, database, container string, client *http.Client) (items, error) {
+	for _, name := range []string{database, container} {
+		if name == "" || len(name) > 255 || strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name {
+			return items{}, &ConfigError{fmt.Sprintf("%q is no name for a Cosmos database or container: use letters, digits and '-'", name)}
+		}
+	}
+	c, err := account.client(clientOptions(client))
+	if err != nil {
+		return items{}, err
+	}
+	i, err := use(ctx, c, database, container)
+	if err != nil {
+		c.Close()
+		return items{}, explain(err)
+	}
+	return i, nil
+}
+
+// use returns the items of a container that it creates if need be.
+func use(ctx context.Context, c *azcosmos.Client, database, container string) (items, error) {
+	d, err := c.NewDatabase(database)
+	if err != nil {
+		return items{}, err
+	}
+	i, err := d.NewContainer(container)
+	if err != nil {
+		return items{}, err
+	}
+	found, err := i.Read(ctx, nil)
+	if status(err) == http.StatusNotFound {
+		err = create(ctx, c, d, container)
+		if err == nil {
+			found, err = i.Read(ctx, nil)
+		}
+	}
+	if err != nil {
+		return items{}, err
+	}
+	if found.ContainerProperties == nil || !slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
+		return items{}, &ConfigError{fmt.Sprintf("the container's partition key is not %s: name another container, or delete this one and restart the worker, which creates it", partitionKey)}
+	}
+	return items{i}, nil
+}
+
+// create creates the database and the container, as far as they are missing.
+func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient, container string) error {
+	_, err := c.CreateDatabase(ctx, azcosmos.DatabaseProperties{ID: d.ID()}, nil)
+	if err == nil || status(err) == http.StatusConflict {
+		neverByDefault := int32(-1)
+		_, err = d.CreateContainer(ctx, azcosmos.ContainerProperties{
+			ID:                     container,
+			PartitionKeyDefinition: azcosmos.PartitionKeyDefinition{Paths: []string{partitionKey}, Version: 2},
+			DefaultTimeToLive:      &neverByDefault, // items bring their own
+			// Items are only read by id, so nothing else is indexed; a mode of
+			// none would turn the time to live off.
+			IndexingPolicy: &azcosmos.IndexingPolicy{
+				Automatic:     true,
+				IndexingMode:  azcosmos.IndexingModeConsistent,
+				ExcludedPaths: []azcosmos.ExcludedPath{{Path: "/*"}},
+			},
+		}, nil)
+	}
+	switch status(err) {
+	case http.StatusConflict: // another replica did
+		return nil
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return &ConfigError{fmt.Sprintf("the container does not exist, and these credentials may not create it: create it, with the partition key %s and with time to live on but no default", partitionKey)}
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package iothub
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	amqp "github.com/Azure/go-amqp"
+)
+
+var (
+	errTimeout = errors.New("no answer in time: is outgoing TCP to port " + port + " allowed here?")
+	errNoHub   = errors.New("it answers, but not as an IoT Hub does: is HostName that of an IoT Hub, NAME.azure-devices.net?")
+)
+
+// explain says what err, met on the way to host, means and what to do.
+func explain(ctx context.Context, host string, err error) error {
+	var dns *net.DNSError
+	var remote *amqp.Error
+	var certificate *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var network net.Error
+	switch {
+	case errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess, refused(err):
+		return fmt.Errorf("%w: the key was refused: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; "+
+			"the policy needs \"service connect\") and this machine's clock", ErrUnauthorized)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Errorf("there is no host %s: check HostName, and that this machine can resolve names: %w", host, err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nothing listens on port %s there: check HostName: %w", port, err)
+	case errors.As(err, &certificate), errors.As(err, &unknown):
+		return fmt.Errorf("its certificate is not trusted: is HostName right, does a proxy intercept TLS, are the system's certificates current? %w", err)
+	case errors.As(err, &network) && network.Timeout():
+		return fmt.Errorf("%w (%w)", errTimeout, err)
+	case errors.As(err, &remote):
+		return fmt.Errorf("%w (%s: %s)", errNoHub, remote.Condition, remote.Description)
+	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, errNoHub):
+		return errNoHub
+	}
+	return err
+}
+
+// refused says whether SASL ended the connection for the key's sake. go-amqp has
+// no type for that, only its text and the outcome's code, 1 for the credentials.
+func refused(err error) bool {
+	return strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x1:") ||
+		strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x01:")
+}

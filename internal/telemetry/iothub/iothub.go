@@ -1,0 +1,185 @@
+// Package iothub finds the Event Hubs endpoint of an IoT Hub. People have the
+// hub's service connection string at hand; telemetry is read from an Event Hubs
+// namespace that only the hub itself can name.
+package iothub
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/Azure/go-amqp"
+)
+
+const (
+	port           = "5671" // AMQP over TLS
+	resolveTimeout = 15 * time.Second
+	writeTimeout   = 2 * time.Second // of the farewell to a hub that does not read
+	tokenTTL       = time.Hour       // more than clocks differ by
+)
+
+// Resolve asks the IoT Hub of a service connection string, HostName=…;
+// SharedAccessKeyName=…;SharedAccessKey=…, for its Event Hubs endpoint, and
+// returns that endpoint's connection string, Endpoint=sb://…;…;EntityPath=…. The
+// key is the same.
+//
+// It opens one connection, and returns within 15 s or when ctx ends. An error
+// says what to do about it and never holds the key. Is(ErrUnauthorized) if the
+// hub refused the key.
+func Resolve(ctx context.Context, connectionString string) (string, error) {
+	return resolver{timeout: resolveTimeout}.resolve(ctx, connectionString)
+}
+
+// ErrUnauthorized says that the hub refused the key or what it may do.
+var ErrUnauthorized = errors.New("unauthorized")
+
+// A resolver is what tests change of Resolve.
+type resolver struct {
+	address string      // where the hub listens, if not at HostName:5671
+	tls     *tls.Config // nil for the system's certificates
+	timeout time.Duration
+}
+
+func (r resolver) resolve(ctx context.Context, connectionString string) (string, error) {
+	hub, err := parse(connectionString)
+	if err != nil {
+		return "", fmt.Errorf("IoT Hub connection string: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
+	defer cancel()
+	moved, err := r.ask(ctx, hub)
+	if err != nil {
+		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, explain(ctx, hub.host, err))
+	}
+	endpoint, entity, err := destination(moved.Info)
+	if err != nil {
+		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, err)
+	}
+	return fmt.Sprintf("Endpoint=sb://%s/;SharedAccessKeyName=%s;SharedAccessKey=%s;EntityPath=%s", endpoint, hub.keyName, hub.keyText, entity), nil
+}
+
+// ask wants to read where the hub has nothing to read, and returns the redirect
+// that it answers with.
+func (r resolver) ask(ctx context.Context, hub identity) (*amqp.Error, error) {
+	address := r.address
+	if address == "" {
+		address = net.JoinHostPort(hub.host, port)
+	}
+	config := &tls.Config{}
+	if r.tls != nil {
+		config = r.tls.Clone()
+	}
+	config.ServerName = hub.host
+	socket, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := amqp.NewConn(ctx, socket, &amqp.ConnOptions{
+		HostName:     hub.host,
+		SASLType:     amqp.SASLTypePlain(hub.user(), hub.token(time.Now().Add(tokenTTL))),
+		WriteTimeout: writeTimeout,
+	})
+	if err != nil {
+		_ = socket.Close()
+		return nil, err
+	}
+	defer conn.Close()
+	session, err := conn.NewSession(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	receiver, err := session.NewReceiver(ctx, "amqps://"+hub.host+"/messages/events/$management", nil)
+	if err == nil { // then the link is closed once it is there
+		_, err = receiver.Receive(ctx, nil)
+	}
+	var moved *amqp.Error
+	if errors.As(err, &moved) && moved.Condition == amqp.ErrCondLinkRedirect {
+		return moved, nil
+	}
+	if err == nil {
+		err = errNoHub
+	}
+	return nil, err
+}
+
+// destination reads a redirect: the namespace, with its port unless that is the
+// usual one, and the hub in it.
+func destination(info map[string]any) (endpoint, entity string, err error) {
+	address, _ := info["address"].(string)
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", "", errors.New("the hub redirects to an address that is none")
+	}
+	host, _ := info["hostname"].(string)
+	if host == "" {
+		host = u.Hostname()
+	}
+	entity, _, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	// What stands in a connection string must not add to it.
+	if !name.MatchString(host) || !name.MatchString(entity) {
+		return "", "", fmt.Errorf("the hub redirects to host %q and event hub %q, which are no names", host, entity)
+	}
+	if p := u.Port(); p != "" && p != port {
+		host = net.JoinHostPort(host, p)
+	}
+	return host, entity, nil
+}
+
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// An identity is what a service connection string says.
+type identity struct {
+	host, keyName, keyText string
+	key                    []byte
+}
+
+// parse reads a connection string; its errors hold no value.
+func parse(s string) (identity, error) {
+	values := map[string]string{}
+	for part := range strings.SplitSeq(s, ";") {
+		key, value, _ := strings.Cut(part, "=")
+		values[strings.ToLower(strings.TrimSpace(key))] = strings.TrimSpace(value)
+	}
+	hub := identity{host: values["hostname"], keyName: values["sharedaccesskeyname"], keyText: values["sharedaccesskey"]}
+	for _, required := range []struct{ key, value string }{
+		{"HostName", hub.host}, {"SharedAccessKeyName", hub.keyName}, {"SharedAccessKey", hub.keyText},
+	} {
+		if required.value == "" {
+			return identity{}, fmt.Errorf("it has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)", required.key)
+		}
+	}
+	if !name.MatchString(hub.host) {
+		return identity{}, errors.New("its HostName is not a host name such as NAME.azure-devices.net")
+	}
+	var err error
+	if hub.key, err = base64.StdEncoding.DecodeString(hub.keyText); err != nil {
+		return identity{}, errors.New("its SharedAccessKey is not base64: copy the whole string")
+	}
+	return hub, nil
+}
+
+// user is whom SASL knows the key's policy as.
+func (hub identity) user() string {
+	label, _, _ := strings.Cut(hub.host, ".")
+	return hub.keyName + "@sas.root." + label
+}
+
+// token is a shared access signature for reading telemetry until expiry.
+func (hub identity) token(expiry time.Time) string {
+	resource := url.QueryEscape(hub.host + "/messages/events")
+	until := strconv.FormatInt(expiry.Unix(), 10)
+	mac := hmac.New(sha256.New, hub.key)
+	mac.Write([]byte(resource + "\n" + until))
+	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	return "SharedAccessSignature sr=" + resource + "&sig=" + url.QueryEscape(signature) + "&se=" + until + "&skn=" + url.QueryEscape(hub.keyName)
+}
