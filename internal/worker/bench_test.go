@@ -30,18 +30,8 @@ func benchStream(b testing.TB, window time.Duration) *stream {
 	gate := throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Window: window, SendTimeout: time.Second})
 	w := New(Config{Origin: "ns/hub", Threshold: 30, Window: window, Concurrency: 64, GiveUp: time.Hour, Decoder: decoder, DeadLetters: nobody{}, Log: zap.NewNop(),
 		Receivers: []Receiver{{Name: "r", Gate: gate, Notifier: nobody{}}}})
-	return &stream{Worker: w, partition: static("0"), log: w.Log, send: b.Context(), slots: make(chan struct{}, perPartition),
-		room: make(chan struct{}, 1), progress: make(chan struct{}, 1), flights: []map[string]*flight{{}}}
+	return newStream(b.Context(), w, "0")
 }
-
-// static is a partition that is only named.
-type static string
-
-func (s static) ID() string { return string(s) }
-
-func (static) Receive(context.Context) ([]telemetry.Event, error) { panic("not read") }
-
-func (static) Checkpoint(context.Context, telemetry.Position) error { panic("not checkpointed") }
 
 func batch(body string) []telemetry.Event {
 	events := make([]telemetry.Event, 100)

@@ -25,6 +25,9 @@ type flight struct {
 	joined int64
 	quiet  int64 // readings before head that no alert has told of
 
+	ended  chan struct{} // closed when fly returns
+	buried bool          // an alert became a dead letter; read it once ended
+
 	alert    notify.Alert  // as last sent
 	failure  *notify.Error // why it was not taken
 	attempts int           // in a row that failed
@@ -43,13 +46,14 @@ func (f *flight) join(r reading) {
 // fly tries until head and all that joined are settled. It ends early with ctx; what
 // is unsettled then is read again by the partition's next owner.
 func (f *flight) fly(ctx context.Context) {
+	defer close(f.ended)
 	s, gate := f.stream, f.to.Gate
 	for landed := false; !landed; {
 		probe, ok := f.board(ctx)
 		if !ok {
 			return
 		}
-		request := throttle.Request{Device: f.head.device, ID: s.alertID(s.partition.ID(), f.head), Enqueued: f.head.enqueued}
+		request := throttle.Request{Device: f.head.device, ID: s.alertID(s.id, f.head), Enqueued: f.head.enqueued}
 		result, err := gate.Do(s.send, request, func(ctx context.Context, g throttle.Grant) throttle.Answer {
 			return f.notify(ctx, g, probe)
 		})
@@ -123,12 +127,15 @@ func (f *flight) notify(ctx context.Context, g throttle.Grant, probe bool) throt
 	if g.Ambiguous {
 		s.stats.Ambiguous.Add(1)
 	}
-	f.alert = s.alert(s.partition.ID(), f.head, g, g.Suppressed+f.quiet)
+	f.alert = s.alert(s.id, f.head, g, g.Suppressed+f.quiet)
 
 	err := f.to.Notifier.Notify(ctx, f.alert)
 	if err == nil {
 		f.report(nil, probe)
 		f.quiet = 0
+		if f.head.told != nil {
+			f.head.told.Store(true)
+		}
 		return throttle.Taken
 	}
 	f.failure = notify.AsError(err)
@@ -182,6 +189,7 @@ func (f *flight) bury(ctx context.Context, reason string) bool {
 		err := s.DeadLetters.Keep(ctx, DeadLetter{Alert: f.alert, Receiver: f.to.Name, Reason: reason})
 		if err == nil {
 			s.stats.DeadLetters.Add(1)
+			f.buried = true
 			return true
 		}
 		s.warn("a dead letter cannot be kept; its event stays unsettled", err)

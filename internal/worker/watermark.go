@@ -1,6 +1,10 @@
 package worker
 
-import "alertworker/internal/telemetry"
+import (
+	"time"
+
+	"alertworker/internal/telemetry"
+)
 
 // A watermark knows up to where a partition is settled. Only unsettled events
 // enter it, so that it stays as small as the number of hot devices.
@@ -11,13 +15,14 @@ type watermark struct {
 
 // An entry holds the watermark before one event until every receiver has settled it.
 type entry struct {
-	before  telemetry.Position
-	pending int // receivers
+	before   telemetry.Position
+	enqueued time.Time // when the hub took the event
+	pending  int       // receivers
 }
 
 // admit lets an event in that follows position before.
-func (w *watermark) admit(before telemetry.Position) *entry {
-	e := &entry{before: before}
+func (w *watermark) admit(before telemetry.Position, enqueued time.Time) *entry {
+	e := &entry{before: before, enqueued: enqueued}
 	w.unsettled = append(w.unsettled, e)
 	return e
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -22,7 +23,7 @@ func TestWatermark(t *testing.T) {
 				mark.read(at(last))
 			},
 			"admitted": func(t *rapid.T) {
-				e := mark.admit(at(last))
+				e := mark.admit(at(last), time.Time{})
 				e.pending = rapid.IntRange(1, 3).Draw(t, "receivers")
 				last++
 				unsettled[last] = e

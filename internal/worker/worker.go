@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +77,9 @@ type Worker struct {
 	slots     chan struct{} // one for each alert in flight
 	stats     Stats
 	warned    atomic.Int64 // when warn last logged
+
+	mu      sync.Mutex
+	streams map[*stream]struct{} // being consumed
 }
 
 type receiver struct {
@@ -84,7 +88,7 @@ type receiver struct {
 }
 
 func New(c Config) *Worker {
-	w := &Worker{Config: c, slots: make(chan struct{}, c.Concurrency)}
+	w := &Worker{Config: c, slots: make(chan struct{}, c.Concurrency), streams: map[*stream]struct{}{}}
 	for _, r := range c.Receivers {
 		w.receivers = append(w.receivers, &receiver{Receiver: r, health: health{changed: make(chan struct{})}})
 	}
@@ -101,29 +105,16 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	send, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	s := &stream{
-		Worker:    w,
-		partition: p,
-		log:       w.Log.With(zap.String("partition", p.ID())),
-		send:      send,
-		slots:     make(chan struct{}, perPartition),
-		room:      make(chan struct{}, 1),
-		progress:  make(chan struct{}, 1),
-		flights:   make([]map[string]*flight, len(w.receivers)),
-	}
-	for i := range s.flights {
-		s.flights[i] = map[string]*flight{}
-	}
+	s := newStream(ctx, w, p.ID())
+	s.partition = p
 	s.work.Go(func() { s.commit(ctx) })
+	w.track(s)
+	defer w.untrack(s)
 
 	err := s.read(ctx)
 
 	stop(err)
-	lateness := time.AfterFunc(w.DrainTimeout, cut)
-	s.work.Wait()
-	lateness.Stop()
+	s.drain()
 	if errors.Is(context.Cause(ctx), telemetry.ErrLost) {
 		return nil // the next owner goes on from our last checkpoint
 	}
@@ -157,6 +148,9 @@ func (w *Worker) alert(partition string, r reading, g throttle.Grant, suppressed
 // alertID names the alert about one reading, the same whoever reads it. The time
 // tells a recreated hub, which counts from the start again, from its predecessor.
 func (w *Worker) alertID(partition string, r reading) string {
+	if r.id != "" {
+		return strings.Join([]string{w.Origin, partition, r.id}, "/")
+	}
 	return strings.Join([]string{w.Origin, partition, strconv.FormatInt(r.sequence, 10), strconv.FormatInt(r.enqueued.UnixMilli(), 10)}, "/")
 }
 
@@ -171,7 +165,7 @@ func (s *stream) read(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("read partition %s: %w", s.partition.ID(), err)
+			return fmt.Errorf("read partition %s: %w", s.id, err)
 		}
 		s.take(ctx, events)
 	}
@@ -193,6 +187,6 @@ func (s *stream) take(ctx context.Context, events []telemetry.Event) {
 		at = e.Position
 	}
 	s.lastRead = at
-	s.advance(at, len(events))
+	s.advance(at, events[len(events)-1].Enqueued, len(events))
 	s.stats.read(&n, over)
 }
