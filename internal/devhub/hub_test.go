@@ -334,6 +334,16 @@ func TestBoundedLog(t *testing.T) {
 	}
 }
 
+// A reader that is slower than the log is short goes on at the log's start.
+func TestFallingBehind(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1, MaxEvents: 3})
+	publishNumbers(t, h, 0, 1)
+	p := reader(t, consumer(t, h, noRetries), "0", azeventhubs.PartitionClientOptions{StartPosition: earliest, Prefetch: -1})
+	expect(t, p, "0")
+	publishNumbers(t, h, 1, 10)
+	expect(t, p, "7 8 9")
+}
+
 // Credit of one at a time, and none beyond it.
 func TestCredit(t *testing.T) {
 	h := listen(t, devhub.Config{Partitions: 1})
@@ -433,6 +443,27 @@ func TestProduce(t *testing.T) {
 	}
 	if _, err := prod.NewEventDataBatch(t.Context(), &azeventhubs.EventDataBatchOptions{PartitionID: ptr("4")}); err == nil {
 		t.Error("a link to a partition that is not there was attached")
+	}
+}
+
+// A sender is granted credit again and again.
+func TestManySends(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1})
+	prod := producer(t, h)
+	for range 1200 {
+		b, err := prod.NewEventDataBatch(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.AddEventData(&azeventhubs.EventData{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err = prod.SendEventDataBatch(ctx, b, nil)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

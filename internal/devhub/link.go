@@ -76,6 +76,7 @@ func (c *conn) begin(channel uint16, b frames.Begin) *frames.Error {
 // endSession forgets a session and its links. The caller holds c.mu.
 func (c *conn) endSession(s *session) {
 	for _, l := range s.links {
+		l.detached = true
 		c.forget(l)
 	}
 	delete(c.sessions, s.channel)
@@ -388,11 +389,11 @@ func (c *conn) sendFlow(l *link) {
 	c.send(l.session, f)
 }
 
-// fill appends what the link may send now, until b has about max bytes. The
+// fill appends what the link may send now, until b has about limit bytes. The
 // caller holds conn.mu.
-func (l *link) fill(b []byte, max int) []byte {
+func (l *link) fill(b []byte, limit int) []byte {
 	s, size := l.session, l.conn.peerMax-frames.DeliveryOverhead
-	for len(b) < max && s.window > 0 {
+	for len(b) < limit && s.window > 0 {
 		if len(l.rest) == 0 {
 			if l.rest = l.take(); l.rest == nil {
 				break

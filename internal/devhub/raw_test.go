@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"testing"
+	"time"
 
 	"alertworker/internal/devhub"
 	"alertworker/internal/devhub/frames"
@@ -24,6 +25,7 @@ func dialRaw(t testing.TB, h *devhub.Hub, key string, open frames.Open) *rawClie
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
+	nc.SetReadDeadline(time.Now().Add(time.Minute)) // or a failure is a test that hangs
 	c := &rawClient{nc, bufio.NewReaderSize(nc, 256<<10)}
 	b := frames.Append([]byte("AMQP\x03\x01\x00\x00"), frames.SASL, 0, frames.Init{Mechanism: "PLAIN", InitialResponse: []byte("\x00RootManageSharedAccessKey\x00" + key)})
 	b = frames.Append(append(b, "AMQP\x00\x01\x00\x00"...), frames.AMQP, 0, open)

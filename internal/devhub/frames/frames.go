@@ -31,16 +31,16 @@ type Frame struct {
 	Body    []byte
 }
 
-// Read reads the next frame from r. A frame of more than max bytes is an error.
-func Read(r io.Reader, max uint32) (Frame, error) {
+// Read reads the next frame from r. A frame of more than limit bytes is an error.
+func Read(r io.Reader, limit uint32) (Frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return Frame{}, err
 	}
 	size, offset := binary.BigEndian.Uint32(h[:]), 4*uint32(h[4])
 	switch {
-	case size > max:
-		return Frame{}, fmt.Errorf("frame of %d bytes, at most %d are allowed", size, max)
+	case size > limit:
+		return Frame{}, fmt.Errorf("frame of %d bytes, at most %d are allowed", size, limit)
 	case offset < headerSize || offset > size:
 		return Frame{}, fmt.Errorf("frame of %d bytes whose body starts at %d", size, offset)
 	case Type(h[5]) != AMQP && Type(h[5]) != SASL:
