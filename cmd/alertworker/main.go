@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,13 +76,16 @@ type silentError struct{ code int }
 func (e *silentError) Error() string { return fmt.Sprint("exit code ", e.code) }
 func (e *silentError) ExitCode() int { return e.code }
 
-// version names the build: the module's version, or else the commit it was built from.
+// release is the version of a build for release: -ldflags "-X main.release=1.2.3".
+var release string
+
+// version names the build: its release or the module's version, and the commit it was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "alertworker (unknown build) " + runtime.Version()
 	}
-	v, commit, dirty := info.Main.Version, "", ""
+	v, commit, dirty := cmp.Or(release, info.Main.Version), "", ""
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

@@ -24,6 +24,9 @@ func run(ctx context.Context) error {
 	}
 	defer func() { _ = log.Sync() }()
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
+	if c, err = resolveHub(ctx, c, log); err != nil {
+		return err
+	}
 
 	stores, err := openStores(ctx, c)
 	if err != nil {

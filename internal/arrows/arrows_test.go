@@ -51,7 +51,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/standin cmd/alertworker
-	github.com/Azure/go-amqp                                        internal/devhub
+	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            cmd/alertworker
 	golang.org/x/term                                               internal/console cmd/alertworker
 `
@@ -88,7 +88,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker":         {"alertworker/internal/lease/memlease", "github.com/Azure/go-amqp", "go.uber.org/zap"},
 	}
 	want := []string{
-		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub's alone",
+		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
 		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/standin, cmd/alertworker's alone",

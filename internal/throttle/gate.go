@@ -142,7 +142,7 @@ type claim struct {
 
 // Do makes one attempt: it claims the device, calls send at most once, then starts the
 // window or gives the claim back. send's context ends after Config.SendTimeout,
-// and with ctx; giving back and recording do not end with ctx, but within 6 s.
+// and with ctx; giving back and recording do not end with ctx, but by the end of the claim.
 // Do never waits for others: see Busy. The error explains Unavailable and
 // Unconfirmed and is nil otherwise.
 func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {

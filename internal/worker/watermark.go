@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	"alertworker/internal/telemetry"
@@ -30,14 +31,10 @@ func (w *watermark) admit(before telemetry.Position, enqueued time.Time) *entry 
 // read says that every event up to p was settled or admitted.
 func (w *watermark) read(p telemetry.Position) { w.last = p }
 
-// settle drops what no receiver waits for any more.
+// settle drops what no receiver waits for any more, wherever it is: behind an
+// entry that waits for a receiver that is down many others come and go.
 func (w *watermark) settle() {
-	n := 0
-	for n < len(w.unsettled) && w.unsettled[n].pending == 0 {
-		w.unsettled[n] = nil
-		n++
-	}
-	w.unsettled = w.unsettled[n:]
+	w.unsettled = slices.DeleteFunc(w.unsettled, func(e *entry) bool { return e.pending == 0 })
 }
 
 // position is the last one with nothing unsettled up to it. It never moves back.

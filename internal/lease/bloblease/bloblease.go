@@ -54,8 +54,7 @@ func Open(ctx context.Context, c *container.Client) (*Store, error) {
 	return &Store{blobs}, nil
 }
 
-// CheckTTL returns an error that names the way out if Acquire and Extend do not
-// take ttl.
+// CheckTTL returns an error that names the way out if Acquire does not take ttl.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return fmt.Errorf("a native blob lease lasts %v to %v, not %v: use the store %q or %q, which take any time", MinTTL, MaxTTL, ttl, "blob", "cosmos")
@@ -122,9 +121,11 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 	}
 }
 
-// Extend implements lease.Store. It refuses a ttl that CheckTTL does.
+// Extend implements lease.Store. It refuses a ttl over MaxTTL. Below MinTTL the
+// record has the ttl asked for and the lock goes on for MinTTL, so that the key
+// may free that much late.
 func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
-	if err := CheckTTL(ttl); err != nil {
+	if err := CheckTTL(max(ttl, MinTTL)); err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
 	l.Until = time.Now().Add(ttl)
@@ -136,7 +137,7 @@ func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time
 	// Acquired again, for renewing would keep the old duration; and on this
 	// version only, lest a late duplicate cuts the next one short. The record
 	// stands even if this fails.
-	_ = s.lock(ctx, l.Key, l.ID, ttl, l.Version)
+	_ = s.lock(ctx, l.Key, l.ID, max(ttl, MinTTL), l.Version)
 	return l, nil
 }
 

@@ -41,8 +41,15 @@ func TestTTLOutOfRange(t *testing.T) {
 	c.n.Store(0)
 	for _, ttl := range []time.Duration{0, time.Second, 15*time.Second - 1, time.Minute + 1, time.Hour} {
 		_, acquire := s.Acquire(t.Context(), "key", ttl, note)
-		_, extend := s.Extend(t.Context(), lease.Lease{Key: "key"}, "", ttl)
-		for _, err := range []error{bloblease.CheckTTL(ttl), acquire, extend} {
+		var extend error
+		if ttl > bloblease.MaxTTL {
+			_, extend = s.Extend(t.Context(), lease.Lease{Key: "key"}, "", ttl)
+		}
+		refusals := []error{bloblease.CheckTTL(ttl), acquire}
+		if ttl > bloblease.MaxTTL {
+			refusals = append(refusals, extend)
+		}
+		for _, err := range refusals {
 			if err == nil || !strings.Contains(err.Error(), `"blob"`) || !strings.Contains(err.Error(), `"cosmos"`) {
 				t.Errorf("%v: %v, want an error that names the other stores", ttl, err)
 			}
@@ -89,6 +96,28 @@ func TestNativeLeaseFollows(t *testing.T) {
 	}
 	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
 		t.Errorf("after Release the blob is %s", got)
+	}
+}
+
+// What is left of a window is often less than a native lease can last: the
+// record has it as it is.
+func TestExtendRecordsAnyShorterTTL(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Acquire(t.Context(), "key", bloblease.MaxTTL, note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.Extend(t.Context(), l, "short", 14999*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	if held := (*lease.HeldError)(nil); !errors.As(err, &held) || held.Record.Note != "short" || held.Record.Hold < 14999*time.Millisecond || held.Record.Hold > 15*time.Second {
+		t.Errorf("refused with %v, want the note and the ttl of Extend", err)
 	}
 }
 

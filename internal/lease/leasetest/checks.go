@@ -38,9 +38,9 @@ func checkOneWinner(t tester, s *suite) {
 	const contenders = 100
 	stores := []lease.Store{s.store(t), s.store(t), s.store(t), s.store(t)}
 
-	expired := acquire(t, stores[0], "expired", "", s.short)
+	acquire(t, stores[0], "expired", "", s.short)
 	release(t, stores[0], acquire(t, stores[0], "released", "", s.short), "")
-	time.Sleep(time.Until(expired.Until.Add(s.Lag)))
+	s.outlast(s.short)
 
 	for _, key := range []string{"absent", "released", "expired"} {
 		var mu sync.Mutex
@@ -167,14 +167,14 @@ func checkExtend(t tester, s *suite) {
 			if !l.Until.After(first.Until) {
 				t.Errorf("Extend to %v later moved Until by %v", long-s.short, l.Until.Sub(first.Until))
 			}
-			time.Sleep(time.Until(first.Until.Add(s.Lag)))
+			s.outlast(s.short)
 			if held := refused(t, b, "later"); held.Record.Note != "window" || held.Record.Hold != long {
 				t.Errorf("after Extend the refused see %+v", held.Record)
 			}
 			sameGrant(t, first, extend(t, a, first, "again", long))
 		case 2: // expired, and nobody has taken it
 			first := acquire(t, a, "expired", "claim", s.short)
-			time.Sleep(time.Until(first.Until.Add(s.Lag)))
+			s.outlast(s.short)
 			sameGrant(t, first, extend(t, a, first, "late", long))
 			if held := refused(t, b, "expired"); held.Record.Note != "late" {
 				t.Errorf("after a late Extend the refused see the note %q", held.Record.Note)
@@ -288,7 +288,7 @@ func checkNext(t tester, s *suite) {
 	l := acquire(t, b, "key", "claim", s.short)
 	l = extend(t, b, l, "window", s.short)
 	held := refusedUntil(t, a, l)
-	time.Sleep(time.Until(l.Until.Add(s.Lag)))
+	s.outlast(s.short)
 	for range 2 { // nothing changes
 		prev := see(a)
 		if prev.Note != "window" || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) || prev.Hold != s.short {

@@ -311,6 +311,10 @@ func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string,
 	}
 }
 
+// outlast waits until a lease that has been granted or extended for ttl is over.
+// A slow call may have done so long after its Until began to count.
+func (s *suite) outlast(ttl time.Duration) { time.Sleep(ttl + s.Lag) }
+
 // started demands that l's ttl counts from the start of the call that granted it,
 // which just ended. A call tells only if it was slow, or if time is exact.
 func (s *suite) started(t tester, l lease.Lease, start time.Time, ttl time.Duration) {

@@ -145,6 +145,7 @@ type Source struct {
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
 	recheck         time.Duration // between two looks at the number of partitions
 	silence         time.Duration // after which a Processor that renews nothing hangs
+	closing         time.Duration // for the hub to confirm that a link is closed
 
 	mu    sync.Mutex
 	stats Stats
@@ -233,6 +234,7 @@ func New(config Config) (*Source, error) {
 		firstStartGrace: 5 * time.Second,
 		recheck:         5 * time.Minute,
 		silence:         storeTimeout + config.OwnershipExpiry,
+		closing:         closeTimeout,
 	}, nil
 }
 

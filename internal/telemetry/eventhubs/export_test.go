@@ -8,8 +8,8 @@ import (
 )
 
 // Hurry shortens the bounds that a test would have to wait for.
-func (s *Source) Hurry(firstStartGrace, recheck, silence, begin time.Duration) {
-	s.firstStartGrace, s.recheck, s.silence, s.beginTimeout = firstStartGrace, recheck, silence, begin
+func (s *Source) Hurry(firstStartGrace, recheck, silence, begin, closing time.Duration) {
+	s.firstStartGrace, s.recheck, s.silence, s.beginTimeout, s.closing = firstStartGrace, recheck, silence, begin, closing
 }
 
 // Reader is a partition that only reads.
@@ -20,4 +20,19 @@ func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 		lose:   func(error) {},
 		window: window{events: prefetch, bytes: bytes},
 	}
+}
+
+// Window is what a partition asks for. It calls back with what is asked of the
+// hub in all.
+type Window struct{ w window }
+
+func NewWindow(events, bytes int) *Window { return &Window{window{events: events, bytes: bytes}} }
+
+// Ask returns how many events may be outstanding.
+func (w *Window) Ask() int { return w.w.ask() }
+
+// Took says that these came.
+func (w *Window) Took(events []telemetry.Event) {
+	w.w.took(len(events))
+	w.w.fit(events)
 }

@@ -63,6 +63,7 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	}
 	clear(p.events)
 	p.events = appendEvents(p.events[:0], first)
+	p.window.took(len(first))
 
 	// More has come if the goroutine that decodes gets its turn. That is no
 	// waiting: it takes what is there and blocks.
@@ -71,7 +72,8 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	// An error here is met again by the next call, which can mend it.
 	rest, _ := p.client.ReceiveEvents(over, p.window.ask(), nil)
 	p.events = appendEvents(p.events, rest)
-	p.window.took(p.events)
+	p.window.took(len(rest))
+	p.window.fit(p.events)
 	return p.events, nil
 }
 
@@ -144,9 +146,11 @@ func (w *window) ask() int {
 	return w.asked
 }
 
-// took adapts the window to the events that came.
-func (w *window) took(events []telemetry.Event) {
-	w.asked = max(0, w.asked-len(events))
+// took says that n events came.
+func (w *window) took(n int) { w.asked = max(0, w.asked-n) }
+
+// fit adapts the window to events like these, at least one.
+func (w *window) fit(events []telemetry.Event) {
 	size := 0
 	for i := range events {
 		size += len(events[i].Body)

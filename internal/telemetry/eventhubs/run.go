@@ -17,7 +17,8 @@ const (
 	restartMin = 500 * time.Millisecond
 	restartMax = 30 * time.Second
 
-	// closeTimeout is for the hub to confirm that a link is closed.
+	// closeTimeout is for the hub to answer what is not worth waiting for: that
+	// a link is closed, or how many partitions there are.
 	closeTimeout = 5 * time.Second
 )
 
@@ -135,7 +136,7 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	// does not answer, hanging up unblocks it.
 	g.stopping.Store(true)
 	stopRenewing()
-	timer := time.AfterFunc(closeTimeout, hangUp)
+	timer := time.AfterFunc(s.closing, hangUp)
 	defer timer.Stop()
 	background.Wait()
 	s.count(func(stats *Stats) { stats.Owned = 0 })
@@ -177,7 +178,7 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 		log.Warn("consumer failed; it is started again from the last checkpoint", zap.Error(err))
 	}
 	// Unless it is closed, the Processor never hands this partition out again.
-	closing, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	closing, stop := context.WithTimeout(context.WithoutCancel(ctx), s.closing)
 	defer stop()
 	_ = client.Close(closing)
 }

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// azeventhubs renews the claim of a client's management link until the
 		// claim ends, even after the client was closed: hours.
-		goleak.IgnoreAnyFunction("github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/internal.(*Namespace).startNegotiateClaimRenewer.func2"))
+		goleak.IgnoreAnyFunction("github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/internal.(*Namespace).startNegotiateClaimRenewer.func3"))
 }
 
 // A hub is what the Sources of a test share.
@@ -55,7 +55,7 @@ func (h *hub) source(t *testing.T, config eventhubs.Config) *eventhubs.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Hurry(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second)
+	s.Hurry(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second, 300*time.Millisecond)
 	return s
 }
 

@@ -30,10 +30,10 @@ func explain(ctx context.Context, host string, err error) error {
 	case errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess, refused(err):
 		return fmt.Errorf("%w: the key was refused: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; "+
 			"the policy needs \"service connect\") and this machine's clock", ErrUnauthorized)
+	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
+		return fmt.Errorf("cannot find the host %s: check HostName, and that this machine can resolve names: %w", host, err)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Errorf("there is no host %s: check HostName, and that this machine can resolve names: %w", host, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on port %s there: check HostName: %w", port, err)
 	case errors.As(err, &certificate), errors.As(err, &unknown):
@@ -51,6 +51,5 @@ func explain(ctx context.Context, host string, err error) error {
 // refused says whether SASL ended the connection for the key's sake. go-amqp has
 // no type for that, only its text and the outcome's code, 1 for the credentials.
 func refused(err error) bool {
-	return strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x1:") ||
-		strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x01:")
+	return strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x1:")
 }

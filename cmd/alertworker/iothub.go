@@ -1,0 +1,28 @@
+package main
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/telemetry/iothub"
+)
+
+// resolveHub returns c reading from the Event Hubs endpoint of its
+// IOTHUB_CONNECTION_STRING, or c itself if it has none.
+func resolveHub(ctx context.Context, c config, log *zap.Logger) (config, error) {
+	if !c.IoTHubConnectionString.IsSet() {
+		return c, nil
+	}
+	endpoint, err := iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
+	if err != nil {
+		return config{}, err
+	}
+	c.EventHubName = "" // the endpoint names the hub
+	if c, err = c.withHub(endpoint); err != nil {
+		return config{}, err
+	}
+	hub := c.hub()
+	log.Info("IoT Hub resolved", zap.String("namespace", hub.Host), zap.String("hub", hub.Name))
+	return c, nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"alertworker/internal/azure"
+)
+
+// checkpointContainer is where the workers keep checkpoints and ownerships.
+const checkpointContainer = "alertworker-checkpoints"
+
+const (
+	lookEvery  = 500 * time.Millisecond
+	lookWithin = 2 * time.Second
+)
+
+// owners looks up who owns which partition, where the workers settle it among themselves.
+type owners struct {
+	http           *http.Client
+	store          *checkpoints.BlobStore
+	namespace, hub string
+}
+
+func newOwners(storage, hub string) (*owners, error) {
+	where, err := azeventhubs.ParseConnectionString(hub)
+	if err != nil {
+		return nil, fmt.Errorf("the hub's connection string: %w", err)
+	}
+	client := azure.NewHTTPClient()
+	blobs, err := container.NewClientFromConnectionString(storage, checkpointContainer, &container.ClientOptions{
+		ClientOptions: policy.ClientOptions{Transport: client, Retry: azure.Retry()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to Azurite: %w", err)
+	}
+	store, err := checkpoints.NewBlobStore(blobs, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open the checkpoint store: %w", err)
+	}
+	return &owners{client, store, strings.ToLower(where.FullyQualifiedNamespace), strings.ToLower(*where.EntityPath)}, nil
+}
+
+// watch tells the owner's name of every owned partition, again and again until
+// ctx ends. A look that fails is left out.
+func (o *owners) watch(ctx context.Context, tell func(owners map[string]string)) {
+	for tick := time.Tick(lookEvery); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		if found, err := o.look(ctx); err == nil {
+			tell(found)
+		}
+	}
+}
+
+func (o *owners) look(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	all, err := o.store.ListOwnership(ctx, o.namespace, o.hub, strings.ToLower(azeventhubs.DefaultConsumerGroup), nil)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, owned := range all {
+		// An owner's id is the worker's name, then a random part.
+		name, _, _ := strings.Cut(owned.OwnerID, "-")
+		if name != "" && time.Since(owned.LastModifiedTime) <= ownershipExpiry+balanceInterval {
+			found[owned.PartitionID] = name
+		}
+	}
+	return found, nil
+}
+
+// Close gives the connections back.
+func (o *owners) Close() { o.http.CloseIdleConnections() }

@@ -1,0 +1,251 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/standin"
+)
+
+// Whatever breaks, nothing is lost, nothing comes too soon, and the checkpoints
+// reach the end. What protocols cannot exclude, a second alert that reaches the receiver
+// later than claim + window after the first one's claim, takes a worker that is frozen between
+// claiming and sending: the scenarios freeze workers while all their alerts have reached the
+// receiver, so that it cannot happen. Any other second alert must be one that the
+// receiver drops.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	storage := standin.StartAzurite(t).ConnectionString
+	for name, scenario := range map[string]func(t *testing.T, storage string){
+		"kill":                   kill,
+		"roll":                   roll,
+		"kill while sending":     killWhileSending,
+		"freeze while sending":   freezeWhileSending,
+		"storage frozen":         storageFrozen,
+		"hub breaks links":       hubBreaksLinks,
+		"receiver down":          receiverDown,
+		"native leases":          nativeLeases,
+		"hub of another process": otherHub,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, storage)
+		})
+	}
+}
+
+// Workers are killed and started again at random moments.
+func kill(t *testing.T, storage string) {
+	w := newWorld(t, storage, settings{})
+	w.start("a", "b", "c")
+	stop := w.publishing(w.publish)
+	w.ready()
+	for range 4 {
+		w.pass(w.between(300*time.Millisecond, 2*time.Second))
+		name := string(rune('a' + w.rng.IntN(3)))
+		w.kill(name)
+		w.pass(w.between(0, time.Second))
+		w.start(name)
+	}
+	stop()
+	w.finish()
+}
+
+// Every worker is replaced in turn, as by a new version. It is asked to end, so
+// its partitions need not expire.
+func roll(t *testing.T, storage string) {
+	w := newWorld(t, storage, settings{bound: 15 * time.Second})
+	w.receiver.BehaveAlways(notifytest.Delay(100*time.Millisecond, notifytest.Take)) // so that there are sends to wait for
+	w.start("a", "b", "c")
+	stop := w.publishing(w.publish)
+	w.ready()
+	for _, name := range []string{"a", "b", "c"} {
+		w.pass(w.between(300*time.Millisecond, time.Second))
+		w.stop(name)
+		w.start(name)
+		w.ready()
+	}
+	stop()
+	w.finish()
+}
+
+// hot publishes one reading over the threshold of each of n devices that have
+// not been heard of before.
+func (w *world) hot(prefix string, n int) {
+	for i := range n {
+		w.publish(fmt.Sprintf("%s-%d", prefix, i), threshold+1)
+	}
+}
+
+// all waits until the alerts of n devices have arrived at h, and returns the
+// replica that sent most of them.
+func (w *world) all(h *hold, n int) (most string) {
+	w.t.Helper()
+	arrived := 0
+	within(w.t, startWithin, "the alerts of all devices arrive", func() bool {
+		w.alive()
+		arrived, most = h.holding()
+		return arrived == n
+	})
+	return most
+}
+
+// Workers die between claiming a device and the delivery, and between the
+// delivery and recording it.
+func killWhileSending(t *testing.T, storage string) {
+	// The window is longer than the claim, so that the receiver gets, and drops, what
+	// was delivered but not recorded.
+	w := newWorld(t, storage, settings{window: 20 * time.Second, notifyTimeout: 2 * time.Second})
+	w.start("a", "b", "c")
+	w.ready()
+
+	untaken := newHold(func(notify.Alert) bool { return true }, false)
+	w.receiver.BehaveAlways(untaken.behave)
+	w.hot("untaken", 16)
+	victim := w.all(untaken, 16)
+	w.kill(victim)
+	w.receiver.BehaveAlways(notifytest.Take)
+	w.start(victim)
+
+	second := map[string]string{"a": "b", "b": "c", "c": "a"}[victim]
+	unrecorded := newHold(func(a notify.Alert) bool { return a.Replica == second && strings.HasPrefix(a.Device, "unrecorded") }, true)
+	w.receiver.BehaveAlways(unrecorded.behave)
+	w.hot("unrecorded", 16)
+	within(t, startWithin, second+" sends an alert", func() bool { return unrecorded.held(second) > 0 })
+	w.kill(second)
+	w.receiver.BehaveAlways(notifytest.Take)
+	w.start(second)
+
+	stop := w.publishing(w.publish)
+	w.pass(2 * time.Second)
+	stop()
+	if r := w.finish(); r.Dropped == 0 {
+		t.Error("no alert was repeated, although one that was taken could not be recorded")
+	}
+}
+
+// A worker is frozen while the receiver has its alerts, for longer than it
+// holds its devices and its partitions, and then goes on as if nothing had been.
+func freezeWhileSending(t *testing.T, storage string) {
+	const notifyTimeout = 4 * time.Second
+	w := newWorld(t, storage, settings{window: 25 * time.Second, notifyTimeout: notifyTimeout})
+	w.start("a", "b", "c")
+	w.ready()
+
+	h := newHold(func(a notify.Alert) bool { return a.Replica == "a" }, false)
+	w.receiver.BehaveAlways(h.behave)
+	w.hot("z", 24)
+	w.all(h, 24)
+	zombie := w.workers["a"]
+	zombie.signal(syscall.SIGSTOP)
+	if h.gone() > 0 {
+		t.Fatalf("this machine took more than NOTIFY_TIMEOUT=%v to bring 24 alerts on their way", notifyTimeout)
+	}
+	if h.held("a") == 0 {
+		t.Fatal("the worker to freeze sent no alert")
+	}
+	close(h.release) // they are taken, and nobody hears it
+	w.receiver.BehaveAlways(notifytest.Take)
+
+	stop := w.publishing(w.publish)
+	w.pass(claim(notifyTimeout) + 2*time.Second)
+	zombie.signal(syscall.SIGCONT)
+	w.pass(2 * time.Second)
+	stop()
+	if r := w.finish(); r.Dropped == 0 {
+		t.Error("no alert was repeated, although one that was taken was not recorded while its claim held")
+	}
+}
+
+// The storage account, and with it ownership, checkpoints and windows, does not
+// answer for ten seconds.
+func storageFrozen(t *testing.T, _ string) {
+	azurite, storage := startAzurite(t)
+	w := newWorld(t, storage, settings{slack: claim(time.Second)})
+	w.start("a", "b", "c")
+	stop := w.publishing(w.publish)
+	w.ready()
+	w.pass(w.between(0, time.Second))
+	azurite.signal(syscall.SIGSTOP)
+	w.pass(10 * time.Second)
+	azurite.signal(syscall.SIGCONT)
+	w.pass(time.Second)
+	stop()
+	w.finish()
+}
+
+// The hub closes links, drops connections, refuses claims, is slow and falls
+// silent, in random order.
+func hubBreaksLinks(t *testing.T, storage string) {
+	w := newWorld(t, storage, settings{})
+	w.start("a", "b", "c")
+	stop := w.publishing(w.publish)
+	w.ready()
+	faults := []struct {
+		name string
+		do   func()
+	}{
+		{"detach one", func() { w.devhub.Detach(fmt.Sprint(w.rng.IntN(8))) }},
+		{"detach all", func() { w.devhub.Detach("") }},
+		{"reset", w.devhub.Reset},
+		{"reset twice", func() { w.devhub.Reset(); w.pass(200 * time.Millisecond); w.devhub.Reset() }},
+		{"refuse claims with 401", func() { w.devhub.RefuseClaims(3, 401); w.devhub.Reset() }},
+		{"refuse claims with 500", func() { w.devhub.RefuseClaims(5, 500); w.devhub.Reset() }},
+		{"refuse questions", func() { w.devhub.RefuseManagement(3, 500); w.devhub.Reset() }},
+		{"slow", func() { w.devhub.SetLatency(50 * time.Millisecond); w.pass(time.Second); w.devhub.SetLatency(0) }},
+		{"silent", func() { w.devhub.Stall(); w.pass(2 * time.Second); w.devhub.Resume() }},
+	}
+	for _, i := range w.rng.Perm(len(faults)) {
+		t.Logf("%s %s", time.Now().Format("15:04:05.000"), faults[i].name)
+		faults[i].do()
+		w.pass(w.between(200*time.Millisecond, time.Second))
+	}
+	stop()
+	w.finish()
+}
+
+// The receiver fails in every way, for long, and comes back. Meanwhile a worker
+// is killed: what its successor reads again must not be sent again.
+func receiverDown(t *testing.T, storage string) {
+	w := newWorld(t, storage, settings{})
+	w.start("a", "b", "c")
+	stop := w.publishing(w.publish)
+	w.ready()
+	for _, b := range []notifytest.Behaviour{
+		notifytest.Status(503), notifytest.Reset, notifytest.Hang, notifytest.TakeThen(notifytest.Reset), notifytest.Status(429, "Retry-After", "1"), notifytest.Close,
+	} {
+		w.receiver.BehaveAlways(b)
+		w.pass(w.between(500*time.Millisecond, 1500*time.Millisecond))
+	}
+	w.kill("b")
+	w.pass(time.Second)
+	w.receiver.BehaveAlways(notifytest.Take)
+	w.start("b")
+	w.pass(time.Second)
+	stop()
+	w.finish()
+}
+
+// The store of native leases, whose claims and windows last 15 s at least.
+func nativeLeases(t *testing.T, storage string) {
+	w := newWorld(t, storage, settings{store: "blob-lease", window: 15 * time.Second, notifyTimeout: 5 * time.Second, bound: 50 * time.Second})
+	w.start("a", "b")
+	w.ready()
+	h := newHold(func(a notify.Alert) bool { return a.Replica == "a" }, true)
+	w.receiver.BehaveAlways(h.behave)
+	stop := w.publishing(w.publish)
+	within(t, startWithin, "the worker to kill sends an alert", func() bool { return h.held("a") > 0 })
+	w.kill("a")
+	w.receiver.BehaveAlways(notifytest.Take)
+	w.start("a")
+	w.pass(time.Second)
+	stop()
+	w.finish()
+}

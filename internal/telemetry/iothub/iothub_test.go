@@ -1,0 +1,220 @@
+package iothub_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"alertworker/internal/devhub"
+	"alertworker/internal/telemetry/iothub"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	host     = "factory.example"
+	patience = 10 * time.Second // for what should be there at once
+)
+
+var (
+	key   = base64.StdEncoding.EncodeToString([]byte("the key of an IoT Hub's policy"))
+	other = base64.StdEncoding.EncodeToString([]byte("the key of some other policy.."))
+)
+
+func connectionString(key string) string {
+	return "HostName=" + host + ";SharedAccessKeyName=service;SharedAccessKey=" + key
+}
+
+// certificates returns what a hub called host and its clients have.
+func certificates(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: host},
+		DNSNames:     []string{host},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}, &tls.Config{RootCAs: roots}
+}
+
+func listen(t *testing.T, c devhub.Config) *devhub.Hub {
+	t.Helper()
+	hub, err := devhub.Listen("127.0.0.1:0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hub.Close() })
+	return hub
+}
+
+func iotHub(t *testing.T, redirect string) (*devhub.Hub, *tls.Config) {
+	t.Helper()
+	server, client := certificates(t)
+	return listen(t, devhub.Config{TLS: server, KeyName: "service", Key: key, RedirectTo: redirect}), client
+}
+
+func TestResolve(t *testing.T) {
+	for redirect, want := range map[string]string{
+		"amqps://ihsuprod.servicebus.windows.net:5671/iothub-ehub-factory-1/": "Endpoint=sb://ihsuprod.servicebus.windows.net/;SharedAccessKeyName=service;SharedAccessKey=" + key + ";EntityPath=iothub-ehub-factory-1",
+		"amqps://ns.example:5673/hub/$management":                             "Endpoint=sb://ns.example:5673/;SharedAccessKeyName=service;SharedAccessKey=" + key + ";EntityPath=hub",
+	} {
+		hub, client := iotHub(t, redirect)
+		got, err := iothub.ResolveAt(t.Context(), hub.Addr(), client, patience, connectionString(key))
+		if err != nil || got != want {
+			t.Errorf("%s: got %q, %v; want %q", redirect, got, err, want)
+		}
+	}
+}
+
+// What can be wrong is told apart, with what to do.
+func TestErrors(t *testing.T) {
+	hub, client := iotHub(t, "amqps://ns.example:5671/hub/")
+	server, namespaceClient := certificates(t)
+	namespace := listen(t, devhub.Config{TLS: server, KeyName: "service", Key: key}) // redirects nobody
+	plain := listen(t, devhub.Config{Key: "unused"})
+	mute := serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	rude := serve(t, func(c net.Conn) { _ = c.Close() })
+	stalled, stalledClient := iotHub(t, "amqps://ns.example:5671/hub/")
+	stalled.Stall()
+	closed := serve(t, nil)
+
+	const short = 300 * time.Millisecond
+	for name, test := range map[string]struct {
+		address      string
+		client       *tls.Config
+		timeout      time.Duration
+		key          string
+		want         string
+		unauthorized bool
+	}{
+		"wrong key":        {hub.Addr(), client, patience, other, "check SharedAccessKeyName and SharedAccessKey", true},
+		"no IoT Hub":       {namespace.Addr(), namespaceClient, patience, key, "not as an IoT Hub does", false},
+		"not TLS":          {plain.Addr(), client, short, key, "not as an IoT Hub does", false},
+		"hangs up":         {rude, client, patience, key, "not as an IoT Hub does", false},
+		"nothing listens":  {closed, client, patience, key, "nothing listens on port 5671 there: check HostName", false},
+		"unknown host":     {"hub.invalid:5671", client, time.Second, key, "cannot find the host factory.example: check HostName", false},
+		"not trusted":      {hub.Addr(), nil, patience, key, "its certificate is not trusted", false},
+		"mute":             {mute, client, short, key, "no answer in time: is outgoing TCP to port 5671 allowed", false},
+		"stalled":          {stalled.Addr(), stalledClient, short, key, "no answer in time", false},
+		"another hub's":    {hub.Addr(), namespaceClient, patience, key, "its certificate is not trusted", false},
+		"key of no base64": {hub.Addr(), client, patience, "s3cr3t!", "SharedAccessKey is not base64", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := iothub.ResolveAt(t.Context(), test.address, test.client, test.timeout, connectionString(test.key))
+			if err == nil {
+				t.Fatalf("resolved to %q", got)
+			}
+			t.Log(err)
+			if !strings.Contains(err.Error(), test.want) || errors.Is(err, iothub.ErrUnauthorized) != test.unauthorized {
+				t.Errorf("error %q; want %q, unauthorized %t", err, test.want, test.unauthorized)
+			}
+			if strings.Contains(err.Error(), test.key) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q holds the key or a line feed", err)
+			}
+		})
+	}
+}
+
+// serve handles connections to the address that it returns; nobody listens
+// there if handle is nil.
+func serve(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if handle == nil {
+		_ = l.Close()
+		return l.Addr().String()
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			handle(c)
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestEndsWithContext(t *testing.T) {
+	hub, client := iotHub(t, "amqps://ns.example:5671/hub/")
+	hub.Stall()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := iothub.ResolveAt(ctx, hub.Addr(), client, time.Hour, connectionString(key)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want the context's", err)
+	}
+}
+
+func TestConnectionString(t *testing.T) {
+	for s, want := range map[string]string{
+		"": "has no HostName",
+		"HostName=h.example;SharedAccessKey=" + key:                               "has no SharedAccessKeyName",
+		"HostName=h.example;SharedAccessKeyName=service":                          "has no SharedAccessKey",
+		"HostName=h.example/x;SharedAccessKeyName=service;SharedAccessKey=" + key: "not a host name",
+		"nonsense": "has no HostName",
+	} {
+		got, err := iothub.Resolve(t.Context(), s)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), key) {
+			t.Errorf("%q: got %q, %v; want %q", s, got, err, want)
+		}
+	}
+}
+
+func TestDestination(t *testing.T) {
+	for name, test := range map[string]struct {
+		info         map[string]any
+		host, entity string // none if that is an error
+	}{
+		"complete":         {map[string]any{"hostname": "ns.example", "address": "amqps://other.example:5671/hub/"}, "ns.example", "hub"},
+		"address alone":    {map[string]any{"address": "amqps://ns.example:5671/hub/$management"}, "ns.example", "hub"},
+		"nothing":          {nil, "", ""},
+		"no hub":           {map[string]any{"hostname": "ns.example", "address": "amqps://ns.example:5671/"}, "", ""},
+		"no address":       {map[string]any{"hostname": "ns.example"}, "", ""},
+		"more of a string": {map[string]any{"hostname": "ns.example/;EntityPath=x", "address": "amqps://ns.example/hub"}, "", ""},
+		"more of a path":   {map[string]any{"hostname": "ns.example", "address": "amqps://ns.example/hub;Endpoint=x"}, "", ""},
+		"not text":         {map[string]any{"hostname": 1, "address": 2}, "", ""},
+		"no URL":           {map[string]any{"hostname": "ns.example", "address": "amqps://[/"}, "", ""},
+	} {
+		host, entity, err := iothub.Destination(test.info)
+		if host != test.host || entity != test.entity || (err == nil) != (test.host != "") {
+			t.Errorf("%s: got %q, %q, %v", name, host, entity, err)
+		}
+	}
+}
