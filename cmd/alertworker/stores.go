@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -85,9 +86,26 @@ func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {
 			return bloblease.Open(ctx, client)
 		}
 		return blobetag.Open(ctx, client)
+	case storeCosmos:
+		account, err := cosmosAccount(c)
+		if err != nil {
+			return nil, err
+		}
+		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, s.http)
 	default:
 		return memlease.New(), nil
 	}
+}
+
+func cosmosAccount(c config) (cosmoslease.Account, error) {
+	if c.CosmosConnectionString.IsSet() {
+		return cosmoslease.WithKey(c.CosmosConnectionString.Reveal())
+	}
+	identity, err := credential("COSMOS_ENDPOINT")
+	if err != nil {
+		return cosmoslease.Account{}, err
+	}
+	return cosmoslease.WithCredential(c.CosmosEndpoint, identity)
 }
 
 // container returns a client for one container of the storage account.
