@@ -9,8 +9,11 @@ import (
 	"golang.org/x/term"
 )
 
-// ctrlC is what Ctrl-C is to a raw terminal.
-const ctrlC = 3
+// What keys are to a raw terminal.
+const (
+	ctrlC  = 3
+	escape = 27 // begins those of several characters
+)
 
 // takeKeys lets in be read key by key if it is a terminal and we are live,
 // until restore. The output needs carriage returns meanwhile.
@@ -34,6 +37,9 @@ func readKeys(ctx context.Context, in io.Reader) <-chan byte {
 		buffer := make([]byte, 16)
 		for {
 			n, err := in.Read(buffer)
+			if n > 0 && buffer[0] == escape { // an arrow, say
+				n = 0
+			}
 			for _, key := range buffer[:n] {
 				select {
 				case keys <- key:

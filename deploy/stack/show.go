@@ -24,6 +24,7 @@ type show struct {
 	stopPublishing func()
 	published      <-chan error // why publishing ended
 
+	silent   bool      // publishing has ended
 	settling time.Time // until when to wait for the last alerts; zero while devices publish
 }
 
@@ -60,6 +61,7 @@ func (s *show) run(ctx context.Context) error {
 			defer restore()
 			told = again.Done()
 		case err = <-s.published: // comes once
+			s.silent = true
 		}
 		if err != nil {
 			return err
@@ -94,7 +96,7 @@ func (s *show) settled() bool {
 	if s.settling.IsZero() {
 		return false
 	}
-	return time.Now().After(s.settling) || len(s.judge.Check(s.rules).Lost) == 0
+	return time.Now().After(s.settling) || s.silent && len(s.judge.Check(s.rules).Lost) == 0
 }
 
 // after is time.After, or never for 0.

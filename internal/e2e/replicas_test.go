@@ -4,6 +4,9 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +27,7 @@ func TestReplicas(t *testing.T) {
 	t.Parallel()
 	storage := standin.StartAzurite(t).ConnectionString
 	for name, scenario := range map[string]func(t *testing.T, storage string){
+		"kill, on Cosmos DB":     killOnCosmos,
 		"kill":                   kill,
 		"roll":                   roll,
 		"kill while sending":     killWhileSending,
@@ -42,8 +46,28 @@ func TestReplicas(t *testing.T) {
 }
 
 // Workers are killed and started again at random moments.
-func kill(t *testing.T, storage string) {
-	w := newWorld(t, storage, settings{})
+func kill(t *testing.T, storage string) { killOn(newWorld(t, storage, settings{})) }
+
+func killOnCosmos(t *testing.T, storage string) {
+	cosmos := standin.StartCosmos(t)
+	endpoint, key, _ := strings.Cut(strings.TrimPrefix(cosmos.ConnectionString, "AccountEndpoint="), ";")
+	to, err := url.Parse(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its transport mends a fault of the stand-in.
+	mended := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+		},
+		Transport: cosmos.Transport(),
+	})
+	t.Cleanup(mended.Close)
+	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=AccountEndpoint=" + mended.URL + "/;" + key}}))
+}
+
+func killOn(w *world) {
 	w.start("a", "b", "c")
 	stop := w.publishing(w.publish)
 	w.ready()

@@ -38,7 +38,7 @@ const (
 	hubName   = "telemetry"
 	threshold = 30
 
-	startWithin  = 30 * time.Second // for workers to read all partitions
+	startWithin  = time.Minute // for workers to read all partitions
 	drainTimeout = 10 * time.Second
 
 	// How long a dead replica keeps its partitions.

@@ -25,6 +25,10 @@ const (
 	settleTimeout  = 6 * time.Second
 )
 
+// busyPause is the least time between two questions for a held key: its Until is never
+// late, and up to 2 s early where the store's clock counts in seconds.
+const busyPause = 250 * time.Millisecond
+
 // ClaimTTL is how long a claim holds a key whose send may take sendTimeout.
 func ClaimTTL(sendTimeout time.Duration) time.Duration {
 	return acquireTimeout + sendTimeout + settleTimeout
@@ -217,9 +221,13 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	if now.Before(quiet) || r.Enqueued.Before(quiet) {
 		return Result{Outcome: Throttled, Quiet: quiet, Now: now}
 	}
-	retry := held.Until
-	if retry.IsZero() {
-		retry = time.Now().Add(time.Second + rand.N(time.Second/2))
+	wait := busyPause
+	if held.Until.IsZero() {
+		wait = time.Second
+	}
+	retry := time.Now().Add(wait + rand.N(wait/2))
+	if held.Until.After(retry) {
+		retry = held.Until
 	}
 	return Result{Outcome: Busy, Retry: retry, Now: now}
 }

@@ -337,6 +337,19 @@ func TestVeryLateRecordIsBusyNotThrottled(t *testing.T) {
 	})
 }
 
+// A store may say that a held key frees at a moment that has passed.
+func TestBusyIsNotAskedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &lease.HeldError{Until: time.Now().Add(-time.Second)}
+		store := &faulty{Store: memlease.New(), before: func(string) error { return held }}
+		r, _ := do(t, newGate(store), request("1"), throttle.Taken)
+		want(t, r, throttle.Busy)
+		if wait := time.Until(r.Retry); wait < 100*time.Millisecond || wait > time.Second {
+			t.Errorf("retry in %v", wait)
+		}
+	})
+}
+
 func TestReplayIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()

@@ -273,3 +273,25 @@ func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	}
 	return o.Store.Acquire(ctx, key, ttl, next)
 }
+
+// attic is a worker.MalformedEvents.
+type attic struct {
+	mu     sync.Mutex
+	events []worker.MalformedEvent
+	err    error
+}
+
+func (a *attic) set(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+}
+
+func (a *attic) KeepMalformed(_ context.Context, e worker.MalformedEvent) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil {
+		a.events = append(a.events, e)
+	}
+	return a.err
+}

@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,6 +110,38 @@ func (s *stream) admit(ctx context.Context, before telemetry.Position, r reading
 		}
 	}
 	return in
+}
+
+// keepMalformed has an event kept, the one after position before, which holds
+// the watermark meanwhile.
+func (s *stream) keepMalformed(ctx context.Context, before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
+	e.Body, e.Properties = bytes.Clone(e.Body), maps.Clone(e.Properties)
+	s.mu.Lock()
+	held := s.mark.admit(before, e.Enqueued)
+	held.pending = 1
+	s.mu.Unlock()
+	s.work.Go(func() {
+		for n := 1; ; n++ {
+			err := s.Malformed.KeepMalformed(s.send, MalformedEvent{Partition: s.id, Reason: reason, Event: e})
+			if err == nil {
+				break
+			}
+			s.warn("an event that cannot be decoded cannot be kept; it stays unsettled", err)
+			if !sleep(ctx, backoff(n)) {
+				return
+			}
+		}
+		s.settle(held)
+	})
+}
+
+// settle says that one of those who settle an event has.
+func (s *stream) settle(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.pending--
+	s.mark.settle()
+	signal(s.room)
 }
 
 // advance says that every event up to p was settled or admitted.

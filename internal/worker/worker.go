@@ -34,7 +34,7 @@ const (
 	refusalsToGiveUp  = 8 // failures of one alert, each while the receiver took others
 )
 
-// Config holds what a Worker needs. All fields are required.
+// Config holds what a Worker needs. All fields but Malformed are required.
 type Config struct {
 	Origin             string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica            string // a label for people
@@ -47,6 +47,7 @@ type Config struct {
 	Decoder            *telemetry.Decoder
 	Receivers          []Receiver // at least one
 	DeadLetters        DeadLetters
+	Malformed          MalformedEvents // nil: what cannot be decoded is only counted
 	Log                *zap.Logger
 }
 
@@ -68,6 +69,20 @@ type DeadLetter struct {
 type DeadLetters interface {
 	// Keep returns nil once d is kept durably. Safe for concurrent use.
 	Keep(ctx context.Context, d DeadLetter) error
+}
+
+// A MalformedEvent is telemetry in which no reading could be found.
+type MalformedEvent struct {
+	Partition string
+	Reason    telemetry.Reason
+	Event     telemetry.Event
+}
+
+// MalformedEvents keeps events that could not be decoded.
+type MalformedEvents interface {
+	// Keep returns nil once e is kept, or dropped because there are too many.
+	// It may keep parts of e. Safe for concurrent use.
+	KeepMalformed(ctx context.Context, e MalformedEvent) error
 }
 
 // A Worker is safe for concurrent use by its partitions.
@@ -180,9 +195,12 @@ func (s *stream) take(ctx context.Context, events []telemetry.Event) {
 		e := &events[i]
 		value, reason := s.Decoder.Decode(e)
 		n[reason]++
-		if reason == telemetry.ReasonOK && value >= s.Threshold {
+		switch {
+		case reason == telemetry.ReasonOK && value >= s.Threshold:
 			over++
 			s.admit(ctx, at, reading{device: e.Device, value: value, enqueued: e.Enqueued, sequence: e.Sequence})
+		case reason > telemetry.ReasonNotTelemetry && s.Malformed != nil:
+			s.keepMalformed(ctx, at, *e, reason)
 		}
 		at = e.Position
 	}

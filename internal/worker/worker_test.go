@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -562,6 +563,27 @@ func TestZombie(t *testing.T) {
 			if d := alerts[i].Enqueued.Sub(alerts[i-1].Enqueued); d < window {
 				t.Errorf("alerts %v apart", d)
 			}
+		}
+	})
+}
+
+func TestMalformedEventsAreKeptBeforeTheyAreSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, kept := newPartition("0"), &attic{err: errors.New("disk full")}
+		s := newSetup(t)
+		s.config.Malformed = kept
+		s.start(p)
+		defer s.end()
+		p.publish("cold", 1)
+		p.publish("odd", math.NaN())
+		p.publish("cold", 1)
+		pass(interval)
+		wantCheckpoint(t, p, 1)
+		kept.set(nil)
+		pass(time.Minute)
+		wantCheckpoint(t, p, 3)
+		if len(kept.events) != 1 || kept.events[0].Event.Sequence != 2 || kept.events[0].Reason != telemetry.ReasonNotFinite || kept.events[0].Partition != "0" {
+			t.Errorf("kept %+v", kept.events)
 		}
 	})
 }

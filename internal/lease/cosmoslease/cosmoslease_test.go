@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "2") // the tests wait, they do not compute
+	_ = flag.Set("test.parallel", "32") // the tests wait, they do not compute
 	goleak.VerifyTestMain(m)
 }
 

@@ -41,14 +41,18 @@ func TestOpenCreates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		clients := 0
 		_, err = cosmoslease.Open(t.Context(), account, "alertworker", "leases", &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/" {
+				clients++
+			}
 			if r.Method == http.MethodPost && len(f.containers) == 0 {
 				f.open(t)
 			}
 			return f.RoundTrip(r)
 		})})
-		if err != nil {
-			t.Error(err)
+		if err != nil || clients != 1 {
+			t.Errorf("after %d clients: %v", clients, err)
 		}
 	})
 }
