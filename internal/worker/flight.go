@@ -213,8 +213,6 @@ func (f *flight) land(covers func(reading) bool) bool {
 	}
 	f.to.Gate.Suppressed(f.head.device, f.quiet+f.joined)
 	delete(f.among, f.head.device)
-	f.entry.pending--
-	s.mark.settle()
-	signal(s.room)
+	s.settle(f.entry)
 	return true
 }

@@ -131,14 +131,14 @@ func (s *stream) keepMalformed(ctx context.Context, before telemetry.Position, e
 				return
 			}
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.settle(held)
 	})
 }
 
-// settle says that one of those who settle an event has.
+// settle says that one of those who settle an event has. The caller holds s.mu.
 func (s *stream) settle(e *entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	e.pending--
 	s.mark.settle()
 	signal(s.room)

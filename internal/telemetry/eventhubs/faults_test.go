@@ -14,7 +14,7 @@ type faultyStore struct {
 	eventhubs.MemoryCheckpoints
 
 	mu   sync.Mutex
-	fail func(method string) error // asked before each call
+	fail func(method string) error // asked before each call, concurrently
 }
 
 func newFaultyStore() *faultyStore {
@@ -29,8 +29,9 @@ func (s *faultyStore) failWith(fail func(method string) error) {
 
 func (s *faultyStore) ask(method string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fail(method)
+	fail := s.fail
+	s.mu.Unlock()
+	return fail(method)
 }
 
 func (s *faultyStore) ClaimOwnership(ctx context.Context, claims []azeventhubs.Ownership, o *azeventhubs.ClaimOwnershipOptions) ([]azeventhubs.Ownership, error) {

@@ -61,7 +61,15 @@ func (h *hub) source(t *testing.T, config eventhubs.Config) *eventhubs.Source {
 
 func (h *hub) Partitions() []string { return []string{"0", "1"} }
 
-func (h *hub) Source(t *testing.T) telemetry.Source { return h.source(t, h.config()) }
+func (h *hub) Source(t *testing.T) telemetry.Source {
+	s := h.source(t, h.config())
+	t.Cleanup(func() {
+		if stats := s.Stats(); stats.Unread != 0 {
+			t.Errorf("%+v: a partition had to be rescued", stats)
+		}
+	})
+	return s
+}
 
 func (h *hub) Publish(t *testing.T, partition string, bodies ...string) {
 	t.Helper()

@@ -2,9 +2,9 @@ package eventhubs_test
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,12 +140,10 @@ func TestLatestSurvivesAFailureHalfWay(t *testing.T) {
 	for _, id := range []string{"0", "1", "2"} {
 		h.Publish(t, id, "old")
 	}
-	writes := 0
+	var writes atomic.Int64
 	h.store.failWith(func(method string) error {
-		if method == "SetCheckpoint" {
-			if writes++; writes == 2 {
-				return errors.New("store failed on purpose")
-			}
+		if method == "SetCheckpoint" && writes.Add(1) == 2 {
+			return errOnPurpose
 		}
 		return nil
 	})
@@ -167,33 +165,44 @@ func TestPartitionWithoutCheckpointStartsAtEarliestIfOthersHaveOne(t *testing.T)
 	next(t, bodies, "0:open", "1:never seen")
 }
 
+// One replica is in the middle of writing the first checkpoints when another
+// one looks. It must not take the missing ones for lost.
 func TestReplicasThatStartTogetherAgreeOnLatest(t *testing.T) {
 	h := newHub(t, 4)
-	ids := []string{"0", "1", "2", "3"}
-	for _, id := range ids {
+	missing := map[string]bool{}
+	for _, id := range []string{"0", "1", "2", "3"} {
 		h.Publish(t, id, "old")
+		missing[id+":new"] = true
 	}
-	sources := make([]*eventhubs.Source, 3)
-	bodies := make([]<-chan string, 3)
-	for i := range sources {
-		sources[i] = h.source(t, h.latest())
-		bodies[i], _ = read(t, sources[i])
-	}
-	eventually(t, "all partitions to be read", func() bool {
-		reading := 0
-		for _, s := range sources {
-			reading += s.Stats().Reading
+	writing, resume := make(chan struct{}), make(chan struct{})
+	var writes, lists atomic.Int64
+	h.store.failWith(func(method string) error {
+		switch method {
+		case "SetCheckpoint":
+			if writes.Add(1) == 2 {
+				close(writing)
+				<-resume
+			}
+		case "ListCheckpoints":
+			lists.Add(1)
 		}
-		return reading >= 4 && len(h.checkpoints(t)) == 4
+		return nil
 	})
-	for _, id := range ids {
+	one, two := h.source(t, h.latest()), h.source(t, h.latest())
+	first, _ := read(t, one)
+	<-writing
+	lists.Store(0)
+	second, _ := read(t, two)
+	eventually(t, "the other replica to look twice", func() bool { return lists.Load() >= 2 })
+	close(resume)
+	eventually(t, "all partitions to be read", func() bool { return one.Stats().Reading+two.Stats().Reading >= 4 })
+	for _, id := range []string{"0", "1", "2", "3"} {
 		h.Publish(t, id, "new")
 	}
-	missing := map[string]bool{"0:new": true, "1:new": true, "2:new": true, "3:new": true}
 	eventually(t, "the new events", func() bool {
-		for _, c := range bodies {
-			for len(c) > 0 {
-				b := <-c
+		for _, bodies := range []<-chan string{first, second} {
+			for len(bodies) > 0 {
+				b := <-bodies
 				if strings.HasSuffix(b, ":old") {
 					t.Fatalf("%s was read although it was there before the first start", b)
 				}

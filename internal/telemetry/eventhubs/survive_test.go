@@ -62,10 +62,10 @@ func TestFailedListCheckpointsOrphansNothing(t *testing.T) {
 	h := newHub(t, 2)
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
-	calls := 0
+	var calls atomic.Int64
 	h.store.failWith(func(method string) error {
 		if method == "ListCheckpoints" {
-			if calls++; calls > 1 && calls < 5 { // the first one is not the Processor's
+			if n := calls.Add(1); n > 1 && n < 5 { // the first one is not the Processor's
 				return errOnPurpose
 			}
 		}
@@ -125,16 +125,16 @@ func TestSilentHubAtTheStart(t *testing.T) {
 	h.setCheckpoint(t, "0", -1, "-1") // so that the partition is asked for
 	s := h.source(t, h.config())
 	s.Hurry(time.Millisecond, time.Hour, time.Hour, 200*time.Millisecond, 300*time.Millisecond)
-	h.SetLatency(50 * time.Millisecond) // let some frames through, to hang in various places
+	h.store.failWith(func(method string) error { // checkpoints are read right before
+		if method == "ListCheckpoints" && s.Stats().Restarts == 0 {
+			h.Stall()
+		}
+		return nil
+	})
 	bodies, _ := read(t, s)
-	time.AfterFunc(100*time.Millisecond, h.Stall)
 	eventually(t, "the Source to start again", func() bool { return s.Stats().Restarts > 0 })
-	h.SetLatency(0)
 	h.Resume()
-	s2 := <-bodies
-	if s2 != "0:a" {
-		t.Errorf("got %s", s2)
-	}
+	next(t, bodies, "0:a")
 }
 
 // A Processor that hangs while it opens a link renews nothing.
@@ -436,4 +436,45 @@ func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
 	if who, _ := owner("0"); who != "" {
 		t.Errorf("partition 0 still belongs to %s", who)
 	}
+}
+
+// Another replica has claimed the partition and has yet to open its link: the
+// hub says nothing of it.
+func TestLossInTheStoreEndsReceive(t *testing.T) {
+	h := newHub(t, 1)
+	s := h.source(t, h.config())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reading, result, done := make(chan struct{}, 10), make(chan error, 10), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+			reading <- struct{}{}
+			_, err := p.Receive(t.Context())
+			result <- err
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-reading
+	eventually(t, "the partition to change hands", func() bool {
+		all, err := h.store.MemoryCheckpoints.ListOwnership(t.Context(), h.Addr(), "telemetry", "$default", nil)
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		all[0].OwnerID = "another"
+		got, err := h.store.MemoryCheckpoints.ClaimOwnership(t.Context(), all, nil)
+		return err == nil && len(got) == 1
+	})
+	select {
+	case err := <-result:
+		if !errors.Is(err, telemetry.ErrLost) {
+			t.Errorf("Receive: %v, want ErrLost", err)
+		}
+	case <-time.After(patience):
+		t.Error("Receive did not notice")
+	}
+	h.Close() // in case it did not
+	cancel()
+	<-done
 }
