@@ -54,11 +54,14 @@ func command(ctx context.Context, args []string) int {
 		return exitUsage
 	}
 	report, err := run(ctx, o, os.Stdin, os.Stdout)
-	if err != nil {
+	switch {
+	case errors.Is(err, context.Canceled): // while it was starting
+		fmt.Println("stopped")
+		return exitStopped
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "stack:", err)
 		return exitFailed
-	}
-	if !report.OK() {
+	case !report.OK():
 		return exitFailed
 	}
 	return exitStopped

@@ -27,9 +27,9 @@ type process struct {
 // startProcess starts cmd, which must be new, and calls each with every line
 // that it prints, on either stream, in order.
 func startProcess(name string, cmd *exec.Cmd, each func(line string)) (*process, error) {
-	last := ""
+	last := "" // of what it said, for the error
 	output := &lines{each: func(line string) {
-		last = line
+		last = ": " + line
 		each(line)
 	}}
 	cmd.Stdout, cmd.Stderr = output, output // the same, so that one goroutine writes
@@ -41,7 +41,7 @@ func startProcess(name string, cmd *exec.Cmd, each func(line string)) (*process,
 	go func() {
 		defer close(p.done)
 		if err := cmd.Wait(); err != nil {
-			p.err = fmt.Errorf("%s ended: %w: %s", name, err, last)
+			p.err = fmt.Errorf("%s ended: %w%s", name, err, last)
 		}
 	}()
 	return p, nil
@@ -89,7 +89,7 @@ func (p *process) ended() bool {
 // unexpected is the error of a p that has ended and should not have.
 func (p *process) unexpected() error {
 	if p.err == nil {
-		return fmt.Errorf("%s ended: exit status 0", p.name)
+		return fmt.Errorf("%s ended by itself", p.name)
 	}
 	return p.err
 }
@@ -119,7 +119,11 @@ func tool(ctx context.Context, dir, program string, args ...string) error {
 	cmd.Dir = dir
 	cmd.WaitDelay = time.Second
 	bind(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("run %s: %w", program, ctx.Err())
+	}
+	if err != nil {
 		return fmt.Errorf("run %s in %s: %w\n%s", strings.Join(cmd.Args, " "), dir, err, bytes.TrimSpace(out))
 	}
 	return nil

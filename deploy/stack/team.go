@@ -135,7 +135,9 @@ func (t *team) tend() error {
 				return err
 			}
 		case m.process != nil && m.process.ended():
-			return m.process.unexpected()
+			err := m.process.unexpected()
+			m.process = nil
+			return err
 		}
 	}
 	return nil

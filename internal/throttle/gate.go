@@ -29,6 +29,13 @@ const (
 // late, and up to 2 s early where the store's clock counts in seconds.
 const busyPause = 250 * time.Millisecond
 
+// How often at the most to ask about a key that somebody holds: past the time when it should
+// be free, and where that is unknown.
+const (
+	pollHeld    = 250 * time.Millisecond
+	pollUnknown = time.Second
+)
+
 // ClaimTTL is how long a claim holds a key whose send may take sendTimeout.
 func ClaimTTL(sendTimeout time.Duration) time.Duration {
 	return acquireTimeout + sendTimeout + settleTimeout

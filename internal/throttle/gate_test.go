@@ -374,6 +374,21 @@ func TestReplayIsSilent(t *testing.T) {
 	})
 }
 
+// A store may say that a key frees before it does. That must not make callers ask in a
+// tight loop.
+func TestBusyNeverMeansAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for until, least := range map[time.Time]time.Duration{{}: time.Second, time.Now().Add(-time.Second): 250 * time.Millisecond} {
+			store := &faulty{Store: memlease.New(), before: func(string) error { return &lease.HeldError{Until: until} }}
+			r, _ := do(t, newGate(store), request("1"), throttle.Taken)
+			want(t, r, throttle.Busy)
+			if wait := time.Until(r.Retry); wait < least || wait > 2*least {
+				t.Errorf("held until %v: ask again in %v, want about %v", until, wait, least)
+			}
+		}
+	})
+}
+
 func TestScopesAndReceiversAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()

@@ -48,7 +48,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	}
 	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
 	defer hangUp()
-	_ = 0 // a question about a partition ignores its context
+	defer context.AfterFunc(ctx, hangUp)() // a question about a partition ignores its context
 
 	hub, err := client.GetEventHubProperties(ctx, nil)
 	if err != nil {

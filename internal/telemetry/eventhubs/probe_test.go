@@ -44,8 +44,8 @@ func TestProbe(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
 		got, err := eventhubs.Probe(ctx, eventhubs.Config{ConnectionString: h.ConnectionString()}, n)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("%v, %v", err, ctx.Err())
 		}
 		var events []string
 		for _, e := range got.Events {
