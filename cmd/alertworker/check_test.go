@@ -438,6 +438,8 @@ func TestSample(t *testing.T) {
 	}{
 		"all well": {"temperature,temp", []telemetry.Event{hot, event("d", "Telemetry", `{"temp":20}`)},
 			"2 read: temperature in 1, temp in 1, hottest 93.5 with the limit at 80", none, false},
+		"the hotter of two": {"temperature,temp", []telemetry.Event{event("d", "", `[{"temperature":20},{"temp":95}]`)},
+			"1 read: temp in 1, hottest 95 with the limit at 80", none, false},
 		"some not": {"temperature", []telemetry.Event{hot, event("d", "", "{"), event("d", "", "{"), event("d", "twinChangeEvents", "{}")},
 			"4 read: temperature in 1, hottest 93.5 with the limit at 80; 3 not decoded: not_telemetry 1, malformed 2", none, false},
 		"another field": {"temperature , temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},

@@ -167,7 +167,7 @@ func run(ctx context.Context, o options, in io.Reader, out *os.File) (audit.Repo
 	verdict := console.New(out, console.Options{Color: look.Color, Threshold: o.threshold})
 	_ = verdict.Close() // it only prints the summary
 	report, err := perform(ctx, o, binary, storage, hub, in, out, look)
-	if report.Readings > 0 {
+	if report.Readings > 0 { // it ran to its end
 		verdict.Summary(report)
 	}
 	return report, err
@@ -230,7 +230,10 @@ func perform(ctx context.Context, o options, binary string, storage, hub *servic
 		stopPublishing: stopPublishing,
 		published:      published,
 	}
-	err = errors.Join(s.run(ctx), team.stop())
+	if err := s.run(ctx); err != nil {
+		return audit.Report{}, err // what was cut short proves nothing
+	}
+	err = team.stop()
 	s.rules.Until = time.Now()
 	return judge.Check(s.rules), err
 }

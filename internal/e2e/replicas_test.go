@@ -4,9 +4,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,22 +46,7 @@ func TestReplicas(t *testing.T) {
 func kill(t *testing.T, storage string) { killOn(newWorld(t, storage, settings{})) }
 
 func killOnCosmos(t *testing.T, storage string) {
-	cosmos := standin.StartCosmos(t)
-	endpoint, key, _ := strings.Cut(strings.TrimPrefix(cosmos.ConnectionString, "AccountEndpoint="), ";")
-	to, err := url.Parse(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Its transport mends a fault of the stand-in.
-	mended := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Host = r.In.Host
-		},
-		Transport: cosmos.Transport(),
-	})
-	t.Cleanup(mended.Close)
-	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=AccountEndpoint=" + mended.URL + "/;" + key}}))
+	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=" + startCosmos(t)}}))
 }
 
 func killOn(w *world) {

@@ -3,17 +3,24 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	randv2 "math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -186,6 +193,38 @@ func startAzurite(t *testing.T) (p *process, connectionString string) {
 		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck")
 	url := p.find(startWithin, azuriteReady) + "/" + standin.AzuriteAccount
 	return p, fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", standin.AzuriteAccount, standin.AzuriteKey, url)
+}
+
+// startCosmos starts a Cosmos DB account and returns its connection string. In front
+// of it is what mends a fault of the stand-in, standin.Cosmos.Transport, and says so: clients
+// go where the account tells them.
+func startCosmos(t *testing.T) (connectionString string) {
+	t.Helper()
+	cosmos := standin.StartCosmos(t)
+	endpoint, key, _ := strings.Cut(strings.TrimPrefix(cosmos.ConnectionString, "AccountEndpoint="), ";")
+	to, err := url.Parse(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mended := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
+		Transport: cosmos.Transport(),
+		ModifyResponse: func(r *http.Response) error {
+			if r.Request.URL.Path != "/" {
+				return nil
+			}
+			account, err := io.ReadAll(r.Body)
+			if err != nil {
+				return err
+			}
+			account = bytes.ReplaceAll(account, []byte(to.Host), []byte(r.Request.Header.Get("X-Forwarded-Host")))
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(account)), int64(len(account))
+			r.Header.Set("Content-Length", strconv.Itoa(len(account)))
+			return nil
+		},
+	})
+	t.Cleanup(mended.Close)
+	return "AccountEndpoint=" + mended.URL + "/;" + key
 }
 
 // start starts workers under these names. It does not wait for them.

@@ -39,12 +39,16 @@ func (f *faulty) do(op string, call func() error) error {
 	f.calls++
 	before, after := f.before, f.after
 	f.mu.Unlock()
+	late := error(nil)
 	if before != nil {
-		if err := before(op); err != nil {
-			return err
+		if late = before(op); late != nil && !errors.Is(late, errLater) {
+			return late
 		}
 	}
 	err := call()
+	if late != nil {
+		return late
+	}
 	if after != nil {
 		if lost := after(op); lost != nil {
 			return lost

@@ -40,9 +40,9 @@ const (
 	// take, and renews its own.
 	DefaultBalanceInterval = 5 * time.Second
 
-	// DefaultOwnershipExpiry is how long a replica that is gone keeps its
-	// partitions. Another one reads them after at most this and 1.3 intervals,
-	// 37 s: within a window of 60 s.
+	// DefaultOwnershipExpiry is how long a replica that was killed keeps its
+	// partitions. Another one reads them at most 1.3 intervals later, after
+	// 30 to 37 s: sooner than a window of 60 s ends.
 	DefaultOwnershipExpiry = 30 * time.Second
 )
 

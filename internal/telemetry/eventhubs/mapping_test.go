@@ -90,6 +90,7 @@ func TestEvent(t *testing.T) {
 
 // Large events are buffered in small numbers.
 func TestBufferIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	const size, budget, count = 100 << 10, 1 << 20, 150
 	h := newHub(t, 1)
 	for range count {

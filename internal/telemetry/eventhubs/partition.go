@@ -50,8 +50,9 @@ var over = func() context.Context {
 func (p *partition) ID() string { return p.id }
 
 // Receive waits for one event, and then takes what is buffered by asking for
-// more with a context that has ended: azeventhubs then returns what it has.
-// The second call also asks the hub for as many events as the window allows.
+// more with a context that has ended: azeventhubs then returns what it has, and
+// nothing happens to the link. The second call also asks the hub for as many
+// events as the window allows.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()

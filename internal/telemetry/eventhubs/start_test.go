@@ -114,6 +114,7 @@ func (h *hub) latest() eventhubs.Config {
 // What arrives after the first start is read, even if the first replica died
 // before it could checkpoint anything; and idle partitions lose nothing.
 func TestLatestIsWrittenDownBeforeReading(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 3)
 	h.Publish(t, "0", "old")
 	h.Publish(t, "1", "old", "older")
@@ -136,6 +137,7 @@ func TestLatestIsWrittenDownBeforeReading(t *testing.T) {
 // A replica that cannot write all first checkpoints does not take the rest for
 // partitions whose checkpoints were lost, which would begin at the earliest.
 func TestLatestSurvivesAFailureHalfWay(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 3)
 	for _, id := range []string{"0", "1", "2"} {
 		h.Publish(t, id, "old")
@@ -157,6 +159,7 @@ func TestLatestSurvivesAFailureHalfWay(t *testing.T) {
 }
 
 func TestPartitionWithoutCheckpointStartsAtEarliestIfOthersHaveOne(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	h.Publish(t, "0", "settled", "open")
 	h.Publish(t, "1", "never seen")
@@ -168,6 +171,7 @@ func TestPartitionWithoutCheckpointStartsAtEarliestIfOthersHaveOne(t *testing.T)
 // One replica is in the middle of writing the first checkpoints when another
 // one looks. It must not take the missing ones for lost.
 func TestReplicasThatStartTogetherAgreeOnLatest(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 4)
 	missing := map[string]bool{}
 	for _, id := range []string{"0", "1", "2", "3"} {
@@ -214,6 +218,7 @@ func TestReplicasThatStartTogetherAgreeOnLatest(t *testing.T) {
 }
 
 func TestStartAtATime(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	at := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i, offset := range []time.Duration{-time.Minute, 0, time.Minute} {
@@ -233,6 +238,7 @@ func TestStartAtATime(t *testing.T) {
 // A hub that was deleted and made again starts its sequences again; the old
 // checkpoints would hide everything.
 func TestCheckpointOfAnotherHubIsDropped(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	h.Publish(t, "0", "first", "second")
 	h.setCheckpoint(t, "0", 1_000_000, "99999999")

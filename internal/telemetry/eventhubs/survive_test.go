@@ -31,6 +31,7 @@ func (s *faultyStore) failing(method string, n int64) (left *atomic.Int64) {
 
 // Each of these would end a Processor, or leave a partition without a reader.
 func TestStoreFailuresDoNotStopReading(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"ListOwnership", "ClaimOwnership", "ListCheckpoints"} {
 		t.Run(method, func(t *testing.T) {
 			h := newHub(t, 2)
@@ -59,6 +60,7 @@ func TestStoreFailuresDoNotStopReading(t *testing.T) {
 // The Processor asks for checkpoints once, when it opens a link. If that fails
 // the partition has no reader until the process ends.
 func TestFailedListCheckpointsOrphansNothing(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
@@ -82,6 +84,7 @@ func TestFailedListCheckpointsOrphansNothing(t *testing.T) {
 // An orphan can come about in ways we do not know. Here it is a checkpoint that
 // azeventhubs refuses, given to the Processor once.
 func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
@@ -120,6 +123,7 @@ func (o *orphaning) ListCheckpoints(ctx context.Context, namespace, hub, group s
 // A hub that accepts connections and says nothing hangs whoever talks to it:
 // the question for a partition even ignores its context.
 func TestSilentHubAtTheStart(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	h.Publish(t, "0", "a")
 	h.setCheckpoint(t, "0", -1, "-1") // so that the partition is asked for
@@ -139,6 +143,7 @@ func TestSilentHubAtTheStart(t *testing.T) {
 
 // A Processor that hangs while it opens a link renews nothing.
 func TestHangingProcessorIsRecycled(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	s := h.source(t, h.config())
 	s.Hurry(time.Millisecond, time.Hour, 500*time.Millisecond, time.Second, 300*time.Millisecond)
@@ -176,6 +181,7 @@ func TestHangingProcessorIsRecycled(t *testing.T) {
 
 // Run ends even if the hub says nothing any more.
 func TestRunEndsWithASilentHub(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	s := h.source(t, h.config())
 	_, stop := read(t, s)
@@ -186,6 +192,7 @@ func TestRunEndsWithASilentHub(t *testing.T) {
 }
 
 func TestPartitionsThatAreAddedAreRead(t *testing.T) {
+	t.Parallel()
 	few, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Partitions: 1, Key: "key"})
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +219,7 @@ func TestPartitionsThatAreAddedAreRead(t *testing.T) {
 
 // A replica that was killed renews nothing and hands nothing back.
 func TestPartitionsOfADeadReplicaAreTakenOver(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	for _, id := range h.Partitions() {
 		dead := azeventhubs.Ownership{FullyQualifiedNamespace: h.Addr(), EventHubName: "telemetry", ConsumerGroup: "$default", PartitionID: id, OwnerID: "dead"}
@@ -225,6 +233,7 @@ func TestPartitionsOfADeadReplicaAreTakenOver(t *testing.T) {
 }
 
 func TestEndHandsPartitionsBack(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	s := h.source(t, h.config())
 	_, stop := read(t, s)
@@ -256,6 +265,7 @@ func TestEndHandsPartitionsBack(t *testing.T) {
 // The store says nothing for longer than ownerships last. Reading goes on, and
 // checkpoints work again afterwards.
 func TestStoreOutage(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	config := h.config()
 	config.BalanceInterval, config.OwnershipExpiry = 20*time.Millisecond, 100*time.Millisecond
@@ -278,6 +288,7 @@ func TestStoreOutage(t *testing.T) {
 }
 
 func TestFailedCheckpointCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 1)
 	h.Publish(t, "0", "a")
 	results := make(chan error, 2)
@@ -312,6 +323,7 @@ func TestFailedCheckpointCanBeRepeated(t *testing.T) {
 
 // Another owner came further; ours must not take that back.
 func TestCheckpointDoesNotRewindAnotherOwners(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 1)
 	h.Publish(t, "0", "a", "b", "c")
 	result := make(chan error, 1)
@@ -342,6 +354,7 @@ func TestCheckpointDoesNotRewindAnotherOwners(t *testing.T) {
 
 // A claim whose answer was lost is not a partition lost.
 func TestLostAnswerOfAClaim(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	config := h.config()
 	store := &forgetful{faultyStore: h.store}
@@ -376,6 +389,7 @@ var _ azeventhubs.CheckpointStore = (*eventhubs.MemoryCheckpoints)(nil)
 
 // While consumers settle, their partitions are renewed and no more are taken.
 func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 2)
 	claim := func(o azeventhubs.Ownership) azeventhubs.Ownership {
 		o.FullyQualifiedNamespace, o.EventHubName, o.ConsumerGroup, o.PartitionID = h.Addr(), "telemetry", "$default", "1"
@@ -441,6 +455,7 @@ func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
 // Another replica has claimed the partition and has yet to open its link: the
 // hub says nothing of it.
 func TestLossInTheStoreEndsReceive(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, 1)
 	s := h.source(t, h.config())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(*testing.T) Harness) {
 		"ReceiveEndsWithContext":   receiveEndsWithContext,
 		"CheckpointResumes":        checkpointResumes,
 		"CheckpointOnlyForward":    checkpointOnlyForward,
+		"CheckpointWhileReceiving": checkpointWhileReceiving,
 		"PartitionsAreShared":      partitionsAreShared,
 		"LossEndsReceive":          lossEndsReceive,
 		"LossIsNoticedUnread":      lossIsNoticedUnread,
@@ -273,6 +274,49 @@ func checkpointOnlyForward(t *testing.T, h Harness) {
 
 	start(t, h, deliver(arrivals))
 	expect(t, arrivals, bodies(4, 6)...)
+}
+
+func checkpointWhileReceiving(t *testing.T, h Harness) {
+	const events = 300
+	id := h.Partitions()[0]
+	h.Publish(t, id, bodies(0, events)...)
+	committed := make(chan error, 1)
+	first := start(t, h, func(ctx context.Context, p telemetry.Partition) error {
+		if p.ID() != id {
+			<-ctx.Done()
+			return nil
+		}
+		settled := make(chan telemetry.Position, events)
+		go func() {
+			var failures []error
+			for to := range settled {
+				failures = append(failures, p.Checkpoint(ctx, to))
+			}
+			committed <- errors.Join(failures...)
+		}()
+		for n := 0; n < events; {
+			received, err := p.Receive(ctx)
+			if err != nil {
+				close(settled)
+				return err
+			}
+			for _, e := range received {
+				settled <- e.Position
+			}
+			n += len(received)
+		}
+		close(settled)
+		_, err := p.Receive(ctx)
+		return err
+	})
+	if err := wait(t, committed, "all checkpoints"); err != nil {
+		t.Errorf("Checkpoint: %v", err)
+	}
+	first.stop(t)
+	h.Publish(t, id, "next")
+	arrivals := make(chan arrival)
+	start(t, h, deliver(arrivals))
+	expect(t, arrivals, "next")
 }
 
 // A census counts consumers by partition.

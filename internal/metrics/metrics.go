@@ -1,0 +1,100 @@
+// Package metrics shows operators how a replica does, in Prometheus' format.
+//
+// What the worker and its source count anyway is read when Prometheus asks, so
+// that it costs the way of an event nothing. Stores and receivers are measured
+// by wrappers around them. No label holds a device, and every label has few values.
+package metrics
+
+import (
+	"cmp"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const (
+	namespace = "alertworker"
+
+	maxScrapes = 4 // at a time; others are answered 503
+)
+
+// Metrics are those of one replica. They are safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	storeCalls *prometheus.HistogramVec
+	storeSkew  *prometheus.GaugeVec
+
+	attempts *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	delay    *prometheus.HistogramVec
+}
+
+// New returns Metrics with a registry of their own. release names the build; if it is
+// empty, the module's version does.
+func New(release string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		storeCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "store_call_duration_seconds",
+			Help:    "Calls of the throttle store, retries inside them included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"store", "operation", "result"}),
+		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "store_clock_skew_seconds",
+			Help: "This machine's clock less the store's, at the store's last answer. Azure counts in whole seconds: up to 1 means nothing.",
+		}, []string{"store"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "notify_attempts_total",
+			Help: "Attempts to deliver an alert, by what is known of it then and why it failed.",
+		}, []string{"receiver", "result", "reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "notify_duration_seconds",
+			Help:    "How long one attempt took.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"receiver", "result"}),
+		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "delivery_delay_seconds",
+			Help:    "From the hub's taking a reading, by its clock, to the receiver's taking the alert, by this machine's.",
+			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
+		}, []string{"receiver"}),
+	}
+	m.registry.MustRegister(
+		m.storeCalls, m.storeSkew, m.attempts, m.duration, m.delay,
+		buildInfo(release),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// Handler serves GET /metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError, // what is left is better than nothing
+		MaxRequestsInFlight: maxScrapes,
+	})
+}
+
+func buildInfo(release string) prometheus.Collector {
+	labels := prometheus.Labels{"version": release, "revision": "unknown", "goversion": runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		labels["version"] = cmp.Or(release, info.Main.Version)
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				labels["revision"] = s.Value
+			}
+		}
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info",
+		Help:        "Always 1; the labels say what runs.",
+		ConstLabels: labels,
+	})
+	g.Set(1)
+	return g
+}

@@ -1,0 +1,194 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// A Worker is a [worker.Worker], read.
+type Worker interface {
+	Stats() *worker.Stats
+	Partitions() []worker.PartitionState
+	Receivers() []worker.ReceiverState
+}
+
+// SourceStats are what a source did and has; those of an Event Hubs source convert to it.
+type SourceStats struct {
+	Owned   int // partitions this replica owns
+	Reading int // partitions a consumer runs for
+
+	Lost     int64 // consumers that lost their partition
+	Unread   int64 // Processors replaced because a partition was owned and nobody read it
+	Restarts int64 // Processors replaced for any reason
+}
+
+// Watch shows w and its source from now on. source is called at each scrape.
+// Lag is shown for as long as somebody fills the Ends that Watch returns. Watch may be
+// called once.
+func (m *Metrics) Watch(w Worker, source func() SourceStats) *Ends {
+	ends := newEnds(w.Partitions)
+	m.registry.MustRegister(&replica{worker: w, source: source, ends: ends, checkpoints: map[string]checkpoint{}})
+	return ends
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+}
+
+var (
+	eventsDesc     = desc("events_total", "Events read, by what decoding made of them: ok is a reading.", "reason")
+	overDesc       = desc("readings_over_threshold_total", "Readings at or over the threshold.")
+	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold settled without an alert of their own; each receiver counts.")
+	gateDesc       = desc("gate_decisions_total", "What the gate answered; busy and unavailable are asked again.", "outcome")
+	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have been a second delivery; they carry the first one's id.")
+	deadDesc       = desc("dead_letters_total", "Alerts that a receiver will not get, kept as dead letters.")
+
+	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: alerts wait, and one at a time tries it.", "receiver")
+
+	hubPartitionsDesc = desc("hub_partitions", "Partitions that the hub has.")
+	ownedDesc         = desc("partitions_owned", "Partitions that this replica owns.")
+	unreadDesc        = desc("partitions_unread", "Of these, those that nobody reads.")
+	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or with a Processor that was replaced.")
+	restartsDesc      = desc("processor_restarts_total", "Event Hubs Processors replaced, for any reason.")
+	unreadTotalDesc   = desc("processor_unread_restarts_total", "Of these, those because a partition was owned and not read.")
+
+	lagEventsDesc  = desc("partition_lag_events", "Events that wait in the hub to be read; the hub is asked every 15 s.", "partition")
+	lagSecondsDesc = desc("partition_lag_seconds", "At most how long the oldest of them has waited; the hub's clock against this machine's.", "partition")
+	unsettledDesc  = desc("partition_unsettled_events", "Events that hold the checkpoint: their alerts are under way.", "partition")
+	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest of them by this machine's clock; 0 if there is none.", "partition")
+	flightsDesc    = desc("partition_flights", "Alerts under way, one for each hot device and receiver.", "partition")
+	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not moved although events after it are settled; 0 if there is nothing to record.", "partition")
+
+	descs = []*prometheus.Desc{
+		eventsDesc, overDesc, suppressedDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
+		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
+		lagEventsDesc, lagSecondsDesc, unsettledDesc, oldestDesc, flightsDesc, checkpointDesc,
+	}
+)
+
+// A replica is a prometheus.Collector that reads a worker and its source when it is asked.
+type replica struct {
+	worker Worker
+	source func() SourceStats
+	ends   *Ends
+
+	mu          sync.Mutex
+	checkpoints map[string]checkpoint // of partitions at the last scrape
+}
+
+// A checkpoint is one that was seen at a scrape.
+type checkpoint struct {
+	at    telemetry.Position
+	since time.Time // the last scrape at which it was right, or the first that saw it
+}
+
+func (*replica) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range descs {
+		to <- d
+	}
+}
+
+func (r *replica) Collect(to chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, n int64, label ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), label...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, label ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label...)
+	}
+
+	stats := r.worker.Stats()
+	for reason := range stats.Events {
+		counter(eventsDesc, stats.Events[reason].Load(), telemetry.Reason(reason).String())
+	}
+	counter(overDesc, stats.Over.Load())
+	counter(suppressedDesc, stats.Suppressed.Load())
+	for outcome := range stats.Outcomes {
+		counter(gateDesc, stats.Outcomes[outcome].Load(), throttle.Outcome(outcome).String())
+	}
+	counter(ambiguousDesc, stats.Ambiguous.Load())
+	counter(deadDesc, stats.DeadLetters.Load())
+
+	for _, s := range r.worker.Receivers() {
+		down := 0.0
+		if s.Down {
+			down = 1
+		}
+		gauge(receiverDownDesc, down, s.Name)
+	}
+
+	source := r.source()
+	gauge(ownedDesc, float64(source.Owned))
+	gauge(unreadDesc, float64(max(0, source.Owned-source.Reading)))
+	counter(lostDesc, source.Lost)
+	counter(restartsDesc, source.Restarts)
+	counter(unreadTotalDesc, source.Unread)
+	if n := r.ends.hubPartitions(); n > 0 {
+		gauge(hubPartitionsDesc, float64(n))
+	}
+
+	now := time.Now()
+	states := byPartition(r.worker.Partitions())
+	ages := r.checkpointAges(states, now)
+	for id, p := range states {
+		gauge(unsettledDesc, float64(p.Unsettled), id)
+		oldest := 0.0
+		if !p.Oldest.IsZero() {
+			oldest = max(0, now.Sub(p.Oldest).Seconds())
+		}
+		gauge(oldestDesc, oldest, id)
+		gauge(flightsDesc, float64(p.Flights), id)
+		gauge(checkpointDesc, ages[id].Seconds(), id)
+		if lag, ok := r.ends.lag(id, now); ok {
+			gauge(lagEventsDesc, float64(lag.events), id)
+			gauge(lagSecondsDesc, lag.waited.Seconds(), id)
+		}
+	}
+}
+
+// checkpointAges returns how long each partition's checkpoint has stood still with
+// something to record, as far as scrapes saw.
+func (r *replica) checkpointAges(states map[string]worker.PartitionState, now time.Time) map[string]time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.checkpoints, func(id string, _ checkpoint) bool {
+		_, ok := states[id]
+		return !ok
+	})
+	ages := make(map[string]time.Duration, len(states))
+	for id, p := range states {
+		c, seen := r.checkpoints[id]
+		if !seen || c.at != p.Committed || p.Committed == p.Settled {
+			c = checkpoint{at: p.Committed, since: now}
+			r.checkpoints[id] = c
+		}
+		ages[id] = now.Sub(c.since)
+	}
+	return ages
+}
+
+// byPartition makes one state of those of a partition that this replica lost
+// and has again while its former consumer still settles. The one that read
+// furthest says how far.
+func byPartition(states []worker.PartitionState) map[string]worker.PartitionState {
+	slices.SortFunc(states, func(a, b worker.PartitionState) int { return cmpRead(a, b) })
+	one := make(map[string]worker.PartitionState, len(states))
+	for _, s := range states {
+		if former, ok := one[s.Partition]; ok {
+			s.Unsettled += former.Unsettled
+			s.Flights += former.Flights
+			if s.Oldest.IsZero() || !former.Oldest.IsZero() && former.Oldest.Before(s.Oldest) {
+				s.Oldest = former.Oldest
+			}
+		}
+		one[s.Partition] = s
+	}
+	return one
+}
