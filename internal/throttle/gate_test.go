@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,10 @@ import (
 	"alertworker/internal/throttle"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("rapid.checks", "3000") // a run is short, and rare ones tell most
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	window      = 60 * time.Second
