@@ -71,7 +71,7 @@ func readBare(b *testing.B, hub *devhub.Hub, events int) {
 // readWorker is a replica from start to stop.
 func readWorker(b *testing.B, hub *devhub.Hub, events int) {
 	c := config{
-		EventHubConnectionString: newSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default", EventHubStart: startPosition{Earliest: true},
+		EventHubConnectionString: newSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default", EventHubStart: eventhubs.Start{Earliest: true},
 		EventHubPrefetch: eventhubs.DefaultPrefetch, TemperatureThreshold: 80, TemperatureField: telemetry.DefaultFields, ThrottleWindow: time.Minute,
 		CheckpointInterval: 5 * time.Second, NotifyTimeout: 10 * time.Second, NotifyConcurrency: 64, NotifyGiveUp: time.Hour,
 		OwnershipExpiry: 30 * time.Second, BalanceInterval: 5 * time.Second, DrainTimeout: time.Second,

@@ -14,6 +14,8 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 	"go.uber.org/zap/zapcore"
+
+	"alertworker/internal/telemetry/eventhubs"
 )
 
 // A config is what the environment says. Every field is one variable, in the
@@ -27,13 +29,13 @@ import (
 //	group      the heading it stands under, on the first of a group
 //	desc       what it is for
 type config struct {
-	EventHubConnectionString secret        `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
-	EventHubName             string        `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
-	EventHubNamespace        string        `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   secret        `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
-	EventHubConsumerGroup    string        `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
-	EventHubStart            startPosition `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
-	EventHubPrefetch         int           `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
+	EventHubConnectionString secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
+	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
+	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
+	IoTHubConnectionString   secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
+	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
+	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
 
 	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit the devices send, for example 80" group:"Readings" desc:"an alert at or above this number, in the unit the devices send"`
 	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that holds a number counts"`
@@ -151,41 +153,6 @@ func (c config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 			enc.AddString(v.Name, text)
 		}
 	}
-	return nil
-}
-
-// A startPosition is where to begin without a checkpoint: at At, or else at the
-// earliest event there is, or else at the next one to come.
-type startPosition struct {
-	Earliest bool
-	At       time.Time
-}
-
-func (s startPosition) String() string {
-	switch {
-	case !s.At.IsZero():
-		return s.At.Format(time.RFC3339Nano)
-	case s.Earliest:
-		return "earliest"
-	default:
-		return "latest"
-	}
-}
-
-func (s *startPosition) UnmarshalText(text []byte) error {
-	*s = startPosition{}
-	switch strings.ToLower(string(text)) {
-	case "latest":
-		return nil
-	case "earliest":
-		s.Earliest = true
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339, string(text))
-	if err != nil || at.IsZero() {
-		return expected("earliest, latest or a time such as 2026-01-31T12:00:00Z")
-	}
-	s.At = at
 	return nil
 }
 
@@ -371,6 +338,8 @@ func expectation(err error, t reflect.Type, text string) string {
 			return "a duration with its unit: " + text + "s?"
 		}
 		return "a duration such as 30s, 5m or 1h30m"
+	case t == reflect.TypeFor[eventhubs.Start]():
+		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
 	case t.Kind() == reflect.Float64:
 		return "a number such as 80 or 80.5"
 	case t.Kind() == reflect.Int:

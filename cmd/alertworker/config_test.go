@@ -369,23 +369,6 @@ func TestValid(t *testing.T) {
 	}
 }
 
-func TestStartPosition(t *testing.T) {
-	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]startPosition{
-		"latest":               {},
-		"Earliest":             {Earliest: true},
-		"2026-01-31T12:00:00Z": {At: at},
-	} {
-		var got startPosition
-		if err := got.UnmarshalText([]byte(text)); err != nil || got.Earliest != want.Earliest || !got.At.Equal(want.At) {
-			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
-		}
-		if !strings.EqualFold(got.String(), text) {
-			t.Errorf("%s shows as %s", text, got)
-		}
-	}
-}
-
 func TestSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) string {

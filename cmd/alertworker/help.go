@@ -14,6 +14,8 @@ Commands
   (none)    run the worker, configured by the environment alone
   local     see it work on this machine, without Azure: simulated devices, alerts on the console
   check     connect to all that the environment names, read a few events; --notify also sends a test alert
+  deadletters list | replay
+            the alerts that a receiver did not take: what they are, and send them again
   devhub    an Event Hubs namespace in memory, for development; prints its connection string
   version   version, commit, Go version
   The flags of a command: alertworker COMMAND --help

@@ -245,7 +245,7 @@ func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, rec
 		c := config{
 			EventHubConnectionString: newSecret(hub.ConnectionString()),
 			EventHubConsumerGroup:    "$Default",
-			EventHubStart:            startPosition{Earliest: true},
+			EventHubStart:            eventhubs.Start{Earliest: true},
 			EventHubPrefetch:         eventhubs.DefaultPrefetch,
 			TemperatureThreshold:     o.threshold,
 			TemperatureField:         telemetry.DefaultFields,

@@ -44,6 +44,8 @@ func command(ctx context.Context, args []string) int {
 		err = serveHub(ctx, args)
 	case "check":
 		err = check(ctx, args)
+	case "deadletters":
+		err = deadLetters(ctx, args)
 	case "version", "-version", "--version":
 		fmt.Println(version())
 	case "help", "-h", "-help", "--help":

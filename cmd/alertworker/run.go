@@ -28,7 +28,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	stores, err := openStores(ctx, c)
+	stores, err := openStores(ctx, c, log)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*
 		Credential:       identity,
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
-		Start:            eventhubs.Start{Earliest: c.EventHubStart.Earliest, Time: c.EventHubStart.At},
+		Start:            c.EventHubStart,
 		Prefetch:         c.EventHubPrefetch,
 		OwnershipExpiry:  c.OwnershipExpiry,
 		BalanceInterval:  c.BalanceInterval,
@@ -116,6 +116,9 @@ func newReplica(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*
 		Decoder:            decoder,
 		DeadLetters:        deadLetterLog{log},
 		Log:                log,
+	}
+	if s.deadLetters != nil {
+		config.DeadLetters = s.deadLetters
 	}
 	for _, r := range rs {
 		config.Receivers = append(config.Receivers, worker.Receiver{

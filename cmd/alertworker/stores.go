@@ -14,8 +14,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
@@ -31,6 +33,7 @@ const openTimeout = 30 * time.Second
 type stores struct {
 	leases      lease.Store
 	checkpoints azeventhubs.CheckpointStore
+	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
 }
 
@@ -41,7 +44,7 @@ func (s stores) Close() {
 }
 
 // openStores connects to the stores that c names and creates the containers that are missing.
-func openStores(ctx context.Context, c config) (stores, error) {
+func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) {
 	s := stores{http: azure.NewHTTPClient()}
 	var err error
 	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
@@ -49,6 +52,11 @@ func openStores(ctx context.Context, c config) (stores, error) {
 	}
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
+	}
+	if c.hasStorage() {
+		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
+			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
+		}
 	}
 	return s, nil
 }
@@ -71,6 +79,18 @@ func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.Chec
 		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
 	return checkpoints.NewBlobStore(client, nil)
+}
+
+func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) (*deadletter.Store, error) {
+	retry := azure.Retry()
+	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
+	client, err := s.container(c, c.DeadLetterContainer, retry)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+	defer cancel()
+	return deadletter.Open(ctx, client, log)
 }
 
 func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {

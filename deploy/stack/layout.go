@@ -77,7 +77,7 @@ func (l layout) alert(a notify.Alert) string {
 	if a.Suppressed > 0 {
 		suppressed = "+" + strconv.FormatInt(a.Suppressed, 10)
 	}
-	const heat, quiet = 6, 5
+	const heat, quiet = 6, 6
 	return l.paint(bold, fit(clean(a.Device), l.cell()-heat-quiet)) +
 		l.paint(red, right(degrees(a.Temperature), heat)) +
 		l.paint(dim, right(suppressed, quiet))
@@ -108,7 +108,11 @@ func (l layout) heads(stamp string, now time.Time, lanes []lane) []string {
 			name = append(name, l.note(red, "✗ "+w.name))
 			state = append(state, l.note(red, w.absence(now)))
 		}
-		count = append(count, l.note(dim, fmt.Sprintf("%s, +%d", plural(w.alerts, "alert"), w.suppressed)))
+		sent := plural(w.alerts, "alert")
+		if w.suppressed > 0 {
+			sent += fmt.Sprintf("  +%d", w.suppressed)
+		}
+		count = append(count, l.note(dim, sent))
 	}
 	return []string{l.row(stamp, name...), l.row("", state...), l.row("", count...)}
 }

@@ -76,6 +76,7 @@ type options struct {
 	window    time.Duration
 	store     string
 	kill      time.Duration
+	fleet     *devices.Fleet
 }
 
 func parse(args []string) (options, error) {
@@ -114,6 +115,9 @@ func parse(args []string) (options, error) {
 		err = fmt.Errorf("--for %v: want 0 or more", o.duration)
 	case o.kill < 0:
 		err = fmt.Errorf("--kill %v: want 0 or more", o.kill)
+	}
+	if err == nil {
+		o.fleet, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.threshold, Seed: rand.Uint64()})
 	}
 	if err != nil {
 		return o, fmt.Errorf("%w; see --help", err)
@@ -175,10 +179,6 @@ func run(ctx context.Context, o options, in io.Reader, out *os.File) (audit.Repo
 
 // perform runs workers on what has been started, with the terminal to itself.
 func perform(ctx context.Context, o options, binary string, storage, hub *service, in io.Reader, out *os.File, look console.Options) (audit.Report, error) {
-	fleet, err := devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.threshold, Seed: rand.Uint64()})
-	if err != nil {
-		return audit.Report{}, err
-	}
 	restore, err := takeKeys(in, look.Live)
 	if err != nil {
 		return audit.Report{}, err
@@ -217,7 +217,7 @@ func perform(ctx context.Context, o options, binary string, storage, hub *servic
 	beside.Go(func() { owners.watch(background, screen.Owners) })
 	publishing, stopPublishing := context.WithCancel(background)
 	published := make(chan error, 1)
-	beside.Go(func() { published <- publish(publishing, fleet, to, o.threshold, judge, screen) })
+	beside.Go(func() { published <- publish(publishing, o.fleet, to, o.threshold, judge, screen) })
 
 	s := &show{
 		options:        o,

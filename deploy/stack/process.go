@@ -100,12 +100,15 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// stop asks p to end and waits for it. It fails unless p ends in time with
-// exit code 0.
+// stop asks p to end and waits for it. It fails unless p ends in time, with
+// exit code 0 or, if it was too young to hear us, by the signal itself.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-p.done:
+		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGTERM {
+			return nil
+		}
 		return p.err
 	case <-time.After(stopWithin):
 		p.kill()

@@ -144,7 +144,10 @@ func (v *view) Owners(now map[string]string) {
 		for _, from := range slices.Sorted(maps.Keys(taken)) {
 			text := fmt.Sprintf("took %s from %s", strings.Join(taken[from], " "), from)
 			if j := v.lane(from); j >= 0 && !v.lanes[j].alive {
-				text += fmt.Sprintf(" in %.1f s", time.Since(v.lanes[j].killed).Seconds())
+				in := fmt.Sprintf(" in %.1f s", time.Since(v.lanes[j].killed).Seconds())
+				if !v.look.Live || len(text+in) <= v.layout().cell() {
+					text += in
+				}
 			}
 			v.note(i, yellow, text)
 		}
@@ -216,7 +219,7 @@ func (v *view) hint() string {
 	if v.workers > 1 {
 		keys = fmt.Sprintf("1-%d", v.workers)
 	}
-	return fmt.Sprintf("%s: kill -9, back after %.0f s or at once   q: stop   +3: suppressed before", keys, backAfter.Seconds())
+	return keys + ": kill -9, again: back   q: stop   +3: readings suppressed before"
 }
 
 // Close takes away what stands below and gives the terminal back as it was.

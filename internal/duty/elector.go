@@ -226,11 +226,13 @@ func calling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.WithoutCancel(ctx), callTimeout, fmt.Errorf("the store did not answer within %v", callTimeout))
 }
 
-// mayAct reports whether the holder of l may rely on it. Both clocks of this
-// machine must say so: the monotonic one stands still while the machine is
-// suspended, the wall clock can be set.
-func mayAct(l lease.Lease) bool {
-	now, end := time.Now(), l.Until.Add(-margin)
+// mayAct reports whether the holder of l may rely on it.
+func mayAct(l lease.Lease) bool { return valid(time.Now(), l.Until.Add(-margin)) }
+
+// valid reports whether end is still ahead. Both clocks of this machine must
+// say so: the monotonic one stands still while the machine is suspended, the
+// wall clock can be set.
+func valid(now, end time.Time) bool {
 	return now.Before(end) && now.Round(0).Before(end.Round(0))
 }
 

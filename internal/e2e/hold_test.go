@@ -69,18 +69,24 @@ func (h *hold) arrived(a notify.Alert) {
 	h.holders[a.Device] = a.Replica
 }
 
-// holding returns how many devices' alerts arrived, and the replica that sent most.
-func (h *hold) holding() (arrived int, most string) {
+// arrivals returns how many devices' alerts arrived.
+func (h *hold) arrivals() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := map[string]int{}
+	return len(h.holders)
+}
+
+// busiest returns the replica that sent most of them.
+func (h *hold) busiest() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, most := map[string]int{}, ""
 	for _, replica := range h.holders {
-		n[replica]++
-		if n[replica] > n[most] {
+		if n[replica]++; n[replica] > n[most] {
 			most = replica
 		}
 	}
-	return len(h.holders), most
+	return most
 }
 
 // held returns how many devices' alerts arrived last from the replica.
@@ -96,6 +102,7 @@ func (h *hold) held(replica string) int {
 	return n
 }
 
+// gone returns how many clients went away while they were held.
 func (h *hold) gone() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,7 +22,7 @@ var connectionString = regexp.MustCompile(`^(Endpoint=\S+)\n`)
 // the middle of a stream, does so in time, and a successor goes on from its checkpoints.
 func otherHub(t *testing.T, storage string) {
 	hub := alertworker(t, "devhub", nil, "devhub", "--addr", "127.0.0.1:0", "--hub", hubName, "--partitions", "8")
-	w := newWorld(t, storage, settings{hub: hub.find(startWithin, connectionString), bound: 15 * time.Second})
+	w := newWorld(t, storage, settings{hub: hub.find(startWithin, connectionString)})
 	w.receiver.BehaveAlways(notifytest.Delay(100*time.Millisecond, notifytest.Take)) // so that there are sends to wait for
 
 	producer, err := azeventhubs.NewProducerClientFromConnectionString(w.hub, "", nil)
@@ -36,6 +36,9 @@ func otherHub(t *testing.T, storage string) {
 	within(t, startWithin, "an alert arrives", func() bool { return len(w.receiver.Taken()) > 0 })
 	w.pass(w.between(0, time.Second))
 	w.stop("a")
+	if n := w.owned()["a"]; n > 0 {
+		t.Errorf("the worker ended and still owns %d partitions", n)
+	}
 	w.start("b")
 	before := len(w.receiver.Taken())
 	within(t, startWithin, "the successor's alerts arrive", func() bool { w.alive(); return len(w.receiver.Taken()) >= before+10 })

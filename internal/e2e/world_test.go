@@ -142,7 +142,7 @@ func newWorld(t *testing.T, storage string, s settings) *world {
 		"BALANCE_INTERVAL=" + balanceInterval.String(),
 		"DRAIN_TIMEOUT=" + drainTimeout.String(),
 		"HTTP_ADDR=",
-		"LOG_FORMAT=console",
+		"LOG_FORMAT=console", "LOG_LEVEL=debug",
 	}, s.env...)
 	return w
 }
@@ -423,6 +423,13 @@ func (w *world) settle() {
 		return at != nil
 	}) {
 		w.t.Errorf("the checkpoints stay at %v, want %v", at, last)
+		for p := range 8 { w.t.Logf("DEBUG readers %d: %d", p, w.devhub.Readers(fmt.Sprint(p))) }
+		w.t.Logf("DEBUG owned %v", w.owned())
+		for name, p := range w.workers {
+			p.signal(syscall.SIGQUIT)
+			<-p.done
+			os.WriteFile("/tmp/dump-"+name+"-"+fmt.Sprint(os.Getpid()), []byte(p.stderr.String()), 0o600)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -107,5 +106,3 @@ func (e *Ends) lag(partition string, now time.Time) (lag, bool) {
 	l, ok := e.lags[partition]
 	return l, ok && now.Sub(l.asked) < staleAfter
 }
-
-func cmpRead(a, b worker.PartitionState) int { return cmp.Compare(a.Read.Sequence, b.Read.Sequence) }

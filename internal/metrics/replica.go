@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -178,7 +179,7 @@ func (r *replica) checkpointAges(states map[string]worker.PartitionState, now ti
 // and has again while its former consumer still settles. The one that read
 // furthest says how far.
 func byPartition(states []worker.PartitionState) map[string]worker.PartitionState {
-	slices.SortFunc(states, func(a, b worker.PartitionState) int { return cmpRead(a, b) })
+	slices.SortFunc(states, func(a, b worker.PartitionState) int { return cmp.Compare(a.Read.Sequence, b.Read.Sequence) })
 	one := make(map[string]worker.PartitionState, len(states))
 	for _, s := range states {
 		if former, ok := one[s.Partition]; ok {

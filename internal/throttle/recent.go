@@ -56,6 +56,15 @@ func (r *recent) set(device string, end time.Time, restart bool) {
 	}
 }
 
+// forget ends device's window here. What was suppressed still counts.
+func (r *recent) forget(device string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.marks[device]; m != nil {
+		m.end = time.Time{}
+	}
+}
+
 // evict makes room by dropping marks that are over, looking at a bounded
 // number of them in the map's random order.
 func (r *recent) evict() bool {

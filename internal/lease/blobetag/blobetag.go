@@ -26,7 +26,10 @@ type Store struct {
 	blobs *blobrecord.Blobs
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store   = (*Store)(nil)
+	_ lease.Breaker = (*Store)(nil)
+)
 
 // Open returns the store in c, a container that it creates when it is missing.
 // c needs azure.Retry and an azure.NewHTTPClient.
@@ -90,6 +93,12 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 		return fmt.Errorf("release lease %q: %w", l.Key, err)
 	}
 	return nil
+}
+
+// Break implements lease.Breaker.
+func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	_, err := s.blobs.Break(ctx, key, next)
+	return err
 }
 
 // replace writes r in place of l's record, whatever has become of that while l

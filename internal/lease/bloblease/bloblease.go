@@ -42,7 +42,10 @@ type Store struct {
 	blobs *blobrecord.Blobs
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store   = (*Store)(nil)
+	_ lease.Breaker = (*Store)(nil)
+)
 
 // Open returns the store in c, a container that it creates when it is missing.
 // c needs azure.Retry and an azure.NewHTTPClient.
@@ -151,6 +154,19 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("release lease %q: %w", l.Key, err)
+	}
+	return nil
+}
+
+// Break implements lease.Breaker. The native lease has the id that the record
+// names, so it is given back like the holder's own.
+func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	id, err := s.blobs.Break(ctx, key, next)
+	if id == "" || err != nil {
+		return err
+	}
+	if err := s.unlock(ctx, key, id); err != nil {
+		return fmt.Errorf("break lease %q: %w", key, err)
 	}
 	return nil
 }

@@ -155,6 +155,38 @@ func (b *Blobs) writeError(key string, err error) error {
 	return fmt.Errorf("write blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
 }
 
+// Break is the Break of a lease.Breaker, but for the native lease: a blob that
+// had one still has it, under the id returned.
+func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (note string, err error)) (id string, err error) {
+	for try := 0; ; try++ {
+		prev, err := b.Read(ctx, key)
+		if err == nil {
+			if prev.Free() || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
+				if id == "" && prev.Released && prev.Locked {
+					id = prev.ID
+				}
+				return id, nil
+			}
+			freed := prev
+			if freed.Note, err = next(prev.Record); err != nil {
+				return "", err
+			}
+			freed.Hold, freed.Released = 0, true
+			id = prev.ID
+			lock := ""
+			if prev.Locked {
+				lock = id
+			}
+			if _, err = b.Write(ctx, key, prev, freed, lock); err == nil {
+				return id, nil
+			}
+		}
+		if !azure.Again(ctx, try, err) {
+			return "", fmt.Errorf("break lease %q: %w", key, err)
+		}
+	}
+}
+
 // Blob returns the client of key's blob, for its native lease.
 func (b *Blobs) Blob(key string) *blob.Client { return b.container.NewBlobClient(azure.Name(key)) }
 

@@ -27,7 +27,10 @@ type Store struct {
 	items items
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store   = (*Store)(nil)
+	_ lease.Breaker = (*Store)(nil)
+)
 
 // Acquire implements lease.Store.
 func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
@@ -81,6 +84,31 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 		return fmt.Errorf("release lease %q: %w", l.Key, err)
 	}
 	return nil
+}
+
+// Break implements lease.Breaker.
+func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	id := "" // of the lease to break
+	for try := 0; ; try++ {
+		prev, err := s.items.read(ctx, key)
+		if err == nil {
+			if prev.free() || id != "" && prev.ID != id { // an earlier try did it, or the lease has ended
+				return nil
+			}
+			freed := prev
+			if freed.Note, err = next(prev.Record); err != nil {
+				return err
+			}
+			freed.Hold, freed.Released = 0, true
+			id = prev.ID
+			if _, err = s.items.write(ctx, key, prev, freed); err == nil {
+				return nil
+			}
+		}
+		if !azure.Again(ctx, try, err) {
+			return fmt.Errorf("break lease %q: %w", key, err)
+		}
+	}
 }
 
 // replace writes r in place of l's record, whatever has become of that while l

@@ -25,6 +25,7 @@ var checks = []struct {
 	{"Release", checkRelease},
 	{"Notes", checkNotes},
 	{"Next", checkNext},
+	{"Break", checkBreak},
 	{"Keys", checkKeys},
 	{"EndedContext", checkEndedContext},
 	{"Faults", checkFaults},
@@ -316,6 +317,70 @@ var keys = slices.Concat(
 		strings.Repeat("k", 1023) + "1", strings.Repeat("k", 1023) + "2", strings.Repeat("k", 1022),
 	},
 )
+
+// Break frees a held key without its holder, and only that, where the store can.
+func checkBreak(t tester, s *suite) {
+	holder, other := s.store(t), s.store(t)
+	b, ok := other.(lease.Breaker)
+	if !ok {
+		return
+	}
+	no := errors.New("better not")
+	l := acquire(t, holder, "held", "claim", long)
+	if err := b.Break(t.Context(), "held", func(lease.Record) (string, error) { return "", no }); err != no {
+		t.Errorf("Break returned %v, not the error of its next", err)
+	}
+	l = extend(t, holder, l, "window", long)
+
+	var broken lease.Record
+	if err := b.Break(t.Context(), "held", seen(&broken, "left behind")); err != nil {
+		t.Fatalf("Break of a held key: %v", err)
+	}
+	if broken.Note != "window" || broken.Token != l.Token || broken.Hold != long || broken.Now.Before(broken.Written) {
+		t.Errorf("next saw %+v, want the record of %+v", broken, l)
+	}
+	lost(t, holder, l)
+	release(t, holder, l, "stale")
+
+	var prev lease.Record
+	taken, err := other.Acquire(t.Context(), "held", long, seen(&prev, "next"))
+	if err != nil {
+		t.Fatalf("Acquire of a broken key: %v", err)
+	}
+	if prev.Note != "left behind" || prev.Token != l.Token || prev.Hold != 0 {
+		t.Errorf("the next holder sees %+v", prev)
+	}
+	if taken.Token <= l.Token {
+		t.Errorf("token %d after %d, whose lease was broken", taken.Token, l.Token)
+	}
+	lost(t, holder, l)
+	release(t, holder, l, "stale")
+	extend(t, other, taken, "next", long)
+
+	// Of many at once none fails, and what is taken after them stays.
+	sideBySide(10, func(int) {
+		if err := b.Break(t.Context(), "held", with("")); err != nil {
+			t.Errorf("one of many Breaks: %v", err)
+		}
+	})
+	l = acquire(t, holder, "held", "", long)
+	extend(t, holder, l, "", long)
+
+	acquire(t, holder, "expired", "kept", s.short)
+	release(t, holder, acquire(t, holder, "released", "kept", long), "kept")
+	s.outlast(s.short)
+	for key, note := range map[string]string{"absent": "", "released": "kept", "expired": "kept"} {
+		if err := b.Break(t.Context(), key, unasked(t)); err != nil {
+			t.Errorf("Break of the %s key: %v", key, err)
+		}
+		var prev lease.Record
+		if _, err := other.Acquire(t.Context(), key, long, seen(&prev, "")); err != nil {
+			t.Errorf("Acquire of the %s key after Break: %v", key, err)
+		} else if prev.Note != note {
+			t.Errorf("the next holder of the %s key sees %+v, want the note %q", key, prev, note)
+		}
+	}
+}
 
 // Distinct keys are distinct leases.
 func checkKeys(t tester, s *suite) {

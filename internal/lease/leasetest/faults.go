@@ -24,6 +24,9 @@ func checkFaults(t tester, s *suite) {
 	defer verified.Wait()
 	sideBySide(len(operations)*len(once), func(i int) {
 		op, f := operations[i/len(once)], once[i%len(once)]
+		if _, ok := clean.(lease.Breaker); op.name == "break" && !ok {
+			return
+		}
 		for n := 0; ; n++ {
 			w := &wire{next: s.Transport}
 			c := attempt{
@@ -110,6 +113,24 @@ var operations = []struct {
 		return func(t tester) {
 			if !done {
 				release(t, c.clean, l, "kept")
+			}
+			var prev lease.Record
+			if _, err := c.clean.Acquire(t.Context(), c.key, long, seen(&prev, "")); err != nil {
+				t.Errorf("%s: the key is not free: %v", c.key, err)
+			} else if prev.Note != "kept" || prev.Token != l.Token {
+				t.Errorf("%s: the next holder sees %+v", c.key, prev)
+			}
+			lost(t, c.clean, l)
+		}
+	}},
+	{"break", func(t tester, c attempt) (verify func(tester)) {
+		l := acquire(t, c.clean, c.key, "window", long)
+		done := c.try(t, func(ctx context.Context) error { return lease.Break(ctx, c.faulty, c.key, with("kept")) })
+		return func(t tester) {
+			if !done {
+				if err := lease.Break(t.Context(), c.clean, c.key, with("kept")); err != nil {
+					t.Errorf("%s: broken again: %v", c.key, err)
+				}
 			}
 			var prev lease.Record
 			if _, err := c.clean.Acquire(t.Context(), c.key, long, seen(&prev, "")); err != nil {

@@ -41,7 +41,10 @@ type record struct {
 	held    bool // not released
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store   = (*Store)(nil)
+	_ lease.Breaker = (*Store)(nil)
+)
 
 // New returns an empty store.
 func New() *Store {
@@ -119,6 +122,27 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	}
 	r.note, r.written, r.hold, r.held = note, time.Now(), 0, false
 	s.records[l.Key] = r
+	return nil
+}
+
+// Break implements lease.Breaker. It calls next at most once.
+func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	r := s.records[key]
+	if !r.held || !now.Before(r.end()) {
+		return nil
+	}
+	note, err := next(r.public(now))
+	if err != nil {
+		return err
+	}
+	r.note, r.written, r.hold, r.held = note, now, 0, false
+	s.records[key] = r
 	return nil
 }
 

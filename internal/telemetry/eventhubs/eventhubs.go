@@ -94,7 +94,7 @@ type Start struct {
 
 // UnmarshalText reads "latest", "earliest" or an RFC 3339 time.
 func (s *Start) UnmarshalText(text []byte) error {
-	switch v := string(text); v {
+	switch v := string(text); strings.ToLower(v) {
 	case "", "latest":
 		*s = Start{}
 	case "earliest":

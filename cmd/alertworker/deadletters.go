@@ -1,0 +1,403 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/deadletter"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/receivers"
+)
+
+const (
+	listDoes = "what alerts DEAD_LETTER_CONTAINER keeps that a receiver did not take, oldest first\n" +
+		"Usage: alertworker deadletters list [--since 24h] [--json]"
+
+	replayDoes = "send alerts that a receiver did not take to it again, with the same id; a letter\n" +
+		"whose alert is taken is deleted, any other stays\n" +
+		"Usage: alertworker deadletters replay LETTER... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
+)
+
+// deadLetters is `alertworker deadletters`, for people on call. It is configured
+// as the worker is.
+func deadLetters(ctx context.Context, args []string) error {
+	return deadLettersTo(ctx, os.Stdout, args)
+}
+
+func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
+	name := ""
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
+	switch name {
+	case "list":
+		return listLetters(ctx, out, args)
+	case "replay":
+		return replayLetters(ctx, out, args)
+	case "help", "-h", "-help", "--help":
+		fmt.Fprintf(out, "alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n", listDoes, replayDoes)
+		return nil
+	}
+	return &usageError{fmt.Errorf("deadletters can list and replay, not %q; see alertworker deadletters --help", name)}
+}
+
+// A letterbox is what both commands work with.
+type letterbox struct {
+	*deadletter.Store
+	config    config
+	stores    stores
+	receivers []receivers.Receiver
+}
+
+// openLetterbox opens the dead letters that the environment names. The caller closes them.
+func openLetterbox(ctx context.Context) (*letterbox, error) {
+	c, log, rs, err := configure()
+	if err != nil {
+		return nil, err
+	}
+	b := &letterbox{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
+	if !c.hasStorage() {
+		b.Close()
+		return nil, &usageError{errors.New("without Azure Storage dead letters are lines in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
+	}
+	if b.Store, err = b.stores.openDeadLetters(ctx, c, log); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
+	}
+	return b, nil
+}
+
+func (b *letterbox) Close() {
+	b.stores.Close()
+	for _, r := range b.receivers {
+		r.Close()
+	}
+}
+
+// listLetters is `alertworker deadletters list`.
+func listLetters(ctx context.Context, out io.Writer, args []string) error {
+	flags := newFlags("deadletters list", listDoes)
+	since := sinceFlag(flags)
+	asJSON := flags.Bool("json", false, "one JSON object a line")
+	if err := parseFlags(flags, args); err != nil {
+		return err
+	}
+	b, err := openLetterbox(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+
+	n := 0
+	for page, err := range b.List(ctx, since.time()) {
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			err = writeJSON(out, page)
+		} else {
+			err = writeTable(out, page, n == 0)
+		}
+		if err != nil {
+			return fmt.Errorf("print dead letters: %w", err)
+		}
+		n += len(page)
+	}
+	if n == 0 && !*asJSON {
+		fmt.Fprintf(out, "no dead letters%s\n", since)
+	}
+	return nil
+}
+
+// writeJSON prints letters, a line each.
+func writeJSON(out io.Writer, letters []deadletter.Letter) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	for _, l := range letters {
+		line := struct {
+			ID       string          `json:"id"`
+			Kept     time.Time       `json:"kept,omitzero"`
+			Receiver string          `json:"receiver,omitempty"`
+			Reason   string          `json:"reason,omitempty"`
+			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
+			Broken   string          `json:"broken,omitempty"`
+		}{ID: l.ID, Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Alert: l.Payload}
+		if l.Broken != nil {
+			line.Broken = l.Broken.Error()
+		}
+		if err := enc.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTable prints letters in aligned columns, with a head if head says so.
+func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
+	var rows [][]string
+	if head {
+		rows = append(rows, []string{"LETTER", "TIME", "DEVICE", "TEMPERATURE", "RECEIVER", "REASON"})
+	}
+	for _, l := range letters {
+		row := []string{l.ID, "", "", "", l.Receiver, l.Reason}
+		if l.Broken == nil {
+			row[1] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
+			row[2] = l.Alert.Device
+			row[3] = strconv.FormatFloat(l.Alert.Temperature, 'g', -1, 64)
+		} else {
+			row[5] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+		}
+		rows = append(rows, row)
+	}
+	widths := []int{0, 0, 8, 11, 24, 0} // at least: pages should look alike
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = oneLine(cell)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %*s  %-*s  %s\n", widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], row[5])
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// replayLetters is `alertworker deadletters replay`.
+func replayLetters(ctx context.Context, out io.Writer, args []string) error {
+	flags := newFlags("deadletters replay", replayDoes)
+	all := flags.Bool("all", false, "every letter, instead of the LETTERs named, as `deadletters list` shows them")
+	since := sinceFlag(flags)
+	to := flags.String("to", "", "send to this `RECEIVER` instead of the letter's own, whose name changes with its URL")
+	dryRun := flags.Bool("dry-run", false, "only say what would be sent")
+	ids, err := parseArgs(flags, args)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *all && len(ids) > 0:
+		err = errors.New("name letters or give --all, not both")
+	case !*all && len(ids) == 0:
+		err = errors.New("name letters, or give --all")
+	case !*all && since.Duration > 0:
+		err = errors.New("--since goes with --all")
+	}
+	if err != nil {
+		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
+	}
+	b, err := openLetterbox(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if *to != "" && b.receiver(*to) == nil {
+		return &usageError{fmt.Errorf("--to %s: %w", *to, b.unknown())}
+	}
+
+	r := &replay{letterbox: b, out: out, to: *to, dryRun: *dryRun, failures: map[string]int{}}
+	if *all {
+		for page, listErr := range b.List(ctx, since.time()) {
+			if err = listErr; err != nil {
+				break
+			}
+			for _, l := range page {
+				r.letter(ctx, l)
+			}
+		}
+	} else {
+		for _, id := range ids {
+			l, getErr := b.Get(ctx, id)
+			switch {
+			case errors.Is(getErr, deadletter.ErrNotFound):
+				r.stays(deadletter.Letter{ID: id}, "there is no such letter; if it was there, it has been taken since")
+			case getErr != nil:
+				r.stays(deadletter.Letter{ID: id}, getErr.Error())
+			default:
+				r.letter(ctx, l)
+			}
+		}
+	}
+	fmt.Fprintln(out, r.summary(since))
+	switch {
+	case err != nil:
+		return err
+	case r.failed > 0:
+		return &silentError{exitFailed}
+	}
+	return nil
+}
+
+// A replay sends letters again and prints what comes of each.
+type replay struct {
+	*letterbox
+	out    io.Writer
+	to     string // a receiver for all; "" for each letter's own
+	dryRun bool
+
+	taken, failed int
+	failures      map[string]int // of a receiver, in a row
+}
+
+// maxFailures in a row mean that a receiver is down, and its other letters can wait.
+const maxFailures = 3
+
+// letter sends one letter again and deletes it if its alert is taken. It goes
+// past the gate: the alert was never delivered, so it started no window. A
+// receiver that has taken a newer alert of the device within the window can
+// tell from the token, which stays.
+func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
+	name := cmp.Or(r.to, l.Receiver)
+	to := r.receiver(name)
+	switch {
+	case l.Broken != nil:
+		r.stays(l, l.Broken.Error())
+		return
+	case to == nil:
+		r.stays(l, r.unknown().Error()+"; --to sends it to one of them")
+		return
+	case ctx.Err() != nil:
+		r.stays(l, "not tried: stopped")
+		return
+	case r.failures[name] >= maxFailures:
+		r.stays(l, fmt.Sprintf("not tried: the receiver failed %d times in a row", maxFailures))
+		return
+	case r.dryRun:
+		r.taken++
+		r.line(l, name, "would be sent")
+		return
+	}
+
+	l.Alert.Expires = time.Time{} // no claim stands behind it any more
+	if err := r.send(ctx, to.Notifier, l.Alert); err != nil {
+		failure := notify.AsError(err)
+		what := "not taken"
+		switch {
+		case failure.Refused:
+			what, r.failures[name] = "refused", 0
+		case failure.Untaken:
+			r.failures[name]++
+		default:
+			what = "perhaps taken, its answer is missing"
+			r.failures[name]++
+		}
+		r.stays(l, what+": "+err.Error())
+		return
+	}
+	r.failures[name] = 0
+	// Taken is taken: what is left is done even if somebody wants to stop.
+	if err := r.Delete(context.WithoutCancel(ctx), l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+		r.stays(l, "taken, but its letter could not be deleted; sent again it would have the same id: "+err.Error())
+		return
+	}
+	r.taken++
+	r.line(l, name, "taken")
+}
+
+func (r *replay) send(ctx context.Context, to notify.Notifier, a notify.Alert) error {
+	limit := r.config.NotifyTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v (NOTIFY_TIMEOUT)", limit))
+	defer cancel()
+	return to.Notify(ctx, a)
+}
+
+func (r *replay) stays(l deadletter.Letter, why string) {
+	r.failed++
+	r.line(l, cmp.Or(r.to, l.Receiver), why)
+}
+
+func (r *replay) line(l deadletter.Letter, to, what string) {
+	about := l.ID
+	if l.Alert.Device != "" {
+		about += " " + l.Alert.Device
+	}
+	if to != "" {
+		about += " to " + to
+	}
+	fmt.Fprintln(r.out, oneLine(about+": "+what))
+}
+
+func (r *replay) summary(since *age) string {
+	verb := "taken"
+	if r.dryRun {
+		verb = "would be sent"
+	}
+	switch {
+	case r.taken+r.failed == 0:
+		return "no dead letters" + since.String()
+	case r.failed == 0:
+		return fmt.Sprintf("%d %s", r.taken, verb)
+	}
+	return fmt.Sprintf("%d %s, %d not", r.taken, verb, r.failed)
+}
+
+// receiver returns the receiver of a name, nil if NOTIFY_URLS has none.
+func (b *letterbox) receiver(name string) *receivers.Receiver {
+	if i := slices.IndexFunc(b.receivers, func(r receivers.Receiver) bool { return r.Name == name }); i >= 0 {
+		return &b.receivers[i]
+	}
+	return nil
+}
+
+// unknown says of a receiver that there is none, and which there are.
+func (b *letterbox) unknown() error {
+	var names []string
+	for _, r := range b.receivers {
+		names = append(names, r.Name)
+	}
+	return fmt.Errorf("NOTIFY_URLS has no such receiver, only %s", strings.Join(names, ", "))
+}
+
+// age is how old the readings of letters may be at most; 0 is any age.
+type age struct{ time.Duration }
+
+func sinceFlag(f *flag.FlagSet) *age {
+	s := &age{}
+	f.Func("since", "only readings of the last `DURATION`, such as 24h", func(text string) (err error) {
+		if s.Duration, err = time.ParseDuration(text); err != nil || s.Duration <= 0 {
+			return errors.New("want a duration such as 30m or 24h")
+		}
+		return nil
+	})
+	return s
+}
+
+func (s *age) time() time.Time {
+	if s.Duration == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(-s.Duration)
+}
+
+func (s *age) String() string {
+	if s.Duration == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of readings of the last %v", s.Duration)
+}
+
+// parseArgs is parseFlags for arguments that stand before, between or after
+// the flags; it returns them.
+func parseArgs(f *flag.FlagSet, args []string) (others []string, err error) {
+	for {
+		if err := f.Parse(args); err != nil {
+			return nil, parseFlags(f, args) // which fails the same way, and says so
+		}
+		if f.NArg() == 0 {
+			return others, nil
+		}
+		others, args = append(others, f.Arg(0)), f.Args()[1:]
+	}
+}

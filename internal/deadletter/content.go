@@ -1,0 +1,185 @@
+package deadletter
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"alertworker/internal/notify/webhook"
+	"alertworker/internal/worker"
+)
+
+// Of an event that cannot be decoded, these many bytes are kept at most.
+const (
+	maxBody       = 16 << 10
+	maxProperties = 4 << 10 // names and values together
+	maxLabel      = 256     // of any other text
+)
+
+const mark = "…" // ends text that was cut
+
+// letter is the content of a blob in alerts/. People and scripts read it: fields may be
+// added, never renamed.
+type letter struct {
+	Kept     time.Time       `json:"kept"` // by the replica's clock
+	Receiver string          `json:"receiver"`
+	Reason   string          `json:"reason"`
+	Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
+	// What is known of an alert that cannot be written so.
+	Text string `json:"text,omitempty"`
+}
+
+// malformed is the content of a blob in malformed/.
+type malformed struct {
+	Kept            time.Time         `json:"kept"`
+	Reason          string            `json:"reason"`
+	Device          string            `json:"device"`
+	Partition       string            `json:"partition"`
+	Sequence        int64             `json:"sequence"`
+	EnqueuedTime    time.Time         `json:"enqueuedTime"`
+	MessageSource   string            `json:"messageSource,omitempty"`
+	ContentType     string            `json:"contentType,omitempty"`
+	ContentEncoding string            `json:"contentEncoding,omitempty"`
+	Properties      map[string]string `json:"properties,omitempty"`
+	Size            int               `json:"size"`                 // of the whole body, in bytes
+	Body            string            `json:"body,omitempty"`       // if it is UTF-8
+	BodyBase64      string            `json:"bodyBase64,omitempty"` // if it is not
+	Truncated       bool              `json:"truncated,omitempty"`  // body or properties
+}
+
+func encodeAlert(d worker.DeadLetter, now time.Time) []byte {
+	l := letter{Kept: sayable(now), Receiver: d.Receiver, Reason: d.Reason}
+	// Even what no receiver could be told is not lost.
+	if alert, err := webhook.Encode(d.Alert); err == nil {
+		l.Alert = alert
+	} else {
+		l.Text = fmt.Sprintf("%+v", d.Alert)
+	}
+	return encode(l)
+}
+
+func encodeMalformed(e worker.MalformedEvent, now time.Time) []byte {
+	m := malformed{
+		Kept:            sayable(now),
+		Reason:          e.Reason.String(),
+		Device:          cut(e.Event.Device, maxLabel),
+		Partition:       cut(e.Partition, maxLabel),
+		Sequence:        e.Event.Sequence,
+		EnqueuedTime:    sayable(e.Event.Enqueued),
+		MessageSource:   cut(e.Event.MessageSource, maxLabel),
+		ContentType:     cut(e.Event.ContentType, maxLabel),
+		ContentEncoding: cut(e.Event.ContentEncoding, maxLabel),
+		Size:            len(e.Event.Body),
+	}
+	body := e.Event.Body[:min(len(e.Event.Body), maxBody)]
+	whole := len(body) == len(e.Event.Body)
+	text := body
+	if !whole {
+		text = text[:lastRune(text)]
+	}
+	if utf8.Valid(text) {
+		m.Body = string(text)
+	} else {
+		m.BodyBase64 = base64.StdEncoding.EncodeToString(body)
+	}
+	var all bool
+	m.Properties, all = properties(e.Event.Properties)
+	m.Truncated = !whole || !all
+	return encode(m)
+}
+
+// properties returns what fits of p, in the order of the names, and whether that is all.
+func properties(p map[string]any) (kept map[string]string, all bool) {
+	kept = map[string]string{}
+	room := maxProperties
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		value := text(p[name])
+		if room -= len(name) + len(value); room < 0 {
+			return kept, false
+		}
+		kept[name] = value
+	}
+	return kept, true
+}
+
+func text(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v)
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Sprint(value)
+}
+
+// cut returns s, or its beginning and a mark if it has more than n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:lastRune(s[:n-len(mark)])] + mark
+}
+
+// lastRune returns the length of s without the beginning of a character at its end.
+func lastRune[T string | []byte](s T) int {
+	for i := len(s) - 1; i >= max(0, len(s)-utf8.UTFMax); i-- {
+		if utf8.RuneStart(s[i]) {
+			if utf8.FullRune([]byte(s[i:])) {
+				break
+			}
+			return i
+		}
+	}
+	return len(s)
+}
+
+// sayable returns t in UTC, or the zero time if RFC 3339 has no words for it.
+func sayable(t time.Time) time.Time {
+	t = t.UTC()
+	if t.Year() < 0 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
+// encode cannot fail: letter and malformed hold nothing that JSON cannot say.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		panic(fmt.Sprintf("encode dead letter: %v", err))
+	}
+	return b.Bytes()
+}
+
+// decode reads a letter. It never fails: what is wrong is in Broken.
+func decode(content []byte) Letter {
+	var l letter
+	if err := json.Unmarshal(content, &l); err != nil {
+		return Letter{Broken: fmt.Errorf("is not a dead letter: %w", err)}
+	}
+	out := Letter{Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Payload: l.Alert}
+	if l.Alert == nil {
+		out.Broken = errors.New("has no alert that can be sent")
+		if l.Text != "" {
+			out.Broken = fmt.Errorf("has an alert that cannot be sent: %s", cut(strings.ToValidUTF8(l.Text, "\uFFFD"), maxLabel))
+		}
+		return out
+	}
+	var err error
+	if out.Alert, err = webhook.Decode(l.Alert); err != nil {
+		out.Broken = fmt.Errorf("has no alert that can be sent: %w", err)
+	}
+	return out
+}

@@ -1,0 +1,214 @@
+// Package deadletter keeps, in a container of Azure Storage, the alerts that a
+// receiver will not get and events that cannot be decoded, as one JSON blob
+// each:
+//
+//	alerts/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
+//	malformed/2026/03/01/20260301T120000.250Z-80c1f2a6d3b45e97.json
+//
+// The time is when the hub got the reading. What follows is a hash of what else
+// makes the letter this one, so that keeping it again changes nothing.
+//
+// Events that cannot be decoded are bounded in number and size. Alerts are
+// not dropped, ever; what bounds them is that there is one flight per device and
+// receiver, and no more of them than NOTIFY_CONCURRENCY: each letter stands for an
+// attempt that the receiver answered. Nothing here deletes what is old: that
+// is for a lifecycle rule of the storage account.
+package deadletter
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/worker"
+)
+
+const (
+	alertsFolder    = "alerts/"
+	malformedFolder = "malformed/"
+
+	maxMalformed = 60 // events kept a minute
+	maxLines     = 10 // alerts told of a minute
+
+	keepTimeout = 15 * time.Second
+)
+
+// A Store keeps dead letters in one container. Use Open. It is safe for
+// concurrent use. Its errors name the container and say what to do; they hold
+// no keys or signatures.
+type Store struct {
+	blobs     *container.Client
+	log       *zap.Logger
+	malformed quota
+	lines     quota
+}
+
+var (
+	_ worker.DeadLetters     = (*Store)(nil)
+	_ worker.MalformedEvents = (*Store)(nil)
+)
+
+// Open returns the store in c, a container that it creates when it is missing.
+// c's retries bound how long Open and every call but those that keep take.
+func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, error) {
+	s := &Store{blobs: c, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
+	// A look at some blob shows whether the container is there to an identity
+	// that may not create containers, or may not list them.
+	_, err := c.NewBlobClient("probe").GetProperties(ctx, nil)
+	switch {
+	case err == nil || bloberror.HasCode(err, bloberror.BlobNotFound):
+		return s, nil
+	case !bloberror.HasCode(err, bloberror.ContainerNotFound):
+		return nil, fmt.Errorf("look at container %q: %w", s.name(), azure.Explain(err))
+	}
+	if err := s.create(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) create(ctx context.Context) error {
+	if _, err := s.blobs.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
+		return fmt.Errorf("create container %q: %w", s.name(), azure.Explain(err))
+	}
+	return nil
+}
+
+// name returns the container's address without a signature.
+func (s *Store) name() string {
+	address, _, _ := strings.Cut(s.blobs.URL(), "?")
+	return address
+}
+
+// Keep implements worker.DeadLetters. It takes at most 15 s.
+func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
+	id := newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
+	if err := s.put(ctx, blobName(alertsFolder, id), encodeAlert(d, time.Now())); err != nil {
+		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
+	}
+	switch ok, first, _ := s.lines.take(); {
+	case ok:
+		s.log.Error("alert not delivered, kept as a dead letter",
+			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device),
+			zap.String("receiver", d.Receiver), zap.String("reason", d.Reason))
+	case first:
+		s.log.Error("more alerts are kept as dead letters; this minute's have no lines of their own any more")
+	}
+	return nil
+}
+
+// KeepMalformed implements worker.MalformedEvents. It takes at most 15 s. Of the
+// attempts beyond 60 a minute it drops the events: neither a storm
+// of them nor an outage of the store makes many wait.
+func (s *Store) KeepMalformed(ctx context.Context, e worker.MalformedEvent) error {
+	if ok, first, refused := s.malformed.take(); !ok {
+		if first {
+			s.log.Warn("too many events cannot be decoded; the rest of this minute's are not kept",
+				zap.Int("kept_per_minute", maxMalformed), zap.Int64("dropped_before", refused-1))
+		}
+		return nil
+	}
+	id := newID(e.Event.Enqueued, e.Partition, fmt.Sprint(e.Event.Sequence), e.Event.Device)
+	if err := s.put(ctx, blobName(malformedFolder, id), encodeMalformed(e, time.Now())); err != nil {
+		return fmt.Errorf("keep event %d of partition %s: %w", e.Event.Sequence, e.Partition, err)
+	}
+	return nil
+}
+
+// put writes a blob unless it is there.
+func (s *Store) put(ctx context.Context, name string, content []byte) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, keepTimeout, fmt.Errorf("no answer within %v", keepTimeout))
+	defer cancel()
+	err := s.upload(ctx, name, content)
+	if bloberror.HasCode(err, bloberror.ContainerNotFound) {
+		if err := s.create(ctx); err != nil {
+			return err
+		}
+		err = s.upload(ctx, name, content)
+	}
+	if err != nil && !bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet) {
+		return fmt.Errorf("write blob %q in %q: %w", name, s.name(), explain(ctx, err))
+	}
+	return nil
+}
+
+func (s *Store) upload(ctx context.Context, name string, content []byte) error {
+	_, err := s.blobs.NewBlockBlobClient(name).Upload(ctx, streaming.NopCloser(bytes.NewReader(content)), &blockblob.UploadOptions{
+		HTTPHeaders:      &blob.HTTPHeaders{BlobContentType: to.Ptr("application/json")},
+		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
+	})
+	return err
+}
+
+// explain is azure.Explain, with why ctx ended if that is why.
+func explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && cause != ctx.Err() {
+		return fmt.Errorf("%w: %w", azure.Explain(err), cause)
+	}
+	return azure.Explain(err)
+}
+
+// timeLayout sorts as time does.
+const timeLayout = "20060102T150405.000Z"
+
+// newID names what the hub got at the time and the parts make unique. None but the
+// last part may hold a NUL.
+func newID(enqueued time.Time, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return sayable(enqueued).Format(timeLayout) + "-" + hex.EncodeToString(sum[:8])
+}
+
+var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{16}$`)
+
+// blobName returns where the letter id is, by days.
+func blobName(folder, id string) string {
+	return folder + id[:4] + "/" + id[4:6] + "/" + id[6:8] + "/" + id + ".json"
+}
+
+// idOf is the inverse of blobName, false for what is not in folder.
+func idOf(folder, name string) (id string, ok bool) {
+	id = strings.TrimSuffix(name[strings.LastIndexByte(name, '/')+1:], ".json")
+	return id, idPattern.MatchString(id) && blobName(folder, id) == name
+}
+
+// A quota lets limit events through a minute, and tells when it begins to refuse.
+type quota struct {
+	limit int
+
+	mu      sync.Mutex
+	start   time.Time // of the current minute
+	n       int       // events in it
+	refused int64     // in all
+}
+
+// take counts one event. first is true for the first refused of a minute.
+func (q *quota) take() (ok, first bool, refused int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now := time.Now(); now.Sub(q.start) >= time.Minute {
+		q.start, q.n = now, 0
+	}
+	q.n++
+	if q.n <= q.limit {
+		return true, false, q.refused
+	}
+	q.refused++
+	return false, q.n == q.limit+1, q.refused
+}

@@ -1,0 +1,144 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/notify"
+)
+
+const (
+	pageSize  = 64 // letters; as many are read side by side
+	listSize  = 1000
+	maxLetter = 1 << 20 // bytes
+)
+
+// ErrNotFound says that there is no such letter, or no longer.
+var ErrNotFound = errors.New("no such dead letter")
+
+// A Letter is an alert that a receiver did not get.
+type Letter struct {
+	ID       string
+	Kept     time.Time // by the clock of the replica that kept it
+	Receiver string
+	Reason   string
+	Alert    notify.Alert
+	Payload  json.RawMessage // the alert as webhooks get it
+	Broken   error           // if not nil, why the alert cannot be sent; other fields may be missing
+
+	etag azcore.ETag
+}
+
+// List yields the letters about readings that the hub got at or after since, in the order
+// of these times, in pages of 1 to 64. It ends with the first error.
+// Letters that come or go meanwhile may be among them or not.
+func (s *Store) List(ctx context.Context, since time.Time) iter.Seq2[[]Letter, error] {
+	from := sayable(since).Format(timeLayout)
+	return func(yield func([]Letter, error) bool) {
+		pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: to.Ptr(alertsFolder), MaxResults: to.Ptr[int32](listSize)})
+		for pager.More() {
+			names, err := pager.NextPage(ctx)
+			if err != nil {
+				yield(nil, fmt.Errorf("list the blobs in %q: %w", s.name(), azure.Explain(err)))
+				return
+			}
+			var ids []string
+			for _, item := range names.Segment.BlobItems {
+				if id, ok := idOf(alertsFolder, *item.Name); ok && id >= from {
+					ids = append(ids, id)
+				}
+			}
+			for page := range slices.Chunk(ids, pageSize) {
+				letters, err := s.get(ctx, page)
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				if len(letters) > 0 && !yield(letters, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// get reads letters side by side and leaves out those that are gone.
+func (s *Store) get(ctx context.Context, ids []string) ([]Letter, error) {
+	letters, errs := make([]Letter, len(ids)), make([]error, len(ids))
+	var reading sync.WaitGroup
+	for i, id := range ids {
+		reading.Go(func() { letters[i], errs[i] = s.Get(ctx, id) })
+	}
+	reading.Wait()
+	var found []Letter
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			found = append(found, letters[i])
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// Get returns one letter; ErrNotFound if there is none.
+func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
+	if !idPattern.MatchString(id) {
+		return Letter{}, fmt.Errorf("%w: %q is not the id of one, which looks like 20060102T150405.000Z-0123456789abcdef", ErrNotFound, id)
+	}
+	name := blobName(alertsFolder, id)
+	resp, err := s.blobs.NewBlobClient(name).DownloadStream(ctx, nil)
+	if err != nil {
+		return Letter{}, s.failed("read", name, err)
+	}
+	body := resp.NewRetryReader(ctx, nil)
+	defer body.Close()
+	content, err := io.ReadAll(io.LimitReader(body, maxLetter+1))
+	if err != nil {
+		return Letter{}, s.failed("read", name, err)
+	}
+	if resp.ETag == nil {
+		return Letter{}, fmt.Errorf("read blob %q in %q: the answer lacks an ETag", name, s.name())
+	}
+	l := Letter{Broken: fmt.Errorf("is larger than %d bytes", maxLetter)}
+	if len(content) <= maxLetter {
+		l = decode(content)
+	}
+	l.ID, l.etag = id, *resp.ETag
+	return l, nil
+}
+
+// Delete removes a letter as Get or List returned it. ErrNotFound if it is gone, or is
+// another one now.
+func (s *Store) Delete(ctx context.Context, l Letter) error {
+	name := blobName(alertsFolder, l.ID)
+	_, err := s.blobs.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{
+		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: &l.etag}},
+	})
+	if err != nil {
+		return s.failed("delete", name, err)
+	}
+	return nil
+}
+
+func (s *Store) failed(verb, name string, err error) error {
+	if bloberror.HasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound, bloberror.ConditionNotMet) {
+		return fmt.Errorf("%s blob %q in %q: %w", verb, name, s.name(), ErrNotFound)
+	}
+	return fmt.Errorf("%s blob %q in %q: %w", verb, name, s.name(), azure.Explain(err))
+}

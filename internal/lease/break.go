@@ -1,0 +1,32 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// A Breaker is a Store that can free a key without its holder. It is for people
+// who know better; nothing that runs by itself breaks a lease.
+type Breaker interface {
+	// Break frees key, whoever holds it, and leaves the note that next returns
+	// for the next holder. It calls next with the held record; if next returns
+	// an error, Break changes nothing and returns that error as it is. next may be called more
+	// than once, each time with a later record of the same lease. It must not
+	// block. A key that is free stays as it is: Break returns nil and does not
+	// call next.
+	//
+	// To its holder the lease is lost. After any other error the key may or may not be
+	// free; repeating the call is safe.
+	Break(ctx context.Context, key string, next func(Record) (note string, err error)) error
+}
+
+// Break calls s's Break. The error Is errors.ErrUnsupported if s is no Breaker.
+// A Store that wraps another one passes Break on with it.
+func Break(ctx context.Context, s Store, key string, next func(Record) (note string, err error)) error {
+	b, ok := s.(Breaker)
+	if !ok {
+		return fmt.Errorf("break lease %q: this store cannot: %w", key, errors.ErrUnsupported)
+	}
+	return b.Break(ctx, key, next)
+}

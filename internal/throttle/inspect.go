@@ -1,0 +1,96 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+// A Phase is what a gate is doing about a device.
+type Phase int
+
+const (
+	Open    Phase = iota // the next reading over the threshold makes an alert
+	Sending              // a claim holds the key: an alert is being sent, or its sender has died
+	Closed               // a recorded window keeps the device quiet
+)
+
+func (p Phase) String() string { return [...]string{"open", "sending", "closed"}[p] }
+
+// A State is what the store, and this replica, know of one device. Its times are the
+// store's clock; zero where there is none.
+type State struct {
+	Phase   Phase
+	Until   time.Time // unless Open: when the claim or the window ends by itself
+	Quiet   time.Time // readings that the hub took before need no alert any more
+	AlertID string    // of the last alert that was sent
+	// Unresolved: that alert may have been taken or not. The next one has its ID.
+	Unresolved bool
+	Token      int64     // of the last claim
+	Claimed    time.Time // when it was made
+	Now        time.Time
+	// Suppressed counts readings that this replica kept quiet since the device's last alert.
+	Suppressed int64
+}
+
+// Inspect returns the state of device. It takes nothing and changes nothing; it
+// costs the store one call, and returns by the time ctx ends.
+func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
+	r, err := lease.Peek(ctx, g.store, g.key(device))
+	if err != nil {
+		return State{}, fmt.Errorf("look up the window of device %q: %w", device, err)
+	}
+	n := parseNote(r.Note)
+	s := State{
+		Quiet:      n.quietUntil(r),
+		AlertID:    n.ID,
+		Unresolved: n.unresolved(r),
+		Token:      r.Token,
+		Claimed:    r.Claimed,
+		Now:        r.Now,
+		Suppressed: g.recent.suppressed(device),
+	}
+	if end := r.Written.Add(r.Hold); r.Now.Before(end) {
+		switch n.Phase {
+		case phaseClaim:
+			s.Phase, s.Until = Sending, end
+		case phaseWindow:
+			s.Phase, s.Until = Closed, end
+		}
+	}
+	return s, nil
+}
+
+// ErrSending says that an alert of the device is being sent.
+var ErrSending = errors.New("an alert is being sent")
+
+// Reopen ends the device's window before its time: the next reading over the
+// threshold that the hub takes makes an alert. Readings that it took before
+// stay settled, so that nothing is repeated. Other replicas that
+// remember the window keep quiet until it would have ended.
+//
+// Reopen does nothing if there is no window. The error Is ErrSending while a claim is in force,
+// which is never broken: its alert may be on the way. It Is errors.ErrUnsupported if the store
+// cannot break a lease. After any other error the window may have ended or
+// not; repeating the call is safe.
+func (g *Gate) Reopen(ctx context.Context, device string) error {
+	err := lease.Break(ctx, g.store, g.key(device), func(prev lease.Record) (string, error) {
+		last := parseNote(prev.Note)
+		if last.Phase != phaseWindow {
+			return "", ErrSending
+		}
+		quiet := last.quietUntil(prev)
+		if prev.Now.Before(quiet) {
+			quiet = prev.Now
+		}
+		return note{Phase: phaseFree, Quiet: millis(quiet)}.String(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("reopen the gate for device %q: %w", device, err)
+	}
+	g.recent.forget(device)
+	return nil
+}

@@ -1,0 +1,163 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/throttle"
+)
+
+func inspect(t *testing.T, g *throttle.Gate) throttle.State {
+	t.Helper()
+	s, err := g.Inspect(t.Context(), "oven#7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestInspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		g, other := newGate(store), newGate(store)
+		if s := inspect(t, g); s != (throttle.State{Now: time.Now()}) {
+			t.Errorf("a device that was never hot: %+v", s)
+		}
+
+		start := time.Now()
+		var sending throttle.State
+		var token int64
+		r, err := g.Do(t.Context(), request("1"), func(_ context.Context, grant throttle.Grant) throttle.Answer {
+			sending, token = inspect(t, other), grant.Token
+			time.Sleep(time.Second)
+			return throttle.Taken
+		})
+		if err != nil || r.Outcome != throttle.Sent {
+			t.Fatal(r, err)
+		}
+		if want := (throttle.State{Phase: throttle.Sending, Until: start.Add(claimTTL), AlertID: "1", Unresolved: true, Token: token, Claimed: start, Now: start}); sending != want {
+			t.Errorf("while sending:\n%+v, want\n%+v", sending, want)
+		}
+		g.Recent("oven#7")
+		end := start.Add(time.Second + window)
+		want := throttle.State{Phase: throttle.Closed, Until: end, Quiet: end, AlertID: "1", Token: token, Claimed: start, Now: time.Now(), Suppressed: 1}
+		if s := inspect(t, g); s != want {
+			t.Errorf("within the window:\n%+v, want\n%+v", s, want)
+		}
+
+		time.Sleep(window)
+		if s := inspect(t, other); s.Phase != throttle.Open || !s.Until.IsZero() || !s.Quiet.Equal(end) || s.Unresolved {
+			t.Errorf("after the window: %+v", s)
+		}
+		do(t, g, request("2"), throttle.Unknown)
+		if s := inspect(t, other); s.Phase != throttle.Open || s.AlertID != "2" || !s.Unresolved {
+			t.Errorf("after an alert that may have been taken: %+v", s)
+		}
+	})
+}
+
+func TestInspectSaysThatTheStoreFails(t *testing.T) {
+	down := errors.New("service unavailable")
+	store := &faulty{Store: memlease.New(), before: func(string) error { return down }}
+	if _, err := newGate(store).Inspect(t.Context(), "oven#7"); !errors.Is(err, down) {
+		t.Error(err)
+	}
+}
+
+// What a person opens is open to the next reading, through any replica, and to
+// none from before.
+func TestReopen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		sender, opener, other := newGate(store), newGate(store), newGate(store)
+		r, first := do(t, sender, request("1"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		time.Sleep(time.Second)
+		before := request("before")
+		r, _ = do(t, opener, before, throttle.Taken)
+		want(t, r, throttle.Throttled)
+		time.Sleep(time.Second)
+
+		if err := opener.Reopen(t.Context(), "oven#7"); err != nil {
+			t.Fatal(err)
+		}
+		if s := inspect(t, other); s.Phase != throttle.Open || s.Unresolved || !s.Quiet.Equal(time.Now()) {
+			t.Errorf("reopened: %+v", s)
+		}
+		if opener.Recent("oven#7") {
+			t.Error("the replica that opened the gate remembers the window")
+		}
+		if !sender.Recent("oven#7") {
+			t.Error("another replica has forgotten: then say so in Reopen's contract")
+		}
+		r, _ = do(t, other, before, throttle.Taken) // read again by a new owner
+		want(t, r, throttle.Throttled)
+		r, second := do(t, opener, request("2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		if second.ID != "2" || second.Ambiguous || second.Token <= first.Token || second.Suppressed != 0 {
+			t.Errorf("grant %+v after %+v", *second, *first)
+		}
+		r, _ = do(t, other, request("3"), throttle.Taken) // in a window of its own
+		want(t, r, throttle.Throttled)
+	})
+}
+
+func TestReopenWithoutAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		g, other := newGate(store), newGate(store)
+		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+			t.Errorf("a device that was never hot: %v", err)
+		}
+		r, err := g.Do(t.Context(), request("1"), func(context.Context, throttle.Grant) throttle.Answer {
+			if err := other.Reopen(t.Context(), "oven#7"); !errors.Is(err, throttle.ErrSending) {
+				t.Errorf("while an alert is being sent: %v", err)
+			}
+			return throttle.Taken
+		})
+		if err != nil || r.Outcome != throttle.Sent {
+			t.Fatal(r, err)
+		}
+		time.Sleep(window)
+		replayed := request("1")
+		replayed.Enqueued = replayed.Enqueued.Add(-time.Second)
+		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+			t.Errorf("a window that is over: %v", err)
+		}
+		r, _ = do(t, other, replayed, throttle.Taken)
+		want(t, r, throttle.Throttled) // replays stay silent
+
+		if err := newGate(&faulty{Store: store}).Reopen(t.Context(), "oven#7"); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("a store that cannot break leases: %v", err)
+		}
+	})
+}
+
+// A record that comes late, or again, does not close what a person has opened.
+func TestReopenBeatsALateRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		var opener *throttle.Gate
+		lost := errors.New("answer lost")
+		sender := newGate(&faulty{Store: store, after: func(op string) error {
+			if op == "extend" && opener != nil { // the record is there, its answer is not; it is sent again
+				if err := opener.Reopen(t.Context(), "oven#7"); err != nil {
+					t.Error(err)
+				}
+				opener = nil
+				return lost
+			}
+			return nil
+		}})
+		opener = newGate(store)
+		r, _ := do(t, sender, request("1"), throttle.Taken)
+		want(t, r, throttle.SentLate)
+		if s := inspect(t, sender); s.Phase != throttle.Open {
+			t.Errorf("closed again: %+v", s)
+		}
+	})
+}
