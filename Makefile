@@ -10,7 +10,7 @@ ARGS     ?=
 FUZZTIME ?= 5s
 BENCH    ?= .
 
-.PHONY: help run test lint fuzz bench ci build
+.PHONY: help run stack test lint fuzz bench ci build
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -18,12 +18,15 @@ help: ## this list
 run: ## see it work without Azure; ARGS="--for 30s" passes flags, ARGS=--help lists them
 	$(GO) run ./cmd/alertworker local $(ARGS)
 
+stack: ## the same as processes on Azurite, to kill workers in; ARGS as for run
+	$(GO) run ./deploy/stack $(ARGS)
+
 test: ## all tests, with the race detector
 	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
 	set -x; $(GO) test $$race -timeout 3m ./...
 
 lint: ## formatting, go vet, staticcheck, a tidy go.mod
-	@files=$$(gofmt -l cmd internal); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
+	@files=$$(gofmt -l cmd deploy internal); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff

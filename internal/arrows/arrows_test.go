@@ -26,6 +26,7 @@ const arrows = `
 	internal/lease
 	internal/notify
 
+	internal/telemetry/ingest   internal/telemetry internal/worker internal/web
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/lease/blobrecord   internal/lease internal/azure
 	internal/lease/*            internal/lease internal/azure internal/lease/blobrecord
@@ -35,7 +36,8 @@ const arrows = `
 	internal/notify/*           internal/notify
 	internal/deadletter         internal/worker internal/notify internal/notify/webhook internal/azure
 
-	internal/admin              internal/telemetry internal/throttle internal/notify internal/worker
+	internal/web
+	internal/admin              internal/telemetry internal/throttle internal/notify internal/worker internal/web
 	internal/console            internal/audit internal/notify
 	internal/audit
 	internal/devhub             internal/devhub/frames

@@ -12,8 +12,10 @@ package duty
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -64,7 +66,13 @@ func (d every) Next(t time.Time) time.Time { return t.Add(max(time.Duration(d), 
 // ParseSchedule reads a cron expression of five fields, or a descriptor such as
 // @daily, in the local time zone unless it begins with CRON_TZ=<zone>.
 func ParseSchedule(expression string) (Schedule, error) {
-	s, err := cron.ParseStandard(expression)
+	var s cron.Schedule
+	var err error
+	if zone := strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ="); zone && !strings.Contains(expression, " ") {
+		err = errors.New("nothing follows the time zone") // cron would panic
+	} else {
+		s, err = cron.ParseStandard(expression)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cron expression %q: %w: write five fields such as \"0 8 * * *\" (every day at 8), or @daily", expression, err)
 	}
@@ -167,23 +175,23 @@ func earliest(agenda []*agendum) (first *agendum) {
 // run does a once, logs it in n, and plans the next time.
 func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
 	start := time.Now()
-	e := entry{Duty: a.Name, Replica: r.Replica, Start: start.Unix()}
-	n.begin(e)
+	done := Run{Duty: a.Name, Replica: r.Replica, Start: start}
+	n.begin(done)
 	t.SetNote(n.String())
 
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not done within %v", runTimeout))
 	report, err := a.Do(try, Call{Due: a.due, Term: t.Token})
 	cancel()
 
-	e.Took, e.Outcome, e.Detail = time.Since(start).Milliseconds(), Done, report
-	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", time.Since(start)))
+	done.Took, done.Outcome, done.Detail = time.Since(start), Done, report
+	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", done.Took))
 	switch {
 	case err == nil:
 		log.Info("duty done", zap.String("report", report))
 	case ctx.Err() != nil:
-		e.Outcome, e.Detail = Failed, "cut short: "+context.Cause(ctx).Error()
+		done.Outcome, done.Detail = Failed, "cut short: "+context.Cause(ctx).Error()
 	default:
-		e.Outcome, e.Detail = Failed, err.Error()
+		done.Outcome, done.Detail = Failed, err.Error()
 		a.tries++
 		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
 	}
@@ -198,6 +206,6 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
 		wait := firstRetry << max(0, a.tries-1)
 		a.at = time.Now().Add(wait/2 + rand.N(wait/2))
 	}
-	n.end(e)
+	n.end(done)
 	t.SetNote(n.String())
 }

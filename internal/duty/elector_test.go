@@ -40,7 +40,8 @@ type fault int
 const (
 	none       fault = iota
 	refusing         // fails at once, not executed
-	denying          // says that the lease is lost, not executed
+	denying          // an Extend hears that the lease is lost
+	slow             // the answer takes 3 s
 	lostBefore       // no answer, not executed
 	lostAfter        // no answer, executed
 	hanging          // no answer, whatever the context says, until the fault is gone; not executed
@@ -48,7 +49,7 @@ const (
 )
 
 func (f fault) String() string {
-	return [...]string{"none", "refusing", "denying", "lost before", "lost after", "hanging", "late"}[f]
+	return [...]string{"none", "refusing", "denying", "slow", "lost before", "lost after", "hanging", "late"}[f]
 }
 
 func (k *link) set(f fault) {
@@ -67,8 +68,10 @@ func (k *link) do(ctx context.Context, call func(context.Context) error) error {
 	switch f := k.is(); f {
 	case refusing:
 		return errors.New("refused")
-	case denying:
-		return lease.ErrLost
+	case slow:
+		err := call(ctx)
+		time.Sleep(3 * time.Second)
+		return err
 	case lostBefore:
 		<-ctx.Done()
 	case lostAfter:
@@ -108,6 +111,9 @@ func (k *link) Acquire(ctx context.Context, key string, ttl time.Duration, next 
 }
 
 func (k *link) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+	if k.is() == denying {
+		return lease.Lease{}, lease.ErrLost
+	}
 	var extended lease.Lease
 	err := k.do(ctx, func(ctx context.Context) (err error) {
 		extended, err = k.Store.Extend(ctx, l, note, ttl)
@@ -278,10 +284,15 @@ func TestLeaderFails(t *testing.T) {
 		{"stopped", func(_ *house, r *replica) { r.stop() }, handover},
 		{"killed", func(h *house, r *replica) { h.kill(r) }, takeover},
 		{"cut off", func(_ *house, r *replica) { r.link.set(refusing) }, takeover},
-		{"told that its lease is lost", func(_ *house, r *replica) { r.link.set(denying) }, takeover},
+		{"told that its lease is lost", func(_ *house, r *replica) { r.link.set(denying) }, handover + handover},
 		{"requests are lost", func(_ *house, r *replica) { r.link.set(lostBefore) }, takeover},
 		{"answers are lost", func(_ *house, r *replica) { r.link.set(lostAfter) }, 25*time.Second + takeover},
 		{"requests come late", func(_ *house, r *replica) { r.link.set(late) }, 50*time.Second + takeover},
+		{"cut off after slow answers", func(_ *house, r *replica) {
+			r.link.set(slow)
+			time.Sleep(20 * time.Second)
+			r.link.set(refusing)
+		}, takeover},
 		{"calls never return", func(_ *house, r *replica) { r.link.set(hanging) }, takeover},
 	}
 	for _, test := range tests {
@@ -307,7 +318,7 @@ func TestLeaderFails(t *testing.T) {
 
 // A fault of 10 s ends no term.
 func TestLeaderOutlivesFaults(t *testing.T) {
-	for _, f := range []fault{refusing, lostBefore, lostAfter, late, hanging} {
+	for _, f := range []fault{refusing, slow, lostBefore, lostAfter, late, hanging} {
 		t.Run(f.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHouse(t)
@@ -380,20 +391,20 @@ func TestLeadReturns(t *testing.T) {
 func TestHandBackComesLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		const slow = 2 * time.Minute
+		const lingers = 2 * time.Minute
 		h.lead = func(ctx context.Context, term *duty.Term) error {
 			if term.Note() != "" {
 				return nil
 			}
 			<-ctx.Done()
-			time.Sleep(slow)
+			time.Sleep(lingers)
 			term.SetNote("the end")
 			return nil
 		}
 		a := h.start("a")
 		synctest.Wait()
 		a.stop()
-		time.Sleep(slow - time.Nanosecond)
+		time.Sleep(lingers - time.Nanosecond)
 		r, err := lease.Peek(t.Context(), h.store, key)
 		if err != nil || !r.Now.Before(r.Written.Add(r.Hold)) {
 			t.Errorf("while the work still ends the lease is free: %+v, %v", r, err)
@@ -439,10 +450,10 @@ func TestTwoNeverAct(t *testing.T) {
 		// Wrapped, for rapid must not ask for a deadline in a bubble.
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) {
 			h := newHouse(t)
-			slow := time.Duration(0)
+			lingers := rapid.SampledFrom([]time.Duration{0, time.Second, 20 * time.Second}).Draw(t, "the work lingers")
 			h.lead = func(ctx context.Context, _ *duty.Term) error {
 				<-ctx.Done()
-				time.Sleep(slow)
+				time.Sleep(lingers)
 				return nil
 			}
 			var all, alive []*replica
@@ -473,7 +484,7 @@ func TestTwoNeverAct(t *testing.T) {
 				"kill": func(t *rapid.T) { i := pick(t); h.kill(alive[i]); remove(i) },
 				"fault": func(t *rapid.T) {
 					i := pick(t)
-					alive[i].link.set(rapid.SampledFrom([]fault{none, refusing, denying, lostBefore, lostAfter, hanging, late}).Draw(t, "fault"))
+					alive[i].link.set(rapid.SampledFrom([]fault{none, refusing, denying, slow, lostBefore, lostAfter, hanging, late}).Draw(t, "fault"))
 				},
 				"wait": func(t *rapid.T) {
 					time.Sleep(rapid.SampledFrom([]time.Duration{

@@ -29,9 +29,9 @@ func Janitor(s Sweeper, retention time.Duration) Duty {
 		Do: func(ctx context.Context, _ Call) (string, error) {
 			removed, err := s.Sweep(ctx, retention, sweepLimit)
 			if err != nil {
-				return "", fmt.Errorf("removed %d old records, then: %w", removed, err)
+				return "", fmt.Errorf("%d removed, then: %w", removed, err)
 			}
-			return fmt.Sprintf("removed %d old records", removed), nil
+			return fmt.Sprintf("%d removed", removed), nil
 		},
 	}
 }

@@ -3,6 +3,7 @@ package duty
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -26,8 +27,8 @@ type Status struct {
 // are those of the replica's wall clock.
 type Run struct {
 	Duty, Replica string
-	Start         time.Time // to the second
-	Took          time.Duration
+	Start         time.Time     // to the second
+	Took          time.Duration // to the millisecond
 	Outcome       Outcome
 	Detail        string // what was done, or what went wrong
 }
@@ -51,24 +52,31 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 		return Status{}, err
 	}
 	n := parseNote(r.Note)
-	status := Status{Term: r.Token, Since: r.Claimed, Runs: n.runs()}
+	status := Status{Term: r.Token, Since: r.Claimed, Runs: n.Runs}
 	if r.Now.Before(r.Written.Add(r.Hold)) {
 		status.Leader = n.Leader
 	}
 	return status, nil
 }
 
-// A note is what the leader keeps in its lease record. Short names: all of it
-// has to fit into 1 KiB.
+// A note is what the leader keeps in its lease record.
 type note struct {
-	Leader string           `json:"by,omitempty"`
-	Last   map[string]int64 `json:"last,omitempty"` // by duty: when it was last due and dealt with, Unix seconds
-	Runs   []entry          `json:"runs,omitempty"` // latest last
+	Leader string
+	Last   map[string]int64 // by duty: when it was last due and dealt with, Unix seconds
+	Runs   []Run            // latest last
 }
 
-type entry struct {
-	Duty    string  `json:"d"`
-	Replica string  `json:"r"`
+// written is a note in JSON. Short names, and no name twice: all of it has to
+// fit into 1 KiB.
+type written struct {
+	Names []string         `json:"n,omitempty"` // of replicas and duties; the leader first
+	Last  map[string]int64 `json:"last,omitempty"`
+	Runs  []writtenRun     `json:"runs,omitempty"`
+}
+
+type writtenRun struct {
+	Duty    int     `json:"d,omitempty"` // in Names
+	Replica int     `json:"r,omitempty"` // in Names
 	Start   int64   `json:"s"`           // Unix seconds
 	Took    int64   `json:"t,omitempty"` // ms
 	Outcome Outcome `json:"o,omitempty"`
@@ -77,15 +85,26 @@ type entry struct {
 
 // parseNote reads what String wrote. Of anything else it takes what it can.
 func parseNote(s string) note {
-	var n note
-	if json.Unmarshal([]byte(s), &n) != nil {
-		n = note{}
+	var w written
+	if json.Unmarshal([]byte(s), &w) != nil {
+		return note{}
 	}
-	n.Runs = n.Runs[max(0, len(n.Runs)-maxRuns):]
-	for i, e := range n.Runs {
-		if e.Outcome < Begun || e.Outcome > Failed {
-			n.Runs[i].Outcome = Begun
+	name := func(i int) string {
+		if i < 0 || i >= len(w.Names) {
+			return ""
 		}
+		return w.Names[i]
+	}
+	n := note{Leader: name(0), Last: w.Last}
+	for _, r := range w.Runs {
+		if r.Outcome < Begun || r.Outcome > Failed {
+			continue
+		}
+		n.begin(Run{
+			Duty: name(r.Duty), Replica: name(r.Replica),
+			Start: time.Unix(r.Start, 0).UTC(), Took: time.Duration(r.Took) * time.Millisecond,
+			Outcome: r.Outcome, Detail: r.Detail,
+		})
 	}
 	return n
 }
@@ -93,40 +112,43 @@ func parseNote(s string) note {
 // String returns n in at most 1 KiB: the longest texts are cut until it fits.
 func (n note) String() string {
 	for limit := 128; ; limit -= 4 {
-		cut := n
-		cut.Leader = clip(n.Leader, limit)
-		cut.Runs = make([]entry, len(n.Runs))
-		for i, e := range n.Runs {
-			e.Duty, e.Replica, e.Detail = clip(e.Duty, limit), clip(e.Replica, limit), clip(e.Detail, limit)
-			cut.Runs[i] = e
-		}
-		b, _ := json.Marshal(cut) // strings and integers: cannot fail
+		b, _ := json.Marshal(n.cut(limit)) // strings and integers: cannot fail
 		if len(b) <= maxNote || limit <= 0 {
 			return string(b)
 		}
 	}
 }
 
+// cut returns n with no text longer than limit bytes.
+func (n note) cut(limit int) written {
+	w := written{Last: n.Last, Names: []string{clip(n.Leader, limit)}}
+	name := func(s string) int {
+		s = clip(s, limit)
+		i := slices.Index(w.Names, s)
+		if i < 0 {
+			i = len(w.Names)
+			w.Names = append(w.Names, s)
+		}
+		return i
+	}
+	for _, r := range n.Runs {
+		w.Runs = append(w.Runs, writtenRun{
+			Duty: name(r.Duty), Replica: name(r.Replica),
+			Start: r.Start.Unix(), Took: r.Took.Milliseconds(),
+			Outcome: r.Outcome, Detail: clip(r.Detail, limit),
+		})
+	}
+	return w
+}
+
 // begin adds a run and drops the oldest beyond ten.
-func (n *note) begin(e entry) {
-	n.Runs = append(n.Runs, e)
+func (n *note) begin(r Run) {
+	n.Runs = append(n.Runs, r)
 	n.Runs = n.Runs[max(0, len(n.Runs)-maxRuns):]
 }
 
 // end replaces the run last begun.
-func (n *note) end(e entry) { n.Runs[len(n.Runs)-1] = e }
-
-func (n note) runs() []Run {
-	runs := make([]Run, len(n.Runs))
-	for i, e := range n.Runs {
-		runs[i] = Run{
-			Duty: e.Duty, Replica: e.Replica,
-			Start: time.Unix(e.Start, 0).UTC(), Took: time.Duration(e.Took) * time.Millisecond,
-			Outcome: e.Outcome, Detail: e.Detail,
-		}
-	}
-	return runs
-}
+func (n *note) end(r Run) { n.Runs[len(n.Runs)-1] = r }
 
 // clip returns s if it has at most limit bytes, and else its end: what tells
 // replicas of one deployment apart, and the cause of an error, come last.

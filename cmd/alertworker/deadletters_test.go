@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/deadletter"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/webhook"
+	"alertworker/internal/standin"
+	"alertworker/internal/worker"
+)
+
+// letters is a container of dead letters and a receiver of alerts.
+type letters struct {
+	*deadletter.Store
+	*notifytest.Receiver
+	name string // of the receiver
+	env  map[string]string
+}
+
+func newLetters(t *testing.T, azurite *standin.Azurite) *letters {
+	t.Helper()
+	to := notifytest.NewReceiver(t, webhook.Secret{})
+	l := &letters{Receiver: to, env: valid(
+		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString,
+		"DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
+		"NOTIFY_URLS="+to.URL+"/t0k3n",
+		"NOTIFY_TIMEOUT=5s",
+	)}
+	rs, err := receivers.Open([]string{to.URL + "/t0k3n"}, receivers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.name = rs[0].Name
+	rs[0].Close()
+	l.Store, err = deadletter.Open(t.Context(), azurite.Container(t, l.env["DEAD_LETTER_CONTAINER"], nil), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// letter is the n-th letter to a receiver, its reading n minutes old.
+func letter(n int, to string) worker.DeadLetter {
+	a := notifytest.Alert(n)
+	a.Enqueued = time.Now().Add(-time.Duration(n) * time.Minute).Truncate(time.Millisecond).UTC()
+	return worker.DeadLetter{Alert: a, Receiver: to, Reason: "refused for good: answered 422 Unprocessable Entity"}
+}
+
+func (l *letters) keep(t *testing.T, all ...worker.DeadLetter) {
+	t.Helper()
+	for _, d := range all {
+		if err := l.Keep(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// left returns the ids of the letters there are, oldest first.
+func (l *letters) left(t *testing.T) (ids []string) {
+	t.Helper()
+	for page, err := range l.List(t.Context(), time.Time{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, letter := range page {
+			ids = append(ids, letter.ID)
+		}
+	}
+	return ids
+}
+
+// command runs `alertworker deadletters` with args and returns what it prints and its exit code.
+func (l *letters) command(t *testing.T, args ...string) (output string, code int) {
+	t.Helper()
+	environment(t, l.env)
+	var b bytes.Buffer
+	err := deadLettersTo(t.Context(), &b, args)
+	if err != nil {
+		code = exitFailed
+		var coded interface{ ExitCode() int }
+		if errors.As(err, &coded) {
+			code = coded.ExitCode()
+		}
+		if !errors.As(err, new(*silentError)) {
+			fmt.Fprintln(&b, "error:", err)
+		}
+	}
+	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), standin.AzuriteKey) {
+		t.Errorf("secrets are told:\n%s", b.String())
+	}
+	return b.String(), code
+}
+
+func want(t *testing.T, output string, code, wantCode int, words ...string) {
+	t.Helper()
+	if code != wantCode {
+		t.Errorf("exit code %d, want %d", code, wantCode)
+	}
+	for _, word := range words {
+		if !strings.Contains(output, word) {
+			t.Errorf("no %q", word)
+		}
+	}
+	if t.Failed() {
+		t.Fatalf("output:\n%s", output)
+	}
+}
+
+func TestDeadLetters(t *testing.T) {
+	azurite := standin.StartAzurite(t)
+
+	t.Run("list", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		out, code := l.command(t, "list")
+		want(t, out, code, exitStopped, "no dead letters\n")
+
+		d := worker.DeadLetter{Alert: notifytest.Alert(1), Receiver: "example.com-1a2b3c4d", Reason: "refused for good: answered 422"}
+		odd := worker.DeadLetter{Alert: notifytest.Alert(2), Receiver: "example.com-1a2b3c4d", Reason: "two\nlines"}
+		odd.Alert.Device, odd.Alert.Temperature = "Käl\x1b[31mte 工場", 1234567.25
+		odd.Alert.Enqueued = odd.Alert.Enqueued.Add(time.Hour)
+		broken := worker.DeadLetter{Receiver: "example.com-1a2b3c4d", Reason: "refused for good: no id"}
+		broken.Alert.Enqueued = odd.Alert.Enqueued.Add(time.Hour)
+		l.keep(t, odd, broken, d)
+		out, code = l.command(t, "list")
+		want(t, out, code, exitStopped)
+		golden(t, "deadletters-list.golden", out)
+
+		out, code = l.command(t, "list", "--json")
+		want(t, out, code, exitStopped)
+		golden(t, "deadletters-list-json.golden", regexp.MustCompile(`"kept":"[^"]*"`).ReplaceAllString(out, `"kept":"TIME"`))
+		for line := range strings.Lines(out) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("not JSON: %s", line)
+			}
+		}
+	})
+
+	t.Run("list since", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		l.keep(t, letter(5, l.name), letter(500, l.name))
+		out, code := l.command(t, "list", "--since", "1h")
+		want(t, out, code, exitStopped, "device-5 ")
+		if strings.Contains(out, "device-500") {
+			t.Errorf("the old one is listed:\n%s", out)
+		}
+		out, code = l.command(t, "list", "--since", "1m")
+		want(t, out, code, exitStopped, "no dead letters of readings of the last 1m0s\n")
+	})
+
+	t.Run("list many", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		for n := range 70 {
+			l.keep(t, letter(n, l.name))
+		}
+		out, code := l.command(t, "list")
+		want(t, out, code, exitStopped, "device-69 ", "device-0 ")
+		if n := strings.Count(out, "\n"); n != 71 || strings.Count(out, "LETTER") != 1 {
+			t.Errorf("%d lines, want a head and 70", n)
+		}
+	})
+
+	t.Run("replay one", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		l.keep(t, letter(1, l.name), letter(2, l.name))
+		id := l.left(t)[0] // the older
+		out, code := l.command(t, "replay", id, "--dry-run")
+		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": would be sent\n", "1 would be sent\n")
+		if len(l.Deliveries()) != 0 || len(l.left(t)) != 2 {
+			t.Fatal("a dry run does something")
+		}
+
+		out, code = l.command(t, "replay", id)
+		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": taken\n", "1 taken\n")
+		sent := letter(2, l.name).Alert
+		taken := l.Taken()
+		if len(taken) != 1 || taken[0].ID != sent.ID || taken[0].Token != sent.Token || taken[0].Temperature != sent.Temperature || !taken[0].Expires.IsZero() {
+			t.Errorf("taken %+v, want %+v that does not expire", taken, sent)
+		}
+		if left := l.left(t); len(left) != 1 || left[0] == id {
+			t.Errorf("left: %q", left)
+		}
+
+		out, code = l.command(t, "replay", id)
+		want(t, out, code, exitFailed, id+": there is no such letter", "0 taken, 1 not")
+		out, code = l.command(t, "replay", "../"+id)
+		want(t, out, code, exitFailed, "there is no such letter")
+	})
+
+	t.Run("replay all", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		l.keep(t, letter(1, l.name), letter(2, l.name), letter(3, l.name), letter(500, l.name), letter(4, "gone-1a2b3c4d"))
+		l.Behave(notifytest.Take, notifytest.Status(422), notifytest.Take)
+		out, code := l.command(t, "replay", "--all", "--since=1h")
+		want(t, out, code, exitFailed,
+			" device-4 to gone-1a2b3c4d: NOTIFY_URLS has no such receiver, only "+l.name,
+			" device-3 to "+l.name+": taken\n", " device-2 to "+l.name+": refused: ", " device-1 to "+l.name+": taken\n", "2 taken, 2 not\n")
+		if left := l.left(t); len(left) != 3 {
+			t.Errorf("left: %q, want the old one, the one refused again and the one of nobody", left)
+		}
+		out, code = l.command(t, "replay", "--all", "--to", l.name)
+		want(t, out, code, exitStopped, "3 taken\n")
+		out, code = l.command(t, "replay", "--all")
+		want(t, out, code, exitStopped, "no dead letters\n")
+		if taken := l.Taken(); len(taken) != 5 {
+			t.Errorf("%d taken, want 5", len(taken))
+		}
+	})
+
+	t.Run("replay to a receiver that is down", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		for n := range 6 {
+			l.keep(t, letter(n, l.name))
+		}
+		l.Behave(notifytest.Take, notifytest.TakeThen(notifytest.Reset), notifytest.Status(401), notifytest.Status(503))
+		out, code := l.command(t, "replay", "--all")
+		want(t, out, code, exitFailed, "device-4 to "+l.name+": perhaps taken", "device-3 to "+l.name+": not taken", "device-1 to "+l.name+": not tried", "device-0 to "+l.name+": not tried", "1 taken, 5 not\n")
+		out, code = l.command(t, "replay", "--all")
+		want(t, out, code, exitStopped, "5 taken\n")
+		if taken := l.Taken(); len(taken) != 6 {
+			t.Errorf("%d taken, want each of 6 once", len(taken))
+		}
+	})
+
+	t.Run("stopped", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		l.keep(t, letter(1, l.name), letter(2, l.name))
+		environment(t, l.env)
+		ctx, cancel := context.WithCancel(t.Context())
+		l.BehaveAlways(func(w http.ResponseWriter, r *http.Request, take http.Handler, _ <-chan struct{}) {
+			take.ServeHTTP(w, r)
+			w.(http.Flusher).Flush()
+			cancel()
+		})
+		var b bytes.Buffer
+		ids := l.left(t)
+		err := deadLettersTo(ctx, &b, append([]string{"replay"}, ids...))
+		if err == nil || len(l.Deliveries()) != 1 || len(l.left(t)) < 1 {
+			t.Errorf("%v, %d deliveries, %d letters left:\n%s", err, len(l.Deliveries()), len(l.left(t)), b.String())
+		}
+	})
+
+	t.Run("a worker keeps what is refused", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		l.BehaveAlways(notifytest.Status(422))
+		hub := hubWith(t, `{"temperature":99}`)
+		maps.Copy(l.env, map[string]string{
+			"EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "EVENTHUB_START": "earliest", "HTTP_ADDR": "",
+			"CHECKPOINT_STORE": "memory", "THROTTLE_STORE": "memory", "BALANCE_INTERVAL": "1s",
+		})
+		environment(t, l.env)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx) }()
+		deadline := time.Now().Add(30 * time.Second)
+		for len(l.left(t)) == 0 && time.Now().Before(deadline) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		l.BehaveAlways(notifytest.Take)
+		out, code := l.command(t, "replay", "--all")
+		want(t, out, code, exitStopped, "1 taken")
+		if taken := l.Taken(); len(taken) != 1 || taken[0].Device != "d" || taken[0].Temperature != 99 {
+			t.Errorf("taken: %+v", taken)
+		}
+	})
+}
+
+func TestDeadLettersUsage(t *testing.T) {
+	l := &letters{env: valid("NOTIFY_URLS=http://127.0.0.1:1/t0k3n", "THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")}
+	for _, test := range []struct {
+		args string
+		word string
+	}{
+		{"", "list and replay"},
+		{"burn", `not "burn"`},
+		{"list x", `unexpected "x"`},
+		{"list --since 0s", "want a duration"},
+		{"list --since yesterday", "want a duration"},
+		{"list", "without Azure Storage"},
+		{"replay", "name letters, or give --all"},
+		{"replay x --all", "not both"},
+		{"replay x --since 1h", "--since goes with --all"},
+		{"replay x --frob", "-frob"},
+		{"replay x", "without Azure Storage"},
+	} {
+		out, code := l.command(t, strings.Fields(test.args)...)
+		if code != exitUsage || !strings.Contains(out, test.word) {
+			t.Errorf("deadletters %s: exit code %d: %s", test.args, code, out)
+		}
+	}
+	out, code := l.command(t, "--help")
+	want(t, out, code, exitStopped, "deadletters list", "deadletters replay", "--dry-run")
+	l.env["TEMPERATURE_THRESHOLD"] = "x"
+	out, code = l.command(t, "list")
+	want(t, out, code, exitUsage, "TEMPERATURE_THRESHOLD")
+}

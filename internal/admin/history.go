@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// minutes is how far back the plots go.
+const minutes = 60
+
+// totals are counters since the start of the worker.
+type totals struct{ readings, alerts, suppressed int64 }
+
+func (t totals) minus(u totals) totals {
+	return totals{t.readings - u.readings, t.alerts - u.alerts, t.suppressed - u.suppressed}
+}
+
+// A history is what happened in each of the last minutes, by the wall clock.
+type history struct {
+	minute time.Time // the one under way
+	before totals    // at its start
+	done   []totals  // in each minute before it, latest last
+}
+
+// add says what the counters are at now.
+func (h *history) add(now time.Time, t totals) {
+	minute := now.Round(0).Truncate(time.Minute)
+	if h.minute.IsZero() {
+		h.minute = minute // what was counted before belongs to it
+	}
+	for ; h.minute.Before(minute); h.minute = h.minute.Add(time.Minute) {
+		if minute.Sub(h.minute) > minutes*time.Minute { // the machine was suspended, or its clock set
+			h.done, h.minute, h.before = nil, minute, t
+			return
+		}
+		h.done = append(h.done, t.minus(h.before))
+		h.done = h.done[max(0, len(h.done)-(minutes-1)):]
+		h.before = t
+	}
+}
+
+// series returns the minutes up to the one under way, in which the counters
+// are t now, and when the first of them began.
+func (h *history) series(t totals) (all []totals, first time.Time) {
+	all = append(slices.Clone(h.done), t.minus(h.before))
+	return all, h.minute.Add(-time.Duration(len(all)-1) * time.Minute)
+}
+
+// rateOver is the time over which a rate is taken.
+const rateOver = time.Minute
+
+// rates are how fast sequence numbers grow.
+type rates map[string][]observation
+
+type observation struct {
+	at       time.Time
+	sequence int64
+}
+
+// observe says that id's sequence number is sequence at now. One that went back
+// starts over.
+func (r rates) observe(id string, sequence int64, now time.Time) {
+	seen := r[id]
+	if n := len(seen); n > 0 && sequence < seen[n-1].sequence {
+		seen = nil
+	}
+	r[id] = append(seen, observation{now, sequence})
+}
+
+// forgetBefore drops what is too old to count at now.
+func (r rates) forgetBefore(now time.Time) {
+	for id, seen := range r {
+		old := 0
+		for old < len(seen) && now.Sub(seen[old].at) > rateOver {
+			old++
+		}
+		if r[id] = seen[old:]; old == len(seen) {
+			delete(r, id)
+		}
+	}
+}
+
+// rate returns how much id's number grows in a second. False if that is not known.
+func (r rates) rate(id string) (float64, bool) {
+	seen := r[id]
+	if len(seen) < 2 {
+		return 0, false
+	}
+	first, last := seen[0], seen[len(seen)-1]
+	return float64(last.sequence-first.sequence) / last.at.Sub(first.at).Seconds(), true
+}
+
+const (
+	askAgain   = 4 * time.Second
+	askTimeout = 3 * time.Second
+)
+
+// shared is something that is asked of a store while somebody looks.
+type shared[T any] struct {
+	mu    sync.Mutex
+	asked time.Time
+	at    time.Time // when value was the answer
+	value T
+}
+
+// get returns the last answer and when it came, after asking again if it is old. fresh
+// says that it was asked for now, and err why it could not be.
+func (s *shared[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (value T, at time.Time, fresh bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asked.IsZero() && time.Since(s.asked) < askAgain {
+		return s.value, s.at, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	value, err = ask(ctx)
+	s.asked = time.Now()
+	if err != nil {
+		return s.value, s.at, false, err
+	}
+	s.value, s.at = value, s.asked
+	return s.value, s.at, true, nil
+}

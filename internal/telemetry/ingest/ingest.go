@@ -1,0 +1,234 @@
+// Package ingest is the HTTP trigger: POST /devices/{id}/telemetry hands a
+// reading to the worker, through the same decoder, gates and notifiers as the
+// hub's, and tells the caller what became of it.
+package ingest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"alertworker/internal/telemetry"
+	"alertworker/internal/web"
+	"alertworker/internal/worker"
+)
+
+const (
+	maxBody     = 256 << 10 // bytes, as IoT Hub's
+	maxDevice   = 1 << 10   // bytes
+	maxKey      = 255       // bytes of an Idempotency-Key
+	maxRequests = 256       // at a time
+	bodyTimeout = 10 * time.Second
+
+	// When to come again, in seconds.
+	retryBusy   = 5
+	retryFailed = 10
+)
+
+// An Intake settles readings; it is a *worker.Intake.
+type Intake interface {
+	Handle(ctx context.Context, e telemetry.Event, key string) (worker.Verdict, error)
+}
+
+// Config says what a Handler is for. All fields are required.
+type Config struct {
+	Intake  Intake
+	Token   string        // that callers send as Authorization: Bearer
+	Timeout time.Duration // for the outcome of a reading over the threshold: a claim's time, at least
+}
+
+// A Handler serves POST /devices/{id}/telemetry and answers 404 elsewhere. It is asked
+// directly and not through an http.ServeMux, which cleans paths. Its server must not have a
+// ReadTimeout, which would end the wait for an outcome; the handler limits
+// reading itself.
+//
+// What is settled is answered with 200 and a status: "ok", an alert about the
+// reading was taken; "throttled", its device was alerted within the window;
+// "normal", it is below the threshold. "failed" comes with 503: the reading may be sent again. A caller that does
+// so sends the same Idempotency-Key, so that an alert which was taken after all is not
+// taken twice.
+type Handler struct {
+	Config
+	slots    chan struct{}   // one for each request
+	waiting  context.Context // for outcomes
+	cut      context.CancelFunc
+	stopping atomic.Bool
+}
+
+func New(c Config) *Handler {
+	h := &Handler{Config: c, slots: make(chan struct{}, maxRequests)}
+	h.waiting, h.cut = context.WithCancel(context.Background())
+	return h
+}
+
+// Close refuses requests from now on, waits for those that are under way, and from the
+// end of ctx on lets them wait for nothing more. Call it once, before the
+// Intake's Close.
+func (h *Handler) Close(ctx context.Context) {
+	h.stopping.Store(true)
+	stop := context.AfterFunc(ctx, h.cut)
+	for range cap(h.slots) {
+		h.slots <- struct{}{}
+	}
+	stop()
+	h.cut()
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	device, action, ok := web.Device(r)
+	switch {
+	case !ok || action != "telemetry":
+		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F"})
+		return
+	case !web.Authorized(r, h.Token):
+		web.Unauthorized(w)
+		return
+	case r.Method != http.MethodPost:
+		web.NotAllowed(w, http.MethodPost)
+		return
+	case len(device) > maxDevice:
+		web.Fail(w, web.Problem{Status: http.StatusRequestURITooLong, Detail: fmt.Sprintf("a device id has at most %d bytes", maxDevice)})
+		return
+	}
+	key, err := alertKey(device, r.Header.Values("Idempotency-Key"))
+	if err != nil {
+		web.Fail(w, web.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
+		return
+	}
+
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		if !h.stopping.Load() {
+			busy(w)
+			return
+		}
+	}
+	if h.stopping.Load() {
+		retryAfter(w, retryFailed)
+		web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is stopping: send it again, another will take it"})
+		return
+	}
+	h.take(w, r, device, key)
+}
+
+// take answers a request that may come in.
+func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key string) {
+	arrived := time.Now()
+	body, err := readBody(w, r)
+	if err != nil {
+		web.Fail(w, problemOf(err))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
+	defer cancel()
+	defer context.AfterFunc(h.waiting, cancel)()
+	verdict, err := h.Intake.Handle(ctx, telemetry.Event{
+		Device:          device,
+		Body:            body,
+		Enqueued:        arrived,
+		ContentType:     r.Header.Get("Content-Type"),
+		ContentEncoding: r.Header.Get("Content-Encoding"),
+	}, key)
+
+	var undecodable *worker.DecodeError
+	switch {
+	case errors.As(err, &undecodable):
+		web.Fail(w, problemOf(err))
+	case errors.Is(err, worker.ErrBusy):
+		busy(w)
+	case err != nil || verdict == worker.Failed:
+		retryAfter(w, retryFailed)
+		web.Write(w, http.StatusServiceUnavailable, answer{"failed"})
+	default:
+		web.Write(w, http.StatusOK, answer{status(verdict)})
+	}
+}
+
+type answer struct {
+	Status string `json:"status"`
+}
+
+func status(v worker.Verdict) string {
+	switch v {
+	case worker.Alerted:
+		return "ok"
+	case worker.Throttled:
+		return "throttled"
+	default:
+		return "normal"
+	}
+}
+
+func busy(w http.ResponseWriter) {
+	retryAfter(w, retryBusy)
+	web.Fail(w, web.Problem{Status: http.StatusTooManyRequests, Detail: "too many readings wait to be settled: send it again later"})
+}
+
+func retryAfter(w http.ResponseWriter, seconds int) {
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+}
+
+// readBody reads no more than maxBody, in no more than bodyTimeout.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	connection := http.NewResponseController(w)
+	// A server that cannot set deadlines is a test's.
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	_ = connection.SetReadDeadline(time.Time{}) // or it would end the wait for the outcome
+	return body, err
+}
+
+// problemOf says why there is no reading in a request.
+func problemOf(err error) web.Problem {
+	var tooLarge *http.MaxBytesError
+	var undecodable *worker.DecodeError
+	switch {
+	case errors.As(err, &tooLarge):
+		return web.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody)}
+	case errors.As(err, &undecodable):
+		p := web.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error(), Reason: undecodable.Reason.String()}
+		switch undecodable.Reason {
+		case telemetry.ReasonTooLarge:
+			p.Status = http.StatusRequestEntityTooLarge
+		case telemetry.ReasonUnsupportedEncoding:
+			p.Status = http.StatusUnsupportedMediaType
+		}
+		return p
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return web.Problem{Status: http.StatusRequestTimeout, Detail: fmt.Sprintf("the body did not arrive within %v", bodyTimeout)}
+	default:
+		return web.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
+	}
+}
+
+// alertKey names the reading. A request that comes again with its Idempotency-Key has
+// the same name; any other is unique, over all replicas. Receivers compare ids of
+// alerts alone, so the device belongs to it; as a digest it fits everywhere.
+func alertKey(device string, headers []string) (string, error) {
+	if len(headers) == 0 {
+		return uuid.NewString(), nil
+	}
+	key := headers[0]
+	if n := len(key); n > 2 && key[0] == '"' && key[n-1] == '"' { // as the header's draft standard has it
+		key = key[1 : n-1]
+	}
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
+	if len(headers) > 1 || key == "" || len(key) > maxKey || strings.ContainsFunc(key, bad) {
+		return "", fmt.Errorf("an Idempotency-Key has 1 to %d visible ASCII characters, without quotes and backslashes", maxKey)
+	}
+	sum := sha256.Sum256([]byte(key + " " + device)) // no key has a space
+	return hex.EncodeToString(sum[:16]), nil
+}
