@@ -50,6 +50,7 @@ type config struct {
 	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
 	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
 	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered, written before their event is settled; created when missing"`
+	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events that cannot be decoded there, up to 60 a minute and replica"`
 	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"a checkpoint at the latest this long after progress"`
 
 	CosmosConnectionString secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
@@ -342,6 +343,8 @@ func expectation(err error, t reflect.Type, text string) string {
 		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
 	case t.Kind() == reflect.Float64:
 		return "a number such as 80 or 80.5"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
 	case t.Kind() == reflect.Int:
 		return "a whole number"
 	}

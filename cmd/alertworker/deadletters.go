@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -155,7 +154,7 @@ func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 		if l.Broken == nil {
 			row[1] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
 			row[2] = l.Alert.Device
-			row[3] = strconv.FormatFloat(l.Alert.Temperature, 'g', -1, 64)
+			row[3] = fmt.Sprint(l.Alert.Temperature)
 		} else {
 			row[5] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
 		}
@@ -179,7 +178,7 @@ func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 // replayLetters is `alertworker deadletters replay`.
 func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters replay", replayDoes)
-	all := flags.Bool("all", false, "every letter, instead of the LETTERs named, as `deadletters list` shows them")
+	all := flags.Bool("all", false, "every letter, instead of named ones")
 	since := sinceFlag(flags)
 	to := flags.String("to", "", "send to this `RECEIVER` instead of the letter's own, whose name changes with its URL")
 	dryRun := flags.Bool("dry-run", false, "only say what would be sent")

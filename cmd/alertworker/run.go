@@ -119,6 +119,9 @@ func newReplica(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*
 	}
 	if s.deadLetters != nil {
 		config.DeadLetters = s.deadLetters
+		if c.DeadLetterMalformed {
+			config.Malformed = s.deadLetters
+		}
 	}
 	for _, r := range rs {
 		config.Receivers = append(config.Receivers, worker.Receiver{

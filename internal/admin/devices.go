@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -133,16 +134,19 @@ func (a *Admin) openDevice(w http.ResponseWriter, r *http.Request, device string
 		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name))
 	}
 	err := errors.Join(all...)
-	switch {
-	case err == nil:
+	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
+	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		web.Fail(w, web.Problem{Status: http.StatusNotImplemented, Detail: err.Error()})
+		web.Fail(w, web.Problem{Status: http.StatusNotImplemented, Detail: detail})
 	case errors.Is(err, throttle.ErrSending):
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		web.Fail(w, web.Problem{Status: http.StatusConflict, Detail: err.Error() + ": come again"})
+		web.Fail(w, web.Problem{Status: http.StatusConflict, Detail: detail})
 	default:
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
+		web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: detail})
 	}
 }

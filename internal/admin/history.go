@@ -27,14 +27,13 @@ type history struct {
 // add says what the counters are at now.
 func (h *history) add(now time.Time, t totals) {
 	minute := now.Round(0).Truncate(time.Minute)
-	if h.minute.IsZero() {
+	switch gap := minute.Sub(h.minute); {
+	case h.minute.IsZero():
 		h.minute = minute // what was counted before belongs to it
+	case gap < 0 || gap > minutes*time.Minute: // the clock was set, or the machine suspended
+		h.minute, h.before, h.done = minute, t, nil
 	}
 	for ; h.minute.Before(minute); h.minute = h.minute.Add(time.Minute) {
-		if minute.Sub(h.minute) > minutes*time.Minute { // the machine was suspended, or its clock set
-			h.done, h.minute, h.before = nil, minute, t
-			return
-		}
 		h.done = append(h.done, t.minus(h.before))
 		h.done = h.done[max(0, len(h.done)-(minutes-1)):]
 		h.before = t

@@ -28,8 +28,9 @@ const arrows = `
 
 	internal/telemetry/ingest   internal/telemetry internal/worker internal/web
 	internal/telemetry/*        internal/telemetry internal/azure
-	internal/lease/blobrecord   internal/lease internal/azure
-	internal/lease/*            internal/lease internal/azure internal/lease/blobrecord
+	internal/lease/caslease     internal/lease
+	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
+	internal/lease/*            internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
 	internal/notify/receivers   internal/notify internal/notify/*
 	internal/notify/inbox       internal/notify internal/notify/webhook
 	internal/notify/notifytest  internal/notify internal/notify/inbox internal/notify/webhook

@@ -70,8 +70,8 @@ func TestIDs(t *testing.T) {
 	if got, ok := idOf(alertsFolder, blobName(alertsFolder, id)); !ok || got != id {
 		t.Errorf("%s, %t", got, ok)
 	}
-	if newID(at, "receiver", "x") == newID(at, "receive", "rx") || newID(at, "a", "b") != newID(at, "a", "b") {
-		t.Error("ids are not told apart, or not repeated")
+	if newID(at, "receiver", "x") == newID(at, "receive", "rx") {
+		t.Error("ids are not told apart")
 	}
 	for _, name := range []string{"", "alerts/", "alerts/" + id + ".json", "malformed/2026/03/01/" + id + ".json", "alerts/2026/03/02/" + id + ".json", "alerts/2026/03/01/" + id, "alerts/2026/03/01/x.json"} {
 		if got, ok := idOf(alertsFolder, name); ok {

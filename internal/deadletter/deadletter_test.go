@@ -138,7 +138,9 @@ func TestAzurite(t *testing.T) {
 		s := open(t, c)
 		other := refused(1)
 		other.Receiver = "example.org-1a2b3c4d"
-		keep(t, s, refused(1), refused(1), other)
+		later := refused(1)
+		later.Reason = "another"
+		keep(t, s, refused(1), later, other)
 		for range 2 {
 			if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
 				t.Fatal(err)
@@ -146,6 +148,13 @@ func TestAzurite(t *testing.T) {
 		}
 		if all := names(t, c); len(all) != 3 {
 			t.Errorf("blobs %q, want two letters and one event", all)
+		}
+		// A replay that read the first may be about to delete it.
+		letters, _ := list(t, s, time.Time{})
+		for _, l := range letters {
+			if l.Reason != refused(1).Reason {
+				t.Errorf("the first letter was replaced by %+v", l)
+			}
 		}
 	})
 
@@ -216,6 +225,24 @@ func TestAzurite(t *testing.T) {
 		}
 		for range s.List(t.Context(), time.Time{}) {
 			break
+		}
+	})
+
+	t.Run("what cannot be read is no end of the list", func(t *testing.T) {
+		name := azurite.NewContainer()
+		s := open(t, azurite.Container(t, name, transport(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, ".json") {
+				return nil, errors.New("connection reset by peer")
+			}
+			return azurite.Transport().RoundTrip(r)
+		})))
+		keep(t, s, refused(1))
+		failed := false
+		for _, err := range s.List(t.Context(), time.Time{}) {
+			failed = failed || err != nil
+		}
+		if !failed {
+			t.Error("no error although a letter could not be read")
 		}
 	})
 

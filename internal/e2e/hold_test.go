@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -16,17 +17,18 @@ import (
 // A hold is a receiver's behaviour: it keeps workers waiting for the answers to
 // some of their alerts.
 type hold struct {
-	which func(notify.Alert) bool // these; the others are taken and answered
-	taken bool                    // these are taken at once, though not answered
+	which   func(notify.Alert) bool // these; the others are taken and answered
+	taken   bool                    // these are taken at once, though not answered
+	release chan struct{}           // closed: they are taken, if they were not, and answered
 
 	mu      sync.Mutex
-	holders map[string]string // by device, the replica whose alert arrived last, held or not
-	left    int               // requests whose client went away while they were held
-	release chan struct{}     // closed: held alerts are taken, if they were not, and answered
+	devices map[string]bool // whose alerts arrived, held or not
+	held    map[string]int  // alerts that were held, by replica
+	left    int             // of these, whose client went away
 }
 
 func newHold(which func(notify.Alert) bool, taken bool) *hold {
-	return &hold{which: which, taken: taken, holders: map[string]string{}, release: make(chan struct{})}
+	return &hold{which: which, taken: taken, release: make(chan struct{}), devices: map[string]bool{}, held: map[string]int{}}
 }
 
 func (h *hold) behave(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
@@ -39,15 +41,16 @@ func (h *hold) behave(w http.ResponseWriter, r *http.Request, take http.Handler,
 		return r
 	}
 	a, err := webhook.Decode(body)
-	if err != nil || !h.which(a) {
+	held := err == nil && h.which(a)
+	if !held {
 		take.ServeHTTP(w, again())
-		h.arrived(a)
-		return
-	}
-	if h.taken {
+	} else if h.taken {
 		take.ServeHTTP(httptest.NewRecorder(), again())
 	}
-	h.arrived(a)
+	h.arrived(a, held)
+	if !held {
+		return
+	}
 	select {
 	case <-h.release:
 		if h.taken {
@@ -63,48 +66,31 @@ func (h *hold) behave(w http.ResponseWriter, r *http.Request, take http.Handler,
 	}
 }
 
-func (h *hold) arrived(a notify.Alert) {
+func (h *hold) arrived(a notify.Alert, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.holders[a.Device] = a.Replica
+	h.devices[a.Device] = true
+	if held {
+		h.held[a.Replica]++
+	}
 }
 
-// arrivals returns how many devices' alerts arrived.
-func (h *hold) arrivals() int {
+// seen returns of how many devices alerts arrived, held or not, how many alerts of
+// which replicas were held, and of how many of them the client went away.
+func (h *hold) seen() (devices int, held map[string]int, left int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.holders)
+	return len(h.devices), maps.Clone(h.held), h.left
 }
 
-// busiest returns the replica that sent most of them.
-func (h *hold) busiest() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n, most := map[string]int{}, ""
-	for _, replica := range h.holders {
-		if n[replica]++; n[replica] > n[most] {
-			most = replica
+// holding returns a replica that has had an alert held, the one that had most;
+// empty if there is none.
+func (h *hold) holding() (replica string) {
+	_, held, _ := h.seen()
+	for name, n := range held {
+		if n > held[replica] {
+			replica = name
 		}
 	}
-	return most
-}
-
-// held returns how many devices' alerts arrived last from the replica.
-func (h *hold) held(replica string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := 0
-	for _, by := range h.holders {
-		if by == replica {
-			n++
-		}
-	}
-	return n
-}
-
-// gone returns how many clients went away while they were held.
-func (h *hold) gone() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.left
+	return replica
 }

@@ -93,6 +93,17 @@ func (w *world) hot(prefix string, n int) {
 	}
 }
 
+// holding waits until alerts are held, and returns the replica that most are of.
+func (w *world) holding(h *hold) (replica string) {
+	w.t.Helper()
+	within(w.t, startWithin, "an alert arrives", func() bool {
+		w.alive()
+		replica = h.holding()
+		return replica != ""
+	})
+	return replica
+}
+
 // Workers die between claiming a device and the delivery, and between the
 // delivery and recording it.
 func killWhileSending(t *testing.T, storage string) {
@@ -105,8 +116,7 @@ func killWhileSending(t *testing.T, storage string) {
 	untaken := newHold(func(notify.Alert) bool { return true }, false)
 	w.receiver.BehaveAlways(untaken.behave)
 	w.hot("untaken", 16)
-	within(t, startWithin, "an alert arrives", func() bool { w.alive(); return untaken.arrivals() > 0 })
-	victim := untaken.busiest()
+	victim := w.holding(untaken)
 	w.kill(victim)
 	w.receiver.BehaveAlways(notifytest.Take)
 	w.start(victim)
@@ -115,8 +125,7 @@ func killWhileSending(t *testing.T, storage string) {
 	unrecorded := newHold(func(a notify.Alert) bool { return a.Replica == second && strings.HasPrefix(a.Device, "unrecorded") }, true)
 	w.receiver.BehaveAlways(unrecorded.behave)
 	w.hot("unrecorded", 16)
-	within(t, startWithin, second+" sends an alert", func() bool { return unrecorded.held(second) > 0 })
-	w.kill(second)
+	w.kill(w.holding(unrecorded))
 	w.receiver.BehaveAlways(notifytest.Take)
 	w.start(second)
 
@@ -139,14 +148,18 @@ func freezeWhileSending(t *testing.T, storage string) {
 	h := newHold(func(a notify.Alert) bool { return a.Replica == "a" }, false)
 	w.receiver.BehaveAlways(h.behave)
 	w.hot("z", 16)
-	within(t, startWithin, "the alerts of all devices arrive", func() bool { w.alive(); return h.arrivals() == 16 })
+	within(t, startWithin, "the alerts of all devices arrive", func() bool {
+		w.alive()
+		devices, _, _ := h.seen()
+		return devices == 16
+	})
 	zombie := w.workers["a"]
 	zombie.signal(syscall.SIGSTOP)
-	if h.gone() > 0 {
-		t.Fatalf("this machine took more than NOTIFY_TIMEOUT=%v to bring 16 alerts on their way", notifyTimeout)
-	}
-	if h.held("a") == 0 {
+	switch _, held, left := h.seen(); {
+	case held["a"] == 0:
 		t.Fatal("the worker to freeze sent no alert")
+	case left > 0:
+		t.Fatalf("this machine took more than NOTIFY_TIMEOUT=%v to bring 16 alerts on their way", notifyTimeout)
 	}
 	close(h.release) // they are taken, and nobody hears it
 	w.receiver.BehaveAlways(notifytest.Take)
@@ -232,14 +245,13 @@ func receiverDown(t *testing.T, storage string) {
 
 // The store of native leases, whose claims and windows last 15 s at least.
 func nativeLeases(t *testing.T, storage string) {
-	w := newWorld(t, storage, settings{store: "blob-lease", window: 15 * time.Second, notifyTimeout: 5 * time.Second, bound: 50 * time.Second})
+	w := newWorld(t, storage, settings{store: "blob-lease", window: 15 * time.Second, notifyTimeout: 5 * time.Second})
 	w.start("a", "b")
 	w.ready()
 	h := newHold(func(a notify.Alert) bool { return a.Replica == "a" }, true)
 	w.receiver.BehaveAlways(h.behave)
 	stop := w.publishing(w.publish)
-	within(t, startWithin, "the worker to kill sends an alert", func() bool { return h.held("a") > 0 })
-	w.kill("a")
+	w.kill(w.holding(h))
 	w.receiver.BehaveAlways(notifytest.Take)
 	w.start("a")
 	w.pass(time.Second)

@@ -56,15 +56,15 @@ var (
 
 	hubPartitionsDesc = desc("hub_partitions", "Partitions that the hub has.")
 	ownedDesc         = desc("partitions_owned", "Partitions that this replica owns.")
-	unreadDesc        = desc("partitions_unread", "Of these, those that nobody reads.")
+	unreadDesc        = desc("partitions_unread", "Partitions that this replica owns and nobody reads.")
 	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or with a Processor that was replaced.")
 	restartsDesc      = desc("processor_restarts_total", "Event Hubs Processors replaced, for any reason.")
-	unreadTotalDesc   = desc("processor_unread_restarts_total", "Of these, those because a partition was owned and not read.")
+	unreadTotalDesc   = desc("processor_unread_restarts_total", "Processors replaced because a partition was owned and not read; processor_restarts_total has them too.")
 
 	lagEventsDesc  = desc("partition_lag_events", "Events that wait in the hub to be read; the hub is asked every 15 s.", "partition")
-	lagSecondsDesc = desc("partition_lag_seconds", "At most how long the oldest of them has waited; the hub's clock against this machine's.", "partition")
+	lagSecondsDesc = desc("partition_lag_seconds", "At most how long the oldest unread event has waited; the hub's clock against this machine's.", "partition")
 	unsettledDesc  = desc("partition_unsettled_events", "Events that hold the checkpoint: their alerts are under way.", "partition")
-	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest of them by this machine's clock; 0 if there is none.", "partition")
+	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds the checkpoint, by this machine's clock; 0 if there is none.", "partition")
 	flightsDesc    = desc("partition_flights", "Alerts under way, one for each hot device and receiver.", "partition")
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not moved although events after it are settled; 0 if there is nothing to record.", "partition")
 

@@ -9,20 +9,18 @@ package blobetag
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
-	"github.com/google/uuid"
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobrecord"
+	"alertworker/internal/lease/caslease"
 )
 
 // A Store keeps its records in one container. Use Open.
 type Store struct {
+	*caslease.Store
 	blobs *blobrecord.Blobs
 }
 
@@ -38,88 +36,20 @@ func Open(ctx context.Context, c *container.Client) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{blobs}, nil
+	service := caslease.Service{Again: azure.Again, Resolution: blobrecord.Resolution}
+	return &Store{caslease.New(records{blobs}, service), blobs}, nil
 }
 
-// Acquire implements lease.Store.
-func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
-	start := time.Now()
-	id := uuid.NewString()
-	for try := 0; ; try++ {
-		prev, err := s.blobs.Read(ctx, key)
-		if err != nil {
-			if azure.Again(ctx, try, err) {
-				continue
-			}
-			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
-		}
-		if prev.ID == id { // an earlier try did it and its answer was lost
-			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.ETag}, nil
-		}
-		if !prev.Free() {
-			return lease.Lease{}, prev.Held(key, start)
-		}
-		note, err := next(prev.Record)
-		if err != nil {
-			return lease.Lease{}, err
-		}
-		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Until: start.Add(ttl)}
-		l.Version, err = s.blobs.Write(ctx, key, prev, blobrecord.Of(l, note, ttl), "")
-		if err == nil {
-			return l, nil
-		}
-		if !azure.Again(ctx, try, err) {
-			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
-		}
-	}
+// records are blobs to whose native leases nobody pays attention.
+type records struct {
+	blobs *blobrecord.Blobs
 }
 
-// Extend implements lease.Store.
-func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
-	l.Until = time.Now().Add(ttl)
-	version, err := s.replace(ctx, l, blobrecord.Of(l, note, ttl))
-	if err != nil {
-		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
-	}
-	l.Version = version
-	return l, nil
+func (r records) Read(ctx context.Context, key string) (caslease.Record, error) {
+	record, _, err := r.blobs.Read(ctx, key)
+	return record, err
 }
 
-// Release implements lease.Store.
-func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
-	freed := blobrecord.Of(l, note, 0)
-	freed.Released = true
-	if _, err := s.replace(ctx, l, freed); err != nil && !errors.Is(err, lease.ErrLost) {
-		return fmt.Errorf("release lease %q: %w", l.Key, err)
-	}
-	return nil
-}
-
-// Break implements lease.Breaker.
-func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	_, err := s.blobs.Break(ctx, key, next)
-	return err
-}
-
-// replace writes r in place of l's record, whatever has become of that while l
-// is current, and returns the new ETag; ErrLost if l is not current.
-func (s *Store) replace(ctx context.Context, l lease.Lease, r blobrecord.Record) (version string, err error) {
-	prev := blobrecord.Record{Exists: true, ETag: l.Version}
-	for try := 0; ; try++ {
-		version, err := s.blobs.Write(ctx, l.Key, prev, r, "")
-		if err == nil || !azure.Again(ctx, try, err) {
-			return version, err
-		}
-		// The record has changed, or an earlier try did it and its answer was
-		// lost: both end well with another write while l is current.
-		now, err := s.blobs.Read(ctx, l.Key)
-		switch {
-		case err == nil && !now.Current(l):
-			return "", lease.ErrLost
-		case err == nil:
-			prev = now
-		case !azure.Again(ctx, try, err):
-			return "", err
-		}
-	}
+func (r records) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+	return r.blobs.Write(ctx, key, prev, next, "")
 }

@@ -29,6 +29,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobrecord"
+	"alertworker/internal/lease/caslease"
 )
 
 // What the service takes as a lease's duration.
@@ -79,7 +80,7 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 		}
 	}()
 	for try := 0; ; try++ {
-		prev, err := s.blobs.Read(ctx, key)
+		prev, locked, err := s.blobs.Read(ctx, key)
 		if err != nil {
 			if azure.Again(ctx, try, err) {
 				continue
@@ -87,12 +88,12 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 		if prev.ID == id { // an earlier try did it and its answer was lost
-			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.ETag}, nil
+			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.Version}, nil
 		}
-		if !prev.Free() {
-			return lease.Lease{}, prev.Held(key, start)
+		if !prev.Free(blobrecord.Resolution) {
+			return lease.Lease{}, prev.Held(key, start, blobrecord.Resolution)
 		}
-		if prev.Locked && !tried { // someone else is taking the key, or the lock lags behind the record
+		if locked && !tried { // someone else is taking the key, or the lock lags behind the record
 			return lease.Lease{}, &lease.HeldError{Key: key, Record: prev.Record}
 		}
 		note, err := next(prev.Record)
@@ -101,19 +102,19 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 		}
 		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Until: start.Add(ttl)}
 		if !prev.Exists { // only a blob that exists can be locked
-			prev.ETag, err = s.blobs.Write(ctx, key, prev, blobrecord.Record{}, "")
+			prev.Version, err = s.blobs.Write(ctx, key, prev, caslease.Record{}, "")
 			prev.Exists = true
 		}
 		if err == nil {
 			tried = true
-			err = s.lock(ctx, key, id, ttl, prev.ETag)
+			err = s.lock(ctx, key, id, ttl, prev.Version)
 			if bloberror.HasCode(err, bloberror.LeaseAlreadyPresent) { // it is another's
 				tried = false
 				return lease.Lease{}, &lease.HeldError{Key: key, Record: prev.Record}
 			}
 		}
 		if err == nil {
-			l.Version, err = s.blobs.Write(ctx, key, prev, blobrecord.Of(l, note, ttl), id)
+			l.Version, err = s.blobs.Write(ctx, key, prev, caslease.Of(l, note, ttl), id)
 		}
 		if err == nil {
 			return l, nil
@@ -132,7 +133,7 @@ func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
 	l.Until = time.Now().Add(ttl)
-	version, err := s.replace(ctx, l, blobrecord.Of(l, note, ttl))
+	version, err := s.replace(ctx, l, caslease.Of(l, note, ttl))
 	if err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
@@ -146,7 +147,7 @@ func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time
 
 // Release implements lease.Store.
 func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
-	freed := blobrecord.Of(l, note, 0)
+	freed := caslease.Of(l, note, 0)
 	freed.Released = true
 	_, err := s.replace(ctx, l, freed)
 	if err == nil || errors.Is(err, lease.ErrLost) {
@@ -173,8 +174,8 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 
 // replace writes r in place of l's record, whatever has become of that while l
 // is current, and returns the new ETag; ErrLost if l is not current.
-func (s *Store) replace(ctx context.Context, l lease.Lease, r blobrecord.Record) (version string, err error) {
-	prev, lock := blobrecord.Record{Exists: true, ETag: l.Version}, l.ID
+func (s *Store) replace(ctx context.Context, l lease.Lease, r caslease.Record) (version string, err error) {
+	prev, lock := caslease.Record{Exists: true, Version: l.Version}, l.ID
 	for try := 0; ; try++ {
 		version, err := s.blobs.Write(ctx, l.Key, prev, r, lock)
 		if err == nil || !azure.Again(ctx, try, err) {
@@ -183,13 +184,13 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r blobrecord.Record)
 		// The record has changed, the lock has ended, or an earlier try did it
 		// and its answer was lost: all end well with another write while l is
 		// current.
-		now, err := s.blobs.Read(ctx, l.Key)
+		now, locked, err := s.blobs.Read(ctx, l.Key)
 		switch {
 		case err == nil && !now.Current(l):
 			return "", lease.ErrLost
 		case err == nil:
 			prev, lock = now, ""
-			if now.Locked {
+			if locked {
 				lock = l.ID
 			}
 		case !azure.Again(ctx, try, err):

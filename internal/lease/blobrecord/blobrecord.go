@@ -25,44 +25,11 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/caslease"
 )
 
-// Resolution is that of the service's clock. What the clock calls a second
-// apart may be no time at all apart, so a hold ends one Resolution later than
-// its figures say.
+// Resolution is that of the service's clock.
 const Resolution = time.Second
-
-// A Record is a lease.Record and what a store needs to change it.
-type Record struct {
-	lease.Record
-	ID       string // of the last lease granted; empty if there was none
-	Released bool
-	Exists   bool   // the blob is there
-	Locked   bool   // the blob has a native lease
-	ETag     string // empty if the blob is not there
-}
-
-// Of returns the record of l, as its holder writes it.
-func Of(l lease.Lease, note string, hold time.Duration) Record {
-	return Record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
-}
-
-// Free says that nobody holds the key.
-func (r Record) Free() bool {
-	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+Resolution))
-}
-
-// Current says that l is the last lease granted and not released.
-func (r Record) Current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
-
-// Held returns the answer to a call that began at start and found r.
-func (r Record) Held(key string, start time.Time) error {
-	return &lease.HeldError{
-		Key:    key,
-		Record: r.Record,
-		Until:  start.Add(r.Written.Add(r.Hold).Sub(r.Now) - Resolution),
-	}
-}
 
 // Blobs are the records of one container. Its methods are safe for concurrent
 // use. Their errors are explained and wrap what azure.Again looks for.
@@ -77,7 +44,7 @@ func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
 	// A look at some blob shows whether the container is there to an identity
 	// that may not create containers, or may not list them.
 	for try := 0; ; try++ {
-		_, err := b.Read(ctx, "probe")
+		_, _, err := b.Read(ctx, "probe")
 		if bloberror.HasCode(err, bloberror.ContainerNotFound) {
 			_, err = c.Create(ctx, nil)
 			if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
@@ -96,51 +63,51 @@ func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
 	}
 }
 
-// Read returns the record of key, the zero Record but for Now if there is none.
-func (b *Blobs) Read(ctx context.Context, key string) (Record, error) {
+// Read is the Read of caslease.Records. It also says whether the blob has a
+// native lease.
+func (b *Blobs) Read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
 	resp, err := b.container.NewBlobClient(azure.Name(key)).GetProperties(ctx, nil)
 	var answer *azcore.ResponseError
 	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && !bloberror.HasCode(err, bloberror.ContainerNotFound, bloberror.ResourceNotFound) {
 		now, err := azure.Date(answer.RawResponse)
-		return Record{Record: lease.Record{Now: now}}, err
+		return caslease.Record{Record: lease.Record{Now: now}}, false, err
 	}
 	if err != nil {
-		return Record{}, fmt.Errorf("read blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
+		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
 	}
 	if resp.Date == nil || resp.LastModified == nil || resp.ETag == nil {
-		return Record{}, fmt.Errorf("read blob %q in %q: the answer lacks Date, Last-Modified or ETag", azure.Name(key), b.name())
+		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: the answer lacks Date, Last-Modified or ETag", azure.Name(key), b.name())
 	}
-	r, err := decode(resp.Metadata)
+	r, err = decode(resp.Metadata)
 	if err != nil {
-		return Record{}, fmt.Errorf("read blob %q in %q: %w: delete the blob", azure.Name(key), b.name(), err)
+		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w: delete the blob", azure.Name(key), b.name(), err)
 	}
-	r.Now, r.Exists, r.ETag = *resp.Date, true, string(*resp.ETag)
-	r.Locked = resp.LeaseState != nil && (*resp.LeaseState == leasestate.StateTypeLeased || *resp.LeaseState == leasestate.StateTypeBreaking)
+	r.Now, r.Exists, r.Version = *resp.Date, true, string(*resp.ETag)
+	locked = resp.LeaseState != nil && (*resp.LeaseState == leasestate.StateTypeLeased || *resp.LeaseState == leasestate.StateTypeBreaking)
 	if r.ID != "" {
 		r.Written = *resp.LastModified
 	}
-	return r, nil
+	return r, locked, nil
 }
 
-// Write replaces the record that has prev's ETag, or no record at all if prev's
-// blob is not there, and returns the new ETag. lock is the native lease under
-// which to write, empty for none.
-func (b *Blobs) Write(ctx context.Context, key string, prev, r Record, lock string) (etag string, err error) {
+// Write is the Write of caslease.Records. A version is an ETag. lock is the
+// native lease under which to write, empty for none.
+func (b *Blobs) Write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
 	if !prev.Exists {
-		return b.create(ctx, key, r)
+		return b.create(ctx, key, next)
 	}
-	conditions := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(prev.ETag))}}
+	conditions := &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(prev.Version))}}
 	if lock != "" {
 		conditions.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &lock}
 	}
-	resp, err := b.container.NewBlobClient(azure.Name(key)).SetMetadata(ctx, encode(r), &blob.SetMetadataOptions{AccessConditions: conditions})
+	resp, err := b.container.NewBlobClient(azure.Name(key)).SetMetadata(ctx, encode(next), &blob.SetMetadataOptions{AccessConditions: conditions})
 	if err != nil {
 		return "", b.writeError(key, err)
 	}
 	return tag(resp.ETag)
 }
 
-func (b *Blobs) create(ctx context.Context, key string, r Record) (etag string, err error) {
+func (b *Blobs) create(ctx context.Context, key string, r caslease.Record) (version string, err error) {
 	resp, err := b.container.NewBlockBlobClient(azure.Name(key)).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
 		Metadata:         encode(r),
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
@@ -159,10 +126,10 @@ func (b *Blobs) writeError(key string, err error) error {
 // had one still has it, under the id returned.
 func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (note string, err error)) (id string, err error) {
 	for try := 0; ; try++ {
-		prev, err := b.Read(ctx, key)
+		prev, locked, err := b.Read(ctx, key)
 		if err == nil {
-			if prev.Free() || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
-				if id == "" && prev.Released && prev.Locked {
+			if prev.Free(Resolution) || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
+				if id == "" && prev.Released && locked {
 					id = prev.ID
 				}
 				return id, nil
@@ -174,7 +141,7 @@ func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (
 			freed.Hold, freed.Released = 0, true
 			id = prev.ID
 			lock := ""
-			if prev.Locked {
+			if locked {
 				lock = id
 			}
 			if _, err = b.Write(ctx, key, prev, freed, lock); err == nil {
@@ -220,7 +187,7 @@ const (
 	phaseFree = "free"
 )
 
-func encode(r Record) map[string]*string {
+func encode(r caslease.Record) map[string]*string {
 	if r.ID == "" {
 		return nil
 	}
@@ -241,7 +208,7 @@ func encode(r Record) map[string]*string {
 	return m
 }
 
-func decode(metadata map[string]*string) (Record, error) {
+func decode(metadata map[string]*string) (caslease.Record, error) {
 	m := make(map[string]string, len(metadata))
 	for k, v := range metadata {
 		if v != nil {
@@ -249,31 +216,31 @@ func decode(metadata map[string]*string) (Record, error) {
 		}
 	}
 	if len(m) == 0 {
-		return Record{}, nil
+		return caslease.Record{}, nil
 	}
 	token, err := strconv.ParseInt(m[keyToken], 10, 64)
 	if err != nil {
-		return Record{}, fmt.Errorf("metadata %q is not a number: %q", keyToken, m[keyToken])
+		return caslease.Record{}, fmt.Errorf("metadata %q is not a number: %q", keyToken, m[keyToken])
 	}
 	claimed, err := strconv.ParseInt(m[keyClaimed], 10, 64)
 	if err != nil {
-		return Record{}, fmt.Errorf("metadata %q is not a number: %q", keyClaimed, m[keyClaimed])
+		return caslease.Record{}, fmt.Errorf("metadata %q is not a number: %q", keyClaimed, m[keyClaimed])
 	}
 	hold, err := strconv.ParseInt(m[keyHold], 10, 64)
 	if err != nil || hold < 0 {
-		return Record{}, fmt.Errorf("metadata %q is not a duration: %q", keyHold, m[keyHold])
+		return caslease.Record{}, fmt.Errorf("metadata %q is not a duration: %q", keyHold, m[keyHold])
 	}
 	if m[keyPhase] != phaseHeld && m[keyPhase] != phaseFree {
-		return Record{}, fmt.Errorf("metadata %q is neither %q nor %q: %q", keyPhase, phaseHeld, phaseFree, m[keyPhase])
+		return caslease.Record{}, fmt.Errorf("metadata %q is neither %q nor %q: %q", keyPhase, phaseHeld, phaseFree, m[keyPhase])
 	}
 	if m[keyID] == "" {
-		return Record{}, fmt.Errorf("metadata %q is missing", keyID)
+		return caslease.Record{}, fmt.Errorf("metadata %q is missing", keyID)
 	}
 	note, err := base64.StdEncoding.DecodeString(m[keyNote])
 	if err != nil {
-		return Record{}, fmt.Errorf("metadata %q is not base64", keyNote)
+		return caslease.Record{}, fmt.Errorf("metadata %q is not base64", keyNote)
 	}
-	return Record{
+	return caslease.Record{
 		Record: lease.Record{
 			Note:    string(note),
 			Token:   token,

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/caslease"
 )
 
 func TestRecordSurvivesMetadata(t *testing.T) {
-	for _, r := range []Record{
+	for _, r := range []caslease.Record{
 		{},
 		{ID: "id", Record: lease.Record{Token: 1, Claimed: time.UnixMilli(1).UTC()}},
 		{ID: "id", Released: true, Record: lease.Record{Note: " ü\n", Token: 1 << 60, Claimed: time.UnixMilli(1795261928000).UTC(), Hold: 1500 * time.Millisecond}},
@@ -25,28 +26,6 @@ func TestRecordSurvivesMetadata(t *testing.T) {
 		got, err := decode(returned)
 		if err != nil || got != r {
 			t.Errorf("%+v came back as %+v, %v", r, got, err)
-		}
-	}
-}
-
-func TestFree(t *testing.T) {
-	written := time.Unix(100, 0)
-	tests := []struct {
-		name string
-		r    Record
-		want bool
-	}{
-		{"never taken", Record{}, true},
-		{"released", Record{ID: "id", Released: true, Record: lease.Record{Written: written, Now: written}}, true},
-		{"held", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(59 * time.Second)}}, false},
-		{"at the end, which may be up to a second early", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(60 * time.Second)}}, false},
-		{"a second later", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(61 * time.Second)}}, true},
-		{"a fraction is rounded up", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute + 1, Now: written.Add(61 * time.Second)}}, false},
-		{"the clock went back", Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(-time.Hour)}}, false},
-	}
-	for _, test := range tests {
-		if got := test.r.Free(); got != test.want {
-			t.Errorf("%s: free is %t, want %t", test.name, got, test.want)
 		}
 	}
 }

@@ -23,9 +23,8 @@ import (
 // lease on a removed key still has a greater token, for tokens follow the clock.
 // Blobs that are not records stay too. It needs leave to list and to delete.
 func (b *Blobs) Sweep(ctx context.Context, olderThan time.Duration, limit int) (removed int, err error) {
-	pages := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Include: container.ListBlobsInclude{Metadata: true}})
-	for pages.More() {
-		page, err := nextPage(ctx, pages.NextPage)
+	for marker := to.Ptr(""); marker != nil; {
+		page, err := b.page(ctx, marker)
 		if err != nil {
 			return removed, fmt.Errorf("list blobs in %q: %w", b.name(), azure.Explain(err))
 		}
@@ -47,13 +46,22 @@ func (b *Blobs) Sweep(ctx context.Context, olderThan time.Duration, limit int) (
 				removed++
 			}
 		}
+		if marker = page.NextMarker; marker != nil && *marker == "" {
+			marker = nil
+		}
 	}
 	return removed, nil
 }
 
-func nextPage(ctx context.Context, next func(context.Context) (container.ListBlobsFlatResponse, error)) (container.ListBlobsFlatResponse, error) {
+// page returns the blobs from marker on, as many as the service likes. A pager that
+// has failed once is of no more use.
+func (b *Blobs) page(ctx context.Context, marker *string) (container.ListBlobsFlatResponse, error) {
 	for try := 0; ; try++ {
-		page, err := next(ctx)
+		pager := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
+			Include: container.ListBlobsInclude{Metadata: true},
+			Marker:  marker,
+		})
+		page, err := pager.NextPage(ctx)
 		if err == nil || !azure.Again(ctx, try, err) {
 			return page, err
 		}

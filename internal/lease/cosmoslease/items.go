@@ -13,58 +13,23 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/caslease"
 )
-
-// resolution is that of the service's clock. What the clock calls a second
-// apart may be no time at all apart, so a hold ends one resolution later than
-// its figures say.
-const resolution = time.Second
 
 // keep is how long after the end of its hold the service deletes an item: long
 // after an event that could ask for it has left the hub. Nothing depends
 // on it being soon, or at all.
 const keep = 30 * 24 * time.Hour
 
-// A record is a lease.Record and what a store needs to change it.
-type record struct {
-	lease.Record
-	ID       string // of the last lease granted; empty if there was none
-	Released bool
-	Exists   bool   // the item is there
-	ETag     string // empty if the item is not there
-}
-
-// recordOf returns the record of l, as its holder writes it.
-func recordOf(l lease.Lease, note string, hold time.Duration) record {
-	return record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
-}
-
-// free says that nobody holds the key.
-func (r record) free() bool {
-	return !r.Exists || r.Released || !r.Now.Before(r.Written.Add(r.Hold+resolution))
-}
-
-// current says that l is the last lease granted and not released.
-func (r record) current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
-
-// heldError returns the answer to a call that began at start and found r.
-func (r record) heldError(key string, start time.Time) error {
-	return &lease.HeldError{
-		Key:    key,
-		Record: r.Record,
-		Until:  start.Add(r.Written.Add(r.Hold).Sub(r.Now) - resolution),
-	}
-}
-
-// items are the records of one container. Their errors are explained and wrap
-// what azure.Again looks for.
+// items are the caslease.Records of one container. Their errors are explained
+// and wrap what azure.Again looks for.
 type items struct {
 	container *azcosmos.ContainerClient
 }
 
-// read returns the record of key, the zero record but for Now if there is none.
-// It may be an old one: replicas lag behind.
-func (i items) read(ctx context.Context, key string) (record, error) {
+// Read implements caslease.Records. The record may be an old one: replicas lag
+// behind.
+func (i items) Read(ctx context.Context, key string) (caslease.Record, error) {
 	name := azure.Name(key)
 	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, nil)
 	if err != nil {
@@ -72,28 +37,27 @@ func (i items) read(ctx context.Context, key string) (record, error) {
 		var answer *azcore.ResponseError
 		if notFound(err) && errors.As(err, &answer) {
 			now, err := azure.Date(answer.RawResponse)
-			return record{Record: lease.Record{Now: now}}, err
+			return caslease.Record{Record: lease.Record{Now: now}}, err
 		}
-		return record{}, fmt.Errorf("read item %q: %w", name, err)
+		return caslease.Record{}, fmt.Errorf("read item %q: %w", name, err)
 	}
 	now, err := azure.Date(resp.RawResponse)
 	if err != nil {
-		return record{}, fmt.Errorf("read item %q: %w", name, err)
+		return caslease.Record{}, fmt.Errorf("read item %q: %w", name, err)
 	}
 	if resp.ETag == "" {
-		return record{}, fmt.Errorf("read item %q: the answer lacks an ETag", name)
+		return caslease.Record{}, fmt.Errorf("read item %q: the answer lacks an ETag", name)
 	}
 	r, err := decode(resp.Value)
 	if err != nil {
-		return record{}, fmt.Errorf("read item %q: %w: delete the item", name, err)
+		return caslease.Record{}, fmt.Errorf("read item %q: %w: delete the item", name, err)
 	}
-	r.Now, r.Exists, r.ETag = now, true, string(resp.ETag)
+	r.Now, r.Exists, r.Version = now, true, string(resp.ETag)
 	return r, nil
 }
 
-// write replaces the item that has prev's ETag, or creates it if prev's is not
-// there, and returns the new ETag.
-func (i items) write(ctx context.Context, key string, prev, r record) (etag string, err error) {
+// Write implements caslease.Records. A version is an ETag.
+func (i items) Write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
 	name := azure.Name(key)
 	body, err := encode(name, r)
 	if err != nil {
@@ -101,13 +65,17 @@ func (i items) write(ctx context.Context, key string, prev, r record) (etag stri
 	}
 	var resp azcosmos.ItemResponse
 	if prev.Exists {
-		match := azcore.ETag(prev.ETag)
+		match := azcore.ETag(prev.Version)
 		resp, err = i.container.ReplaceItem(ctx, azcosmos.NewPartitionKeyString(name), name, body, &azcosmos.ItemOptions{IfMatchEtag: &match})
 	} else {
 		resp, err = i.container.CreateItem(ctx, azcosmos.NewPartitionKeyString(name), body, nil)
 	}
 	if err != nil {
-		return "", fmt.Errorf("write item %q: %w", name, explain(err))
+		err = explain(err)
+		if prev.Exists && notFound(err) {
+			err = fmt.Errorf("%w: %w", caslease.ErrGone, err)
+		}
+		return "", fmt.Errorf("write item %q: %w", name, err)
 	}
 	if resp.ETag == "" {
 		return "", fmt.Errorf("write item %q: the answer lacks an ETag", name)
@@ -134,7 +102,7 @@ const (
 	phaseFree = "free"
 )
 
-func encode(name string, r record) ([]byte, error) {
+func encode(name string, r caslease.Record) ([]byte, error) {
 	phase := phaseHeld
 	if r.Released {
 		phase = phaseFree
@@ -152,22 +120,22 @@ func encode(name string, r record) ([]byte, error) {
 	})
 }
 
-func decode(body []byte) (record, error) {
+func decode(body []byte) (caslease.Record, error) {
 	var d document
 	if err := json.Unmarshal(body, &d); err != nil {
-		return record{}, fmt.Errorf("it is not a lease: %w", err)
+		return caslease.Record{}, fmt.Errorf("it is not a lease: %w", err)
 	}
 	switch {
 	case d.LeaseID == "":
-		return record{}, errors.New("it is not a lease: leaseId is missing")
+		return caslease.Record{}, errors.New("it is not a lease: leaseId is missing")
 	case d.Phase != phaseHeld && d.Phase != phaseFree:
-		return record{}, fmt.Errorf("it is not a lease: phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
+		return caslease.Record{}, fmt.Errorf("it is not a lease: phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
 	case !(d.HoldSec >= 0 && d.HoldSec <= math.MaxInt64/1e9/2):
-		return record{}, fmt.Errorf("it is not a lease: holdSec is no duration: %v", d.HoldSec)
+		return caslease.Record{}, fmt.Errorf("it is not a lease: holdSec is no duration: %v", d.HoldSec)
 	case d.Written <= 0:
-		return record{}, fmt.Errorf("it is not a lease: _ts is no time: %v", d.Written)
+		return caslease.Record{}, fmt.Errorf("it is not a lease: _ts is no time: %v", d.Written)
 	}
-	return record{
+	return caslease.Record{
 		Record: lease.Record{
 			Note:    d.Note,
 			Token:   d.Token,

@@ -9,11 +9,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease/caslease"
 )
 
 // An Account is a Cosmos DB account and the credentials for it. Use WithKey or
@@ -96,7 +98,8 @@ func Open(ctx context.Context, account Account, database, container string, clie
 		// first request for minutes.
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
-			return &Store{items}, nil
+			service := caslease.Service{Again: azure.Again, Resolution: time.Second, Lags: true}
+			return &Store{caslease.New(items, service)}, nil
 		}
 		if !azure.Again(ctx, try, err) {
 			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", container, database, account.endpoint, err)

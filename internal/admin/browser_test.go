@@ -1,0 +1,315 @@
+package admin_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestInABrowser looks at the status page as people do. ALERTWORKER_SCREENSHOTS names a
+// directory that keeps what it sees.
+func TestInABrowser(t *testing.T) {
+	b := startBrowser(t)
+	w := newWorld(t)
+	w.busy()
+	w.admin.Past()
+	server := httptest.NewServer(w.admin)
+	defer server.Close()
+
+	b.call("Page.enable", nil)
+	b.call("Log.enable", nil)
+	b.call("Runtime.enable", nil)
+	b.call("Network.enable", nil)
+	for _, view := range []struct {
+		name          string
+		width, height int
+		dark          bool
+	}{
+		{"light", 1280, 800, false},
+		{"dark", 1280, 800, true},
+		{"phone", 390, 844, false},
+		{"phone-dark", 390, 844, true},
+		{"tablet", 800, 1000, false},
+	} {
+		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": view.width, "height": view.height, "deviceScaleFactor": 2, "mobile": view.width < 500})
+		scheme := "light"
+		if view.dark {
+			scheme = "dark"
+		}
+		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
+		b.open(server.URL + "/")
+
+		if over := b.eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`); over != "0" {
+			t.Errorf("%s: the page is %s px wider than the screen", view.name, over)
+		}
+		if ground := b.eval(`getComputedStyle(document.body).backgroundColor`); (ground == `"rgb(19, 18, 16)"`) != view.dark {
+			t.Errorf("%s: the ground is %s", view.name, ground)
+		}
+		if rows := b.eval(`document.querySelectorAll("tbody tr").length`); rows == "0" {
+			t.Errorf("%s: no rows", view.name)
+		}
+		b.screenshot(view.name)
+	}
+
+	// It refreshes by itself, says when nobody answers, and recovers.
+	w.worker.stats.Over.Store(4711)
+	b.until(`[...document.querySelectorAll(".figures dd")].some(dd => dd.textContent === "4,711")`)
+	w.admin.Drain()
+	b.until(`document.title.startsWith("draining")`)
+	server.Close()
+	b.until(`document.querySelector("main.old") !== null`)
+
+	for _, url := range b.requested() {
+		if !strings.HasPrefix(url, server.URL+"/") && !strings.HasPrefix(url, "data:") {
+			t.Errorf("the page asked for %s", url)
+		}
+	}
+	for _, m := range b.complaints() {
+		if !strings.Contains(m, "ERR_CONNECTION_REFUSED") {
+			t.Errorf("the browser complains: %s", m)
+		}
+	}
+}
+
+// Without JavaScript the page asks to be loaded again.
+func TestWithoutJavaScript(t *testing.T) {
+	b := startBrowser(t)
+	w := newWorld(t)
+	w.busy()
+	server := httptest.NewServer(w.admin)
+	defer server.Close()
+	b.call("Page.enable", nil)
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true})
+	b.open(server.URL + "/")
+	var tree struct {
+		Root json.RawMessage `json:"root"`
+	}
+	if err := json.Unmarshal(b.call("DOM.getDocument", map[string]any{"depth": -1}), &tree); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"refresh"`, "oven-3"} {
+		if !strings.Contains(string(tree.Root), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+}
+
+// A browser is a headless Chromium with one page, spoken to through pipes.
+type browser struct {
+	t       *testing.T
+	send    *os.File
+	session string
+
+	mu       sync.Mutex
+	next     int
+	waiting  map[int]chan reply
+	loaded   chan struct{}
+	urls     []string
+	messages []string
+}
+
+type reply struct {
+	ID     int             `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+}
+
+func startBrowser(t *testing.T) *browser {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("there is no chromium in PATH: nobody looks at the page")
+	}
+	home := t.TempDir()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	cmd := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--user-data-dir="+home, "--remote-debugging-pipe")
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
+	in, send, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{in, out}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	out.Close()
+
+	b := &browser{t: t, send: send, waiting: map[int]chan reply{}, loaded: make(chan struct{}, 1)}
+	var reading sync.WaitGroup
+	reading.Go(func() { b.receive(receive) })
+	t.Cleanup(func() {
+		b.session = ""
+		b.call("Browser.close", nil)
+		_ = cmd.Wait() // before its directory goes
+		stop()
+		reading.Wait()
+		send.Close()
+		receive.Close()
+	})
+
+	var target struct {
+		TargetID  string `json:"targetId"`
+		SessionID string `json:"sessionId"`
+	}
+	b.result(b.call("Target.createTarget", map[string]any{"url": "about:blank"}), &target)
+	b.result(b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}), &target)
+	b.session = target.SessionID
+	return b
+}
+
+func (b *browser) result(raw json.RawMessage, v any) {
+	b.t.Helper()
+	if err := json.Unmarshal(raw, v); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// receive takes what the browser says until it ends. Messages end with a NUL.
+func (b *browser) receive(from *os.File) {
+	r := bufio.NewReader(from)
+	for {
+		message, err := r.ReadBytes(0)
+		var m reply
+		if err == nil {
+			err = json.Unmarshal(message[:len(message)-1], &m)
+		}
+		b.mu.Lock()
+		if err != nil {
+			for id, c := range b.waiting {
+				close(c)
+				delete(b.waiting, id)
+			}
+			b.waiting = nil
+			b.mu.Unlock()
+			return
+		}
+		if c := b.waiting[m.ID]; c != nil {
+			delete(b.waiting, m.ID)
+			c <- m
+		}
+		var p struct {
+			Request struct{ URL string }
+			Entry   struct{ Text, URL, Level string }
+		}
+		_ = json.Unmarshal(m.Params, &p)
+		switch m.Method {
+		case "Page.loadEventFired":
+			select {
+			case b.loaded <- struct{}{}:
+			default:
+			}
+		case "Network.requestWillBeSent":
+			b.urls = append(b.urls, p.Request.URL)
+		case "Log.entryAdded":
+			b.messages = append(b.messages, p.Entry.Level+": "+p.Entry.Text)
+		case "Runtime.exceptionThrown":
+			b.messages = append(b.messages, string(m.Params))
+		}
+		b.mu.Unlock()
+	}
+}
+
+func (b *browser) call(method string, params any) json.RawMessage {
+	b.t.Helper()
+	b.mu.Lock()
+	if b.waiting == nil {
+		b.mu.Unlock()
+		b.t.Fatalf("%s: the browser has ended", method)
+	}
+	b.next++
+	c := make(chan reply, 1)
+	b.waiting[b.next] = c
+	message, err := json.Marshal(map[string]any{"id": b.next, "method": method, "params": params, "sessionId": b.session})
+	if b.session == "" {
+		message, err = json.Marshal(map[string]any{"id": b.next, "method": method, "params": params})
+	}
+	b.mu.Unlock()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.send.Write(append(message, 0)); err != nil {
+		b.t.Fatalf("%s: %v", method, err)
+	}
+	m, ok := <-c
+	switch {
+	case !ok && method == "Browser.close":
+	case !ok:
+		b.t.Fatalf("%s: the browser has ended", method)
+	case m.Error != nil:
+		b.t.Fatalf("%s: %s", method, m.Error)
+	}
+	return m.Result
+}
+
+func (b *browser) open(url string) {
+	b.t.Helper()
+	b.call("Page.navigate", map[string]any{"url": url})
+	<-b.loaded
+}
+
+// eval returns what an expression is, as JSON.
+func (b *browser) eval(expression string) string {
+	b.t.Helper()
+	var v struct {
+		Result struct{ Value json.RawMessage }
+	}
+	b.result(b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}), &v)
+	return string(v.Result.Value)
+}
+
+// until waits for an expression to be true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	for end := time.Now().Add(30 * time.Second); b.eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("the page never came to %s", expression)
+		}
+	}
+}
+
+func (b *browser) screenshot(name string) {
+	b.t.Helper()
+	var shot struct{ Data string }
+	b.result(b.call("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true}), &shot)
+	png, err := base64.StdEncoding.DecodeString(shot.Data)
+	if err != nil || len(png) == 0 {
+		b.t.Fatalf("no screenshot: %v", err)
+	}
+	dir := os.Getenv("ALERTWORKER_SCREENSHOTS")
+	if dir == "" {
+		dir = b.t.TempDir()
+	}
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.png", name)), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) requested() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.urls
+}
+
+func (b *browser) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.messages
+}

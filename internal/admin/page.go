@@ -1,0 +1,378 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+		"css": func() template.CSS { return template.CSS(pageCSS) },
+		"js":  func() template.JS { return template.JS(pageJS) },
+	}).Parse(pageHTML))
+
+	// pagePolicy lets the page use what is in it and ask its own server. Nothing else.
+	pagePolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		digest(pageCSS), digest(pageJS))
+)
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
+	var b bytes.Buffer
+	if err := pageTemplate.Execute(&b, a.page(r)); err != nil {
+		a.Log.Error("the status page cannot be rendered", zap.Error(err))
+		plain(w, http.StatusInternalServerError, "the status page cannot be rendered: see the log\n")
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(b.Bytes()) // a caller that has gone away does not listen
+}
+
+// A page is what the template shows: texts, ready to read.
+type page struct {
+	Source, Replica, Version string
+	Threshold, Window        string
+	Now                      time.Time
+	Up                       string
+	State                    string // ready, starting, draining or not reading
+	Reason                   string // why it is not ready
+	Down                     []string
+	Plots                    []plot
+	Figures                  []figure
+	Partitions               []partitionRow
+	PartitionsOld            string // how old they are, if the store did not answer
+	Receivers                []receiverRow
+	Windows                  []windowRow
+	Alerts                   []alertRow
+	Duties                   *dutiesView
+}
+
+// A figure counts something since the start.
+type figure struct {
+	Name, Value string
+	Bad         bool // somebody should look at it
+	Help        string
+}
+
+type partitionRow struct {
+	ID         string
+	Owner      string
+	OwnerID    string
+	Mine       bool
+	Rate, Lag  string
+	Behind     bool // there is a lag to speak of
+	Waiting    string
+	Checkpoint string
+}
+
+type receiverRow struct {
+	Name  string
+	Down  bool
+	Retry string
+	Taken string
+}
+
+type windowRow struct {
+	Device, Receiver, Left string
+	Percent                int // of the window that is left
+}
+
+type alertRow struct {
+	At          time.Time
+	Today       bool
+	Device      string
+	Temperature string
+	Receiver    string
+	Partition   string
+	Sequence    int64
+	ID          string
+	Suppressed  string
+}
+
+type dutiesView struct {
+	Leader string
+	Runs   []runRow
+}
+
+type runRow struct {
+	At                           time.Time
+	Duty, Replica, Outcome, Took string
+	Detail                       string
+	Failed                       bool
+}
+
+func (a *Admin) page(r *http.Request) page {
+	now := time.Now()
+	p := page{
+		Source: a.Source, Replica: a.Replica, Version: a.Version,
+		Threshold: number(a.Threshold), Window: span(a.Window),
+		Now: now.UTC(), Up: span(now.Sub(a.started)),
+		State: "ready", Reason: a.unready(),
+		Figures: a.figures(),
+	}
+	switch phase := a.phase.Load(); {
+	case phase == starting:
+		p.State = "starting"
+	case phase == draining:
+		p.State = "draining"
+	case p.Reason != "":
+		p.State = "not reading"
+	}
+	for _, s := range a.Worker.Receivers() {
+		row := receiverRow{Name: s.Name, Down: s.Down, Taken: count(s.Taken)}
+		if s.Down {
+			row.Retry = until(s.Retry.Sub(now))
+			p.Down = append(p.Down, s.Name)
+		}
+		p.Receivers = append(p.Receivers, row)
+	}
+	p.Partitions, p.PartitionsOld = a.partitionRows(r, now)
+	p.Plots = a.plots()
+	p.Windows, p.Alerts = a.alertRows(now)
+	p.Duties = a.dutiesView(r)
+	return p
+}
+
+func (a *Admin) figures() []figure {
+	stats := a.Worker.Stats()
+	var undecoded int64
+	var reasons []string
+	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
+		if n := stats.Events[reason].Load(); n > 0 {
+			undecoded += n
+			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
+		}
+	}
+	ambiguous, dead := stats.Ambiguous.Load(), stats.DeadLetters.Load()
+	unavailable := stats.Outcomes[throttle.Unavailable].Load()
+	return []figure{
+		{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "decoded since the start"},
+		{Name: "Over the threshold", Value: count(stats.Over.Load()), Help: "readings at " + number(a.Threshold) + " or above"},
+		{Name: "Not decoded", Value: count(undecoded), Help: cmp.Or(strings.Join(reasons, ", "), "telemetry in which no reading was found")},
+		{Name: "Store unavailable", Value: count(unavailable), Bad: unavailable > 0, Help: "calls of the throttle store without a usable answer; they are repeated"},
+		{Name: "Ambiguous", Value: count(ambiguous), Bad: ambiguous > 0, Help: "sends that may have been a second delivery; they carry the first one's id"},
+		{Name: "Dead letters", Value: count(dead), Bad: dead > 0, Help: "alerts that a receiver will not get"},
+	}
+}
+
+// partitionRows puts together what all replicas share with what this one knows.
+func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionRow, old string) {
+	var all []Partition
+	var fresh bool
+	if a.Options.Partitions != nil {
+		var at time.Time
+		var err error
+		if all, at, fresh, err = a.partitions.get(r.Context(), a.Options.Partitions); err != nil {
+			a.Log.Debug("partitions cannot be listed", zap.Error(err))
+		}
+		switch age := now.Sub(at); {
+		case at.IsZero():
+			old = "The checkpoint store does not answer: other replicas' partitions are not known."
+		case age > askAgain+askTimeout:
+			old = "The checkpoint store does not answer: this is how it was " + span(age) + " ago."
+		}
+	}
+	states := a.Worker.Partitions()
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if fresh {
+		a.commit.forgetBefore(now)
+		for _, p := range all {
+			if p.Checkpoint >= 0 {
+				a.commit.observe(p.ID, p.Checkpoint, now)
+			}
+		}
+	}
+	byID := map[string]partitionRow{}
+	for _, p := range all {
+		row := partitionRow{ID: p.ID, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
+		if p.Checkpoint >= 0 {
+			row.Checkpoint = count(p.Checkpoint)
+			row.lag(p.Last, p.Checkpoint)
+		}
+		if perSecond, ok := a.commit.rate(p.ID); ok {
+			row.Rate = rate(perSecond)
+		}
+		byID[p.ID] = row
+	}
+	for _, s := range states {
+		row, known := byID[s.Partition]
+		row.ID, row.Owner, row.Mine = s.Partition, a.Replica, true
+		if s.Committed != (telemetry.Position{}) {
+			row.Checkpoint = count(s.Committed.Sequence)
+		}
+		if last := slices.IndexFunc(all, func(p Partition) bool { return p.ID == s.Partition }); known && last >= 0 && !s.ReadUntil.IsZero() {
+			row.lag(all[last].Last, s.Read.Sequence)
+		}
+		if perSecond, ok := a.read.rate(s.Partition); ok {
+			row.Rate = rate(perSecond)
+		}
+		row.Waiting = waiting(s, now)
+		byID[s.Partition] = row
+	}
+	rows = slices.Collect(maps.Values(byID))
+	slices.SortFunc(rows, func(x, y partitionRow) int { return compareIDs(x.ID, y.ID) })
+	return rows, old
+}
+
+// lag tells how far the sequence number at is behind last.
+func (row *partitionRow) lag(last, at int64) {
+	if last < 0 {
+		return
+	}
+	n := max(0, last-at)
+	row.Lag, row.Behind = count(n), n >= 1000
+}
+
+// waiting tells what holds a partition's checkpoint.
+func waiting(s worker.PartitionState, now time.Time) string {
+	if s.Unsettled == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), span(now.Sub(s.Oldest)))
+}
+
+// label is what people call an owner: its id without the random part.
+func label(owner string) string {
+	const random = 36 // bytes of a UUID
+	if n := len(owner) - random; n > 1 && owner[n-1] == '-' {
+		if _, err := uuid.Parse(owner[n:]); err == nil {
+			return owner[:n-1]
+		}
+	}
+	return owner
+}
+
+// compareIDs puts numbers in their order, before anything else.
+func compareIDs(x, y string) int {
+	n, errX := strconv.Atoi(x)
+	m, errY := strconv.Atoi(y)
+	switch {
+	case errX == nil && errY == nil:
+		return cmp.Compare(n, m)
+	case errX == nil:
+		return -1
+	case errY == nil:
+		return 1
+	}
+	return strings.Compare(x, y)
+}
+
+func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow) {
+	type window struct{ device, receiver string }
+	seen := map[window]bool{}
+	for _, t := range a.Recorder.alerts() {
+		alerts = append(alerts, alertRow{
+			At: t.at.UTC(), Today: t.at.UTC().YearDay() == now.UTC().YearDay() && now.Sub(t.at) < 24*time.Hour,
+			Device: t.Device, Temperature: number(t.Temperature), Receiver: t.receiver,
+			Partition: t.Partition, Sequence: t.Sequence, ID: t.ID, Suppressed: count(t.Suppressed),
+		})
+		left := t.Window - now.Sub(t.at)
+		if key := (window{t.Device, t.receiver}); left > 0 && !seen[key] {
+			seen[key] = true
+			windows = append(windows, windowRow{Device: t.Device, Receiver: t.receiver, Left: span(left), Percent: int(100 * left / t.Window)})
+		}
+	}
+	return windows, alerts
+}
+
+func (a *Admin) dutiesView(r *http.Request) *dutiesView {
+	if a.Options.Duties == nil {
+		return nil
+	}
+	d, at, _, err := a.duties.get(r.Context(), a.Options.Duties)
+	if err != nil {
+		a.Log.Debug("duties cannot be read", zap.Error(err))
+	}
+	if at.IsZero() {
+		return nil
+	}
+	v := &dutiesView{Leader: d.Leader}
+	for _, run := range slices.Backward(d.Runs) {
+		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome, Detail: run.Detail, Failed: run.Outcome == "failed"}
+		if run.Took > 0 {
+			row.Took = span(run.Took)
+		}
+		v.Runs = append(v.Runs, row)
+	}
+	return v
+}
+
+// count writes n with commas.
+func count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// number writes a temperature as short as it is.
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// rate writes a number per second.
+func rate(perSecond float64) string {
+	if perSecond < 10 {
+		return strconv.FormatFloat(perSecond, 'f', 1, 64)
+	}
+	return count(int64(perSecond + 0.5))
+}
+
+// span writes a duration in at most two units.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int((d+time.Second/2)/time.Second))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d/time.Minute))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
+	}
+	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+}
+
+// until says when something d ahead happens.
+func until(d time.Duration) string {
+	if d <= 0 {
+		return "now"
+	}
+	return "in " + span(d)
+}

@@ -1,0 +1,17 @@
+// Replaces the page's content by a new one every 5 s, unless nobody looks or somebody marks text.
+(() => {
+	const refresh = async () => {
+		if (document.hidden || !getSelection().isCollapsed) return;
+		try {
+			const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(8000) });
+			if (!answer.ok) throw new Error(answer.status);
+			const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+			document.querySelector("main").replaceWith(next.querySelector("main"));
+			document.title = next.title;
+		} catch {
+			document.querySelector("main").classList.add("old");
+		}
+	};
+	setInterval(refresh, 5000);
+	document.addEventListener("visibilitychange", refresh);
+})();

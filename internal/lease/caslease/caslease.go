@@ -1,0 +1,206 @@
+// Package caslease is a lease.Store over any service that can read a record and
+// replace it by compare-and-swap. It takes any ttl. A refused Acquire costs one
+// call, a granted one two, an Extend or Release one.
+//
+// A key is free when the service's clock is one resolution past the ttl, so it
+// frees one to two resolutions late, and never early.
+package caslease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"alertworker/internal/lease"
+)
+
+// Records are a service's, one for every key. They are safe for concurrent use
+// by any number of processes, and every call returns by the time its ctx ends.
+type Records interface {
+	// Read returns the record of key, the zero Record but for Now if there is
+	// none.
+	Read(ctx context.Context, key string) (Record, error)
+
+	// Write replaces the record that has prev's Version by next, or creates next
+	// if prev does not exist and nothing else does, and returns the new
+	// version. Now, Written, Exists and Version of next do not count: Written
+	// becomes the service's clock as it writes. After an error the record
+	// may have been written.
+	Write(ctx context.Context, key string, prev, next Record) (version string, err error)
+}
+
+// ErrGone is what an error of Write is if there is no record that could be
+// replaced. A service that Lags must tell; others need not.
+var ErrGone = errors.New("the record is gone")
+
+// A Record is a lease.Record and what a store needs to change it.
+type Record struct {
+	lease.Record
+	ID       string // of the last lease granted; empty if there was none
+	Released bool
+	Exists   bool   // it is there, be it without a lease
+	Version  string // differs after every write; opaque
+}
+
+// Of returns the record of l, as its holder writes it.
+func Of(l lease.Lease, note string, hold time.Duration) Record {
+	return Record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
+}
+
+// Free says that nobody holds the key. Resolution is the clock's.
+func (r Record) Free(resolution time.Duration) bool {
+	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+resolution))
+}
+
+// Current says that l is the last lease granted and not released.
+func (r Record) Current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
+
+// Held returns the answer to a call that began at start and found r.
+func (r Record) Held(key string, start time.Time, resolution time.Duration) error {
+	return &lease.HeldError{
+		Key:    key,
+		Record: r.Record,
+		Until:  start.Add(r.Written.Add(r.Hold).Sub(r.Now) - resolution),
+	}
+}
+
+// A Service is what a Store has to know of the one that keeps its records.
+type Service struct {
+	// Again says, perhaps after a pause, whether to repeat what failed with err
+	// at the try-th try, counted from 0: yes, at once, after a conflict; no
+	// after a few tries, when it is of no use, and when ctx ends first.
+	Again func(ctx context.Context, try int, err error) bool
+
+	// Resolution is that of its clock. What the clock calls so far apart may be
+	// no time at all apart, so a hold ends that much later than its figures say.
+	Resolution time.Duration
+
+	// Lags says that Read may return a record that was replaced already.
+	Lags bool
+}
+
+// A Store grants leases. Use New.
+type Store struct {
+	records Records
+	service Service
+}
+
+var (
+	_ lease.Store   = (*Store)(nil)
+	_ lease.Breaker = (*Store)(nil)
+)
+
+// New returns the store that keeps its records in r, which s describes.
+func New(r Records, s Service) *Store { return &Store{r, s} }
+
+// Acquire implements lease.Store.
+func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	start := time.Now()
+	id := uuid.NewString()
+	for try := 0; ; try++ {
+		prev, err := s.records.Read(ctx, key)
+		if err != nil {
+			if s.service.Again(ctx, try, err) {
+				continue
+			}
+			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
+		}
+		if prev.ID == id { // an earlier try did it and its answer was lost
+			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.Version}, nil
+		}
+		if !prev.Free(s.service.Resolution) {
+			return lease.Lease{}, prev.Held(key, start, s.service.Resolution)
+		}
+		note, err := next(prev.Record)
+		if err != nil {
+			return lease.Lease{}, err
+		}
+		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Until: start.Add(ttl)}
+		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
+		if err == nil {
+			return l, nil
+		}
+		if !s.service.Again(ctx, try, err) {
+			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
+		}
+	}
+}
+
+// Extend implements lease.Store.
+func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+	l.Until = time.Now().Add(ttl)
+	version, err := s.replace(ctx, l, Of(l, note, ttl))
+	if err != nil {
+		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
+	}
+	l.Version = version
+	return l, nil
+}
+
+// Release implements lease.Store.
+func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
+	freed := Of(l, note, 0)
+	freed.Released = true
+	if _, err := s.replace(ctx, l, freed); err != nil && !errors.Is(err, lease.ErrLost) {
+		return fmt.Errorf("release lease %q: %w", l.Key, err)
+	}
+	return nil
+}
+
+// Break implements lease.Breaker.
+func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	id := "" // of the lease to break
+	for try := 0; ; try++ {
+		prev, err := s.records.Read(ctx, key)
+		if err == nil {
+			if prev.Free(s.service.Resolution) || id != "" && prev.ID != id { // an earlier try did it, or the lease has ended
+				return nil
+			}
+			freed := prev
+			if freed.Note, err = next(prev.Record); err != nil {
+				return err
+			}
+			freed.Hold, freed.Released = 0, true
+			id = prev.ID
+			if _, err = s.records.Write(ctx, key, prev, freed); err == nil {
+				return nil
+			}
+		}
+		if !s.service.Again(ctx, try, err) {
+			return fmt.Errorf("break lease %q: %w", key, err)
+		}
+	}
+}
+
+// replace writes r in place of l's record, whatever has become of that while l
+// is current, and returns the new version; ErrLost if l is not current.
+func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version string, err error) {
+	prev := Record{Exists: true, Version: l.Version}
+	for try := 0; ; try++ {
+		version, err := s.records.Write(ctx, l.Key, prev, r)
+		switch {
+		case err == nil:
+			return version, nil
+		case errors.Is(err, ErrGone): // deleted behind our back
+			return "", lease.ErrLost
+		case !s.service.Again(ctx, try, err):
+			return "", err
+		}
+		// The record has changed, or an earlier try did it and its answer was
+		// lost: both end well with another write while l is current.
+		now, err := s.records.Read(ctx, l.Key)
+		switch {
+		case err == nil && s.service.Lags && now.Token < l.Token:
+			// Older than l itself, or gone. The next write tells.
+		case err == nil && !now.Current(l):
+			return "", lease.ErrLost
+		case err == nil:
+			prev = now
+		case !s.service.Again(ctx, try, err):
+			return "", err
+		}
+	}
+}

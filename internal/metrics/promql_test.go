@@ -1,0 +1,161 @@
+package metrics_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// all returns every series that a replica has.
+func all(t *testing.T) (every model.Vector) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.step(t)
+		every = samples(t, w.m)
+	})
+	return every
+}
+
+// scraped are the labels that Prometheus adds.
+var scraped = map[string]string{"job": "alertworker", "instance": "a:8080"}
+
+// check parses expr. Each selector in it must find something among every, and
+// nothing may be grouped by a label that is not there.
+func check(t *testing.T, where, expr string, every model.Vector) {
+	t.Helper()
+	parsed, err := parser.ParseExpr(expr)
+	if err != nil {
+		t.Errorf("%s: %v in\n%s", where, err, expr)
+		return
+	}
+	grouped := func(labels []string, by parser.Expr) {
+		known := maps.Clone(scraped)
+		parser.Inspect(by, func(n parser.Node, _ []parser.Node) error {
+			if s, ok := n.(*parser.VectorSelector); ok {
+				for _, m := range selected(every, s) {
+					for name := range m {
+						known[string(name)] = ""
+					}
+				}
+			}
+			return nil
+		})
+		for _, name := range labels {
+			if _, ok := known[name]; !ok {
+				t.Errorf("%s: no label %q to group by in %s", where, name, by)
+			}
+		}
+	}
+	parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			if len(selected(every, n)) == 0 {
+				t.Errorf("%s: %s selects nothing that we have", where, n)
+			}
+		case *parser.AggregateExpr:
+			grouped(n.Grouping, n.Expr)
+		case *parser.BinaryExpr:
+			if n.VectorMatching != nil {
+				grouped(n.VectorMatching.MatchingLabels, n)
+			}
+		}
+		return nil
+	})
+}
+
+func selected(every model.Vector, s *parser.VectorSelector) (found []model.Metric) {
+	for _, sample := range every {
+		if matches(sample.Metric, s.LabelMatchers) {
+			found = append(found, sample.Metric)
+		}
+	}
+	return found
+}
+
+func matches(m model.Metric, by []*labels.Matcher) bool {
+	return !slices.ContainsFunc(by, func(l *labels.Matcher) bool {
+		if v, ok := scraped[l.Name]; ok {
+			return !l.Matches(v)
+		}
+		return !l.Matches(string(m[model.LabelName(l.Name)]))
+	})
+}
+
+// A history is what Prometheus kept of some scrapes, but for buckets, which no
+// alert asks about: a storage.Queryable.
+type history map[model.Fingerprint]*kept
+
+type kept struct {
+	metric  model.Metric
+	samples []chunks.Sample
+}
+
+func (h history) scrape(found model.Vector, now model.Time) {
+	for _, s := range found {
+		if strings.HasSuffix(string(s.Metric[model.MetricNameLabel]), "_bucket") {
+			continue
+		}
+		id := s.Metric.Fingerprint()
+		if h[id] == nil {
+			h[id] = &kept{metric: s.Metric}
+		}
+		h[id].samples = append(h[id].samples, sample{int64(now), float64(s.Value)})
+	}
+}
+
+func (h history) Querier(int64, int64) (storage.Querier, error) {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, by ...*labels.Matcher) storage.SeriesSet {
+		set := &seriesSet{}
+		for _, k := range h {
+			if matches(k.metric, by) {
+				with := maps.Clone(scraped)
+				for name, value := range k.metric {
+					with[string(name)] = string(value)
+				}
+				set.rest = append(set.rest, storage.NewListSeries(labels.FromMap(with), k.samples))
+			}
+		}
+		return set
+	}}, nil
+}
+
+type seriesSet struct {
+	at   storage.Series
+	rest []storage.Series
+}
+
+func (s *seriesSet) Next() bool {
+	if len(s.rest) == 0 {
+		return false
+	}
+	s.at, s.rest = s.rest[0], s.rest[1:]
+	return true
+}
+func (s *seriesSet) At() storage.Series                { return s.at }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+
+// A sample is a chunks.Sample.
+type sample struct {
+	t int64
+	f float64
+}
+
+func (s sample) T() int64                      { return s.t }
+func (s sample) F() float64                    { return s.f }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return nil }
+func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (s sample) Copy() chunks.Sample           { return s }
