@@ -98,6 +98,7 @@ func TestDefaults(t *testing.T) {
 		"CHECKPOINT_CONTAINER":       "alertworker-checkpoints",
 		"THROTTLE_CONTAINER":         "alertworker-throttle",
 		"DEAD_LETTER_CONTAINER":      "alertworker-deadletters",
+		"DEAD_LETTER_MALFORMED":      "false",
 		"CHECKPOINT_INTERVAL":        "5s",
 		"COSMOS_DATABASE":            "alertworker",
 		"COSMOS_CONTAINER":           "leases",

@@ -23,5 +23,6 @@ func (a *Admin) Past() {
 	h.before = totals{now.readings - 1100, now.alerts - 1, now.suppressed - 12}
 	for id, sequence := range map[string]int64{"0": 1_203_400, "2": 998_900} {
 		a.read.observe(id, sequence, time.Now().Add(-5*time.Second))
+		a.read.observe(id, sequence+700, time.Now())
 	}
 }

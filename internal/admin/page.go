@@ -41,6 +41,9 @@ var (
 		digest(pageCSS), digest(pageJS))
 )
 
+// maxWindows is how many devices inside their window are shown.
+const maxWindows = 20
+
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return base64.StdEncoding.EncodeToString(sum[:])
@@ -77,7 +80,9 @@ type page struct {
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store did not answer
 	Receivers                []receiverRow
+	Several                  bool // there are several receivers
 	Windows                  []windowRow
+	MoreWindows              int // that are not among them
 	Alerts                   []alertRow
 	Duties                   *dutiesView
 }
@@ -163,7 +168,11 @@ func (a *Admin) page(r *http.Request) page {
 	}
 	p.Partitions, p.PartitionsOld = a.partitionRows(r, now)
 	p.Plots = a.plots()
+	p.Several = len(p.Receivers) > 1
 	p.Windows, p.Alerts = a.alertRows(now)
+	if n := len(p.Windows) - maxWindows; n > 0 {
+		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
+	}
 	p.Duties = a.dutiesView(r)
 	return p
 }
@@ -193,9 +202,9 @@ func (a *Admin) figures() []figure {
 // partitionRows puts together what all replicas share with what this one knows.
 func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionRow, old string) {
 	var all []Partition
+	var at time.Time
 	var fresh bool
 	if a.Options.Partitions != nil {
-		var at time.Time
 		var err error
 		if all, at, fresh, err = a.partitions.get(r.Context(), a.Options.Partitions); err != nil {
 			a.Log.Debug("partitions cannot be listed", zap.Error(err))
@@ -233,6 +242,9 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 	}
 	for _, s := range states {
 		row, known := byID[s.Partition]
+		if !known && !at.IsZero() && s.ReadUntil.IsZero() && s.Unsettled == 0 {
+			continue // no partition, and nothing to tell
+		}
 		row.ID, row.Owner, row.Mine = s.Partition, a.Replica, true
 		if s.Committed != (telemetry.Position{}) {
 			row.Checkpoint = count(s.Committed.Sequence)
@@ -297,10 +309,12 @@ func compareIDs(x, y string) int {
 func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow) {
 	type window struct{ device, receiver string }
 	seen := map[window]bool{}
+	_, fraction, _ := strings.Cut(number(a.Threshold), ".")
+	decimals := max(1, len(fraction))
 	for _, t := range a.Recorder.alerts() {
 		alerts = append(alerts, alertRow{
 			At: t.at.UTC(), Today: t.at.UTC().YearDay() == now.UTC().YearDay() && now.Sub(t.at) < 24*time.Hour,
-			Device: t.Device, Temperature: number(t.Temperature), Receiver: t.receiver,
+			Device: t.Device, Temperature: strconv.FormatFloat(t.Temperature, 'f', decimals, 64), Receiver: t.receiver,
 			Partition: t.Partition, Sequence: t.Sequence, ID: t.ID, Suppressed: count(t.Suppressed),
 		})
 		left := t.Window - now.Sub(t.at)

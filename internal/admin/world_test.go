@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -135,13 +136,26 @@ func (ill) Notify(context.Context, notify.Alert) error { return errors.New("no")
 
 type fakeWorker struct {
 	stats      worker.Stats
+	mu         sync.Mutex
 	partitions []worker.PartitionState
 	receivers  []worker.ReceiverState
 }
 
-func (w *fakeWorker) Stats() *worker.Stats                { return &w.stats }
-func (w *fakeWorker) Partitions() []worker.PartitionState { return w.partitions }
-func (w *fakeWorker) Receivers() []worker.ReceiverState   { return w.receivers }
+func (w *fakeWorker) Stats() *worker.Stats              { return &w.stats }
+func (w *fakeWorker) Receivers() []worker.ReceiverState { return w.receivers }
+
+func (w *fakeWorker) Partitions() []worker.PartitionState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.partitions)
+}
+
+// read says that more events of the i-th partition were read.
+func (w *fakeWorker) read(i int, events int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partitions[i].Read.Sequence += events
+}
 
 // A fakeGate remembers whom it was asked about.
 type fakeGate struct {

@@ -165,13 +165,11 @@ func freezeWhileSending(t *testing.T, storage string) {
 	w.receiver.BehaveAlways(notifytest.Take)
 
 	stop := w.publishing(w.publish)
-	w.pass(claim(notifyTimeout) + 2*time.Second)
+	within(t, startWithin, "another worker repeats an alert, which the receiver drops", func() bool { w.alive(); return w.report().Dropped > 0 })
 	zombie.signal(syscall.SIGCONT)
 	w.pass(2 * time.Second)
 	stop()
-	if r := w.finish(); r.Dropped == 0 {
-		t.Error("no alert was repeated, although one that was taken was not recorded while its claim held")
-	}
+	w.finish()
 }
 
 // The storage account, and with it ownership, checkpoints and windows, does not

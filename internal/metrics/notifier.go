@@ -94,5 +94,5 @@ func verdict(ctx context.Context, err error) (result, reason string) {
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		return result, reasonTimeout
 	}
-	return result, err.Error()
+	return result, reasonOther
 }

@@ -177,7 +177,7 @@ type yielding struct{ *service }
 
 func (y yielding) Read(ctx context.Context, key string) (caslease.Record, error) {
 	r, err := y.service.Read(ctx, key)
-	time.Sleep(1)
+	time.Sleep(time.Nanosecond)
 	return r, err
 }
 
@@ -315,6 +315,31 @@ func TestGone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Break ends the lease that it found and not the one after it.
+func TestBreakSparesTheNextHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService().store()
+		l := acquire(t, s, time.Minute)
+		var next lease.Lease
+		err := s.Break(t.Context(), "key", func(r lease.Record) (string, error) {
+			if r.Token != l.Token {
+				t.Errorf("Break turns to %+v after %+v", r, l)
+			}
+			if err := s.Release(t.Context(), l, ""); err != nil {
+				t.Error(err)
+			}
+			next = acquire(t, s, time.Minute)
+			return "broken", nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Extend(t.Context(), next, "", time.Minute); err != nil {
+			t.Errorf("the next holder: %v", err)
+		}
+	})
 }
 
 func TestFree(t *testing.T) {
