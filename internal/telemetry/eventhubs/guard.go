@@ -2,8 +2,10 @@ package eventhubs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,6 +133,9 @@ func (g *guard) ListOwnership(ctx context.Context, _, _, _ string, options *azev
 // missing in the answer is not lost: a first attempt may have taken it without
 // our getting the answer. The next list tells.
 func (g *guard) ClaimOwnership(ctx context.Context, wanted []azeventhubs.Ownership, options *azeventhubs.ClaimOwnershipOptions) (got []azeventhubs.Ownership, err error) {
+	if ending := len(wanted) == 0 && g.stopping.Load(); ending || len(wanted) > 0 && wanted[0].OwnerID == "" {
+		return nil, g.handBack(ctx)
+	}
 	claims := make([]azeventhubs.Ownership, 0, len(wanted))
 	for _, o := range wanted {
 		if o.OwnerID != "" && g.draining.Load() && !g.mine[o.PartitionID] {
@@ -151,6 +156,38 @@ func (g *guard) ClaimOwnership(ctx context.Context, wanted []azeventhubs.Ownersh
 	g.compareClocks(began, time.Now(), got)
 	g.claimed(got)
 	return got, nil
+}
+
+// handBack gives up what the store says is ours, until that is nothing. The
+// Processor knows only what its last call brought: a round that the end cut
+// short may have renewed or claimed partitions nobody heard of.
+func (g *guard) handBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, fmt.Errorf("not done within %v", storeTimeout))
+	defer cancel()
+	for {
+		all, err := g.ListOwnership(ctx, "", "", "", nil)
+		if err != nil {
+			return err
+		}
+		mine := slices.DeleteFunc(all, func(o azeventhubs.Ownership) bool { return o.OwnerID != g.owner })
+		if len(mine) == 0 {
+			return nil
+		}
+		for i := range mine {
+			mine[i].OwnerID = ""
+		}
+		// What fails or is refused, the next list has again.
+		err = attempt(ctx, "hand partitions back", func(ctx context.Context) error {
+			_, err := g.store.ClaimOwnership(ctx, mine, nil)
+			return err
+		})
+		if err != nil {
+			sleep(ctx, storeRetryMin)
+		}
+		if ctx.Err() != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
 }
 
 // compareClocks warns when the store stamped our claims with a time that this

@@ -232,12 +232,8 @@ func (l *life) listed(all []azeventhubs.Ownership) {
 func (l *life) claimed(got []azeventhubs.Ownership) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	owned, now := 0, time.Now()
+	now := time.Now()
 	for _, o := range got {
-		if o.OwnerID != l.guard.owner {
-			continue // handed back
-		}
-		owned++
 		since, waiting := l.unread[o.PartitionID]
 		switch {
 		case l.reading[o.PartitionID] != nil || l.guard.draining.Load():
@@ -249,7 +245,7 @@ func (l *life) claimed(got []azeventhubs.Ownership) {
 			l.recycle(fmt.Errorf("partition %s is owned and was not read for %v", o.PartitionID, now.Sub(since).Round(time.Millisecond)))
 		}
 	}
-	l.source.count(func(stats *Stats) { stats.Owned = owned })
+	l.source.count(func(stats *Stats) { stats.Owned = len(got) })
 }
 
 // watch recycles a Processor that hangs, or whose hub has more partitions now:

@@ -262,6 +262,60 @@ func TestEndHandsPartitionsBack(t *testing.T) {
 	}
 }
 
+// The end cuts off a round of claims that the store carries out all the same.
+func TestEndHandsBackClaimsItCutOff(t *testing.T) {
+	t.Parallel()
+	for _, cutOff := range []string{"the first round", "a later round"} {
+		t.Run(cutOff, func(t *testing.T) {
+			t.Parallel()
+			h := newHub(t, 2)
+			config := h.config()
+			store := &unheard{faultyStore: h.store, asked: make(chan struct{}, 1)}
+			config.Checkpoints = store
+			s := h.source(t, config)
+			first := cutOff == "the first round"
+			store.hang.Store(first)
+			_, stop := read(t, s)
+			if !first {
+				eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })
+				store.hang.Store(true)
+			}
+			<-store.asked
+			store.hang.Store(false)
+			stop()
+			all, err := h.store.ListOwnership(t.Context(), h.Addr(), "telemetry", "$default", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range all {
+				if o.OwnerID != "" {
+					t.Errorf("partition %s still belongs to %s", o.PartitionID, o.OwnerID)
+				}
+			}
+		})
+	}
+}
+
+// unheard claims and answers only when nobody listens any more.
+type unheard struct {
+	*faultyStore
+	hang  atomic.Bool
+	asked chan struct{}
+}
+
+func (u *unheard) ClaimOwnership(ctx context.Context, claims []azeventhubs.Ownership, o *azeventhubs.ClaimOwnershipOptions) ([]azeventhubs.Ownership, error) {
+	got, err := u.faultyStore.ClaimOwnership(ctx, claims, o)
+	if u.hang.Load() {
+		select {
+		case u.asked <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return got, err
+}
+
 // The store says nothing for longer than ownerships last. Reading goes on, and
 // checkpoints work again afterwards.
 func TestStoreOutage(t *testing.T) {
