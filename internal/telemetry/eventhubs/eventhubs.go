@@ -121,6 +121,8 @@ func (s Start) String() string {
 
 // Stats is what a Source did and has.
 type Stats struct {
+	Running bool // a Processor runs: hub and checkpoint store have answered
+
 	Owned   int // partitions this replica owns
 	Reading int // partitions a consumer runs for
 

@@ -91,6 +91,8 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 		return fmt.Errorf("event hub processor: %w", err)
 	}
 
+	s.count(func(stats *Stats) { stats.Running = true })
+	defer s.count(func(stats *Stats) { stats.Running = false })
 	working, recycle := context.WithCancelCause(ctx)
 	defer recycle(nil)
 	l := &life{

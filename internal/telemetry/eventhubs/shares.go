@@ -1,0 +1,96 @@
+package eventhubs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+)
+
+// A Share is one partition as all replicas share it.
+type Share struct {
+	Partition  string
+	Owner      string // as [Source.Owner]; empty if no replica has renewed it for OwnershipExpiry
+	Checkpoint int64  // sequence number; -1 if there is none
+	Last       int64  // sequence number of the last event; -1 if there never was one, or the hub does not say
+}
+
+// Shares asks the checkpoint store who owns which partition and how far it is,
+// and the hub where it ends. It is for people who look: it makes a connection
+// of its own, tries once and returns by the time ctx ends. Only the store's
+// failure is an error. The order is by length and name, that of numbers.
+func (s *Source) Shares(ctx context.Context) ([]Share, error) {
+	g := newGuard(s)
+	positions, err := g.positions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var owned []azeventhubs.Ownership
+	err = attempt(ctx, "list ownerships", func(ctx context.Context) (err error) {
+		owned, err = g.store.ListOwnership(ctx, g.namespace, g.hub, g.group, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	last, _ := s.ends(ctx) // without it, lag is not known
+
+	shares := map[string]Share{}
+	change := func(id string, change func(*Share)) {
+		share, ok := shares[id]
+		if !ok {
+			share = Share{Partition: id, Checkpoint: -1, Last: -1}
+		}
+		change(&share)
+		shares[id] = share
+	}
+	for id, sequence := range last {
+		change(id, func(share *Share) { share.Last = sequence })
+	}
+	for id, p := range positions {
+		change(id, func(share *Share) { share.Checkpoint = p.Sequence })
+	}
+	for _, o := range owned {
+		change(o.PartitionID, func(share *Share) {
+			if time.Since(o.LastModifiedTime) < s.config.OwnershipExpiry {
+				share.Owner = o.OwnerID
+			}
+		})
+	}
+	all := make([]Share, 0, len(shares))
+	for _, share := range shares {
+		all = append(all, share)
+	}
+	slices.SortFunc(all, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(len(a.Partition), len(b.Partition)), cmp.Compare(a.Partition, b.Partition))
+	})
+	return all, nil
+}
+
+// ends asks the hub for the last sequence number of every partition.
+func (s *Source) ends(ctx context.Context) (map[string]int64, error) {
+	client, err := s.connectOnce()
+	if err != nil {
+		return nil, fmt.Errorf("event hub client: %w", err)
+	}
+	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
+	defer hangUp()
+	defer context.AfterFunc(ctx, hangUp)() // a question about a partition ignores its context
+	hub, err := client.GetEventHubProperties(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask event hub %s for its partitions: %w", s.config.Hub, err)
+	}
+	last := make(map[string]int64, len(hub.PartitionIDs))
+	for _, id := range hub.PartitionIDs {
+		properties, err := s.partition(ctx, client, id)
+		if err != nil {
+			return last, err
+		}
+		last[id] = properties.LastEnqueuedSequenceNumber
+	}
+	return last, nil
+}

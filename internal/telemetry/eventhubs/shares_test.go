@@ -1,0 +1,75 @@
+package eventhubs_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+// What one replica tells of all: its own partition, another's and a dead one's.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 3)
+	h.Publish(t, "0", "a")
+	h.Publish(t, "0", "b")
+	config := h.config()
+	config.OwnershipExpiry = time.Minute
+	s := h.source(t, config)
+	for id, owner := range map[string]string{"0": s.Owner(), "1": "another"} {
+		h.own(t, id, owner)
+	}
+	sequence, offset := int64(0), "0"
+	if err := h.store.SetCheckpoint(t.Context(), azeventhubs.Checkpoint{
+		FullyQualifiedNamespace: h.Addr(), EventHubName: "telemetry", ConsumerGroup: "$default", PartitionID: "0", SequenceNumber: &sequence, Offset: &offset,
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := []eventhubs.Share{
+		{Partition: "0", Owner: s.Owner(), Checkpoint: 0, Last: 1},
+		{Partition: "1", Owner: "another", Checkpoint: -1, Last: -1},
+		{Partition: "2", Checkpoint: -1, Last: -1},
+	}
+	check := func(s *eventhubs.Source, want []eventhubs.Share) {
+		t.Helper()
+		got, err := s.Shares(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	}
+	check(s, want)
+
+	// To whom ownerships expire at once, nobody owns anything.
+	config.OwnershipExpiry, config.BalanceInterval = 2*time.Nanosecond, time.Nanosecond
+	orphaned := slices.Clone(want)
+	orphaned[0].Owner, orphaned[1].Owner = "", ""
+	check(h.source(t, config), orphaned)
+
+	// The hub is gone, the store is not.
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	without := slices.Clone(want[:2])
+	without[0].Last = -1
+	check(s, without)
+
+	h.store.failing("ListOwnership", 1)
+	if _, err := s.Shares(t.Context()); err == nil {
+		t.Error("no error although the store failed")
+	}
+}
+
+// own claims a partition nobody owns yet.
+func (h *hub) own(t *testing.T, id, owner string) {
+	t.Helper()
+	claim := azeventhubs.Ownership{FullyQualifiedNamespace: h.Addr(), EventHubName: "telemetry", ConsumerGroup: "$default", PartitionID: id, OwnerID: owner}
+	if got, err := h.store.ClaimOwnership(t.Context(), []azeventhubs.Ownership{claim}, nil); err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+}
