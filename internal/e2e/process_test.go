@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -76,6 +77,23 @@ func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
+
+// freeze stops the process and returns once it does nothing any more: on a busy
+// machine its threads go on for a while after the signal.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	within(p.t, exitWithin, p.name+" stops", func() bool {
+		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
+		if err != nil {
+			p.t.Fatalf("ask for the state of %s: %v", p.name, err)
+		}
+		return strings.HasPrefix(string(state), "T")
+	})
+}
+
+// thaw lets a frozen process go on.
+func (p *process) thaw() { p.signal(syscall.SIGCONT) }
 
 func (p *process) running() bool {
 	select {

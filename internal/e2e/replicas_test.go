@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -154,7 +153,7 @@ func freezeWhileSending(t *testing.T, storage string) {
 		return devices == 16
 	})
 	zombie := w.workers["a"]
-	zombie.signal(syscall.SIGSTOP)
+	zombie.freeze()
 	switch _, held, left := h.seen(); {
 	case held["a"] == 0:
 		t.Fatal("the worker to freeze sent no alert")
@@ -166,7 +165,7 @@ func freezeWhileSending(t *testing.T, storage string) {
 
 	stop := w.publishing(w.publish)
 	within(t, startWithin, "another worker repeats an alert, which the receiver drops", func() bool { w.alive(); return w.report().Dropped > 0 })
-	zombie.signal(syscall.SIGCONT)
+	zombie.thaw()
 	w.pass(2 * time.Second)
 	stop()
 	w.finish()
@@ -181,9 +180,9 @@ func storageFrozen(t *testing.T, _ string) {
 	stop := w.publishing(w.publish)
 	w.ready()
 	w.pass(w.between(0, time.Second))
-	azurite.signal(syscall.SIGSTOP)
+	azurite.freeze()
 	w.pass(10 * time.Second)
-	azurite.signal(syscall.SIGCONT)
+	azurite.thaw()
 	w.pass(time.Second)
 	stop()
 	w.finish()

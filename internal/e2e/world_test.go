@@ -420,11 +420,6 @@ func (w *world) settle() {
 		return at != nil
 	}) {
 		w.t.Errorf("the checkpoints stay at %v, want %v; the replicas own %v", at, last, w.owned())
-		for name, p := range w.workers {
-			p.signal(syscall.SIGQUIT)
-			<-p.done
-			os.WriteFile("/tmp/dump-"+name+"-"+fmt.Sprint(os.Getpid()), []byte(p.stderr.String()), 0o600)
-		}
 	}
 }
 
