@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -84,11 +83,11 @@ func (p *process) freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
 	within(p.t, exitWithin, p.name+" stops", func() bool {
-		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
+		yes, err := stopped(p.cmd.Process.Pid)
 		if err != nil {
 			p.t.Fatalf("ask for the state of %s: %v", p.name, err)
 		}
-		return strings.HasPrefix(string(state), "T")
+		return yes
 	})
 }
 
