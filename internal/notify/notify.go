@@ -1,5 +1,5 @@
-// Package notify tells people. An [Alert] goes to a [Notifier]; what came of it
-// is nil or an [Error].
+// Package notify tells people. An [Alert] goes to a [Notifier], a [Summary] to a
+// [Reporter]; what came of it is nil or an [Error].
 package notify
 
 import (
@@ -37,6 +37,46 @@ type Notifier interface {
 	// treated as the zero one. It never contains secrets. Safe for
 	// concurrent use.
 	Notify(ctx context.Context, a Alert) error
+}
+
+// A Summary tells of two days: the day before its making, and that day so far.
+type Summary struct {
+	// ID is the same in every attempt at one summary, by any replica, though the
+	// figures may differ. A receiver may drop a summary if it took the same ID.
+	ID     string
+	Source string // where the readings came from: "/<namespace>/<hub>", a URI reference
+	Scope  string // whose alerts these are
+	Due    time.Time
+	Made   time.Time // by the clock of the replica that made it
+	Days   [2]Day    // the day before, and the day so far
+	// More says that there were more devices than could be counted: figures are too low.
+	More bool
+}
+
+// A Day is what happened on one UTC day. A device with several receivers counts
+// once, as the receiver with the most has it.
+type Day struct {
+	Date       time.Time // its beginning
+	Alerts     int64     // of all devices
+	Suppressed int64     // readings kept quiet before these alerts
+	Devices    int64     // that alerted
+	// At most ten devices each, the first with the most.
+	MostAlerts, MostSuppressed []DeviceCount
+	// DeadLetters is how many alerts about readings of that day a receiver did not get; nil if nobody counts them.
+	DeadLetters *int
+}
+
+// A DeviceCount is one device on one day.
+type DeviceCount struct {
+	Device             string
+	Alerts, Suppressed int64
+}
+
+// A Reporter is a Notifier that delivers summaries too.
+type Reporter interface {
+	// Report returns nil only once the receiver has taken the summary. For the rest it
+	// is as Notify.
+	Report(ctx context.Context, s Summary) error
 }
 
 // An Error says what is known of an alert that was not taken, or may not have

@@ -25,12 +25,9 @@ const (
 	settleTimeout  = 6 * time.Second
 )
 
-// busyPause is the least time between two questions for a held key: its Until is never
-// late, and up to 2 s early where the store's clock counts in seconds.
-const busyPause = 250 * time.Millisecond
-
-// How often at the most to ask about a key that somebody holds: past the time when it should
-// be free, and where that is unknown.
+// How soon at the earliest to ask again about a key that somebody holds: one whose Until has come, for
+// that is never late, and up to 2 s early where the store's clock counts in seconds; and one
+// whose Until is unknown.
 const (
 	pollHeld    = 250 * time.Millisecond
 	pollUnknown = time.Second
@@ -149,6 +146,7 @@ type claim struct {
 	lease  lease.Lease
 	note   note
 	taken  time.Time // when send said so
+	counts counts    // with this alert
 }
 
 // Do makes one attempt: it claims the device, calls send at most once, then starts the
@@ -201,7 +199,7 @@ func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now 
 		if last.unresolved(prev) {
 			grant.ID, grant.Ambiguous = last.ID, true
 		}
-		c.note = note{Phase: phaseClaim, ID: grant.ID, Quiet: millis(quiet), Proof: (ClaimTTL(g.sendTimeout) + g.window).Milliseconds()}
+		c.note = note{Phase: phaseClaim, ID: grant.ID, Quiet: millis(quiet), Proof: (ClaimTTL(g.sendTimeout) + g.window).Milliseconds(), Counts: last.Counts}
 		return c.note.String(), nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
@@ -210,6 +208,7 @@ func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now 
 	c.lease, err = g.store.Acquire(ctx, g.key(r.Device), ClaimTTL(g.sendTimeout), next)
 	grant.Token = c.lease.Token
 	grant.Suppressed = g.recent.suppressed(r.Device)
+	c.counts = c.note.Counts.add(now, grant.Suppressed)
 	return grant, c, now, err
 }
 
@@ -228,9 +227,9 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	if now.Before(quiet) || r.Enqueued.Before(quiet) {
 		return Result{Outcome: Throttled, Quiet: quiet, Now: now}
 	}
-	wait := busyPause
+	wait := pollHeld
 	if held.Until.IsZero() {
-		wait = time.Second
+		wait = pollUnknown
 	}
 	retry := time.Now().Add(wait + rand.N(wait/2))
 	if held.Until.After(retry) {
@@ -282,7 +281,7 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 // is recorded (no error), or there is nothing left to record.
 func (g *Gate) extend(ctx context.Context, c claim) (done bool, err error) {
 	n := c.note
-	n.Phase = phaseWindow
+	n.Phase, n.Counts = phaseWindow, c.counts
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		left := g.window - time.Since(c.taken)
 		if left <= 0 {

@@ -415,8 +415,10 @@ func TestRecentAsksNobodyAndCounts(t *testing.T) {
 		do(t, g, request("1"), throttle.Taken)
 		calls := store.calls
 		time.Sleep(window - time.Nanosecond)
-		if !g.Recent("oven#7") || !g.Recent("oven#7") || g.Recent("OVEN#7") {
-			t.Fatal("want oven#7 alone to be remembered")
+		for range 2 {
+			if !g.Recent("oven#7") || g.Recent("OVEN#7") {
+				t.Fatal("want oven#7 alone to be remembered")
+			}
 		}
 		if store.calls != calls {
 			t.Fatal("Recent asked the store")

@@ -30,6 +30,16 @@ func TestKeysNeverCollide(t *testing.T) {
 	})
 }
 
+func TestUnescapeIsTheInverse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := string(rapid.SliceOf(rapid.SampledFrom([]byte("~/01xf#\xff\xc3\xbc\x00"))).Draw(t, "s"))
+		if got := unescape(escape(s)); got != s {
+			t.Fatalf("%q came back as %q", s, got)
+		}
+		_ = unescape(s) // of what nobody escaped
+	})
+}
+
 func TestUsualKeysCanBeRead(t *testing.T) {
 	if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log"}).key("line#3"); got != "contoso/telemetry/$default/log/line#3" {
 		t.Error(got)

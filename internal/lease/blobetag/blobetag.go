@@ -27,6 +27,7 @@ type Store struct {
 var (
 	_ lease.Store   = (*Store)(nil)
 	_ lease.Breaker = (*Store)(nil)
+	_ lease.Lister  = (*Store)(nil)
 )
 
 // Open returns the store in c, a container that it creates when it is missing.

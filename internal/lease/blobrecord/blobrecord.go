@@ -100,7 +100,7 @@ func (b *Blobs) Write(ctx context.Context, key string, prev, next caslease.Recor
 	if lock != "" {
 		conditions.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &lock}
 	}
-	resp, err := b.container.NewBlobClient(azure.Name(key)).SetMetadata(ctx, encode(next), &blob.SetMetadataOptions{AccessConditions: conditions})
+	resp, err := b.container.NewBlobClient(azure.Name(key)).SetMetadata(ctx, encode(key, next), &blob.SetMetadataOptions{AccessConditions: conditions})
 	if err != nil {
 		return "", b.writeError(key, err)
 	}
@@ -109,7 +109,7 @@ func (b *Blobs) Write(ctx context.Context, key string, prev, next caslease.Recor
 
 func (b *Blobs) create(ctx context.Context, key string, r caslease.Record) (version string, err error) {
 	resp, err := b.container.NewBlockBlobClient(azure.Name(key)).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
-		Metadata:         encode(r),
+		Metadata:         encode(key, r),
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
 	})
 	if err != nil {
@@ -180,6 +180,7 @@ const (
 	keyHold    = "hold"    // nanoseconds
 	keyPhase   = "phase"   // held or free
 	keyNote    = "note"
+	keyKey     = "key" // the key, in base64, where the blob's name is but a hash of it
 )
 
 const (
@@ -187,7 +188,7 @@ const (
 	phaseFree = "free"
 )
 
-func encode(r caslease.Record) map[string]*string {
+func encode(key string, r caslease.Record) map[string]*string {
 	if r.ID == "" {
 		return nil
 	}
@@ -205,16 +206,25 @@ func encode(r caslease.Record) map[string]*string {
 	if r.Note != "" {
 		m[keyNote] = to.Ptr(base64.StdEncoding.EncodeToString([]byte(r.Note)))
 	}
+	if _, ok := azure.Key(azure.Name(key)); !ok {
+		m[keyKey] = to.Ptr(base64.StdEncoding.EncodeToString([]byte(key)))
+	}
 	return m
 }
 
-func decode(metadata map[string]*string) (caslease.Record, error) {
+// lower returns metadata with its names as they were written.
+func lower(metadata map[string]*string) map[string]string {
 	m := make(map[string]string, len(metadata))
 	for k, v := range metadata {
 		if v != nil {
 			m[strings.ToLower(k)] = *v
 		}
 	}
+	return m
+}
+
+func decode(metadata map[string]*string) (caslease.Record, error) {
+	m := lower(metadata)
 	if len(m) == 0 {
 		return caslease.Record{}, nil
 	}

@@ -18,9 +18,11 @@ import (
 // A Store keeps its records in one container. Use Open.
 type Store struct {
 	*caslease.Store
+	items items
 }
 
 var (
 	_ lease.Store   = (*Store)(nil)
 	_ lease.Breaker = (*Store)(nil)
+	_ lease.Lister  = (*Store)(nil)
 )

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -46,11 +48,11 @@ type fake struct {
 // A fault befalls the next request for an item with the method, or one that
 // comes later if another fault was there first.
 type fault struct {
-	method   string
-	executed bool // the request does its work all the same
-	stale    bool // a read is answered by a replica that has not heard of the last write
-	hang     bool // no answer until the request's context ends
-	status   int  // of the answer; 0: the connection is reset
+	method   string // QUERY for a page of a list
+	executed bool   // the request does its work all the same
+	stale    bool   // a read is answered by a replica that has not heard of the last write
+	hang     bool   // no answer until the request's context ends
+	status   int    // of the answer; 0: the connection is reset
 	header   http.Header
 }
 
@@ -137,13 +139,16 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	item := r.URL.Path != "/dbs" && r.Header.Get("X-Ms-Documentdb-Partitionkey") != ""
+	method, item := r.Method, r.URL.Path != "/dbs" && r.Header.Get("X-Ms-Documentdb-Partitionkey") != ""
+	if isQuery(r) {
+		method, item = "QUERY", true
+	}
 	hit := fault{status: -1}
 	f.mu.Lock()
 	f.auth = append(f.auth, r.Header.Get("Authorization"))
 	if item {
-		f.calls = append(f.calls, r.Method)
-		if i := slices.IndexFunc(f.faults, func(x fault) bool { return x.method == r.Method }); i >= 0 {
+		f.calls = append(f.calls, method)
+		if i := slices.IndexFunc(f.faults, func(x fault) bool { return x.method == method }); i >= 0 {
 			hit = f.faults[i]
 			f.faults = slices.Delete(f.faults, i, i+1)
 		}
@@ -246,7 +251,49 @@ func (f *fake) readContainer(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusNotFound, "1003")
 }
 
+func isQuery(r *http.Request) bool { return r.Header.Get("Content-Type") == "application/query+json" }
+
+// query answers the one query that a store makes, in pages of what the request asks for, with an
+// empty one in between: a gateway does that.
+func (f *fake) query(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Query string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	switch {
+	case f.container(r) == nil:
+		fail(w, http.StatusNotFound, "1003")
+		return
+	case body.Query != "SELECT * FROM c" || !strings.EqualFold(r.Header.Get("X-Ms-Documentdb-Query-Enablecrosspartition"), "true"):
+		fail(w, http.StatusBadRequest, "")
+		return
+	}
+	from := r.Header.Get("X-Ms-Continuation")
+	size, _ := strconv.Atoi(r.Header.Get("X-Ms-Max-Item-Count"))
+	page, next := []any{}, ""
+	if empty, ok := strings.CutPrefix(from, "empty "); ok {
+		next = empty
+	} else {
+		for _, id := range slices.Sorted(maps.Keys(f.items)) {
+			if item := f.newest(id); item == nil || id < from {
+				continue
+			} else if len(page) == size {
+				next = "empty " + id
+				break
+			} else {
+				page = append(page, item)
+			}
+		}
+	}
+	if next != "" {
+		w.Header().Set("X-Ms-Continuation", next)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"Documents": page, "_count": len(page)})
+}
+
 func (f *fake) createItem(w http.ResponseWriter, r *http.Request) {
+	if isQuery(r) {
+		f.query(w, r)
+		return
+	}
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	id, _ := body["id"].(string)

@@ -59,7 +59,7 @@ func (i items) Read(ctx context.Context, key string) (caslease.Record, error) {
 // Write implements caslease.Records. A version is an ETag.
 func (i items) Write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
 	name := azure.Name(key)
-	body, err := encode(name, r)
+	body, err := encode(key, r)
 	if err != nil {
 		return "", fmt.Errorf("write item %q: %w", name, err)
 	}
@@ -86,6 +86,7 @@ func (i items) Write(ctx context.Context, key string, prev, r caslease.Record) (
 // A document is a record as an item's JSON.
 type document struct {
 	ID          string    `json:"id"`
+	Key         string    `json:"key,omitempty"` // where ID is but a hash of it
 	LeaseID     string    `json:"leaseId"`
 	LeasedUntil string    `json:"leasedUntil"` // RFC 3339, by the writer's clock: for people, nothing decides on it
 	Phase       string    `json:"phase"`       // held or free
@@ -102,13 +103,18 @@ const (
 	phaseFree = "free"
 )
 
-func encode(name string, r caslease.Record) ([]byte, error) {
+func encode(key string, r caslease.Record) ([]byte, error) {
 	phase := phaseHeld
 	if r.Released {
 		phase = phaseFree
 	}
+	name := azure.Name(key)
+	if _, ok := azure.Key(name); ok {
+		key = ""
+	}
 	return json.Marshal(document{
 		ID:          name,
+		Key:         key,
 		LeaseID:     r.ID,
 		LeasedUntil: time.Now().Add(r.Hold).UTC().Format(time.RFC3339),
 		Phase:       phase,

@@ -99,7 +99,7 @@ func Open(ctx context.Context, account Account, database, container string, clie
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
 			service := caslease.Service{Again: azure.Again, Resolution: time.Second, Lags: true}
-			return &Store{caslease.New(items, service)}, nil
+			return &Store{caslease.New(items, service), items}, nil
 		}
 		if !azure.Again(ctx, try, err) {
 			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", container, database, account.endpoint, err)

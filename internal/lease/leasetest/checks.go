@@ -27,6 +27,7 @@ var checks = []struct {
 	{"Next", checkNext},
 	{"Break", checkBreak},
 	{"Keys", checkKeys},
+	{"List", checkList},
 	{"EndedContext", checkEndedContext},
 	{"Faults", checkFaults},
 	{"Outage", checkOutage},
@@ -391,6 +392,94 @@ func checkKeys(t tester, s *suite) {
 			t.Errorf("key %q has the %q", keys[i], got)
 		}
 	})
+}
+
+// A list has every key with its record and no other, where the store can list.
+func checkList(t tester, s *suite) {
+	store, other := s.store(t), s.store(t)
+	if _, ok := other.(lease.Lister); !ok {
+		return
+	}
+	list := func(prefix string) map[string]lease.Record {
+		t.Helper()
+		found := map[string]lease.Record{}
+		for e, err := range lease.List(t.Context(), other, prefix) {
+			if err != nil {
+				t.Fatalf("List(%q): %v", prefix, err)
+			}
+			found[e.Key] = e.Record
+		}
+		return found
+	}
+	if found := list(""); len(found) != 0 {
+		t.Errorf("an empty store lists %v", found)
+	}
+
+	sideBySide(len(keys), func(i int) {
+		l := acquire(t, store, keys[i], "claim", long)
+		switch i % 3 {
+		case 0:
+			extend(t, store, l, notes[i%len(notes)], long/2)
+		case 1:
+			release(t, store, l, notes[i%len(notes)])
+		}
+	})
+	acquire(t, store, "gone", "", long)
+	if err := s.Delete(t.Context(), "gone"); err != nil {
+		t.Fatalf("delete a record: %v", err)
+	}
+	no := errors.New("no")
+	if _, err := store.Acquire(t.Context(), "declined", long, func(lease.Record) (string, error) { return "", no }); !errors.Is(err, no) {
+		t.Fatalf("Acquire returned %v, want next's error", err)
+	}
+
+	for _, prefix := range []string{"", "a", "a/", "a.", ".", "device-1", strings.Repeat("k", 1000), "nothing"} {
+		found := list(prefix)
+		for _, key := range keys {
+			r, ok := found[key]
+			delete(found, key)
+			if ok != strings.HasPrefix(key, prefix) {
+				t.Errorf("List(%q) has key %q: %t", prefix, key, ok)
+			}
+			if !ok || prefix != "" {
+				continue
+			}
+			want, err := lease.Peek(t.Context(), store, key)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			if r.Now.Before(r.Written) || r.Now.After(want.Now) {
+				t.Errorf("key %q was listed at %v, written at %v, looked up at %v", key, r.Now, r.Written, want.Now)
+			}
+			if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) || !r.Written.Equal(want.Written) {
+				t.Errorf("key %q is listed as %+v, want %+v", key, r, want)
+			}
+		}
+		for key := range found {
+			t.Errorf("List(%q) has key %q, which has no record", prefix, key)
+		}
+	}
+
+	for e, err := range lease.List(t.Context(), other, "") { // the store may be used, and the list be left
+		if err != nil {
+			t.Fatalf("List: %v", err)
+		}
+		if _, err := lease.Peek(t.Context(), other, e.Key); err != nil {
+			t.Errorf("while the store is listed: %v", err)
+		}
+		break
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	n := 0
+	var last error
+	for _, err := range lease.List(ended, other, "") {
+		n++
+		last = err
+	}
+	if n != 1 || !errors.Is(last, context.Canceled) {
+		t.Errorf("List with a cancelled context came %d times, the last with %v, want context.Canceled alone", n, last)
+	}
 }
 
 // A context that has ended ends every call, and the next call is right.

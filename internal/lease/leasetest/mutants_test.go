@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -449,4 +451,86 @@ func releaseStaleFails() *mutant {
 		}
 		return m.Store.Release(ctx, l, note)
 	}}
+}
+
+// A lister is a store whose list is broken.
+type lister struct {
+	*memlease.Store
+	gone map[string]bool
+	list func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool)
+}
+
+func (l lister) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
+	return func(yield func(lease.Entry, error) bool) {
+		l.list(l.Store, ctx, prefix, func(e lease.Entry, err error) bool { return l.gone[e.Key] || yield(e, err) })
+	}
+}
+
+// changed is a list that changes entries, or drops them.
+func changed(change func(e *lease.Entry) bool) func(*memlease.Store, context.Context, string, func(lease.Entry, error) bool) {
+	return func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
+		for e, err := range s.List(ctx, prefix) {
+			if (err != nil || change(&e)) && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// Every one of these lists makes a mistake that a store could make, and the suite sees it.
+func TestListMutants(t *testing.T) {
+	for name, list := range map[string]func(*memlease.Store, context.Context, string, func(lease.Entry, error) bool){
+		"deleted keys are there": func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
+			for e, err := range s.List(ctx, prefix) {
+				if e.Key == "gone" {
+					e.Key = "gone " // deleted in lister alone
+				}
+				if !yield(e, err) {
+					return
+				}
+			}
+		},
+		"free keys are missing": changed(func(e *lease.Entry) bool { return e.Record.Hold > 0 }),
+		"long keys are missing": changed(func(e *lease.Entry) bool { return len(e.Key) < 255 }),
+		"keys are escaped":      changed(func(e *lease.Entry) bool { e.Key = url.PathEscape(e.Key); return true }),
+		"notes are cut":         changed(func(e *lease.Entry) bool { e.Record.Note = strings.TrimSpace(e.Record.Note); return true }),
+		"no clock":              changed(func(e *lease.Entry) bool { e.Record.Now = time.Time{}; return true }),
+		"no time of writing":    changed(func(e *lease.Entry) bool { e.Record.Written = e.Record.Now.Add(time.Hour); return true }),
+		"no hold":               changed(func(e *lease.Entry) bool { e.Record.Hold = 0; return true }),
+		"no token":              changed(func(e *lease.Entry) bool { e.Record.Token = 0; return true }),
+		"no time of the claim":  changed(func(e *lease.Entry) bool { e.Record.Claimed = e.Record.Written.Add(1); return true }),
+		"the prefix is forgotten": func(s *memlease.Store, ctx context.Context, _ string, yield func(lease.Entry, error) bool) {
+			s.List(ctx, "")(yield)
+		},
+		"the first page only": func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
+			n := 0
+			for e, err := range s.List(ctx, prefix) {
+				if n++; n > 10 || !yield(e, err) {
+					return
+				}
+			}
+		},
+		"the context is forgotten": func(s *memlease.Store, _ context.Context, prefix string, yield func(lease.Entry, error) bool) {
+			s.List(context.Background(), prefix)(yield)
+		},
+		"an error is no end": func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
+			s.List(ctx, prefix)(yield)
+			if ctx.Err() != nil {
+				yield(lease.Entry{}, ctx.Err())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leasetest.MustFail(t, leasetest.Harness{
+				New: func(testing.TB) leasetest.Backend {
+					s := lister{memlease.New(), map[string]bool{}, list}
+					return leasetest.Backend{
+						Open:   func(http.RoundTripper) (lease.Store, error) { return s, nil },
+						Delete: func(_ context.Context, key string) error { s.gone[key] = true; return nil },
+					}
+				},
+				Bubble: synctest.Test,
+			}, "List")
+		})
+	}
 }

@@ -5,7 +5,9 @@ package memlease
 
 import (
 	"context"
+	"iter"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +46,7 @@ type record struct {
 var (
 	_ lease.Store   = (*Store)(nil)
 	_ lease.Breaker = (*Store)(nil)
+	_ lease.Lister  = (*Store)(nil)
 )
 
 // New returns an empty store.
@@ -144,6 +147,32 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 	r.note, r.written, r.hold, r.held = note, now, 0, false
 	s.records[key] = r
 	return nil
+}
+
+// List implements lease.Lister.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
+	return func(yield func(lease.Entry, error) bool) {
+		s.mu.Lock()
+		var keys []string
+		for key := range s.records {
+			if strings.HasPrefix(key, prefix) {
+				keys = append(keys, key)
+			}
+		}
+		s.mu.Unlock()
+		for _, key := range keys {
+			if err := ctx.Err(); err != nil {
+				yield(lease.Entry{}, err)
+				return
+			}
+			s.mu.Lock()
+			r, ok := s.records[key]
+			s.mu.Unlock()
+			if ok && !yield(lease.Entry{Key: key, Record: r.public(time.Now())}, nil) {
+				return
+			}
+		}
+	}
 }
 
 // current returns l's record, and whether l is the last lease granted on its

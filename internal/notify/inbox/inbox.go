@@ -27,7 +27,7 @@ type Delivery struct {
 }
 
 // An Inbox is an [http.Handler] that takes alerts. It answers 204 to those it
-// takes and to those it drops.
+// takes and to those it drops, and to events that are no alerts.
 //
 // It drops an alert if it took, less than the alert's window ago, one with the
 // same id, or one with a greater token for the same device. Ids and devices
@@ -90,6 +90,10 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a, err := webhook.Decode(body)
+	if errors.Is(err, webhook.ErrNoAlert) { // a summary, or what a later version sends: nothing to drop
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -166,6 +166,7 @@ func TestRefuses(t *testing.T) {
 		"plain JSON":    {"application/json", bytes.NewReader(good), http.StatusUnsupportedMediaType},
 		"no type":       {"", bytes.NewReader(good), http.StatusUnsupportedMediaType},
 		"nothing":       {webhook.ContentType, strings.NewReader(""), http.StatusBadRequest},
+		"other type":    {webhook.ContentType, bytes.NewReader(bytes.ReplaceAll(good, []byte("temperature.high"), []byte("temperature.summary"))), http.StatusNoContent},
 		"half":          {webhook.ContentType, bytes.NewReader(good[:len(good)/2]), http.StatusBadRequest},
 		"too much":      {webhook.ContentType, strings.NewReader(strings.Repeat(" ", 1<<17)), http.StatusRequestEntityTooLarge},
 		"breaks off":    {webhook.ContentType, io.MultiReader(bytes.NewReader(good[:9]), brokenReader{}), http.StatusRequestTimeout},

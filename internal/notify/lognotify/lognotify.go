@@ -1,10 +1,11 @@
-// Package lognotify writes alerts to the log, for trying things out: it settles
+// Package lognotify writes alerts and summaries to the log, for trying things out: it settles
 // alerts that perhaps nobody reads.
 package lognotify
 
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,7 +17,7 @@ import (
 // Name is what the receiver is called in metrics and keys.
 const Name = "log"
 
-// A Logger is a [notify.Notifier] that writes each alert as one line.
+// A Logger is a [notify.Notifier] and a [notify.Reporter] that writes each alert or summary as one line.
 type Logger struct {
 	log *zap.Logger
 }
@@ -28,20 +29,11 @@ func New(log *zap.Logger) *Logger { return &Logger{log: log} }
 // or sampling: an alert that is reported as taken must be there. A writer that
 // blocks blocks Notify, as it blocks everything that logs.
 func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
-	if err := ctx.Err(); err != nil {
-		return &notify.Error{Untaken: true, Err: fmt.Errorf("write alert to the log: %w", context.Cause(ctx))}
-	}
-	entry := zapcore.Entry{
-		Level:      zapcore.WarnLevel,
-		Time:       time.Now(),
-		LoggerName: l.log.Name(),
-		Message:    "temperature alert",
-	}
+	message := "temperature alert"
 	if a.Test {
-		entry.Message = "temperature alert (test)"
+		message = "temperature alert (test)"
 	}
-	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.
-	err := l.log.Core().Write(entry, []zapcore.Field{
+	return l.write(ctx, "alert", zapcore.WarnLevel, message,
 		zap.String("id", a.ID),
 		zap.String("source", a.Source),
 		zap.String("device", a.Device),
@@ -56,9 +48,46 @@ func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 		zap.String("replica", a.Replica),
 		zap.Time("expires", a.Expires),
 		zap.Bool("test", a.Test),
-	})
-	if err != nil {
-		return &notify.Error{Err: fmt.Errorf("write alert to the log: %w", err)}
+	)
+}
+
+// Report writes s at info level, for people: what Notify says of lines that are kept back holds here too.
+func (l *Logger) Report(ctx context.Context, s notify.Summary) error {
+	message := "summary: " + day(s.Days[0]) + "; " + day(s.Days[1]) + " so far"
+	if s.More {
+		message += "; more devices than could be counted"
+	}
+	return l.write(ctx, "summary", zapcore.InfoLevel, message, zap.String("id", s.ID), zap.String("source", s.Source))
+}
+
+// day puts d into words.
+func day(d notify.Day) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d alerts of %d devices, %d readings suppressed", d.Date.UTC().Format(time.DateOnly), d.Alerts, d.Devices, d.Suppressed)
+	if d.DeadLetters != nil {
+		fmt.Fprintf(&b, ", %d dead letters", *d.DeadLetters)
+	}
+	for i, c := range d.MostAlerts {
+		fmt.Fprintf(&b, "%s %q %d", [...]string{" (most alerts:", ","}[min(i, 1)], c.Device, c.Alerts)
+	}
+	for i, c := range d.MostSuppressed {
+		fmt.Fprintf(&b, "%s %q %d", [...]string{"; most suppressed:", ","}[min(i, 1)], c.Device, c.Suppressed)
+	}
+	if len(d.MostAlerts) > 0 {
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+// write adds one line to the log, whatever the log keeps back.
+func (l *Logger) write(ctx context.Context, what string, level zapcore.Level, message string, fields ...zap.Field) error {
+	if ctx.Err() != nil {
+		return &notify.Error{Untaken: true, Err: fmt.Errorf("write %s to the log: %w", what, context.Cause(ctx))}
+	}
+	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.
+	entry := zapcore.Entry{Level: level, Time: time.Now(), LoggerName: l.log.Name(), Message: message}
+	if err := l.log.Core().Write(entry, fields); err != nil {
+		return &notify.Error{Err: fmt.Errorf("write %s to the log: %w", what, err)}
 	}
 	return nil
 }

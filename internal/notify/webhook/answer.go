@@ -38,7 +38,7 @@ func judge(resp *http.Response, body string) *notify.Error {
 		code == http.StatusUnsupportedMediaType,
 		code == http.StatusUnprocessableEntity:
 		e.Refused, e.RetryAfter = true, 0
-		hint = "the receiver refuses this alert for good"
+		hint = "the receiver refuses it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
 	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:

@@ -23,7 +23,7 @@ const (
 )
 
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
-const maxWindow = 100 * 24 * time.Hour
+const maxWindow = 48 * 24 * time.Hour
 
 // event is a CloudEvent 1.0. It and data are what receivers hold on to: fields
 // may be added, never renamed.
@@ -90,6 +90,10 @@ func Encode(a notify.Alert) ([]byte, error) {
 	return b, nil
 }
 
+// ErrNoAlert is what Decode's error is if it was given an event of another type,
+// such as a summary.
+var ErrNoAlert = errors.New("no alert")
+
 // Decode is the inverse of Encode, for receivers. It takes any CloudEvent whose
 // type ends in ".temperature.high", ignores fields it does not know, and says
 // what is wrong with others.
@@ -126,7 +130,7 @@ func (e *event) check() error {
 	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
 		return errors.New("id is empty or has control characters")
 	case !strings.HasSuffix(e.Type, eventTypeSuffix):
-		return fmt.Errorf("type is %q, want one that ends in %s", e.Type, eventTypeSuffix)
+		return fmt.Errorf("%w: type is %q, want one that ends in %s", ErrNoAlert, e.Type, eventTypeSuffix)
 	case e.Subject != e.Data.Device:
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
 	case !(e.Data.Window >= 0 && e.Data.Window <= maxWindow.Seconds()):

@@ -1,4 +1,4 @@
-// Package webhook posts alerts as CloudEvents to an HTTP receiver.
+// Package webhook posts alerts and summaries as CloudEvents to an HTTP receiver.
 package webhook
 
 import (
@@ -41,10 +41,10 @@ type Options struct {
 	Transport   *http.Transport // instead of the built-in one, for tests
 }
 
-// A Webhook is a [notify.Notifier] that posts to one URL. It keeps connections;
+// A Webhook is a [notify.Notifier] and a [notify.Reporter] that posts to one URL. It keeps connections;
 // Close gives them back.
 //
-// One Notify is at most one request that reaches the receiver: the transport
+// One Notify or Report is at most one request that reaches the receiver: the transport
 // repeats a POST by itself only on a kept connection to which it has not written a byte.
 //
 // Errors and the Webhook itself print as scheme and host; the URL's user,
@@ -160,8 +160,22 @@ func (w *Webhook) Close() { w.client.CloseIdleConnections() }
 func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
 	body, err := Encode(a)
 	if err != nil {
-		return w.wrap(&notify.Error{Refused: true, Untaken: true, Err: err})
+		return w.wrap("alert", &notify.Error{Refused: true, Untaken: true, Err: err})
 	}
+	return w.post(ctx, "alert", a.ID, body)
+}
+
+// Report posts s. Answers mean what they do to Notify.
+func (w *Webhook) Report(ctx context.Context, s notify.Summary) error {
+	body, err := EncodeSummary(s)
+	if err != nil {
+		return w.wrap("summary", &notify.Error{Refused: true, Untaken: true, Err: err})
+	}
+	return w.post(ctx, "summary", s.ID, body)
+}
+
+// post makes one attempt at the event with the id, which is an alert or a summary.
+func (w *Webhook) post(ctx context.Context, what, id string, body []byte) error {
 
 	// connected says whether the last attempt of the transport got as far as
 	// having a connection; before that nothing can have been sent.
@@ -175,7 +189,7 @@ func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
 
 	req, err := http.NewRequestWithContext(reqCtx, http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {
-		return w.wrap(&notify.Error{Untaken: true, Err: w.clean(err)})
+		return w.wrap(what, &notify.Error{Untaken: true, Err: w.clean(err)})
 	}
 	req.Header.Set("Content-Type", ContentType)
 	req.Header.Set("User-Agent", "alertworker")
@@ -184,7 +198,7 @@ func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
 		req.SetBasicAuth(w.user.Username(), password)
 	}
 	if !w.secret.IsZero() {
-		w.secret.sign(req.Header, a.ID, body)
+		w.secret.sign(req.Header, id, body)
 	}
 
 	resp, err := w.client.Do(req)
@@ -192,7 +206,7 @@ func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
 		if ctx.Err() != nil {
 			err = timeout(ctx, connected.Load())
 		}
-		return w.wrap(&notify.Error{Untaken: !connected.Load(), Err: w.clean(err)})
+		return w.wrap(what, &notify.Error{Untaken: !connected.Load(), Err: w.clean(err)})
 	}
 	defer resp.Body.Close()
 
@@ -204,7 +218,7 @@ func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
-	return w.wrap(judge(resp, w.redact.Replace(string(answer))))
+	return w.wrap(what, judge(resp, w.redact.Replace(string(answer))))
 }
 
 // timeout says why ctx ended, and how far the request had come by then.
@@ -232,7 +246,7 @@ func (w *Webhook) clean(err error) error {
 	return err
 }
 
-func (w *Webhook) wrap(e *notify.Error) error {
-	e.Err = fmt.Errorf("post alert to %s: %w", w.site, e.Err)
+func (w *Webhook) wrap(what string, e *notify.Error) error {
+	e.Err = fmt.Errorf("post %s to %s: %w", what, w.site, e.Err)
 	return e
 }

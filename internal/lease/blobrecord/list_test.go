@@ -1,0 +1,99 @@
+package blobrecord_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease/blobetag"
+	"alertworker/internal/lease/blobrecord"
+	"alertworker/internal/standin"
+)
+
+func list(t *testing.T, b *blobrecord.Blobs) (keys []string, last error) {
+	t.Helper()
+	for e, err := range b.List(t.Context(), "") {
+		if last = err; err == nil {
+			keys = append(keys, e.Key)
+		}
+	}
+	slices.Sort(keys)
+	return keys, last
+}
+
+// A list goes over any number of pages, asks again for one that failed, and leaves out what
+// is no record.
+func TestList(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	name := azurite.NewContainer()
+	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for i := range 7 {
+		want = append(want, strings.Repeat("#", 80*i)+fmt.Sprint(i)) // from 255 bytes on a name is a hash
+		acquire(t, s, want[i], time.Minute)
+	}
+	slices.Sort(want)
+	record := func(key string) map[string]string {
+		return map[string]string{"id": "x", "token": "1", "claimed": "1", "hold": "1", "phase": "free", "key": base64.StdEncoding.EncodeToString([]byte(key))}
+	}
+	hash := azure.Name(strings.Repeat("#", 300))
+	c := azurite.Container(t, name, nil)
+	put(t, c, "empty", "", nil)
+	put(t, c, "foreign", "not a record", record(""))
+	put(t, c, "foreign2", "", map[string]string{"x": "y"})
+	put(t, c, "no name.", "", record(""))
+	put(t, c, hash, "", record("another key"))
+	put(t, c, hash[:20], "", record(""))
+
+	failures, lists := 0, 0
+	small := azurite.SharedContainer(t, name, via{azurite.Transport(), func(req *http.Request) *http.Response {
+		if req.URL.Query().Get("comp") != "list" {
+			return nil
+		}
+		lists++
+		req.URL.RawQuery += "&maxresults=2"
+		if failures > 0 {
+			failures--
+			return answer(req, http.StatusServiceUnavailable, "ServerBusy")
+		}
+		return nil
+	}}, sas.AccountPermissions{Read: true, Write: true, Create: true, List: true})
+	blobs, err := blobrecord.Open(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures = 5 // the SDK repeats 2 times
+	if got, err := list(t, blobs); err != nil || !slices.Equal(got, want) {
+		t.Errorf("listed are %q, want %q, %v", got, want, err)
+	}
+	if failures != 0 || lists < 5+6 {
+		t.Errorf("%d calls, and %d failures to come", lists, failures)
+	}
+
+	lists = 0
+	for range blobs.List(t.Context(), "") {
+		break
+	}
+	if lists != 1 && lists != 2 {
+		t.Errorf("a list that is left after one record took %d calls", lists)
+	}
+
+	blind, err := blobrecord.Open(t.Context(), azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true, Write: true, Create: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := list(t, blind); err == nil || len(got) > 0 || !strings.Contains(err.Error(), "list blobs") {
+		t.Errorf("without leave to list: %q, %v", got, err)
+	}
+}
