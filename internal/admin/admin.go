@@ -50,6 +50,13 @@ type Partition struct {
 	Last       int64  // sequence number of the last event in it; -1 if unknown
 }
 
+// Reading is what this replica reads.
+type Reading struct {
+	Running bool // the hub and the checkpoint store have answered; false too while they are looked for anew
+	Owned   int  // partitions this replica owns
+	Read    int  // partitions it reads; more than it owns while one that was lost is being settled
+}
+
 // Duties are what one replica does for all.
 type Duties struct {
 	Leader string // the replica that leads; empty if none does
@@ -79,8 +86,8 @@ type Options struct {
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
 	Token     string       // what GET /devices/{id} and DELETE /devices/{id}/window want; empty turns them off
 
-	// Owned returns how many partitions this replica owns, and how many of them are read.
-	Owned func() (owned, reading int)
+	// Reading tells what this replica reads.
+	Reading func() Reading
 
 	// Partitions asks what is shared about all partitions. It is called while
 	// somebody looks at the status page, at most every 4 s. Nil: only this
@@ -98,7 +105,7 @@ type Options struct {
 type Admin struct {
 	Options
 	started    time.Time
-	phase      atomic.Int32
+	draining   atomic.Bool
 	partitions shared[[]Partition]
 	duties     shared[Duties]
 
@@ -108,24 +115,14 @@ type Admin struct {
 	commit  rates // of all, by their checkpoints
 }
 
-// Phases of a replica's life.
-const (
-	starting int32 = iota
-	serving
-	draining
-)
-
 func New(o Options) *Admin {
 	a := &Admin{Options: o, started: time.Now(), read: rates{}, commit: rates{}}
 	a.sample()
 	return a
 }
 
-// Ready ends the start: from now on the replica is ready if it reads what it owns.
-func (a *Admin) Ready() { a.phase.CompareAndSwap(starting, serving) }
-
 // Drain says that the replica stops: it is not ready any more.
-func (a *Admin) Drain() { a.phase.Store(draining) }
+func (a *Admin) Drain() { a.draining.Store(true) }
 
 // Run keeps the history that the status page plots, until ctx ends.
 func (a *Admin) Run(ctx context.Context) {
@@ -165,6 +162,7 @@ func (a *Admin) totals() totals {
 }
 
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	web.LimitBody(w, r)
 	path := r.URL.EscapedPath()
 	if strings.HasPrefix(path, "/devices/") {
 		a.serveDevice(w, r)
@@ -200,7 +198,7 @@ func serveAlive(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var b strings.Builder
 	status := http.StatusOK
-	if reason := a.unready(); reason != "" {
+	if state, reason := a.state(); state != ready {
 		status = http.StatusServiceUnavailable
 		fmt.Fprintf(&b, "not ready: %s\n", reason)
 	} else {
@@ -214,18 +212,26 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	plain(w, status, b.String())
 }
 
-// unready says why the replica is not ready; empty if it is.
-func (a *Admin) unready() string {
-	switch a.phase.Load() {
-	case starting:
-		return "starting"
-	case draining:
-		return "draining: what is in flight is being settled"
+// States of a replica.
+const (
+	ready      = "ready"
+	starting   = "starting"
+	draining   = "draining"
+	notReading = "not reading"
+)
+
+// state says how the replica does and, unless it is ready, why.
+func (a *Admin) state() (state, reason string) {
+	r := a.Options.Reading()
+	switch {
+	case a.draining.Load():
+		return draining, "draining: what is in flight is being settled"
+	case !r.Running:
+		return starting, "starting: the hub and the checkpoint store have yet to answer"
+	case r.Read < r.Owned:
+		return notReading, fmt.Sprintf("%d of %d owned partitions are not being read", r.Owned-r.Read, r.Owned)
 	}
-	if owned, reading := a.Owned(); reading < owned {
-		return fmt.Sprintf("%d of %d owned partitions are not being read", owned-reading, owned)
-	}
-	return ""
+	return ready, ""
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -69,6 +70,24 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// No body keeps a connection, whatever becomes of its request.
+func TestBodiesAreLimited(t *testing.T) {
+	for _, path := range []string{"/", "/healthz", "/nowhere", "/devices/oven"} {
+		w := &connection{ResponseRecorder: httptest.NewRecorder()}
+		newWorld(t).admin.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader("{")))
+		if w.deadline.IsZero() {
+			t.Errorf("%s: a body may take for ever", path)
+		}
+	}
+}
+
+type connection struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (c *connection) SetReadDeadline(t time.Time) error { c.deadline = t; return nil }
+
 // Without a token nobody can ask for a device, whatever he sends.
 func TestNoToken(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) { o.Token, o.Ingest = "", nil })
@@ -97,17 +116,16 @@ func TestReady(t *testing.T) {
 				t.Errorf("not alive: %d", alive.Code)
 			}
 		}
-		check(503, "not ready: starting\n")
-		w.admin.Ready()
+		check(503, "not ready: starting: the hub and the checkpoint store have yet to answer\n")
+		w.reading.Running = true
 		check(200, "ready\n") // it owns none
-		w.owned, w.reading = 3, 1
+		w.reading.Owned, w.reading.Read = 3, 1
 		check(503, "not ready: 2 of 3 owned partitions are not being read\n")
-		w.reading = 4 // one was lost and is still being settled
+		w.reading.Read = 4 // one was lost and is still being settled
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
 		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
 		w.admin.Drain()
-		w.admin.Ready() // comes too late
 		check(503, "not ready: draining: what is in flight is being settled\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
 	})
 }

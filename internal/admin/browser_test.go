@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"alertworker/internal/admin"
+	"alertworker/internal/notify"
+	"alertworker/internal/worker"
 )
 
 // TestInABrowser looks at the status page as people do. ALERTWORKER_SCREENSHOTS names a
@@ -32,14 +35,22 @@ func TestInABrowser(t *testing.T) {
 		}
 	})
 	w.busy()
+	w.worker.receivers = append(w.worker.receivers, worker.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
 	w.admin.Past()
+	w.take(notify.Alert{
+		ID: "long", Device: strings.Repeat("Feuerungsautomat", 8), Temperature: 12345.5, Partition: "31", Sequence: 123_456_789_012,
+		Suppressed: 1_234_567, Window: time.Minute, Enqueued: time.Now(),
+	})
 	server := httptest.NewServer(w.admin)
 	defer server.Close()
 
 	b.call("Page.enable", nil)
+	b.call("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true})
 	b.call("Log.enable", nil)
 	b.call("Runtime.enable", nil)
 	b.call("Network.enable", nil)
+
+	b.call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true})
 
 	// Without JavaScript the page asks to be loaded again.
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true})
@@ -75,6 +86,9 @@ func TestInABrowser(t *testing.T) {
 		if over := b.eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`); over != "0" {
 			t.Errorf("%s: the page is %s px wider than the screen", view.name, over)
 		}
+		if clipped := b.eval(overflowing); clipped != "[]" {
+			t.Errorf("%s: out of their cards: %s", view.name, clipped)
+		}
 		if ground := b.eval(`getComputedStyle(document.body).backgroundColor`); (ground == `"rgb(19, 18, 16)"`) != view.dark {
 			t.Errorf("%s: the ground is %s", view.name, ground)
 		}
@@ -84,6 +98,19 @@ func TestInABrowser(t *testing.T) {
 		b.screenshot(view.name)
 	}
 
+	// A page with nothing on it yet.
+	empty := newWorld(t, func(o *admin.Options) {
+		o.Duties = func(context.Context) (admin.Duties, error) { return admin.Duties{}, nil }
+	})
+	empty.worker.receivers = []worker.ReceiverState{{Name: "log"}}
+	empty.recorder.Store(&fakeStore{})
+	empty.reading.Running = true
+	nothing := httptest.NewServer(empty.admin)
+	defer nothing.Close()
+	b.open(nothing.URL + "/")
+	b.screenshot("empty")
+	b.open(server.URL + "/")
+
 	// It refreshes by itself, and says when nobody answers.
 	w.admin.Drain()
 	b.until(`document.title.startsWith("draining") && document.querySelector("header .state").textContent === "draining"`)
@@ -92,7 +119,7 @@ func TestInABrowser(t *testing.T) {
 	b.until(`document.querySelector("main.old") !== null`)
 
 	for _, url := range b.requested() {
-		if !strings.HasPrefix(url, server.URL+"/") && !strings.HasPrefix(url, "data:") {
+		if !strings.HasPrefix(url, server.URL+"/") && !strings.HasPrefix(url, nothing.URL+"/") && !strings.HasPrefix(url, "data:") {
 			t.Errorf("the page asked for %s", url)
 		}
 	}
@@ -103,6 +130,12 @@ func TestInABrowser(t *testing.T) {
 	}
 }
 
+// overflowing is what reaches out of its card, as text.
+const overflowing = `[...document.querySelectorAll(".card *")].filter(e => {
+	const box = e.getBoundingClientRect(), card = e.closest(".card").getBoundingClientRect();
+	return box.width > 0 && (box.left < card.left - 1 || box.right > card.right + 1);
+}).map(e => e.textContent)`
+
 // A browser is a headless Chromium with one page, spoken to through pipes.
 type browser struct {
 	t       *testing.T
@@ -111,11 +144,14 @@ type browser struct {
 
 	mu       sync.Mutex
 	next     int
-	waiting  map[int]chan reply
-	loaded   chan struct{}
+	waiting  map[int]chan reply // nil once the browser has ended
+	loaded   map[string]bool    // by the loader of a document
+	changed  chan struct{}      // closed when loaded changes, or the browser ends
 	urls     []string
 	messages []string
 }
+
+var errEnded = errors.New("the browser has ended")
 
 type reply struct {
 	ID     int             `json:"id"`
@@ -126,14 +162,21 @@ type reply struct {
 }
 
 func startBrowser(t *testing.T) *browser {
-	path, err := exec.LookPath("chromium")
-	if err != nil {
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
 		t.Skip("there is no chromium in PATH: nobody looks at the page")
 	}
 	home := t.TempDir()
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	// It only ends a browser that hangs; whoever waits for it hears of that.
+	ctx, stop := context.WithTimeout(context.Background(), 3*time.Minute)
 	cmd := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--user-data-dir="+home, "--remote-debugging-pipe")
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
 	in, send, err := os.Pipe()
@@ -151,17 +194,19 @@ func startBrowser(t *testing.T) *browser {
 	in.Close()
 	out.Close()
 
-	b := &browser{t: t, send: send, waiting: map[int]chan reply{}, loaded: make(chan struct{}, 1)}
+	b := &browser{t: t, send: send, waiting: map[int]chan reply{}, loaded: map[string]bool{}, changed: make(chan struct{})}
 	var reading sync.WaitGroup
+	context.AfterFunc(ctx, func() { // what a browser leaves behind may hold the other ends
+		send.Close()
+		receive.Close()
+	})
 	reading.Go(func() { b.receive(receive) })
 	t.Cleanup(func() {
 		b.session = ""
-		b.call("Browser.close", nil)
+		_, _ = b.try("Browser.close", nil)
 		_ = cmd.Wait() // before its directory goes
 		stop()
 		reading.Wait()
-		send.Close()
-		receive.Close()
 	})
 
 	var target struct {
@@ -197,6 +242,7 @@ func (b *browser) receive(from *os.File) {
 				delete(b.waiting, id)
 			}
 			b.waiting = nil
+			b.change()
 			b.mu.Unlock()
 			return
 		}
@@ -205,15 +251,17 @@ func (b *browser) receive(from *os.File) {
 			c <- m
 		}
 		var p struct {
+			Name, LoaderID string
+
 			Request struct{ URL string }
 			Entry   struct{ Text, URL, Level string }
 		}
 		_ = json.Unmarshal(m.Params, &p)
 		switch m.Method {
-		case "Page.loadEventFired":
-			select {
-			case b.loaded <- struct{}{}:
-			default:
+		case "Page.lifecycleEvent":
+			if p.Name == "load" {
+				b.loaded[p.LoaderID] = true
+				b.change()
 			}
 		case "Network.requestWillBeSent":
 			b.urls = append(b.urls, p.Request.URL)
@@ -226,42 +274,72 @@ func (b *browser) receive(from *os.File) {
 	}
 }
 
+// change tells who waits. The caller holds b.mu.
+func (b *browser) change() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
 func (b *browser) call(method string, params any) json.RawMessage {
 	b.t.Helper()
+	result, err := b.try(method, params)
+	if err != nil {
+		b.t.Fatalf("%s: %v", method, err)
+	}
+	return result
+}
+
+func (b *browser) try(method string, params any) (json.RawMessage, error) {
 	b.mu.Lock()
 	if b.waiting == nil {
 		b.mu.Unlock()
-		b.t.Fatalf("%s: the browser has ended", method)
+		return nil, errEnded
 	}
 	b.next++
 	c := make(chan reply, 1)
 	b.waiting[b.next] = c
-	message, err := json.Marshal(map[string]any{"id": b.next, "method": method, "params": params, "sessionId": b.session})
-	if b.session == "" {
-		message, err = json.Marshal(map[string]any{"id": b.next, "method": method, "params": params})
-	}
+	message := map[string]any{"id": b.next, "method": method, "params": params}
 	b.mu.Unlock()
-	if err != nil {
-		b.t.Fatal(err)
+	if b.session != "" {
+		message["sessionId"] = b.session
 	}
-	if _, err := b.send.Write(append(message, 0)); err != nil {
-		b.t.Fatalf("%s: %v", method, err)
+	text, err := json.Marshal(message)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.send.Write(append(text, 0)); err != nil {
+		return nil, err
 	}
 	m, ok := <-c
 	switch {
-	case !ok && method == "Browser.close":
 	case !ok:
-		b.t.Fatalf("%s: the browser has ended", method)
+		return nil, errEnded
 	case m.Error != nil:
-		b.t.Fatalf("%s: %s", method, m.Error)
+		return nil, errors.New(string(m.Error))
 	}
-	return m.Result
+	return m.Result, nil
 }
 
+// open has the page loaded, and nothing of the one before it left.
 func (b *browser) open(url string) {
 	b.t.Helper()
-	b.call("Page.navigate", map[string]any{"url": url})
-	<-b.loaded
+	var document struct{ LoaderID, ErrorText string }
+	b.result(b.call("Page.navigate", map[string]any{"url": url}), &document)
+	if document.ErrorText != "" {
+		b.t.Fatalf("%s: %s", url, document.ErrorText)
+	}
+	for {
+		b.mu.Lock()
+		loaded, ended, changed := b.loaded[document.LoaderID], b.waiting == nil, b.changed
+		b.mu.Unlock()
+		switch {
+		case loaded:
+			return
+		case ended:
+			b.t.Fatalf("%s: %v", url, errEnded)
+		}
+		<-changed
+	}
 }
 
 // eval returns what an expression is, as JSON.

@@ -5,8 +5,18 @@ import (
 	"time"
 )
 
-// Past gives a an hour of history.
+// Past gives a an hour of history, and a store that has been asked.
 func (a *Admin) Past() {
+	now := time.Now()
+	for i := range 1400 {
+		d := time.Duration(i*7919%97) * time.Millisecond / 10
+		a.Recorder.called(acquire, now.Add(-3*time.Millisecond-d), false)
+		if i%12 == 0 {
+			a.Recorder.called(extend, now.Add(-11*time.Millisecond-4*d), i == 24)
+		}
+	}
+	a.Recorder.called(release, now.Add(-1300*time.Millisecond), false)
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := &a.history
@@ -19,8 +29,8 @@ func (a *Admin) Past() {
 		}
 		h.done = append(h.done, t)
 	}
-	now := a.totals()
-	h.before = totals{now.readings - 1100, now.alerts - 1, now.suppressed - 12}
+	t := a.totals()
+	h.before = totals{t.readings - 1100, t.alerts - 1, t.suppressed - 12}
 	for id, sequence := range map[string]int64{"0": 1_203_400, "2": 998_900} {
 		a.read.observe(id, sequence, time.Now().Add(-5*time.Second))
 		a.read.observe(id, sequence+700, time.Now())

@@ -81,6 +81,7 @@ type page struct {
 	PartitionsOld            string // how old they are, if the store did not answer
 	Receivers                []receiverRow
 	Several                  bool // there are several receivers
+	Store                    *storeView
 	Windows                  []windowRow
 	MoreWindows              int // that are not among them
 	Alerts                   []alertRow
@@ -110,6 +111,18 @@ type receiverRow struct {
 	Down  bool
 	Retry string
 	Taken string
+}
+
+// A storeView is how the throttle store did of late.
+type storeView struct {
+	Over string // how late
+	Rows []storeRow
+}
+
+type storeRow struct {
+	Operation, Calls, P50, P95, Errors string
+	Bad                                bool
+	Help                               string
 }
 
 type windowRow struct {
@@ -146,18 +159,10 @@ func (a *Admin) page(r *http.Request) page {
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version,
 		Threshold: number(a.Threshold), Window: span(a.Window),
-		Now: now.UTC(), Up: span(now.Sub(a.started)),
-		State: "ready", Reason: a.unready(),
+		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.started))),
 		Figures: a.figures(),
 	}
-	switch phase := a.phase.Load(); {
-	case phase == starting:
-		p.State = "starting"
-	case phase == draining:
-		p.State = "draining"
-	case p.Reason != "":
-		p.State = "not reading"
-	}
+	p.State, p.Reason = a.state()
 	for _, s := range a.Worker.Receivers() {
 		row := receiverRow{Name: s.Name, Down: s.Down, Taken: count(s.Taken)}
 		if s.Down {
@@ -169,6 +174,7 @@ func (a *Admin) page(r *http.Request) page {
 	p.Partitions, p.PartitionsOld = a.partitionRows(r, now)
 	p.Plots = a.plots()
 	p.Several = len(p.Receivers) > 1
+	p.Store = a.storeView(now)
 	p.Windows, p.Alerts = a.alertRows(now)
 	if n := len(p.Windows) - maxWindows; n > 0 {
 		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
@@ -326,6 +332,33 @@ func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow
 	return windows, alerts
 }
 
+func (a *Admin) storeView(now time.Time) *storeView {
+	all, ok := a.Recorder.latencies(now)
+	if !ok {
+		return nil
+	}
+	v := &storeView{Over: span(callsFor)}
+	for op, name := range [operations]struct{ operation, help string }{
+		acquire: {"Acquire", "asks for leave to alert about a device"},
+		extend:  {"Extend", "records a device's window"},
+		release: {"Release", "gives leave back after a failed alert"},
+	} {
+		l := all[op]
+		if l.calls == 0 {
+			continue
+		}
+		row := storeRow{
+			Operation: name.operation, Help: name.help, Calls: count(int64(l.calls)), P50: latencyText(l.p50), P95: latencyText(l.p95),
+			Errors: count(int64(l.errors)), Bad: l.errors > 0,
+		}
+		if l.more {
+			row.Calls += "+"
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	return v
+}
+
 func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	if a.Options.Duties == nil {
 		return nil
@@ -381,6 +414,19 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
 	}
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+}
+
+// latencyText writes how long a call took.
+func latencyText(d time.Duration) string {
+	switch ms := float64(d) / float64(time.Millisecond); {
+	case ms < 0.1:
+		return "< 0.1 ms"
+	case ms < 9.95:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 999.5:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
 // until says when something d ahead happens.

@@ -1,7 +1,9 @@
 // Replaces the page's content by a new one every 5 s, unless nobody looks or somebody marks text.
 (() => {
+	let asking = false;
 	const refresh = async () => {
-		if (document.hidden || !getSelection().isCollapsed) return;
+		if (asking || document.hidden || !getSelection().isCollapsed) return;
+		asking = true;
 		try {
 			const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(8000) });
 			if (!answer.ok) throw new Error(answer.status);
@@ -11,6 +13,7 @@
 		} catch {
 			document.querySelector("main").classList.add("old");
 		}
+		asking = false;
 	};
 	setInterval(refresh, 5000);
 	document.addEventListener("visibilitychange", refresh);

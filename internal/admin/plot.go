@@ -50,8 +50,9 @@ func (a *Admin) plots() []plot {
 
 func plotOf(name, class string, values []int64, first time.Time) plot {
 	last := len(values) - 1
-	top := max(1, slices.Max(values))
-	p := plot{Name: name, Class: class, Top: count(top), Full: last > 0, Now: count(values[max(0, last-1)])}
+	most := slices.Max(values)
+	top := max(1, most)
+	p := plot{Name: name, Class: class, Top: count(most), Full: last > 0, Now: count(values[max(0, last-1)])}
 	for i, v := range values {
 		height := 0
 		if v > 0 {

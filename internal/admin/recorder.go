@@ -12,12 +12,13 @@ import (
 // maxAlerts is how many alerts are remembered.
 const maxAlerts = 100
 
-// A Recorder remembers the last 100 alerts that this replica's receivers took. The zero
-// Recorder is ready; it is safe for concurrent use.
+// A Recorder remembers the last 100 alerts that this replica's receivers took, and how long its
+// store's last calls were. The zero Recorder is ready; it is safe for concurrent use.
 type Recorder struct {
 	mu    sync.Mutex
-	taken []taken // a ring, once it is full
-	next  int     // the oldest then
+	taken ring[taken]
+	store bool // there is one
+	calls [operations]ring[call]
 }
 
 // A taken alert.
@@ -49,19 +50,35 @@ func (n *recorded) Notify(ctx context.Context, a notify.Alert) error {
 func (r *Recorder) add(t taken) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.taken) < maxAlerts {
-		r.taken = append(r.taken, t)
-		return
-	}
-	r.taken[r.next] = t
-	r.next = (r.next + 1) % maxAlerts
+	r.taken.add(t, maxAlerts)
 }
 
 // alerts returns what is remembered, the latest first.
 func (r *Recorder) alerts() []taken {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := slices.Concat(r.taken[r.next:], r.taken[:r.next])
+	return r.taken.latest()
+}
+
+// A ring keeps the last values added.
+type ring[T any] struct {
+	values []T
+	oldest int // once it is full
+}
+
+// add adds v to a ring of at most so many.
+func (r *ring[T]) add(v T, most int) {
+	if len(r.values) < most {
+		r.values = append(r.values, v)
+		return
+	}
+	r.values[r.oldest] = v
+	r.oldest = (r.oldest + 1) % most
+}
+
+// latest returns a copy, the latest first.
+func (r *ring[T]) latest() []T {
+	all := slices.Concat(r.values[r.oldest:], r.values[:r.oldest])
 	slices.Reverse(all)
 	return all
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/admin"
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -34,7 +35,7 @@ type world struct {
 	recorder *admin.Recorder
 
 	mu              sync.Mutex
-	owned, reading  int
+	reading         admin.Reading
 	partitions      []admin.Partition
 	partitionsError error
 	asked           int // for partitions
@@ -50,10 +51,10 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
-		Owned: func() (int, int) {
+		Reading: func() admin.Reading {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.owned, w.reading
+			return w.reading
 		},
 		Partitions: func(context.Context) ([]admin.Partition, error) {
 			w.mu.Lock()
@@ -87,8 +88,7 @@ func (w *world) authorized(method, path string) *httptest.ResponseRecorder {
 // busy makes it a world in which much goes on.
 func (w *world) busy() {
 	now := time.Now()
-	w.owned, w.reading = 2, 2
-	w.admin.Ready()
+	w.reading = admin.Reading{Running: true, Owned: 2, Read: 2}
 	uuid := "-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11"
 	w.partitions = []admin.Partition{
 		{ID: "0", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 1_203_999, Last: 1_204_100},
@@ -112,6 +112,10 @@ func (w *world) busy() {
 	s.Over.Store(9_120)
 	s.Suppressed.Store(9_008)
 	s.Ambiguous.Store(1)
+	store := w.recorder.Store(&fakeStore{})
+	for range 3 {
+		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
+	}
 	for i := range 14 {
 		w.take(notify.Alert{
 			ID: fmt.Sprint("contoso/telemetry/0/", 1_203_000+i), Device: []string{"oven-3", "kiln/north", "boiler#12", "line-2.press"}[i%4],
@@ -173,6 +177,33 @@ func (g *fakeGate) Inspect(_ context.Context, device string) (throttle.State, er
 func (g *fakeGate) Reopen(_ context.Context, device string) error {
 	g.opened = append(g.opened, device)
 	return g.err
+}
+
+// A fakeStore takes its time, and answers with err.
+type fakeStore struct {
+	takes  time.Duration
+	err    error
+	record *lease.Record // what next is asked about, if it is
+}
+
+func (s *fakeStore) Acquire(_ context.Context, _ string, _ time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	time.Sleep(s.takes)
+	if s.record != nil {
+		if _, err := next(*s.record); err != nil {
+			return lease.Lease{}, err
+		}
+	}
+	return lease.Lease{Token: 7}, s.err
+}
+
+func (s *fakeStore) Extend(_ context.Context, l lease.Lease, _ string, _ time.Duration) (lease.Lease, error) {
+	time.Sleep(s.takes)
+	return l, s.err
+}
+
+func (s *fakeStore) Release(context.Context, lease.Lease, string) error {
+	time.Sleep(s.takes)
+	return s.err
 }
 
 // problem says whether an answer is one, of status.

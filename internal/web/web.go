@@ -3,20 +3,37 @@
 package web
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
+
+// BodyTimeout is how long a request's body may take.
+const BodyTimeout = 10 * time.Second
+
+// LimitBody gives r's body BodyTimeout from now. Every handler calls it first: what
+// one leaves unread, the server waits for before it sends the answer. It replaces a
+// ReadTimeout of the server.
+func LimitBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		// It fails where there is no connection, and so nothing to wait for.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(BodyTimeout))
+	}
+}
 
 // Device takes apart the path of r, /devices/{id} or /devices/{id}/{action}. The
 // id is one segment, percent-encoded, and may be any string but the empty one: a/b is a%2Fb
 // on the way, and ".." is itself. So handlers must be asked directly: http.ServeMux
 // cleans paths, and would redirect from "..".
 func Device(r *http.Request) (id, action string, ok bool) {
-	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/devices/")
+	// EscapedPath alone would do for URLs as RFC 3986 has them. In others it decodes
+	// and encodes anew, and takes an id's %2F for a slash.
+	rest, ok := strings.CutPrefix(cmp.Or(r.URL.RawPath, r.URL.EscapedPath()), "/devices/")
 	if !ok {
 		return "", "", false
 	}

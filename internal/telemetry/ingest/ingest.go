@@ -29,7 +29,6 @@ const (
 	maxDevice   = 1 << 10   // bytes
 	maxKey      = 255       // bytes of an Idempotency-Key
 	maxRequests = 256       // at a time
-	bodyTimeout = 10 * time.Second
 
 	// When to come again, in seconds.
 	retryBusy   = 5
@@ -49,9 +48,9 @@ type Config struct {
 }
 
 // A Handler serves POST /devices/{id}/telemetry and answers 404 elsewhere. It is asked
-// directly and not through an http.ServeMux, which cleans paths. Its server must not have a
-// ReadTimeout, which would end the wait for an outcome; the handler limits
-// reading itself.
+// directly and not through an http.ServeMux, which cleans paths. Its server needs no
+// ReadTimeout and must not have a WriteTimeout shorter than Timeout and
+// web.BodyTimeout together.
 //
 // What is settled is answered with 200 and a status: "ok", an alert about the
 // reading was taken; "throttled", its device was alerted within the window;
@@ -86,6 +85,7 @@ func (h *Handler) Close(ctx context.Context) {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	web.LimitBody(w, r)
 	device, action, ok := web.Device(r)
 	switch {
 	case !ok || action != "telemetry":
@@ -117,8 +117,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if h.stopping.Load() {
-		retryAfter(w, retryFailed)
-		web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is stopping: send it again, another will take it"})
+		stopped(w)
 		return
 	}
 	h.take(w, r, device, key)
@@ -127,8 +126,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // take answers a request that may come in.
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key string) {
 	arrived := time.Now()
-	body, err := readBody(w, r)
-	if err != nil {
+	body, err := h.readBody(w, r)
+	switch {
+	case err != nil && h.waiting.Err() != nil:
+		stopped(w)
+		return
+	case err != nil:
 		web.Fail(w, problemOf(err))
 		return
 	}
@@ -172,6 +175,11 @@ func status(v worker.Verdict) string {
 	}
 }
 
+func stopped(w http.ResponseWriter) {
+	retryAfter(w, retryFailed)
+	web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is stopping: send it again, another will take it"})
+}
+
 func busy(w http.ResponseWriter) {
 	retryAfter(w, retryBusy)
 	web.Fail(w, web.Problem{Status: http.StatusTooManyRequests, Detail: "too many readings wait to be settled: send it again later"})
@@ -181,13 +189,19 @@ func retryAfter(w http.ResponseWriter, seconds int) {
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 }
 
-// readBody reads no more than maxBody, in no more than bodyTimeout.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	connection := http.NewResponseController(w)
-	// A server that cannot set deadlines is a test's.
-	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout))
+// readBody reads no more than maxBody, until web.LimitBody's limit or until Close has
+// waited enough. The server lifts either once it has read a body, and the wait for
+// the outcome goes on.
+func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(h.waiting, func() {
+		defer close(ended)
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // as in web.LimitBody
+	})
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	_ = connection.SetReadDeadline(time.Time{}) // or it would end the wait for the outcome
+	if !stop() {
+		<-ended // the connection is the handler's only as long as that runs
+	}
 	return body, err
 }
 
@@ -208,7 +222,7 @@ func problemOf(err error) web.Problem {
 		}
 		return p
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return web.Problem{Status: http.StatusRequestTimeout, Detail: fmt.Sprintf("the body did not arrive within %v", bodyTimeout)}
+		return web.Problem{Status: http.StatusRequestTimeout, Detail: fmt.Sprintf("the body did not arrive within %v", web.BodyTimeout)}
 	default:
 		return web.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
 	}
