@@ -74,6 +74,7 @@ var troubles = map[string]func(w *world){
 	"AlertworkerStoreFailing":    func(w *world) { w.backend.err = errBroken },
 	"AlertworkerUndecodable":     func(w *world) { w.malformed = 20 },
 	"AlertworkerRestarts":        func(w *world) { w.source.Restarts += w.rounds % 2 },
+	"AlertworkerNobodyLeads":     func(w *world) { w.leaderless = true },
 	"AlertworkerClockSkew":       func(w *world) { w.skew = 8 * time.Second },
 }
 

@@ -43,7 +43,7 @@ func TestNoDeviceInLabels(t *testing.T) {
 // Nobody adds a label without coming by here.
 func TestLabelsAreFew(t *testing.T) {
 	known := map[string]bool{
-		"reason": true, "outcome": true, "operation": true, "result": true, "le": true, // constants
+		"reason": true, "operation": true, "result": true, "le": true, // constants
 		"partition": true,                                      // those of the hub, 1024 at most
 		"receiver":  true,                                      // NOTIFY_URLS
 		"store":     true,                                      // THROTTLE_STORE
@@ -80,7 +80,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			})})
 		}
 		w := worker.New(config)
-		ends := m.Watch(w, func() metrics.SourceStats { return metrics.SourceStats{Owned: 1, Reading: 1} })
+		ends := m.Watch(w, func() metrics.SourceStats { return metrics.SourceStats{Owned: 1, Reading: 1} }, "memory")
 
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -120,6 +120,14 @@ func (a *answers) Extend(context.Context, lease.Lease, string, time.Duration) (l
 
 func (a *answers) Release(context.Context, lease.Lease, string) error { return a.err }
 
+func (a *answers) Break(_ context.Context, _ string, next func(lease.Record) (string, error)) error {
+	if a.err != nil {
+		return a.err
+	}
+	_, err := next(a.record)
+	return err
+}
+
 func (a *answers) Notify(context.Context, notify.Alert) error { return a.err }
 
 var errBroken = errors.New("broken")

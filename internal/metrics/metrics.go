@@ -6,7 +6,6 @@
 package metrics
 
 import (
-	"cmp"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -34,9 +33,8 @@ type Metrics struct {
 	delay    *prometheus.HistogramVec
 }
 
-// New returns Metrics with a registry of their own. release names the build; if it is
-// empty, the module's version does.
-func New(release string) *Metrics {
+// New returns Metrics with a registry of their own. version names the build.
+func New(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		storeCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -65,7 +63,7 @@ func New(release string) *Metrics {
 	}
 	m.registry.MustRegister(
 		m.storeCalls, m.storeSkew, m.attempts, m.duration, m.delay,
-		buildInfo(release),
+		buildInfo(version),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -80,10 +78,9 @@ func (m *Metrics) Handler() http.Handler {
 	})
 }
 
-func buildInfo(release string) prometheus.Collector {
-	labels := prometheus.Labels{"version": release, "revision": "unknown", "goversion": runtime.Version()}
+func buildInfo(version string) prometheus.Collector {
+	labels := prometheus.Labels{"version": version, "revision": "unknown", "goversion": runtime.Version()}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		labels["version"] = cmp.Or(release, info.Main.Version)
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				labels["revision"] = s.Value

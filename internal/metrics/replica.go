@@ -21,7 +21,7 @@ type Worker interface {
 	Receivers() []worker.ReceiverState
 }
 
-// SourceStats are what a source did and has; those of an Event Hubs source convert to it.
+// SourceStats are what a source did and has.
 type SourceStats struct {
 	Owned   int // partitions this replica owns
 	Reading int // partitions a consumer runs for
@@ -31,13 +31,49 @@ type SourceStats struct {
 	Restarts int64 // Processors replaced for any reason
 }
 
-// Watch shows w and its source from now on. source is called at each scrape.
-// Lag is shown for as long as somebody fills the Ends that Watch returns. Watch may be
-// called once.
-func (m *Metrics) Watch(w Worker, source func() SourceStats) *Ends {
+// Watch shows w and its source from now on. source is called at each scrape; store
+// is the name that Store was given for the gates' store. Lag is shown for as long as
+// somebody fills the Ends that Watch returns. Watch may be called once.
+func (m *Metrics) Watch(w Worker, source func() SourceStats, store string) *Ends {
 	ends := newEnds(w.Partitions)
-	m.registry.MustRegister(&replica{worker: w, source: source, ends: ends, checkpoints: map[string]checkpoint{}})
+	m.registry.MustRegister(&replica{worker: w, source: source, store: store, ends: ends, checkpoints: map[string]checkpoint{}})
 	return ends
+}
+
+// Duties shows whether this replica leads the duties. leading, a duty.Roster's, is
+// called at each scrape. Duties may be called once.
+func (m *Metrics) Duties(leading func() (term int64, ok bool)) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "duty_leader",
+		Help: "1 on the replica that does, for all, what has to be done once.",
+	}, func() float64 {
+		_, ok := leading()
+		return number(ok)
+	}))
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Results of decoding.
+const (
+	resultReading     = "reading"
+	resultIgnored     = "ignored"     // not telemetry: twin changes and the like
+	resultUndecodable = "undecodable" // telemetry without a usable reading
+)
+
+func decoded(r telemetry.Reason) (result string) {
+	switch r {
+	case telemetry.ReasonOK:
+		return resultReading
+	case telemetry.ReasonNotTelemetry:
+		return resultIgnored
+	}
+	return resultUndecodable
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -45,10 +81,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	eventsDesc     = desc("events_total", "Events read, by what decoding made of them: ok is a reading.", "reason")
+	eventsDesc     = desc("events_total", "Events read, by what decoding made of them.", "result", "reason")
 	overDesc       = desc("readings_over_threshold_total", "Readings at or over the threshold.")
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold settled without an alert of their own; each receiver counts.")
-	gateDesc       = desc("gate_decisions_total", "What the gate answered; busy and unavailable are asked again.", "outcome")
+	gateDesc       = desc("gate_decisions_total", "What the gate on this store answered; busy and unavailable are asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have been a second delivery; they carry the first one's id.")
 	deadDesc       = desc("dead_letters_total", "Alerts that a receiver will not get, kept as dead letters.")
 
@@ -79,6 +115,7 @@ var (
 type replica struct {
 	worker Worker
 	source func() SourceStats
+	store  string
 	ends   *Ends
 
 	mu          sync.Mutex
@@ -106,23 +143,20 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	}
 
 	stats := r.worker.Stats()
-	for reason := range stats.Events {
-		counter(eventsDesc, stats.Events[reason].Load(), telemetry.Reason(reason).String())
+	for i := range stats.Events {
+		reason := telemetry.Reason(i)
+		counter(eventsDesc, stats.Events[i].Load(), decoded(reason), reason.String())
 	}
 	counter(overDesc, stats.Over.Load())
 	counter(suppressedDesc, stats.Suppressed.Load())
 	for outcome := range stats.Outcomes {
-		counter(gateDesc, stats.Outcomes[outcome].Load(), throttle.Outcome(outcome).String())
+		counter(gateDesc, stats.Outcomes[outcome].Load(), r.store, throttle.Outcome(outcome).String())
 	}
 	counter(ambiguousDesc, stats.Ambiguous.Load())
 	counter(deadDesc, stats.DeadLetters.Load())
 
 	for _, s := range r.worker.Receivers() {
-		down := 0.0
-		if s.Down {
-			down = 1
-		}
-		gauge(receiverDownDesc, down, s.Name)
+		gauge(receiverDownDesc, number(s.Down), s.Name)
 	}
 
 	source := r.source()

@@ -17,9 +17,8 @@ import (
 	"alertworker/internal/worker"
 )
 
-// What an Event Hubs source counts and wants to tell fits what is read here.
+// What an Event Hubs source wants to tell, and a worker has, fits what is read here.
 var (
-	_                = metrics.SourceStats(eventhubs.Stats{})
 	_ eventhubs.Ends = (*metrics.Ends)(nil)
 	_ metrics.Worker = (*worker.Worker)(nil)
 )
@@ -28,10 +27,11 @@ func TestWorkerIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &state{}
 		m := metrics.New("")
-		m.Watch(s, s.Source)
-		expect(t, m, map[string]float64{`events_total{reason="ok"}`: 0, `gate_decisions_total{outcome="sent"}`: 0})
+		m.Watch(s, s.Source, "blob")
+		expect(t, m, map[string]float64{`events_total{reason="ok", result="reading"}`: 0, `gate_decisions_total{result="sent", store="blob"}`: 0})
 
 		s.stats.Events[telemetry.ReasonOK].Store(100)
+		s.stats.Events[telemetry.ReasonNotTelemetry].Store(2)
 		s.stats.Events[telemetry.ReasonTooDeep].Store(3)
 		s.stats.Over.Store(10)
 		s.stats.Suppressed.Store(9)
@@ -46,26 +46,27 @@ func TestWorkerIsRead(t *testing.T) {
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Flights: 3},
 		}
 		expect(t, m, map[string]float64{
-			`events_total{reason="ok"}`:                             100,
-			`events_total{reason="too_deep"}`:                       3,
-			`readings_over_threshold_total`:                         10,
-			`readings_suppressed_total`:                             9,
-			`gate_decisions_total{outcome="unavailable"}`:           1,
-			`gate_decisions_total{outcome="unconfirmed"}`:           2,
-			`ambiguous_sends_total`:                                 4,
-			`dead_letters_total`:                                    5,
-			`receiver_down{receiver="log"}`:                         0,
-			`receiver_down{receiver="hook"}`:                        1,
-			`partitions_owned`:                                      3,
-			`partitions_unread`:                                     2,
-			`partitions_lost_total`:                                 6,
-			`processor_unread_restarts_total`:                       7,
-			`processor_restarts_total`:                              8,
-			`partition_unsettled_events{partition="0"}`:             0,
-			`partition_oldest_unsettled_age_seconds{partition="0"}`: 0,
-			`partition_unsettled_events{partition="1"}`:             2,
-			`partition_oldest_unsettled_age_seconds{partition="1"}`: 60,
-			`partition_flights{partition="1"}`:                      3,
+			`events_total{reason="ok", result="reading"}`:              100,
+			`events_total{reason="not_telemetry", result="ignored"}`:   2,
+			`events_total{reason="too_deep", result="undecodable"}`:    3,
+			`readings_over_threshold_total`:                            10,
+			`readings_suppressed_total`:                                9,
+			`gate_decisions_total{result="unavailable", store="blob"}`: 1,
+			`gate_decisions_total{result="unconfirmed", store="blob"}`: 2,
+			`ambiguous_sends_total`:                                    4,
+			`dead_letters_total`:                                       5,
+			`receiver_down{receiver="log"}`:                            0,
+			`receiver_down{receiver="hook"}`:                           1,
+			`partitions_owned`:                                         3,
+			`partitions_unread`:                                        2,
+			`partitions_lost_total`:                                    6,
+			`processor_unread_restarts_total`:                          7,
+			`processor_restarts_total`:                                 8,
+			`partition_unsettled_events{partition="0"}`:                0,
+			`partition_oldest_unsettled_age_seconds{partition="0"}`:    0,
+			`partition_unsettled_events{partition="1"}`:                2,
+			`partition_oldest_unsettled_age_seconds{partition="1"}`:    60,
+			`partition_flights{partition="1"}`:                         3,
 		})
 
 		// While a lost partition settles, more are read than owned.
@@ -74,12 +75,21 @@ func TestWorkerIsRead(t *testing.T) {
 	})
 }
 
+func TestDuties(t *testing.T) {
+	m := metrics.New("")
+	leads := false
+	m.Duties(func() (int64, bool) { return 7, leads })
+	expect(t, m, map[string]float64{`duty_leader`: 0})
+	leads = true
+	expect(t, m, map[string]float64{`duty_leader`: 1})
+}
+
 // A partition that was lost and came back while its former consumer settles is one.
 func TestPartitionTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &state{}
 		m := metrics.New("")
-		ends := m.Watch(s, s.Source)
+		ends := m.Watch(s, s.Source, "blob")
 		former := worker.PartitionState{Partition: "0", Read: at(10), Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Flights: 1}
 		present := worker.PartitionState{Partition: "0", Read: at(20), Unsettled: 1, Oldest: time.Now().Add(-time.Second), Flights: 1}
 		for _, order := range [][]worker.PartitionState{{former, present}, {present, former}} {
@@ -100,7 +110,7 @@ func TestCheckpointAge(t *testing.T) {
 		const age = `partition_checkpoint_age_seconds{partition="0"}`
 		s := &state{}
 		m := metrics.New("")
-		m.Watch(s, s.Source)
+		m.Watch(s, s.Source, "blob")
 		see := func(what string, settled, committed telemetry.Position, want float64) {
 			t.Helper()
 			time.Sleep(15 * time.Second)
@@ -135,7 +145,7 @@ func TestLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &state{}
 		m := metrics.New("")
-		ends := m.Watch(s, s.Source)
+		ends := m.Watch(s, s.Source, "blob")
 		read := func(p telemetry.Position, until time.Time) {
 			s.partitions = []worker.PartitionState{{Partition: "0", Read: p, ReadUntil: until}}
 		}
@@ -172,7 +182,7 @@ func TestLagAtStart(t *testing.T) {
 		const events = `partition_lag_events{partition="0"}`
 		s := &state{partitions: []worker.PartitionState{{Partition: "0", Read: at(1), ReadUntil: time.Now().Add(-time.Hour)}}}
 		m := metrics.New("")
-		ends := m.Watch(s, s.Source)
+		ends := m.Watch(s, s.Source, "blob")
 		if _, ok := values(t, m)[events]; ok {
 			t.Error("there is a lag before the hub was asked")
 		}
@@ -205,7 +215,7 @@ func TestLagAtStart(t *testing.T) {
 func TestHandler(t *testing.T) {
 	m := metrics.New("1.2.3")
 	s := &state{}
-	ends := m.Watch(s, s.Source)
+	ends := m.Watch(s, s.Source, "blob")
 	h := m.Handler()
 	var scrapes sync.WaitGroup
 	for range 4 {

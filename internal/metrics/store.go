@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +16,7 @@ const (
 	resultOK       = "ok"
 	resultHeld     = "held"     // an answer: somebody has the key
 	resultLost     = "lost"     // an answer: the lease is not current any more
-	resultDeclined = "declined" // the caller did not want the key, for the last window covers the reading
+	resultDeclined = "declined" // the caller, shown the record, wanted no change: the last window covers the reading
 	resultError    = "error"    // no usable answer
 )
 
@@ -25,6 +26,7 @@ var storeResults = map[string][]string{
 	"acquire": {resultOK, resultHeld, resultDeclined, resultError},
 	"extend":  {resultOK, resultLost, resultError},
 	"release": {resultOK, resultError},
+	"break":   {resultOK, resultDeclined, resultError},
 }
 
 // Store returns next, measured. name, one of few, is the label.
@@ -49,21 +51,13 @@ type store struct {
 
 func (s *store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
 	start := time.Now()
-	var declined error
-	l, err := s.next.Acquire(ctx, key, ttl, func(r lease.Record) (note string, err error) {
-		s.compare(r)
-		note, declined = next(r)
-		return note, declined
-	})
+	asked, next := s.listen(next)
+	l, err := s.next.Acquire(ctx, key, ttl, next)
 	var held *lease.HeldError
 	if errors.As(err, &held) {
 		s.compare(held.Record)
 	}
-	result := resultOf(err)
-	if declined != nil && errors.Is(err, declined) {
-		result = resultDeclined
-	}
-	s.called("acquire", result, start)
+	s.called("acquire", asked.resultOf(err), start)
 	return l, err
 }
 
@@ -79,6 +73,41 @@ func (s *store) Release(ctx context.Context, l lease.Lease, note string) error {
 	err := s.next.Release(ctx, l, note)
 	s.called("release", resultOf(err), start)
 	return err
+}
+
+// Break is lease.Breaker's. The error Is errors.ErrUnsupported if the measured store is none.
+func (s *store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	start := time.Now()
+	asked, next := s.listen(next)
+	err := lease.Break(ctx, s.next, key, next)
+	s.called("break", asked.resultOf(err), start)
+	return err
+}
+
+// List is lease.Lister's, not measured: how long it takes is the caller's affair as well. The
+// error Is errors.ErrUnsupported if the measured store is none.
+func (s *store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
+	return lease.List(ctx, s.next, prefix)
+}
+
+// An answer is what the caller's next answered last.
+type answer struct{ declined error }
+
+// listen returns next, whose records and answers are seen.
+func (s *store) listen(next func(lease.Record) (string, error)) (*answer, func(lease.Record) (string, error)) {
+	a := &answer{}
+	return a, func(r lease.Record) (note string, err error) {
+		s.compare(r)
+		note, a.declined = next(r)
+		return note, a.declined
+	}
+}
+
+func (a *answer) resultOf(err error) string {
+	if a.declined != nil && errors.Is(err, a.declined) {
+		return resultDeclined
+	}
+	return resultOf(err)
 }
 
 func resultOf(err error) string {

@@ -21,12 +21,21 @@ func TestMeasuredStore(t *testing.T) {
 		New: func(testing.TB) leasetest.Backend {
 			s := &struct{ *memlease.Store }{memlease.New()}
 			return leasetest.Backend{
-				Open:   func(http.RoundTripper) (lease.Store, error) { return metrics.New("").Store(s, "memory"), nil },
+				Open: func(http.RoundTripper) (lease.Store, error) {
+					measured := metrics.New("").Store(s, "memory")
+					return unlisted{measured, measured.(lease.Breaker)}, nil
+				},
 				Delete: func(context.Context, string) error { s.Store = memlease.New(); return nil }, // every record is one more
 			}
 		},
 		Bubble: synctest.Test,
 	})
+}
+
+// unlisted hides a store's List, which Delete here makes forget all. See TestStoreList.
+type unlisted struct {
+	lease.Store
+	lease.Breaker
 }
 
 func TestStoreResults(t *testing.T) {
@@ -49,6 +58,9 @@ func TestStoreResults(t *testing.T) {
 		{"extend", "error", context.DeadlineExceeded, nil},
 		{"release", "ok", nil, nil},
 		{"release", "error", errBroken, nil},
+		{"break", "ok", nil, agree},
+		{"break", "declined", nil, decline},
+		{"break", "error", errBroken, agree},
 	} {
 		t.Run(c.operation+"/"+c.result, func(t *testing.T) {
 			m := metrics.New("")
@@ -65,12 +77,17 @@ func TestStoreResults(t *testing.T) {
 				_, err = s.Extend(t.Context(), lease.Lease{}, "note", time.Minute)
 			case "release":
 				err = s.Release(t.Context(), lease.Lease{}, "note")
+			case "break":
+				err = lease.Break(t.Context(), s, "k", c.next)
+				if c.result == "declined" {
+					want = covered
+				}
 			}
 			if err != want {
 				t.Errorf("got %v, want %v as it is", err, want)
 			}
 			calls := 0.0
-			for _, operation := range []string{"acquire", "extend", "release"} {
+			for _, operation := range []string{"acquire", "extend", "release", "break"} {
 				for _, result := range []string{"ok", "held", "lost", "declined", "error"} {
 					calls += values(t, m)[count("blob", operation, result)]
 				}
@@ -109,6 +126,35 @@ func (s twice) Extend(context.Context, lease.Lease, string, time.Duration) (leas
 	return lease.Lease{}, s.err
 }
 func (s twice) Release(context.Context, lease.Lease, string) error { return s.err }
+
+// A store that cannot break leases cannot when measured, and says so.
+func TestStoreWithoutBreak(t *testing.T) {
+	m := metrics.New("")
+	s := m.Store(twice{}, "blob")
+	err := lease.Break(t.Context(), s, "k", func(lease.Record) (string, error) { return "", nil })
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("got %v, want errors.ErrUnsupported", err)
+	}
+	expect(t, m, map[string]float64{count("blob", "break", "error"): 1})
+}
+
+// What a store holds can be listed when it is measured.
+func TestStoreList(t *testing.T) {
+	s := metrics.New("").Store(memlease.New(), "memory")
+	if _, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil }); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for e, err := range lease.List(t.Context(), s, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, e.Key)
+	}
+	if len(keys) != 1 || keys[0] != "k" {
+		t.Errorf("there is %q, want k", keys)
+	}
+}
 
 // Latency is what the call took, and series are there before they count.
 func TestStoreLatency(t *testing.T) {

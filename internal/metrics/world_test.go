@@ -33,11 +33,14 @@ type world struct {
 	waiting   time.Time // since when an alert is under way; zero: none is
 	malformed int64     // events of each round
 	skew      time.Duration
+
+	leaderless bool
 }
 
 func newWorld() *world {
 	w := &world{m: metrics.New(""), malformed: 1}
-	w.ends = w.m.Watch(w, w.Source)
+	w.ends = w.m.Watch(w, w.Source, "blob")
+	w.m.Duties(func() (int64, bool) { return 7, !w.leaderless })
 	w.store = w.m.Store(&w.backend, "blob")
 	w.receiver.by = 50 * time.Millisecond
 	w.notifier = w.m.Notifier(&w.receiver, "hook")
