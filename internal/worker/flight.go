@@ -47,31 +47,50 @@ func (f *flight) join(r reading) {
 // is unsettled then is read again by the partition's next owner.
 func (f *flight) fly(ctx context.Context) {
 	defer close(f.ended)
+	s := f.stream
+	if s.Trace == nil {
+		f.deliver(ctx, s.send)
+		return
+	}
+	trace := s.Trace(Departure{
+		AlertID: s.alertID(s.id, f.head), Device: f.head.device, Receiver: f.to.Name,
+		Partition: s.id, FromHub: s.partition != nil, Sequence: f.head.sequence, Enqueued: f.head.enqueued,
+	})
+	l := f.deliver(trace.Under(ctx), trace.Under(s.send))
+	s.mu.Lock()
+	l.Suppressed = f.quiet + f.joined
+	s.mu.Unlock()
+	trace.End(l)
+}
+
+// deliver is fly, with a context for sends. It does not say how many were suppressed.
+func (f *flight) deliver(ctx, send context.Context) (l Landing) {
 	s, gate := f.stream, f.to.Gate
-	for landed := false; !landed; {
+	for !l.Settled {
 		probe, ok := f.board(ctx)
 		if !ok {
-			return
+			return l
 		}
 		request := throttle.Request{Device: f.head.device, ID: s.alertID(s.id, f.head), Enqueued: f.head.enqueued}
-		result, err := gate.Do(s.send, request, func(ctx context.Context, g throttle.Grant) throttle.Answer {
+		result, err := gate.Do(send, request, func(ctx context.Context, g throttle.Grant) throttle.Answer {
 			return f.notify(ctx, g, probe)
 		})
 		f.leave(probe)
 		s.stats.Outcomes[result.Outcome].Add(1)
+		l.Outcome, l.Err = result.Outcome, err
 
 		switch result.Outcome {
 		case throttle.Sent:
-			landed = f.land(func(reading) bool { return true })
+			l.Settled = f.land(func(reading) bool { return true })
 		case throttle.Throttled:
 			s.stats.Suppressed.Add(1)
-			landed = f.land(func(r reading) bool { return r.enqueued.Before(result.Quiet) })
+			l.Settled = f.land(func(r reading) bool { return r.enqueued.Before(result.Quiet) })
 		case throttle.Unconfirmed:
 			s.warn("an alert was taken but its window is not recorded yet; a second one within the window has the same id", err)
 			_ = gate.Confirm(ctx, result) // delivered is delivered, recorded or not
-			landed = f.land(func(reading) bool { return false })
+			l.Settled = f.land(func(reading) bool { return false })
 		case throttle.SentLate:
-			landed = f.land(func(reading) bool { return false })
+			l.Settled = f.land(func(reading) bool { return false })
 		case throttle.Busy:
 			sleep(ctx, time.Until(result.Retry))
 		case throttle.Unavailable:
@@ -79,14 +98,16 @@ func (f *flight) fly(ctx context.Context) {
 			f.attempts++
 			sleep(ctx, backoff(f.attempts))
 		case throttle.Failed:
+			l.Err = f.failure
 			reason := f.giveUp(result.Now)
 			if reason == "" {
 				sleep(ctx, backoff(f.attempts))
 			} else if f.bury(ctx, reason) {
-				landed = f.land(func(reading) bool { return false })
+				l.Settled = f.land(func(reading) bool { return false })
 			}
 		}
 	}
+	return l
 }
 
 // board waits until the receiver may be tried and there is a slot. A flight

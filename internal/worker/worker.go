@@ -34,7 +34,7 @@ const (
 	refusalsToGiveUp  = 8 // failures of one alert, each while the receiver took others
 )
 
-// Config holds what a Worker needs. All fields but Malformed are required.
+// Config holds what a Worker needs. All fields but Malformed and Trace are required.
 type Config struct {
 	Origin             string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica            string // a label for people
@@ -47,7 +47,8 @@ type Config struct {
 	Decoder            *telemetry.Decoder
 	Receivers          []Receiver // at least one
 	DeadLetters        DeadLetters
-	Malformed          MalformedEvents // nil: what cannot be decoded is only counted
+	Malformed          MalformedEvents       // nil: what cannot be decoded is only counted
+	Trace              func(Departure) Trace // called where a flight begins; nil: nobody follows flights
 	Log                *zap.Logger
 }
 
@@ -83,6 +84,33 @@ type MalformedEvents interface {
 	// Keep returns nil once e is kept, or dropped because there are too many.
 	// It may keep parts of e. Safe for concurrent use.
 	KeepMalformed(ctx context.Context, e MalformedEvent) error
+}
+
+// A Departure is a reading that no flight of its device was under way for: one begins.
+type Departure struct {
+	AlertID   string
+	Device    string
+	Receiver  string
+	Partition string
+	FromHub   bool // else an Intake took it, whose name Partition is
+	Sequence  int64
+	Enqueued  time.Time
+}
+
+// A Trace follows one flight, which calls it from one goroutine.
+type Trace interface {
+	// Under returns ctx for what is done in the flight, once for each context it has.
+	Under(ctx context.Context) context.Context
+	// End is called when the flight has ended.
+	End(Landing)
+}
+
+// A Landing is how a flight ended.
+type Landing struct {
+	Outcome    throttle.Outcome // the last one; Failed with Settled: the alert became a dead letter
+	Settled    bool             // else its partition ended first, and its next owner begins again
+	Suppressed int64            // readings that no alert has told of
+	Err        error            // why the last attempt failed, if it did
 }
 
 // A Worker is safe for concurrent use by its partitions.

@@ -1,0 +1,143 @@
+// Package tracing shows each alert's way as an OpenTelemetry trace: one span for
+// the flight, and in it one for each call of the store and each attempt to notify.
+//
+// Only alerts are traced: readings that settle without a flight cost nothing.
+// The standard variables of OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT and its like) are all
+// of its configuration. Without them [Open] returns nil, and a nil *Tracing
+// wraps nothing and follows nothing.
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+const (
+	flushTimeout = 5 * time.Second  // for the last spans
+	reportPause  = 30 * time.Second // between two complaints
+	maxReport    = 500              // bytes of a complaint: collectors answer with pages
+)
+
+// Config says what is traced. All fields are required.
+type Config struct {
+	Version string // of this build
+	Replica string
+	Source  Source
+	Log     *zap.Logger
+}
+
+// A Source is the hub that readings come from.
+type Source struct {
+	Host          string // of the namespace
+	Hub           string
+	ConsumerGroup string
+}
+
+// A Tracing makes spans and exports them in the background, a bounded number of
+// them: what a slow collector leaves waiting is dropped. It is safe for
+// concurrent use. All methods may be called on nil.
+type Tracing struct {
+	tracer   trace.Tracer
+	source   Source
+	provider *sdktrace.TracerProvider
+	flush    time.Duration
+	cut      func() // gives up exports under way
+	report   func(error)
+}
+
+// Open reads the variables of OpenTelemetry and returns nil if they ask for no traces. It
+// connects to nothing, and fails only if a variable is wrong; the error
+// names it and holds no value. While spans cannot be exported, the log says so twice a minute.
+func Open(ctx context.Context, c Config) (*Tracing, error) {
+	on, secrets, err := environment()
+	if !on || err != nil {
+		return nil, err
+	}
+	report := reporter(c.Log, secrets)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
+	otel.SetLogger(logr.New(sink{report}))
+
+	client := otlptracehttp.NewClient()
+	exporter, err := otlptrace.New(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
+	}
+	t := start(c, sdktrace.WithBatcher(exporter))
+	t.cut = func() { _ = client.Stop(context.Background()) }
+	t.report = report
+	return t, nil
+}
+
+// start returns a Tracing whose spans go where the option says.
+func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
+	service, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName("alertworker"), semconv.ServiceVersion(c.Version), semconv.ServiceInstanceID(c.Replica)),
+		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
+	)
+	if err != nil {
+		otel.Handle(err) // what could be read of the variables counts
+	}
+	provider := sdktrace.NewTracerProvider(to, sdktrace.WithResource(service))
+	return &Tracing{
+		tracer:   provider.Tracer("alertworker", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL)),
+		source:   c.Source,
+		provider: provider,
+		flush:    flushTimeout,
+		cut:      func() {},
+		report:   func(error) {},
+	}
+}
+
+// Close exports what is left, for 5 s at most, and returns when nothing of t runs any more.
+func (t *Tracing) Close() {
+	if t == nil {
+		return
+	}
+	late := time.AfterFunc(t.flush, t.cut)
+	defer late.Stop()
+	if err := t.provider.Shutdown(context.Background()); err != nil {
+		t.report(err)
+	}
+}
+
+// reporter logs what goes wrong here, now and then, without secrets.
+func reporter(log *zap.Logger, secrets []string) func(error) {
+	var pairs []string
+	for _, s := range secrets {
+		pairs = append(pairs, s, "[redacted]")
+	}
+	redact := strings.NewReplacer(pairs...)
+	var last atomic.Int64
+	return func(err error) {
+		now := time.Now().UnixNano()
+		if then := last.Load(); now-then > int64(reportPause) && last.CompareAndSwap(then, now) {
+			text := redact.Replace(err.Error())
+			text = strings.ToValidUTF8(text[:min(len(text), maxReport)], "")
+			log.Warn("tracing fails; alerts do not depend on it", zap.String("error", text))
+		}
+	}
+}
+
+// A sink reports what the SDK finds wrong with its variables. It leaves out the values,
+// which the SDK adds.
+type sink struct{ report func(error) }
+
+func (sink) Init(logr.RuntimeInfo)                   {}
+func (sink) Enabled(int) bool                        { return false }
+func (sink) Info(int, string, ...any)                {}
+func (s sink) Error(err error, msg string, _ ...any) { s.report(fmt.Errorf("%s: %w", msg, err)) }
+func (s sink) WithValues(...any) logr.LogSink        { return s }
+func (s sink) WithName(string) logr.LogSink          { return s }
