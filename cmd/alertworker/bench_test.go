@@ -77,7 +77,7 @@ func readWorker(b *testing.B, hub *devhub.Hub, events int) {
 		OwnershipExpiry: 30 * time.Second, BalanceInterval: 5 * time.Second, DrainTimeout: time.Second,
 	}
 	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
-	r, err := newReplica(c, shared, []receivers.Receiver{}, zap.NewNop())
+	r, err := newReplica(c, shared, []receivers.Receiver{}, nil, zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}

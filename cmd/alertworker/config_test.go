@@ -110,6 +110,7 @@ func TestDefaults(t *testing.T) {
 		"BALANCE_INTERVAL":           "5s",
 		"DRAIN_TIMEOUT":              "20s",
 		"REPLICA_NAME":               "r1",
+		"LEASE_RETENTION":            "720h0m0s",
 		"HTTP_ADDR":                  ":8080",
 		"LOG_LEVEL":                  "info",
 		"LOG_FORMAT":                 "json",
@@ -277,6 +278,10 @@ func TestMistakes(t *testing.T) {
 		{"expiry", valid("BALANCE_INTERVAL=16s"), "OWNERSHIP_EXPIRY", "twice BALANCE_INTERVAL"},
 		{"balance", valid("BALANCE_INTERVAL=0s"), "BALANCE_INTERVAL", "1s to 5m"},
 		{"drain", valid("DRAIN_TIMEOUT=0s"), "DRAIN_TIMEOUT", "1s to 10m"},
+
+		{"retention", valid("LEASE_RETENTION=1h"), "LEASE_RETENTION", "24h to 87600h"},
+		{"retention below give up", valid("LEASE_RETENTION=48h", "NOTIFY_GIVE_UP=48h"), "LEASE_RETENTION", "more than THROTTLE_WINDOW and NOTIFY_GIVE_UP"},
+		{"schedule", valid("SUMMARY_SCHEDULE=every morning"), "SUMMARY_SCHEDULE", `"0 8 * * *"`},
 
 		{"port alone", valid("HTTP_ADDR=8080"), "HTTP_ADDR", `":8080"?`},
 		{"address", valid("HTTP_ADDR=localhost"), "HTTP_ADDR", "host:port"},

@@ -119,7 +119,7 @@ func local(ctx context.Context, args []string) error {
 		return err
 	}
 
-	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n\n", o.describe(), o.replicas, o.threshold, o.window)
+	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\nstatus page: %s\n\n", o.describe(), o.replicas, o.threshold, o.window, workers.page)
 	published := publish(ctx, o, source, hub, judge, view)
 
 	rules := audit.Rules{Window: o.window, Bound: localSettle, Slack: time.Second, Receivers: []string{"inbox"}}
@@ -228,6 +228,7 @@ func (s *inboxServer) Close() error {
 // localWorkers are the replicas of local mode.
 type localWorkers struct {
 	cancel  context.CancelFunc
+	page    string // address of the first one's status page
 	running sync.WaitGroup
 	errs    []error // of each replica, once running is done
 }
@@ -250,6 +251,7 @@ func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, rec
 			TemperatureThreshold:     o.threshold,
 			TemperatureField:         telemetry.DefaultFields,
 			ThrottleWindow:           o.window,
+			ThrottleStore:            storeMemory,
 			CheckpointInterval:       time.Second,
 			NotifyURLs:               newSecretURLs(receiver.url),
 			NotifyWebhookSecret:      newSecret(receiver.secret),
@@ -261,11 +263,14 @@ func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, rec
 			DrainTimeout:             10 * time.Second,
 			ReplicaName:              string(rune('a' + i)),
 		}
+		if i == 0 {
+			c.HTTPAddr = "127.0.0.1:0"
+		}
 		rs, err := openReceivers(c, log)
 		if err != nil {
 			return nil, err
 		}
-		r, err := newReplica(c, shared, rs, log)
+		r, err := newReplica(c, shared, rs, nil, log)
 		if err != nil {
 			return nil, err
 		}
@@ -273,7 +278,7 @@ func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, rec
 	}
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w := &localWorkers{cancel: cancel, errs: make([]error, len(replicas))}
+	w := &localWorkers{cancel: cancel, page: "http://" + replicas[0].site.listener.Addr().String(), errs: make([]error, len(replicas))}
 	for i, r := range replicas {
 		w.running.Go(func() { w.errs[i] = r.run(ctx) })
 	}

@@ -81,22 +81,28 @@ func (e *silentError) ExitCode() int { return e.code }
 // release is the version of a build for release: -ldflags "-X main.release=1.2.3".
 var release string
 
-// version names the build: its release or the module's version, and the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "alertworker (unknown build) " + runtime.Version()
+// number is the version alone: that of the release, or the module's.
+func number() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(release, info.Main.Version)
 	}
-	v, commit, dirty := cmp.Or(release, info.Main.Version), "", ""
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			commit = " " + s.Value[:min(12, len(s.Value))]
-		case "vcs.modified":
-			if s.Value == "true" {
-				dirty = "+changes"
+	return cmp.Or(release, "unknown")
+}
+
+// version names the build: its number, and the commit it was built from.
+func version() string {
+	commit, dirty := "", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				commit = " " + s.Value[:min(12, len(s.Value))]
+			case "vcs.modified":
+				if s.Value == "true" {
+					dirty = "+changes"
+				}
 			}
 		}
 	}
-	return fmt.Sprintf("alertworker %s%s%s %s", v, commit, dirty, runtime.Version())
+	return fmt.Sprintf("alertworker %s%s%s %s", number(), commit, dirty, runtime.Version())
 }

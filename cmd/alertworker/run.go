@@ -6,13 +6,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 
 	"alertworker/internal/notify/receivers"
-	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/throttle"
+	"alertworker/internal/tracing"
 	"alertworker/internal/worker"
 )
 
@@ -33,7 +30,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer stores.Close()
-	replica, err := newReplica(c, stores, rs, log)
+	tracer := openTracing(ctx, c, log)
+	defer tracer.Close()
+	replica, err := newReplica(c, stores, rs, tracer, log)
 	if err != nil {
 		return err
 	}
@@ -42,6 +41,22 @@ func run(ctx context.Context) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// openTracing returns nil if no traces are asked for, or not in a way that we can
+// serve: platforms set variables of OpenTelemetry for all that they run.
+func openTracing(ctx context.Context, c config, log *zap.Logger) *tracing.Tracing {
+	hub := c.hub()
+	tracer, err := tracing.Open(ctx, tracing.Config{
+		Version: number(),
+		Replica: c.ReplicaName,
+		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
+		Log:     log,
+	})
+	if err != nil {
+		log.Warn("no traces", zap.Error(err))
+	}
+	return tracer
 }
 
 // configure reads the environment, warns, and opens what can be opened without
@@ -65,84 +80,6 @@ func openReceivers(c config, log *zap.Logger) ([]receivers.Receiver, error) {
 		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
 		Concurrency:   c.NotifyConcurrency,
 	})
-}
-
-// A replica is one worker and what it works with.
-type replica struct {
-	source    *eventhubs.Source
-	worker    *worker.Worker
-	receivers []receivers.Receiver
-}
-
-// newReplica puts a replica together. It is the only place that picks implementations.
-func newReplica(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*replica, error) {
-	decoder, err := telemetry.NewDecoder(c.TemperatureField.String())
-	if err != nil {
-		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
-	}
-	var identity azcore.TokenCredential
-	if c.EventHubNamespace != "" {
-		if identity, err = credential("EVENTHUB_NAMESPACE"); err != nil {
-			return nil, err
-		}
-	}
-	source, err := eventhubs.New(eventhubs.Config{
-		ConnectionString: c.EventHubConnectionString.Reveal(),
-		Namespace:        c.EventHubNamespace,
-		Credential:       identity,
-		Hub:              c.EventHubName,
-		ConsumerGroup:    c.EventHubConsumerGroup,
-		Start:            c.EventHubStart,
-		Prefetch:         c.EventHubPrefetch,
-		OwnershipExpiry:  c.OwnershipExpiry,
-		BalanceInterval:  c.BalanceInterval,
-		Owner:            c.ReplicaName,
-		Checkpoints:      s.checkpoints,
-		Logger:           log,
-	})
-	if err != nil {
-		return nil, err
-	}
-
-	config := worker.Config{
-		Origin:             origin(c),
-		Replica:            c.ReplicaName,
-		Threshold:          c.TemperatureThreshold,
-		Window:             c.ThrottleWindow,
-		Concurrency:        c.NotifyConcurrency,
-		GiveUp:             c.NotifyGiveUp,
-		CheckpointInterval: c.CheckpointInterval,
-		DrainTimeout:       c.DrainTimeout,
-		Decoder:            decoder,
-		DeadLetters:        deadLetterLog{log},
-		Log:                log,
-	}
-	if s.deadLetters != nil {
-		config.DeadLetters = s.deadLetters
-		if c.DeadLetterMalformed {
-			config.Malformed = s.deadLetters
-		}
-	}
-	for _, r := range rs {
-		config.Receivers = append(config.Receivers, worker.Receiver{
-			Name:     r.Name,
-			Notifier: r.Notifier,
-			Gate: throttle.New(throttle.Config{
-				Store: s.leases, Scope: scope(c), Receiver: r.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
-			}),
-		})
-	}
-	return &replica{source: source, worker: worker.New(config), receivers: rs}, nil
-}
-
-// run works until ctx ends and everything is handed over.
-func (r *replica) run(ctx context.Context) error {
-	defer func() {
-		for _, to := range r.receivers {
-			to.Close()
-		}
-	}()
-	return r.source.Run(ctx, r.worker.Consume)
 }
 
 // origin names where events come from in alert ids: the namespace's first

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/duty"
 	"alertworker/internal/telemetry"
 )
 
@@ -25,6 +26,7 @@ func (c *config) validate(e *configError) {
 	c.validateCosmos(e)
 	c.validateNotify(e)
 	c.validateReplicas(e)
+	c.validateDuties(e)
 	c.validateHTTPAndLog(e)
 	c.validateThrottle(e)
 }
@@ -260,6 +262,18 @@ func (c *config) validateReplicas(e *configError) {
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
 		e.add("REPLICA_NAME", "is too long or no UTF-8 text; expected at most 200 bytes")
+	}
+}
+
+func (c *config) validateDuties(e *configError) {
+	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
+	if late := c.ThrottleWindow + c.NotifyGiveUp; !e.has("THROTTLE_WINDOW") && !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
+		e.add("LEASE_RETENTION", "is %s; expected more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", plain(c.LeaseRetention), plain(late))
+	}
+	if c.SummarySchedule != "" {
+		if _, err := duty.ParseSchedule(c.SummarySchedule); err != nil {
+			e.add("SUMMARY_SCHEDULE", "is %s; expected five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -76,6 +77,7 @@ type options struct {
 	window    time.Duration
 	store     string
 	kill      time.Duration
+	http      int // port of the first worker
 	fleet     *devices.Fleet
 }
 
@@ -91,6 +93,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.window, "window", 15*time.Second, "`DURATION` without a second alert of one device, at least 5s")
 	flags.StringVar(&o.store, "store", "blob", "`STORE` that remembers windows: blob or blob-lease")
 	flags.DurationVar(&o.kill, "kill", 0, "kill -9 a worker every `DURATION`, but never the last one; 0: only by hand")
+	flags.IntVar(&o.http, "http", 8081, "`PORT` of the first worker's status page; the others have the next ones; 0: any")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Print("stack: Azurite, a hub, devices, a receiver and workers as processes on this machine\n\n" +
@@ -115,6 +118,8 @@ func parse(args []string) (options, error) {
 		err = fmt.Errorf("--for %v: want 0 or more", o.duration)
 	case o.kill < 0:
 		err = fmt.Errorf("--kill %v: want 0 or more", o.kill)
+	case o.http < 0 || o.http > 65535-len(workerNames):
+		err = fmt.Errorf("--http %d: want 1 to %d, or 0", o.http, 65535-len(workerNames))
 	}
 	if err == nil {
 		o.fleet, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.threshold, Seed: rand.Uint64()})
@@ -164,13 +169,18 @@ func run(ctx context.Context, o options, in io.Reader, out *os.File) (audit.Repo
 		return audit.Report{}, err
 	}
 	defer hub.kill()
-	fmt.Fprintf(out, "%d workers\n%d devices, %v readings a second; alerts from %v°, one per device in %v; windows in %s\n\n",
-		o.workers, o.devices, o.rate, o.threshold, o.window, o.store)
+	pages, err := addresses(o.http, o.workers)
+	if err != nil {
+		return audit.Report{}, err
+	}
+	fmt.Fprintf(out, "%d workers\n%d devices, %v readings a second; alerts from %v°, one per device in %v; windows in %s\n"+
+		"status pages: http://%s\nHTTP_INGEST_TOKEN=%s\n\n",
+		o.workers, o.devices, o.rate, o.threshold, o.window, o.store, strings.Join(pages, " http://"), token)
 
 	look := console.Detect(out, os.Getenv)
 	verdict := console.New(out, console.Options{Color: look.Color, Threshold: o.threshold})
 	_ = verdict.Close() // it only prints the summary
-	report, err := perform(ctx, o, binary, storage, hub, in, out, look)
+	report, err := perform(ctx, o, binary, pages, storage, hub, in, out, look)
 	if report.Readings > 0 { // it ran to its end
 		verdict.Summary(report)
 	}
@@ -178,7 +188,7 @@ func run(ctx context.Context, o options, in io.Reader, out *os.File) (audit.Repo
 }
 
 // perform runs workers on what has been started, with the terminal to itself.
-func perform(ctx context.Context, o options, binary string, storage, hub *service, in io.Reader, out *os.File, look console.Options) (audit.Report, error) {
+func perform(ctx context.Context, o options, binary string, pages []string, storage, hub *service, in io.Reader, out *os.File, look console.Options) (audit.Report, error) {
 	restore, err := takeKeys(in, look.Live)
 	if err != nil {
 		return audit.Report{}, err
@@ -203,7 +213,7 @@ func perform(ctx context.Context, o options, binary string, storage, hub *servic
 	}
 	defer owners.Close()
 
-	team := newTeam(o, binary, storage, hub, receiver, screen)
+	team := newTeam(o, binary, pages, storage, hub, receiver, screen)
 	defer team.kill()
 	if err := team.start(); err != nil {
 		return audit.Report{}, err

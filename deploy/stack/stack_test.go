@@ -42,7 +42,7 @@ func TestStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	o, err := parse([]string{"--for", "6s", "--kill", "2s", "--window", "5s", "--devices", "20", "--rate", "100"})
+	o, err := parse([]string{"--for", "6s", "--kill", "2s", "--window", "5s", "--devices", "20", "--rate", "100", "--http", "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestStack(t *testing.T) {
 	if !report.OK() || report.Alerts == 0 || report.Open > 0 {
 		t.Errorf("%+v", report)
 	}
-	for _, want := range []string{"one    killed", "ALERT", " from ", "lost 0, too close 0"} {
+	for _, want := range []string{"one    killed", "ALERT", " from ", "lost 0, too close 0", "status pages: http://127.0.0.1:"} {
 		if !strings.Contains(string(printed), want) {
 			t.Errorf("it did not say %q", want)
 		}
@@ -79,6 +79,7 @@ func TestParse(t *testing.T) {
 		{"--window 4s", "--window 4s"},
 		{"--for -1s", "--for -1s"},
 		{"--kill -1s", "--kill -1s"},
+		{"--http 65535", "--http 65535"},
 		{"--devices 0", "0 devices"},
 		{"--rate 0", "the rate"},
 		{"--rate NaN", "the rate"},

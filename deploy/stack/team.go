@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os/exec"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -35,11 +37,32 @@ type team struct {
 // A member is one worker, alive or dead.
 type member struct {
 	name    string
+	page    string    // address that it serves HTTP at
 	process *process  // nil while it is dead
 	back    time.Time // when it is started again, while it is dead
 }
 
-func newTeam(o options, binary string, storage, hub *service, to *receiver, screen *view) *team {
+// token is what the workers' HTTP trigger wants. It is no secret: they listen on loopback.
+const token = "stack-on-this-machine"
+
+// addresses returns n on loopback that nobody listens on: from port on, or any if it is 0.
+func addresses(port, n int) ([]string, error) {
+	var all []string
+	for range n {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return nil, fmt.Errorf("%w; another --http, or 0, avoids it", err)
+		}
+		defer l.Close() // when all are found, or one would be found twice
+		all = append(all, l.Addr().String())
+		if port > 0 {
+			port++
+		}
+	}
+	return all, nil
+}
+
+func newTeam(o options, binary string, pages []string, storage, hub *service, to *receiver, screen *view) *team {
 	t := &team{
 		binary: binary,
 		env: []string{
@@ -58,14 +81,14 @@ func newTeam(o options, binary string, storage, hub *service, to *receiver, scre
 			fmt.Sprint("OWNERSHIP_EXPIRY=", ownershipExpiry),
 			fmt.Sprint("BALANCE_INTERVAL=", balanceInterval),
 			"DRAIN_TIMEOUT=10s",
-			"HTTP_ADDR=",
+			"HTTP_INGEST_TOKEN=" + token,
 			"LOG_LEVEL=error",
 			"LOG_FORMAT=console",
 		},
 		screen: screen,
 	}
-	for _, name := range workerNames[:o.workers] {
-		t.members = append(t.members, &member{name: name})
+	for i, name := range workerNames[:o.workers] {
+		t.members = append(t.members, &member{name: name, page: pages[i]})
 	}
 	return t
 }
@@ -85,7 +108,7 @@ func (t *team) start() error {
 func (t *team) revive(i int) error {
 	m := t.members[i]
 	cmd := exec.Command(t.binary)
-	cmd.Env = append(t.env[:len(t.env):len(t.env)], "REPLICA_NAME="+m.name)
+	cmd.Env = append(t.env[:len(t.env):len(t.env)], "REPLICA_NAME="+m.name, "HTTP_ADDR="+m.page)
 	p, err := startProcess("worker "+m.name, cmd, func(line string) { t.screen.Log(i, line) })
 	if err != nil {
 		return err

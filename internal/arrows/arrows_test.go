@@ -38,7 +38,10 @@ const arrows = `
 	internal/deadletter         internal/worker internal/notify internal/notify/webhook internal/azure
 
 	internal/web
-	internal/admin              internal/telemetry internal/throttle internal/notify internal/worker internal/web
+	internal/admin              internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/web
+	internal/metrics            internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/tracing            internal/lease internal/throttle internal/notify internal/worker
+	internal/duty               internal/lease internal/throttle internal/notify
 	internal/console            internal/audit internal/notify
 	internal/audit
 	internal/devhub             internal/devhub/frames
@@ -57,6 +60,9 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            cmd/alertworker
+	github.com/prometheus                                           internal/metrics
+	go.opentelemetry.io                                             internal/tracing
+	github.com/robfig/cron                                          internal/duty
 	golang.org/x/term                                               internal/console cmd/alertworker
 `
 

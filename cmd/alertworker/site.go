@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/admin"
+	"alertworker/internal/duty"
+	"alertworker/internal/telemetry/ingest"
+	"alertworker/internal/web"
+	"alertworker/internal/worker"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10 // bytes
+
+	// callerPatience is how long callers of the HTTP trigger go on waiting for
+	// an outcome when the replica stops.
+	callerPatience = 3 * time.Second
+
+	closeTimeout = 5 * time.Second
+)
+
+// A site is what a replica serves over HTTP.
+type site struct {
+	admin    *admin.Admin
+	intake   *worker.Intake  // nil without HTTP_INGEST_TOKEN
+	trigger  *ingest.Handler // hands readings to intake
+	listener net.Listener
+	server   *http.Server
+	log      *zap.Logger
+}
+
+// openSite listens, so that a wrong HTTP_ADDR ends the start.
+func openSite(c config, s stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*site, error) {
+	o := admin.Options{
+		Source:    scope(c),
+		Replica:   c.ReplicaName,
+		Version:   number(),
+		Threshold: c.TemperatureThreshold,
+		Window:    c.ThrottleWindow,
+		Worker:    r.worker,
+		Recorder:  recorder,
+		Metrics:   metrics,
+		Token:     c.HTTPIngestToken.Reveal(),
+		Reading: func() admin.Reading {
+			stats := r.source.Stats()
+			return admin.Reading{Running: stats.Running, Owned: stats.Owned, Read: stats.Reading}
+		},
+		Partitions: func(ctx context.Context) ([]admin.Partition, error) { return partitions(ctx, r) },
+		Log:        log,
+	}
+	for _, to := range r.worker.Config.Receivers {
+		o.Receivers = append(o.Receivers, admin.Receiver{Name: to.Name, Gate: to.Gate})
+	}
+	if r.duties != nil {
+		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, s) }
+	}
+	site := &site{log: log}
+	if o.Token != "" {
+		site.intake = r.worker.NewIntake(context.Background(), "http")
+		site.trigger = ingest.New(ingest.Config{Intake: site.intake, Token: o.Token, Timeout: c.claim()})
+		o.Ingest = site.trigger
+	}
+	var err error
+	if site.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
+		return nil, fmt.Errorf("HTTP_ADDR: %w", err)
+	}
+	site.admin = admin.New(o)
+	site.server = &http.Server{
+		Handler:           site.admin,
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      c.claim() + 3*web.BodyTimeout, // the outcome of a reading takes a claim's time
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          zap.NewStdLog(log),
+	}
+	return site, nil
+}
+
+// serve answers until ctx ends, and then lets answers under way go out.
+func (s *site) serve(ctx context.Context) {
+	s.log.Info("serving HTTP", zap.Stringer("addr", s.listener.Addr()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("HTTP is not served any more", zap.Error(err))
+		}
+	}()
+	s.admin.Run(ctx)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if s.server.Shutdown(closing) != nil {
+		_ = s.server.Close()
+	}
+	<-done
+}
+
+// drain makes the replica unready and settles what came by HTTP.
+func (s *site) drain() {
+	s.admin.Drain()
+	if s.trigger == nil {
+		return
+	}
+	waiting, cancel := context.WithTimeout(context.Background(), callerPatience)
+	defer cancel()
+	s.trigger.Close(waiting)
+	s.intake.Close()
+}
+
+// partitions returns what all replicas share.
+func partitions(ctx context.Context, r *replica) ([]admin.Partition, error) {
+	shares, err := r.source.Shares(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]admin.Partition, len(shares))
+	for i, share := range shares {
+		all[i] = admin.Partition{
+			ID: share.Partition, Owner: share.Owner, Mine: share.Owner == r.source.Owner(),
+			Checkpoint: share.Checkpoint, Last: share.Last,
+		}
+	}
+	return all, nil
+}
+
+// duties returns what the leader's lease tells.
+func duties(ctx context.Context, c config, s stores) (admin.Duties, error) {
+	status, err := duty.ReadStatus(ctx, s.leases, duty.Key(scope(c)))
+	if err != nil {
+		return admin.Duties{}, err
+	}
+	d := admin.Duties{Leader: status.Leader}
+	for _, run := range status.Runs {
+		d.Runs = append(d.Runs, admin.Run{
+			Duty: run.Duty, Replica: run.Replica, Start: run.Start, Took: run.Took, Outcome: run.Outcome.String(), Detail: run.Detail,
+		})
+	}
+	return d, nil
+}

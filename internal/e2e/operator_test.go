@@ -1,0 +1,136 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/standin"
+)
+
+const token = "sixteen-characters-or-more"
+
+// An operator looks at a replica, opens a window, feeds it by HTTP and stops it.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	addr := freeAddr(t)
+	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{
+		window: time.Hour, env: []string{"HTTP_ADDR=" + addr, "HTTP_INGEST_TOKEN=" + token},
+	})
+	site := "http://" + addr
+	w.start("a")
+	within(t, startWithin, "the worker is ready", func() bool {
+		w.alive()
+		status, _ := try(http.MethodGet, site+"/readyz", "")
+		return status == http.StatusOK
+	})
+
+	// An alert, its window, and the window's end on request.
+	const device, encoded = "line 3/oven#7 ü", "line%203%2Foven%237%20%C3%BC"
+	taken := func(n int) {
+		t.Helper()
+		within(t, startWithin, fmt.Sprintf("%d alerts are taken", n), func() bool { w.alive(); return len(w.receiver.Taken()) >= n })
+	}
+	w.publish(device, 70)
+	taken(1)
+	eventually(startWithin, func() bool {
+		_, body := try(http.MethodGet, site+"/devices/"+encoded, "")
+		return strings.Contains(body, `"closed"`)
+	})
+	expect(t, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"closed"`, `"device":"`+device+`"`, `"temperature":70`)
+	expect(t, http.MethodDelete, site+"/devices/"+encoded+"/window", "", http.StatusNoContent)
+	expect(t, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"open"`)
+	w.publish(device, 71)
+	taken(2)
+
+	// The HTTP trigger shares everything with the hub.
+	eventually(startWithin, func() bool {
+		_, body := try(http.MethodPost, site+"/devices/"+encoded+"/telemetry", `{"temperature":72}`)
+		return strings.Contains(body, "throttled")
+	})
+	expect(t, http.MethodPost, site+"/devices/"+encoded+"/telemetry", `{"temperature":72}`, http.StatusOK, `{"status":"throttled"}`)
+	expect(t, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":29.9}`, http.StatusOK, `{"status":"normal"}`)
+	expect(t, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":30}`, http.StatusOK, `{"status":"ok"}`)
+	expect(t, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":"hot"}`, http.StatusUnprocessableEntity, `"reason":`)
+	taken(3)
+
+	expect(t, http.MethodGet, site+"/healthz", "", http.StatusOK, "alive")
+	expect(t, http.MethodGet, site+"/", "", http.StatusOK, "line 3/oven#7 ü", "other")
+	within(t, startWithin, "the duties have a leader", func() bool {
+		_, body := try(http.MethodGet, site+"/metrics", "")
+		return strings.Contains(body, "alertworker_duty_leader 1\n")
+	})
+	expect(t, http.MethodGet, site+"/metrics", "", http.StatusOK,
+		`alertworker_events_total{reason="ok",result="reading"} `, `result="taken"} 3`, "alertworker_partitions_owned 8\n")
+
+	// It says that it stops for as long as it does.
+	h := newHold(func(notify.Alert) bool { return true }, true)
+	w.receiver.BehaveAlways(h.behave)
+	w.publish("last", 90)
+	w.holding(h)
+	w.workers["a"].signal(syscall.SIGTERM)
+	within(t, startWithin, "the worker says that it drains", func() bool {
+		status, body := try(http.MethodGet, site+"/readyz", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "draining")
+	})
+	w.receiver.BehaveAlways(notifytest.Take)
+	close(h.release)
+	w.workers["a"].wait(drainTimeout+exitWithin, 0)
+}
+
+// freeAddr is one on loopback that nobody listens on.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// client keeps no connections, whose goroutines would outlive a test.
+var client = http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startWithin}
+
+// try asks once. The status is 0 if there was no answer, and the body then tells why.
+func try(method, url, body string) (status int, answer string) {
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// expect asks and checks the answer.
+func expect(t *testing.T, method, url, body string, status int, parts ...string) {
+	t.Helper()
+	got, answer := try(method, url, body)
+	if got != status {
+		t.Errorf("%s %s %s: status %d, want %d: %s", method, url, body, got, status, answer)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(answer, part) {
+			t.Errorf("%s %s: no %q in\n%.3000s", method, url, part, answer)
+		}
+	}
+}
