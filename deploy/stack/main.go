@@ -197,7 +197,7 @@ func perform(ctx context.Context, o options, binary string, pages []string, stor
 	screen := newView(out, look, o)
 	defer screen.Close()
 	judge := &audit.Log{}
-	receiver, err := listenInbox(judge, screen)
+	receiver, err := listenInbox(o.fleet.Devices(), judge, screen)
 	if err != nil {
 		return audit.Report{}, err
 	}

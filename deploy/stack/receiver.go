@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"alertworker/internal/audit"
@@ -23,10 +24,13 @@ type receiver struct {
 	served      chan error
 }
 
-// listenInbox starts a receiver that tells judge and screen what it gets.
-func listenInbox(judge *audit.Log, screen *view) (*receiver, error) {
+// listenInbox starts a receiver that tells screen what it gets, and judge what it
+// gets about these devices. Others are of people who try the HTTP trigger, and
+// open windows perhaps.
+func listenInbox(devices []string, judge *audit.Log, screen *view) (*receiver, error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
+	slices.Sort(devices)
 	r := &receiver{secret: "whsec_" + base64.StdEncoding.EncodeToString(key), served: make(chan error, 1)}
 	secret, err := webhook.ParseSecret(r.secret)
 	if err != nil {
@@ -39,7 +43,9 @@ func listenInbox(judge *audit.Log, screen *view) (*receiver, error) {
 	r.url = "http://" + listener.Addr().String() + "/alerts"
 	r.ReadHeaderTimeout = 10 * time.Second
 	r.Handler = inbox.New(secret, func(d inbox.Delivery) {
-		judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverName})
+		if _, judged := slices.BinarySearch(devices, d.Alert.Device); judged {
+			judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverName})
+		}
 		screen.Alert(d)
 	})
 	go func() { r.served <- r.Serve(listener) }()

@@ -105,18 +105,18 @@ func windowOf(receiver string, s throttle.State) windowView {
 		StoreTime: s.Now.UTC(), Suppressed: s.Suppressed,
 	}
 	if v.Until != nil {
-		left := s.Until.Sub(s.Now).Seconds()
+		left := s.Until.Sub(s.Now).Round(time.Millisecond).Seconds()
 		v.Seconds = &left
 	}
 	return v
 }
 
-// known returns nil for the zero time.
+// known returns t to the millisecond, nil if it is zero.
 func known(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC()
+	t = t.UTC().Round(time.Millisecond)
 	return &t
 }
 

@@ -86,10 +86,11 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 }
 
 func (a *Azurite) options(via http.RoundTripper) *container.ClientOptions {
-	if via == nil {
-		via = a.Transport()
+	retry := azure.Retry()
+	if via == nil { // no faults in the way, and a busy machine is none
+		via, retry.TryTimeout = a.Transport(), 30*time.Second
 	}
 	return &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: via}},
+		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},
 	}
 }
