@@ -315,6 +315,7 @@ func TestCheckOnAzureStorage(t *testing.T) {
 			}
 			expect(t, output, "checkpoints", "✓", "reads and writes", "no checkpoint yet, the first start begins at latest")
 			expect(t, output, "throttle store", "✓", "a lease taken and given back")
+			expect(t, output, "dead letters", "✓", "writes and lists; 0 letters of today's readings")
 		}
 	}
 
@@ -352,6 +353,7 @@ func TestCheckTellsStorageFailuresApart(t *testing.T) {
 				t.Errorf("exit code %d", exit)
 			}
 			expect(t, output, "checkpoints", "✗", want)
+			expect(t, output, "dead letters", "✗", want)
 			expect(t, output, "throttle store", "✓")
 		})
 	}

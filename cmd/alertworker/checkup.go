@@ -29,6 +29,8 @@ const (
 	checkKey = "alertworker check"
 	checkTTL = 15 * time.Second // the shortest that every store takes
 
+	maxCounted = 1000 // dead letters
+
 	// checkGroup is the consumer group in whose name checks write a checkpoint,
 	// to see that they may. Nobody reads in it.
 	checkGroup = "alertworker-check"
@@ -79,6 +81,9 @@ func (k *checkup) steps(send bool) []step {
 		step{"checkpoints", stepTimeout, k.checkpoints},
 		step{"throttle store", stepTimeout, k.throttleStore},
 	)
+	if k.config.hasStorage() {
+		steps = append(steps, step{"dead letters", stepTimeout, k.deadLetters})
+	}
 	for i, raw := range k.config.NotifyURLs.Reveal() {
 		name := "receiver"
 		if len(k.receivers) > 1 {
@@ -252,6 +257,25 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 		return "", fail(fmt.Errorf("give a lease back: %w", azure.Explain(err)))
 	}
 	return fmt.Sprintf("%s: a lease taken and given back in %s", name, milliseconds(time.Since(start))), nil
+}
+
+func (k *checkup) deadLetters(ctx context.Context) (string, error) {
+	store, err := k.stores.openDeadLetters(ctx, k.config, zap.NewNop())
+	if err != nil {
+		return "", k.storageError(err)
+	}
+	if err := store.Try(ctx); err != nil {
+		return "", k.storageError(err)
+	}
+	today, err := store.Count(ctx, time.Now().UTC(), maxCounted)
+	if err != nil {
+		return "", k.storageError(err)
+	}
+	more := ""
+	if today == maxCounted {
+		more = " or more"
+	}
+	return fmt.Sprintf("container %q: writes and lists; %s%s of today's readings", k.config.DeadLetterContainer, count(today, "letter"), more), nil
 }
 
 // storageError adds to an error of Azure Storage what to do if it did not answer.

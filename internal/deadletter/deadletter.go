@@ -43,6 +43,7 @@ import (
 const (
 	alertsFolder    = "alerts/"
 	malformedFolder = "malformed/"
+	probe           = "probe" // no letter
 
 	maxMalformed = 60 // events kept a minute
 	maxLines     = 10 // alerts told of a minute
@@ -71,7 +72,7 @@ func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, er
 	s := &Store{blobs: c, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
 	// A look at some blob shows whether the container is there to an identity
 	// that may not create containers, or may not list them.
-	_, err := c.NewBlobClient("probe").GetProperties(ctx, nil)
+	_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
 	switch {
 	case err == nil || bloberror.HasCode(err, bloberror.BlobNotFound):
 		return s, nil
@@ -131,6 +132,9 @@ func (s *Store) KeepMalformed(ctx context.Context, e worker.MalformedEvent) erro
 	}
 	return nil
 }
+
+// Try returns nil if letters can be kept. It leaves an empty blob that is none.
+func (s *Store) Try(ctx context.Context) error { return s.put(ctx, probe, nil) }
 
 // put writes a blob unless it is there.
 func (s *Store) put(ctx context.Context, name string, content []byte) error {

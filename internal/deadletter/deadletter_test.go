@@ -133,6 +133,22 @@ func TestAzurite(t *testing.T) {
 		}
 	})
 
+	t.Run("a try is no letter", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		s := open(t, c)
+		for range 2 {
+			if err := s.Try(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if letters, _ := list(t, s, time.Time{}); len(letters) != 0 {
+			t.Errorf("%d letters", len(letters))
+		}
+		if len(names(t, c)) == 0 {
+			t.Error("nothing was written")
+		}
+	})
+
 	t.Run("keeping again makes no second one", func(t *testing.T) {
 		c := azurite.Container(t, azurite.NewContainer(), nil)
 		s := open(t, c)
