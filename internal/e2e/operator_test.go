@@ -22,11 +22,9 @@ const token = "sixteen-characters-or-more"
 // An operator looks at a replica, opens a window, feeds it by HTTP and stops it.
 func TestOperator(t *testing.T) {
 	t.Parallel()
-	addr := freeAddr(t)
-	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{
-		window: time.Hour, env: []string{"HTTP_ADDR=" + addr, "HTTP_INGEST_TOKEN=" + token},
-	})
-	site := "http://" + addr
+	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{window: time.Hour, env: []string{"HTTP_INGEST_TOKEN=" + token}})
+	w.sites["a"] = freeAddr(t)
+	site := "http://" + w.sites["a"]
 	w.start("a")
 	within(t, startWithin, "the worker is ready", func() bool {
 		w.alive()
@@ -85,6 +83,52 @@ func TestOperator(t *testing.T) {
 	w.receiver.BehaveAlways(notifytest.Take)
 	close(h.release)
 	w.workers["a"].wait(drainTimeout+exitWithin, 0)
+}
+
+// One replica leads the duties, whatever happens to leaders. What their metrics say is
+// asked of one after the other: two that lead in turn are seconds apart.
+func TestLeader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{})
+	w.sites["a"], w.sites["b"] = freeAddr(t), freeAddr(t)
+	w.start("a", "b")
+	asked := func(name string) bool {
+		_, body := try(http.MethodGet, "http://"+w.sites[name]+"/metrics", "")
+		return strings.Contains(body, "alertworker_duty_leader 1\n")
+	}
+	leads := func(name string) {
+		t.Helper()
+		within(t, time.Minute, name+" leads", func() bool { w.alive(); return asked(name) })
+	}
+	first := ""
+	within(t, startWithin, "somebody leads", func() bool {
+		w.alive()
+		for name := range w.workers {
+			if asked(name) {
+				first = name
+			}
+		}
+		return first != ""
+	})
+	second := map[string]string{"a": "b", "b": "a"}[first]
+	if asked(second) {
+		t.Fatal("both lead")
+	}
+
+	// The first is frozen. When it goes on, it is no leader any more, at once.
+	w.workers[first].freeze()
+	leads(second)
+	w.workers[first].thaw()
+	for range 50 {
+		if asked(first) {
+			t.Fatalf("%s leads again, and so does %s", first, second)
+		}
+		w.pass(poll)
+	}
+
+	w.kill(second)
+	leads(first)
+	w.stop(first)
 }
 
 // freeAddr is one on loopback that nobody listens on.

@@ -88,6 +88,7 @@ type world struct {
 	namespace   string // as the checkpoints spell it
 	checkpoints azeventhubs.CheckpointStore
 	workers     map[string]*process
+	sites       map[string]string // addresses at which workers serve HTTP, by name
 
 	mu    sync.Mutex
 	judge audit.Log
@@ -98,7 +99,7 @@ type world struct {
 // newWorld returns a world without workers on a storage account.
 func newWorld(t *testing.T, storage string, s settings) *world {
 	t.Helper()
-	w := &world{t: t, rng: random(t), settings: s, workers: map[string]*process{}, last: map[string]int64{}}
+	w := &world{t: t, rng: random(t), settings: s, workers: map[string]*process{}, sites: map[string]string{}, last: map[string]int64{}}
 	if w.hub == "" {
 		w.devhub = listen(t, 8)
 		w.hub = w.devhub.ConnectionString()
@@ -141,7 +142,6 @@ func newWorld(t *testing.T, storage string, s settings) *world {
 		"OWNERSHIP_EXPIRY=" + ownershipExpiry.String(),
 		"BALANCE_INTERVAL=" + balanceInterval.String(),
 		"DRAIN_TIMEOUT=" + drainTimeout.String(),
-		"HTTP_ADDR=",
 		"LOG_FORMAT=console", "LOG_LEVEL=debug",
 	}, s.env...)
 	return w
@@ -227,11 +227,11 @@ func startCosmos(t *testing.T) (connectionString string) {
 	return "AccountEndpoint=" + mended.URL + "/;" + key
 }
 
-// start starts workers under these names. It does not wait for them.
+// start starts workers under these names, with HTTP if they have a site. It does not wait for them.
 func (w *world) start(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		w.workers[name] = alertworker(w.t, name, append(slices.Clone(w.env), "REPLICA_NAME="+name))
+		w.workers[name] = alertworker(w.t, name, append(slices.Clone(w.env), "REPLICA_NAME="+name, "HTTP_ADDR="+w.sites[name]))
 	}
 }
 
