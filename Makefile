@@ -24,7 +24,7 @@ stack: ## the same as processes on Azurite, to kill workers in; ARGS as for run
 # Four packages at a time, on any machine: most tests wait for others, they do not compute.
 test: ## all tests, with the race detector
 	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
-	set -x; $(GO) test $$race -p 4 -timeout 3m ./...
+	set -x; $(GO) test $$race -p 4 -timeout 10m ./...
 
 lint: ## formatting, go vet, staticcheck, a tidy go.mod
 	@files=$$(gofmt -l cmd deploy internal); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
