@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	randv2 "math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -22,7 +18,6 @@ import (
 	"alertworker/internal/devhub/devices"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/inbox"
-	"alertworker/internal/notify/webhook"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -109,7 +104,12 @@ func local(ctx context.Context, args []string) error {
 		return err
 	}
 	defer hub.Close()
-	receiver, err := listenInbox(judge, view)
+	receiver, err := inbox.Listen(func(d inbox.Delivery) {
+		judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: "inbox"})
+		if !d.Dropped {
+			view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -186,45 +186,6 @@ func settled(judge *audit.Log, rules audit.Rules) {
 	}
 }
 
-// An inboxServer is a receiver of webhooks on loopback.
-type inboxServer struct {
-	http.Server
-	url, secret string
-	served      chan error
-}
-
-// listenInbox starts a receiver that tells judge and view what it gets.
-func listenInbox(judge *audit.Log, view *console.Console) (*inboxServer, error) {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	s := &inboxServer{secret: "whsec_" + base64.StdEncoding.EncodeToString(key), served: make(chan error, 1)}
-	secret, err := webhook.ParseSecret(s.secret)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s.url = "http://" + listener.Addr().String() + "/alerts"
-	s.ReadHeaderTimeout = 10 * time.Second
-	s.Handler = inbox.New(secret, func(d inbox.Delivery) {
-		judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: "inbox"})
-		if !d.Dropped {
-			view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
-		}
-	})
-	go func() { s.served <- s.Serve(listener) }()
-	return s, nil
-}
-
-// Close ends the server and waits for it.
-func (s *inboxServer) Close() error {
-	err := s.Server.Close()
-	<-s.served
-	return err
-}
-
 // localWorkers are the replicas of local mode.
 type localWorkers struct {
 	cancel  context.CancelFunc
@@ -236,7 +197,7 @@ type localWorkers struct {
 // startLocalWorkers starts replicas as the environment would configure them,
 // on stores in memory that they share. Their clocks tick faster than in
 // production so that nobody waits for partitions.
-func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, receiver *inboxServer, view *console.Console) (*localWorkers, error) {
+func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, receiver *inbox.Server, view *console.Console) (*localWorkers, error) {
 	encoder := newEncoder(logConsole, false)
 	log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(view), zapcore.ErrorLevel))
 	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
@@ -253,8 +214,8 @@ func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, rec
 			ThrottleWindow:           o.window,
 			ThrottleStore:            storeMemory,
 			CheckpointInterval:       time.Second,
-			NotifyURLs:               newSecretURLs(receiver.url),
-			NotifyWebhookSecret:      newSecret(receiver.secret),
+			NotifyURLs:               newSecretURLs(receiver.URL),
+			NotifyWebhookSecret:      newSecret(receiver.Secret),
 			NotifyTimeout:            5 * time.Second,
 			NotifyConcurrency:        64,
 			NotifyGiveUp:             time.Hour,

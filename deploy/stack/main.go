@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +24,7 @@ import (
 	"alertworker/internal/audit"
 	"alertworker/internal/console"
 	"alertworker/internal/devhub/devices"
+	"alertworker/internal/notify/inbox"
 )
 
 // Exit codes, those of alertworker.
@@ -130,6 +132,9 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
+// receiverName is what the audit calls the receiver.
+const receiverName = "inbox"
+
 // alertBound is how long after its reading an alert may come: a dead worker's
 // partition is taken over, and then the claim that it left has to end.
 const alertBound = takeover + claim + 5*time.Second
@@ -197,7 +202,15 @@ func perform(ctx context.Context, o options, binary string, pages []string, stor
 	screen := newView(out, look, o)
 	defer screen.Close()
 	judge := &audit.Log{}
-	receiver, err := listenInbox(o.fleet.Devices(), judge, screen)
+	devices := o.fleet.Devices()
+	slices.Sort(devices)
+	receiver, err := inbox.Listen(func(d inbox.Delivery) {
+		// Others are of people who try the HTTP trigger, and open windows perhaps.
+		if _, ours := slices.BinarySearch(devices, d.Alert.Device); ours {
+			judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverName})
+		}
+		screen.Alert(d)
+	})
 	if err != nil {
 		return audit.Report{}, err
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"alertworker/internal/notify/inbox"
 )
 
 // What the workers are told. Partitions change hands as fast as the
@@ -62,7 +64,7 @@ func addresses(port, n int) ([]string, error) {
 	return all, nil
 }
 
-func newTeam(o options, binary string, pages []string, storage, hub *service, to *receiver, screen *view) *team {
+func newTeam(o options, binary string, pages []string, storage, hub *service, to *inbox.Server, screen *view) *team {
 	t := &team{
 		binary: binary,
 		env: []string{
@@ -75,8 +77,8 @@ func newTeam(o options, binary string, pages []string, storage, hub *service, to
 			"CHECKPOINT_CONTAINER=" + checkpointContainer,
 			"CHECKPOINT_INTERVAL=1s",
 			"STORAGE_CONNECTION_STRING=" + storage.address,
-			"NOTIFY_URLS=" + to.url,
-			"NOTIFY_WEBHOOK_SECRET=" + to.secret,
+			"NOTIFY_URLS=" + to.URL,
+			"NOTIFY_WEBHOOK_SECRET=" + to.Secret,
 			fmt.Sprint("NOTIFY_TIMEOUT=", notifyTimeout),
 			fmt.Sprint("OWNERSHIP_EXPIRY=", ownershipExpiry),
 			fmt.Sprint("BALANCE_INTERVAL=", balanceInterval),

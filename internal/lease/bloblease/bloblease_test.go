@@ -2,10 +2,8 @@ package bloblease_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,66 +59,8 @@ func TestStore(t *testing.T) {
 	leasetest.Run(t, harness(standin.StartAzurite(t)))
 }
 
-// counter counts the requests that it lets through.
-type counter struct {
-	next http.RoundTripper
-	n    atomic.Int64
-}
-
-func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
-	c.n.Add(1)
-	return c.next.RoundTrip(req)
-}
-
 // What a gate's every way costs, in requests.
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
-	c := &counter{next: azurite.Transport()}
-	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), c))
-	if err != nil {
-		t.Fatal(err)
-	}
-	note := func(lease.Record) (string, error) { return "", nil }
-	acquire := func() lease.Lease {
-		t.Helper()
-		l, err := s.Acquire(t.Context(), "key", time.Minute, note)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	window := func(l lease.Lease) lease.Lease {
-		t.Helper()
-		l, err := s.Extend(t.Context(), l, "window", time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	giveBack := func(l lease.Lease) {
-		t.Helper()
-		if err := s.Release(t.Context(), l, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	costs := func(way string, want int64, do func()) {
-		t.Helper()
-		c.n.Store(0)
-		do()
-		if got := c.n.Load(); got != want {
-			t.Errorf("%s: %d requests, want %d", way, got, want)
-		}
-	}
-
-	var l lease.Lease
-	costs("first ever", 6, func() { l = window(acquire()) })
-	costs("throttled", 1, func() {
-		if _, err := s.Acquire(t.Context(), "key", time.Minute, note); !errors.Is(err, lease.ErrHeld) {
-			t.Fatal(err)
-		}
-	})
-	giveBack(l)
-	costs("failed send", 5, func() { giveBack(acquire()) })
-	costs("sent", 5, func() { window(acquire()) })
+	leasetest.Calls(t, harness(standin.StartAzurite(t)), leasetest.Costs{Throttled: 1, Sent: 5, Failed: 5, First: 6})
 }

@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/standin"
 )
 
@@ -33,12 +34,12 @@ func state(t *testing.T, c *container.Client, key string) azlease.StateType {
 func TestTTLOutOfRange(t *testing.T) {
 	t.Parallel()
 	azurite := standin.StartAzurite(t)
-	c := &counter{next: azurite.Transport()}
+	c := &leasetest.Counter{Next: azurite.Transport()}
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), c))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.n.Store(0)
+	c.N.Store(0)
 	for _, ttl := range []time.Duration{0, time.Second, 15*time.Second - 1, time.Minute + 1, time.Hour} {
 		_, acquire := s.Acquire(t.Context(), "key", ttl, note)
 		var extend error
@@ -60,7 +61,7 @@ func TestTTLOutOfRange(t *testing.T) {
 			t.Errorf("%v: %v", ttl, err)
 		}
 	}
-	if n := c.n.Load(); n != 0 {
+	if n := c.N.Load(); n != 0 {
 		t.Errorf("%d requests", n)
 	}
 }
