@@ -26,7 +26,7 @@ const arrows = `
 	internal/lease
 	internal/notify
 
-	internal/telemetry/ingest   internal/telemetry internal/worker internal/web
+	internal/telemetry/ingest   internal/telemetry internal/web
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure

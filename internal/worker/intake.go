@@ -2,38 +2,21 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
 	"alertworker/internal/telemetry"
 )
 
-// A Verdict says what became of an event that was handed to an Intake.
-type Verdict int
-
-const (
-	Failed    Verdict = iota // not settled, or refused for good by a receiver: it may be handed in again
-	Normal                   // below the threshold
-	Throttled                // its device was alerted within the window
-	Alerted                  // an alert about it was taken
-)
-
-// ErrBusy says that an Intake has too much to settle to take more.
-var ErrBusy = errors.New("too many readings wait to be settled")
-
-// A DecodeError says why an event holds no reading.
-type DecodeError struct{ Reason telemetry.Reason }
-
-func (e *DecodeError) Error() string { return "no reading in the body: " + e.Reason.String() }
-
-// An Intake takes events one by one from callers who wait for the outcome,
-// through the same gates and notifiers as partitions. Safe for concurrent use.
+// An Intake is a telemetry.Intake: it takes events through the same gates and
+// notifiers as partitions.
 type Intake struct {
 	s    *stream
 	ctx  context.Context
 	stop context.CancelFunc
 	next atomic.Int64
 }
+
+var _ telemetry.Intake = (*Intake)(nil)
 
 // NewIntake returns an Intake whose alerts name it as their partition. Close it
 // once no Handle is under way.
@@ -51,21 +34,18 @@ func (in *Intake) Close() {
 	in.s.untrack(in.s)
 }
 
-// Handle settles one event, or gives up waiting for that when ctx ends: then
-// the verdict is Failed, and the work goes on without the caller. key, if not
-// empty, names the event, and its alert, when it is handed in again. Errors are
-// a *DecodeError or ErrBusy.
-func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (Verdict, error) {
+// Handle implements telemetry.Intake.
+func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
 	s := in.s
 	value, reason := s.Decoder.Decode(&e)
 	s.stats.Events[reason].Add(1)
 	switch {
 	case reason != telemetry.ReasonOK:
-		return Failed, &DecodeError{reason}
+		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
 	case value < s.Threshold:
-		return Normal, nil
+		return telemetry.VerdictNormal, nil
 	case s.full():
-		return Failed, ErrBusy
+		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 	s.stats.Over.Add(1)
 	r := reading{device: e.Device, value: value, enqueued: e.Enqueued, sequence: in.next.Add(1), id: key, told: new(atomic.Bool)}
@@ -73,17 +53,17 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (Ve
 		select {
 		case <-f.ended:
 			if f.buried {
-				return Failed, nil
+				return telemetry.VerdictFailed, nil
 			}
 		case <-ctx.Done():
-			return Failed, nil
+			return telemetry.VerdictFailed, nil
 		}
 	}
 	if in.ctx.Err() != nil {
-		return Failed, nil // stopping: flights may have been dropped
+		return telemetry.VerdictFailed, nil // stopping: flights may have been dropped
 	}
 	if r.told.Load() {
-		return Alerted, nil
+		return telemetry.VerdictAlerted, nil
 	}
-	return Throttled, nil
+	return telemetry.VerdictThrottled, nil
 }

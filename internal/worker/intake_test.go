@@ -23,7 +23,7 @@ func TestIntake(t *testing.T) {
 		s := newSetup(t, r).consume(t.Context())
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
-		handle := func(e telemetry.Event, want worker.Verdict) {
+		handle := func(e telemetry.Event, want telemetry.Verdict) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -31,21 +31,21 @@ func TestIntake(t *testing.T) {
 				t.Errorf("%v, %v, want %v", got, err, want)
 			}
 		}
-		handle(event("oven", 20), worker.Normal)
-		handle(event("oven", 99), worker.Alerted)
-		handle(event("oven", 99), worker.Throttled)
+		handle(event("oven", 20), telemetry.VerdictNormal)
+		handle(event("oven", 99), telemetry.VerdictAlerted)
+		handle(event("oven", 99), telemetry.VerdictThrottled)
 		if id := wantAlerts(t, r, "oven", 1)[0].ID; id != "ns/hub/http/key-1" {
 			t.Errorf("alert id %q", id)
 		}
 
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
-		handle(event("kiln", 99), worker.Failed)
+		handle(event("kiln", 99), telemetry.VerdictFailed)
 		r.set(nil)
 		pass(time.Minute)
 		wantAlerts(t, r, "kiln", 1) // the work went on
 
 		_, err := in.Handle(t.Context(), event("", 99), "")
-		if d := (*worker.DecodeError)(nil); !errors.As(err, &d) || d.Reason != telemetry.ReasonNoDevice {
+		if d := (*telemetry.DecodeError)(nil); !errors.As(err, &d) || d.Reason != telemetry.ReasonNoDevice {
 			t.Errorf("an event of no device: %v", err)
 		}
 	})
@@ -62,7 +62,7 @@ func TestIntakeIsBounded(t *testing.T) {
 		cancel()
 		var busy int
 		for i := range 5000 {
-			if _, err := in.Handle(gone, event(fmt.Sprint("device", i), 99), ""); errors.Is(err, worker.ErrBusy) {
+			if _, err := in.Handle(gone, event(fmt.Sprint("device", i), 99), ""); errors.Is(err, telemetry.ErrBusy) {
 				busy++
 			}
 		}

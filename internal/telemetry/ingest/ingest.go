@@ -21,7 +21,6 @@ import (
 
 	"alertworker/internal/telemetry"
 	"alertworker/internal/web"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -35,14 +34,9 @@ const (
 	retryFailed = 10
 )
 
-// An Intake settles readings; it is a *worker.Intake.
-type Intake interface {
-	Handle(ctx context.Context, e telemetry.Event, key string) (worker.Verdict, error)
-}
-
 // Config says what a Handler is for. All fields are required.
 type Config struct {
-	Intake  Intake
+	Intake  telemetry.Intake
 	Token   string        // that callers send as Authorization: Bearer
 	Timeout time.Duration // for the outcome of a reading over the threshold: a claim's time, at least
 }
@@ -146,13 +140,13 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		ContentEncoding: r.Header.Get("Content-Encoding"),
 	}, key)
 
-	var undecodable *worker.DecodeError
+	var undecodable *telemetry.DecodeError
 	switch {
 	case errors.As(err, &undecodable):
 		web.Fail(w, problemOf(err))
-	case errors.Is(err, worker.ErrBusy):
+	case errors.Is(err, telemetry.ErrBusy):
 		busy(w)
-	case err != nil || verdict == worker.Failed:
+	case err != nil || verdict == telemetry.VerdictFailed:
 		retryAfter(w, retryFailed)
 		web.Write(w, http.StatusServiceUnavailable, answer{"failed"})
 	default:
@@ -164,11 +158,11 @@ type answer struct {
 	Status string `json:"status"`
 }
 
-func status(v worker.Verdict) string {
+func status(v telemetry.Verdict) string {
 	switch v {
-	case worker.Alerted:
+	case telemetry.VerdictAlerted:
 		return "ok"
-	case worker.Throttled:
+	case telemetry.VerdictThrottled:
 		return "throttled"
 	default:
 		return "normal"
@@ -208,7 +202,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 // problemOf says why there is no reading in a request.
 func problemOf(err error) web.Problem {
 	var tooLarge *http.MaxBytesError
-	var undecodable *worker.DecodeError
+	var undecodable *telemetry.DecodeError
 	switch {
 	case errors.As(err, &tooLarge):
 		return web.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody)}

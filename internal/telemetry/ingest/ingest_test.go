@@ -20,7 +20,6 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -197,9 +196,9 @@ func TestEncodings(t *testing.T) {
 // What the handler hands on is what came.
 func TestEvent(t *testing.T) {
 	events := make(chan telemetry.Event, 1)
-	g := onSockets(t, intake(func(_ context.Context, e telemetry.Event, _ string) (worker.Verdict, error) {
+	g := onSockets(t, intake(func(_ context.Context, e telemetry.Event, _ string) (telemetry.Verdict, error) {
 		events <- e
-		return worker.Normal, nil
+		return telemetry.VerdictNormal, nil
 	}))
 	start := time.Now()
 	g.post("oven", hot, "Content-Type", "application/json", "Content-Encoding", "utf-8").want(t, 200, "normal")
@@ -217,9 +216,9 @@ func TestTooLarge(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := onPipes(t, intake(func(context.Context, telemetry.Event, string) (worker.Verdict, error) {
+				g := onPipes(t, intake(func(context.Context, telemetry.Event, string) (telemetry.Verdict, error) {
 					t.Error("it was handed on")
-					return worker.Normal, nil
+					return telemetry.VerdictNormal, nil
 				}))
 				conn := g.dial()
 				var sent int
@@ -293,12 +292,12 @@ func TestSlowBody(t *testing.T) {
 // The time for a body is not that for an outcome, and a connection outlives both.
 func TestSlowOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := onPipes(t, intake(func(ctx context.Context, _ telemetry.Event, _ string) (worker.Verdict, error) {
+		g := onPipes(t, intake(func(ctx context.Context, _ telemetry.Event, _ string) (telemetry.Verdict, error) {
 			select {
 			case <-time.After(29 * time.Second):
-				return worker.Alerted, nil
+				return telemetry.VerdictAlerted, nil
 			case <-ctx.Done():
-				return worker.Failed, nil
+				return telemetry.VerdictFailed, nil
 			}
 		}))
 		conn := g.dial()
@@ -316,9 +315,9 @@ func TestSlowOutcome(t *testing.T) {
 
 // A body that breaks off is no reading, whatever of it came.
 func TestBrokenBody(t *testing.T) {
-	g := onSockets(t, intake(func(context.Context, telemetry.Event, string) (worker.Verdict, error) {
+	g := onSockets(t, intake(func(context.Context, telemetry.Event, string) (telemetry.Verdict, error) {
 		t.Error("it was handed on")
-		return worker.Normal, nil
+		return telemetry.VerdictNormal, nil
 	}))
 	for _, text := range []string{head(len(hot)+1) + hot, strings.Replace(head(0), "Content-Length: 0", "Transfer-Encoding: chunked", 1) + "12\r\n" + hot} {
 		conn := g.dial().(*net.TCPConn)
@@ -366,16 +365,18 @@ func TestFailed(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	for _, test := range []struct {
-		verdict worker.Verdict
+		verdict telemetry.Verdict
 		err     error
 		code    int
 	}{
-		{worker.Failed, nil, 503},
-		{worker.Failed, errors.New("secret of the house"), 503},
-		{worker.Failed, fmt.Errorf("wrapped: %w", worker.ErrBusy), 429},
-		{worker.Failed, fmt.Errorf("wrapped: %w", &worker.DecodeError{Reason: telemetry.ReasonNoDevice}), 422},
+		{telemetry.VerdictFailed, nil, 503},
+		{telemetry.VerdictFailed, errors.New("secret of the house"), 503},
+		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", telemetry.ErrBusy), 429},
+		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", &telemetry.DecodeError{Reason: telemetry.ReasonNoDevice}), 422},
 	} {
-		g := onSockets(t, intake(func(context.Context, telemetry.Event, string) (worker.Verdict, error) { return test.verdict, test.err }))
+		g := onSockets(t, intake(func(context.Context, telemetry.Event, string) (telemetry.Verdict, error) {
+			return test.verdict, test.err
+		}))
 		switch a := g.post("oven", hot); test.code {
 		case 503:
 			a.want(t, 503, "failed")
@@ -389,9 +390,9 @@ func TestFailures(t *testing.T) {
 
 func TestIdempotencyKey(t *testing.T) {
 	keys := make(chan string, 1)
-	in := intake(func(_ context.Context, _ telemetry.Event, key string) (worker.Verdict, error) {
+	in := intake(func(_ context.Context, _ telemetry.Event, key string) (telemetry.Verdict, error) {
 		keys <- key
-		return worker.Normal, nil
+		return telemetry.VerdictNormal, nil
 	})
 	replicas := []*trigger{onSockets(t, in), onSockets(t, in)}
 	first := map[string]string{} // key by what should share it
@@ -442,13 +443,13 @@ type waiting struct{ entered, release chan struct{} }
 
 func newWaiting() waiting { return waiting{make(chan struct{}, 1000), make(chan struct{})} }
 
-func (i waiting) Handle(ctx context.Context, _ telemetry.Event, _ string) (worker.Verdict, error) {
+func (i waiting) Handle(ctx context.Context, _ telemetry.Event, _ string) (telemetry.Verdict, error) {
 	i.entered <- struct{}{}
 	select {
 	case <-i.release:
-		return worker.Alerted, nil
+		return telemetry.VerdictAlerted, nil
 	case <-ctx.Done():
-		return worker.Failed, nil
+		return telemetry.VerdictFailed, nil
 	}
 }
 

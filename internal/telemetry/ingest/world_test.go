@@ -71,10 +71,10 @@ func (r *receiver) alerts() []notify.Alert {
 	return r.taken
 }
 
-// intake is an ingest.Intake that answers as it is told to.
-type intake func(context.Context, telemetry.Event, string) (worker.Verdict, error)
+// intake is a telemetry.Intake that answers as it is told to.
+type intake func(context.Context, telemetry.Event, string) (telemetry.Verdict, error)
 
-func (i intake) Handle(ctx context.Context, e telemetry.Event, key string) (worker.Verdict, error) {
+func (i intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
 	return i(ctx, e, key)
 }
 
@@ -87,12 +87,12 @@ type trigger struct {
 	dial    func() net.Conn
 }
 
-func newHandler(in ingest.Intake) *ingest.Handler {
+func newHandler(in telemetry.Intake) *ingest.Handler {
 	return ingest.New(ingest.Config{Intake: in, Token: token, Timeout: timeout})
 }
 
 // onSockets serves a trigger as the world would see it.
-func onSockets(t *testing.T, in ingest.Intake) *trigger {
+func onSockets(t *testing.T, in telemetry.Intake) *trigger {
 	t.Helper()
 	h := newHandler(in)
 	s := httptest.NewServer(h)
@@ -108,7 +108,7 @@ func onSockets(t *testing.T, in ingest.Intake) *trigger {
 }
 
 // onPipes serves a trigger to a bubble, whose clock only such connections follow.
-func onPipes(t *testing.T, in ingest.Intake) *trigger {
+func onPipes(t *testing.T, in telemetry.Intake) *trigger {
 	t.Helper()
 	h, l := newHandler(in), pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	var serving sync.WaitGroup
