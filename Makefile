@@ -22,9 +22,10 @@ stack: ## the same as processes on Azurite, to kill workers in; ARGS as for run
 	$(GO) run ./deploy/stack $(ARGS)
 
 # Four packages at a time, on any machine: most tests wait for others, they do not compute.
+# What they are made of is built before, so that it is in nobody's way.
 test: ## all tests, with the race detector
 	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
-	set -x; $(GO) test $$race -p 4 -timeout 10m ./...
+	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 10m ./...
 
 lint: ## formatting, go vet, staticcheck, a tidy go.mod
 	@files=$$(gofmt -l cmd deploy internal); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }

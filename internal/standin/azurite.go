@@ -85,11 +85,16 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 	return c
 }
 
+// patience is for one try. In production it is a second; here a busy machine is
+// no fault.
+const patience = 20 * time.Second
+
 func (a *Azurite) options(via http.RoundTripper) *container.ClientOptions {
-	retry := azure.Retry()
-	if via == nil { // no faults in the way, and a busy machine is none
-		via, retry.TryTimeout = a.Transport(), 30*time.Second
+	if via == nil {
+		via = a.Transport()
 	}
+	retry := azure.Retry()
+	retry.TryTimeout = patience
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},
 	}
