@@ -40,7 +40,7 @@ type site struct {
 }
 
 // openSite listens, so that a wrong HTTP_ADDR ends the start.
-func openSite(c config, s stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*site, error) {
+func openSite(c config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*site, error) {
 	o := admin.Options{
 		Source:    scope(c),
 		Replica:   c.ReplicaName,
@@ -62,28 +62,28 @@ func openSite(c config, s stores, r *replica, metrics http.Handler, recorder *ad
 		o.Receivers = append(o.Receivers, admin.Receiver{Name: to.Name, Gate: to.Gate})
 	}
 	if r.duties != nil {
-		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, s) }
+		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, shared) }
 	}
-	site := &site{log: log}
+	s := &site{log: log}
 	if o.Token != "" {
-		site.intake = r.worker.NewIntake(context.Background(), "http")
-		site.trigger = ingest.New(ingest.Config{Intake: site.intake, Token: o.Token, Timeout: c.claim()})
-		o.Ingest = site.trigger
+		s.intake = r.worker.NewIntake(context.Background(), "http")
+		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: o.Token, Timeout: c.claim()})
+		o.Ingest = s.trigger
 	}
 	var err error
-	if site.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
-		return nil, fmt.Errorf("HTTP_ADDR: %w", err)
+	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
+		return nil, fmt.Errorf("HTTP_ADDR: %w: give another one, or an empty one to turn HTTP off", err)
 	}
-	site.admin = admin.New(o)
-	site.server = &http.Server{
-		Handler:           site.admin,
+	s.admin = admin.New(o)
+	s.server = &http.Server{
+		Handler:           s.admin,
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      c.claim() + 3*web.BodyTimeout, // the outcome of a reading takes a claim's time
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          zap.NewStdLog(log),
 	}
-	return site, nil
+	return s, nil
 }
 
 // serve answers until ctx ends, and then lets answers under way go out.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,12 @@ func TestOperator(t *testing.T) {
 		status, _ := try(http.MethodGet, site+"/readyz", "")
 		return status == http.StatusOK
 	})
+
+	second := alertworker(t, "second", append(slices.Clone(w.env), "HTTP_ADDR="+w.sites["a"]))
+	second.wait(exitWithin, 1)
+	if said := second.stderr.String(); !strings.Contains(said, "HTTP_ADDR: ") || !strings.Contains(said, "give another one") {
+		t.Errorf("at an address that is taken a worker says %q", said)
+	}
 
 	// An alert, its window, and the window's end on request.
 	const device, encoded = "line 3/oven#7 ü", "line%203%2Foven%237%20%C3%BC"
