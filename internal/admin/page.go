@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/lease"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -333,22 +334,25 @@ func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow
 }
 
 func (a *Admin) storeView(now time.Time) *storeView {
-	all, ok := a.Recorder.latencies(now)
-	if !ok {
+	all := a.Recorder.latencies(now)
+	if all == nil {
 		return nil
 	}
 	v := &storeView{Over: span(callsFor)}
-	for op, name := range [operations]struct{ operation, help string }{
-		acquire: {"Acquire", "asks for leave to alert about a device"},
-		extend:  {"Extend", "records a device's window"},
-		release: {"Release", "gives leave back after a failed alert"},
+	for _, op := range []struct {
+		lease.Operation
+		name, help string
+	}{
+		{lease.OpAcquire, "Acquire", "asks for leave to alert about a device"},
+		{lease.OpExtend, "Extend", "records a device's window"},
+		{lease.OpRelease, "Release", "gives leave back after a failed alert"},
 	} {
-		l := all[op]
+		l := all[op.Operation]
 		if l.calls == 0 {
 			continue
 		}
 		row := storeRow{
-			Operation: name.operation, Help: name.help, Calls: count(int64(l.calls)), P50: latencyText(l.p50), P95: latencyText(l.p95),
+			Operation: op.name, Help: op.help, Calls: count(int64(l.calls)), P50: latencyText(l.p50), P95: latencyText(l.p95),
 			Errors: count(int64(l.errors)), Bad: l.errors > 0,
 		}
 		if l.more {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 )
 
@@ -17,8 +18,7 @@ const maxAlerts = 100
 type Recorder struct {
 	mu    sync.Mutex
 	taken ring[taken]
-	store bool // there is one
-	calls [operations]ring[call]
+	calls map[lease.Operation]*ring[call] // nil if there is no store
 }
 
 // A taken alert.
