@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // SUMMARY_SCHEDULE may name a zone, and our image has no file of them
 )
 
 // Exit codes.

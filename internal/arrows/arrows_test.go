@@ -87,6 +87,13 @@ func TestBinaryHasNoTestHelpers(t *testing.T) {
 	}
 }
 
+// The image is made from scratch: what others find in files has to be in the binary.
+func TestBinaryHasTimeZones(t *testing.T) {
+	if !slices.Contains(list(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/alertworker"), "time/tzdata") {
+		t.Error("the binary lacks time/tzdata")
+	}
+}
+
 // What the tables forbid is seen.
 func TestStraysAreSeen(t *testing.T) {
 	imported := map[string][]string{
