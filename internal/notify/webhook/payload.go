@@ -25,9 +25,9 @@ const (
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
 const maxWindow = 48 * 24 * time.Hour
 
-// event is a CloudEvent 1.0. It and data are what receivers hold on to: fields
-// may be added, never renamed.
-type event struct {
+// event is a CloudEvent 1.0. It and its data are what receivers hold on to:
+// fields may be added, never renamed.
+type event[D any] struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
 	Source          string    `json:"source"`
@@ -35,7 +35,20 @@ type event struct {
 	Subject         string    `json:"subject,omitempty"` // CloudEvents forbids an empty one
 	Time            time.Time `json:"time"`
 	DataContentType string    `json:"datacontenttype"`
-	Data            data      `json:"data"`
+	Data            D         `json:"data"`
+}
+
+// encode returns e, which lacks what all events have, in structured JSON. what names it in errors.
+func encode[D any](what string, e event[D]) ([]byte, error) {
+	if e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl) {
+		return nil, fmt.Errorf("encode %s %q: the id is empty or has control characters", what, e.ID)
+	}
+	e.SpecVersion, e.DataContentType, e.Time = "1.0", "application/json", e.Time.UTC()
+	b, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %q: %w", what, e.ID, err)
+	}
+	return b, nil
 }
 
 type data struct {
@@ -58,17 +71,12 @@ type data struct {
 // and test unless a is one. It fails for what JSON or CloudEvents cannot say: a
 // temperature that is no number, an id that is empty or has control characters.
 func Encode(a notify.Alert) ([]byte, error) {
-	if a.ID == "" || strings.ContainsFunc(a.ID, unicode.IsControl) {
-		return nil, fmt.Errorf("encode alert %q: the id is empty or has control characters", a.ID)
-	}
-	b, err := json.Marshal(event{
-		SpecVersion:     "1.0",
-		ID:              a.ID,
-		Source:          a.Source,
-		Type:            eventType,
-		Subject:         a.Device,
-		Time:            a.Enqueued.UTC(),
-		DataContentType: "application/json",
+	return encode("alert", event[data]{
+		ID:      a.ID,
+		Source:  a.Source,
+		Type:    eventType,
+		Subject: a.Device,
+		Time:    a.Enqueued,
 		Data: data{
 			Device:       a.Device,
 			Temperature:  a.Temperature,
@@ -84,10 +92,6 @@ func Encode(a notify.Alert) ([]byte, error) {
 			Test:         a.Test,
 		},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("encode alert %q: %w", a.ID, err)
-	}
-	return b, nil
 }
 
 // ErrNoAlert is what Decode's error is if it was given an event of another type,
@@ -98,11 +102,11 @@ var ErrNoAlert = errors.New("no alert")
 // type ends in ".temperature.high", ignores fields it does not know, and says
 // what is wrong with others.
 func Decode(body []byte) (notify.Alert, error) {
-	var e event
+	var e event[data]
 	if err := json.Unmarshal(body, &e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert: %w", err)
 	}
-	if err := e.check(); err != nil {
+	if err := checkAlert(e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
 	}
 	return notify.Alert{
@@ -123,7 +127,7 @@ func Decode(body []byte) (notify.Alert, error) {
 	}, nil
 }
 
-func (e *event) check() error {
+func checkAlert(e event[data]) error {
 	switch {
 	case e.SpecVersion != "1.0":
 		return fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)

@@ -1,11 +1,7 @@
 package webhook
 
 import (
-	"encoding/json"
-	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"alertworker/internal/notify"
 )
@@ -13,18 +9,6 @@ import (
 // summaryType names what a summary's event is. Receivers should look at its end alone,
 // ".temperature.summary".
 const summaryType = "alertworker.temperature.summary"
-
-// summaryEvent is a CloudEvent 1.0, as event is, and as lasting.
-type summaryEvent struct {
-	SpecVersion     string      `json:"specversion"`
-	ID              string      `json:"id"`
-	Source          string      `json:"source"`
-	Type            string      `json:"type"`
-	Subject         string      `json:"subject,omitempty"`
-	Time            time.Time   `json:"time"`
-	DataContentType string      `json:"datacontenttype"`
-	Data            summaryData `json:"data"`
-}
 
 type summaryData struct {
 	Scope string    `json:"scope"`
@@ -52,17 +36,12 @@ type deviceCount struct {
 // EncodeSummary returns s as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC 3339. It fails for
 // what JSON or CloudEvents cannot say: an id that is empty or has control characters.
 func EncodeSummary(s notify.Summary) ([]byte, error) {
-	if s.ID == "" || strings.ContainsFunc(s.ID, unicode.IsControl) {
-		return nil, fmt.Errorf("encode summary %q: the id is empty or has control characters", s.ID)
-	}
-	b, err := json.Marshal(summaryEvent{
-		SpecVersion:     "1.0",
-		ID:              s.ID,
-		Source:          s.Source,
-		Type:            summaryType,
-		Subject:         s.Scope,
-		Time:            s.Made.UTC(),
-		DataContentType: "application/json",
+	return encode("summary", event[summaryData]{
+		ID:      s.ID,
+		Source:  s.Source,
+		Type:    summaryType,
+		Subject: s.Scope,
+		Time:    s.Made,
 		Data: summaryData{
 			Scope: s.Scope,
 			Due:   s.Due.UTC(),
@@ -70,10 +49,6 @@ func EncodeSummary(s notify.Summary) ([]byte, error) {
 			More:  s.More,
 		},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("encode summary %q: %w", s.ID, err)
-	}
-	return b, nil
 }
 
 func encodeDay(d notify.Day) day {

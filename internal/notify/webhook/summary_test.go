@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -54,24 +53,7 @@ func TestEncodeSummaryGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got bytes.Buffer
-			if err := json.Indent(&got, body, "", "  "); err != nil {
-				t.Fatal(err)
-			}
-			got.WriteByte('\n')
-			file := filepath.Join("testdata", "summary", name+".json") // not a seed of FuzzDecode
-			if *update {
-				if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("payload differs from %s; receivers depend on it. Got:\n%s", file, got.Bytes())
-			}
+			golden(t, filepath.Join("testdata", "summary", name+".json"), body) // not a seed of FuzzDecode
 		})
 	}
 }

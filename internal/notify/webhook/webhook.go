@@ -176,7 +176,6 @@ func (w *Webhook) Report(ctx context.Context, s notify.Summary) error {
 
 // post makes one attempt at the event with the id, which is an alert or a summary.
 func (w *Webhook) post(ctx context.Context, what, id string, body []byte) error {
-
 	// connected says whether the last attempt of the transport got as far as
 	// having a connection; before that nothing can have been sent.
 	var connected atomic.Bool
