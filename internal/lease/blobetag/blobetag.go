@@ -9,6 +9,8 @@ package blobetag
 
 import (
 	"context"
+	"iter"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
@@ -53,4 +55,16 @@ func (r records) Read(ctx context.Context, key string) (caslease.Record, error) 
 
 func (r records) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
 	return r.blobs.Write(ctx, key, prev, next, "")
+}
+
+// List implements lease.Lister. It needs leave to list, and costs one call for some 5,000
+// blobs of the container, whatever the prefix.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
+	return s.blobs.List(ctx, prefix)
+}
+
+// Sweep removes at most limit records that have been neither held nor written
+// for longer than olderThan, by the service's clock, and says how many.
+func (s *Store) Sweep(ctx context.Context, olderThan time.Duration, limit int) (removed int, err error) {
+	return s.blobs.Sweep(ctx, olderThan, limit)
 }

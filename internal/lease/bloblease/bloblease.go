@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -232,4 +233,16 @@ func (s *Store) unlock(ctx context.Context, key, id string) error {
 			return fmt.Errorf("unlock blob %q: %w", azure.Name(key), azure.Explain(err))
 		}
 	}
+}
+
+// List implements lease.Lister. It needs leave to list, and costs one call for some 5,000
+// blobs of the container, whatever the prefix.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
+	return s.blobs.List(ctx, prefix)
+}
+
+// Sweep removes at most limit records that have been neither held nor written
+// for longer than olderThan, by the service's clock, and says how many.
+func (s *Store) Sweep(ctx context.Context, olderThan time.Duration, limit int) (removed int, err error) {
+	return s.blobs.Sweep(ctx, olderThan, limit)
 }

@@ -12,9 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"alertworker/internal/azure"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/blobrecord"
-	"alertworker/internal/standin"
 )
 
 func list(t *testing.T, b *blobrecord.Blobs) (keys []string, last error) {
@@ -32,12 +30,7 @@ func list(t *testing.T, b *blobrecord.Blobs) (keys []string, last error) {
 // is no record.
 func TestList(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
-	name := azurite.NewContainer()
-	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	azurite, name, s := open(t)
 	var want []string
 	for i := range 7 {
 		want = append(want, strings.Repeat("#", 80*i)+fmt.Sprint(i)) // from 255 bytes on a name is a hash

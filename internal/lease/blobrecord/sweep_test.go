@@ -141,12 +141,7 @@ func (v via) RoundTrip(req *http.Request) (*http.Response, error) {
 // What is taken, changed or removed between being listed and being deleted is let be.
 func TestSweepRaces(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
-	name := azurite.NewContainer()
-	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	azurite, name, s := open(t)
 	for _, key := range []string{"taken", "released", "removed", "stays"} {
 		release(t, s, acquire(t, s, key, time.Minute))
 	}
@@ -191,12 +186,7 @@ func TestSweepRaces(t *testing.T) {
 // service is asked again; a refusal is told.
 func TestSweepIsBounded(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
-	name := azurite.NewContainer()
-	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	azurite, name, s := open(t)
 	for i := range 7 {
 		release(t, s, acquire(t, s, fmt.Sprint(i), time.Minute))
 	}
@@ -245,4 +235,16 @@ func answer(req *http.Request, status int, code string) *http.Response {
 		Body:    io.NopCloser(strings.NewReader("")),
 		Request: req,
 	}
+}
+
+// open returns a store on a new container.
+func open(t *testing.T) (azurite *standin.Azurite, container string, s lease.Store) {
+	t.Helper()
+	azurite = standin.StartAzurite(t)
+	container = azurite.NewContainer()
+	s, err := blobetag.Open(t.Context(), azurite.Container(t, container, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return azurite, container, s
 }
