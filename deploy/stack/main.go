@@ -202,13 +202,10 @@ func perform(ctx context.Context, o options, binary string, pages []string, stor
 	screen := newView(out, look, o)
 	defer screen.Close()
 	judge := &audit.Log{}
-	devices := o.fleet.Devices()
-	slices.Sort(devices)
+	simulated := o.fleet.Devices()
+	slices.Sort(simulated)
 	receiver, err := inbox.Listen(func(d inbox.Delivery) {
-		// Others are of people who try the HTTP trigger, and open windows perhaps.
-		if _, ours := slices.BinarySearch(devices, d.Alert.Device); ours {
-			judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverName})
-		}
+		tell(judge, simulated, d)
 		screen.Alert(d)
 	})
 	if err != nil {
@@ -259,4 +256,12 @@ func perform(ctx context.Context, o options, binary string, pages []string, stor
 	err = team.stop()
 	s.rules.Until = time.Now()
 	return judge.Check(s.rules), err
+}
+
+// tell has judge hear of d if it is about one of these devices, which are in
+// order. Others are of people who try the HTTP trigger, and open windows perhaps.
+func tell(judge *audit.Log, simulated []string, d inbox.Delivery) {
+	if _, ok := slices.BinarySearch(simulated, d.Alert.Device); ok {
+		judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverName})
+	}
 }

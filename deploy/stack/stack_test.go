@@ -17,6 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"alertworker/internal/audit"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/inbox"
 	"alertworker/internal/standin"
 )
 
@@ -73,6 +76,23 @@ func TestStack(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("%s", printed)
+	}
+}
+
+// What people do by hand with devices of their own is not judged.
+func TestOthersAreNotJudged(t *testing.T) {
+	for device, tooClose := range map[string]int{"oven": 1, "somebody's": 0} {
+		judge := &audit.Log{}
+		at := time.Now()
+		for i := range 2 {
+			tell(judge, []string{"fridge", "oven"}, inbox.Delivery{
+				At: at.Add(time.Duration(i) * time.Second), Alert: notify.Alert{ID: strings.Repeat("x", i+1), Device: device, Token: int64(i + 1)},
+			})
+		}
+		report := judge.Check(audit.Rules{Window: time.Minute, Bound: time.Minute, Receivers: []string{receiverName}})
+		if len(report.TooClose) != tooClose {
+			t.Errorf("two alerts of %s: %d too close, want %d", device, len(report.TooClose), tooClose)
+		}
 	}
 }
 
