@@ -14,15 +14,19 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/devhub"
 	"alertworker/internal/standin"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
 )
 
 // hubWith starts a hub of two partitions with an event of device d for each body.
@@ -332,6 +336,42 @@ func TestCheckOnAzureStorage(t *testing.T) {
 			}
 		}
 	}
+
+	// It finds what a worker wrote.
+	settle(t, hub.ConnectionString(), 3, azurite.Container(t, checkpoints, nil))
+	output, _ := runCheck(t, hub.ConnectionString(), env)
+	expect(t, output, "checkpoints", "✓", "2 checkpoints, 0 events behind")
+}
+
+// settle reads a hub's n events as a worker does.
+func settle(t *testing.T, hub string, n int32, c *container.Client) {
+	t.Helper()
+	store, err := checkpoints.NewBlobStore(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var left atomic.Int32
+	left.Store(n)
+	_ = source.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+		for {
+			events, err := p.Receive(ctx)
+			if err != nil {
+				return err
+			}
+			if err := p.Checkpoint(ctx, events[len(events)-1].Position); err != nil {
+				return err
+			}
+			if left.Add(-int32(len(events))) == 0 {
+				stop()
+			}
+		}
+	})
 }
 
 func TestCheckTellsStorageFailuresApart(t *testing.T) {

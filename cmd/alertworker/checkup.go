@@ -190,15 +190,15 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", undecided("the store answers; whose checkpoints to look for the IoT Hub does not tell")
 	}
-	hub := c.hub()
-	written, err := store.ListCheckpoints(ctx, hub.Host, hub.Name, c.EventHubConsumerGroup, nil)
+	namespace, hub, group := eventhubs.CheckpointNames(c.hub().Host, c.hub().Name, c.EventHubConsumerGroup)
+	written, err := store.ListCheckpoints(ctx, namespace, hub, group, nil)
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("list checkpoints in container %q: %w", c.CheckpointContainer, azure.Explain(err)))
 	}
 	var first int64
 	offset := "0"
 	err = store.SetCheckpoint(ctx, azeventhubs.Checkpoint{
-		FullyQualifiedNamespace: hub.Host, EventHubName: hub.Name, ConsumerGroup: checkGroup, PartitionID: "0", Offset: &offset, SequenceNumber: &first,
+		FullyQualifiedNamespace: namespace, EventHubName: hub, ConsumerGroup: checkGroup, PartitionID: "0", Offset: &offset, SequenceNumber: &first,
 	}, nil)
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("write a checkpoint into container %q: %w", c.CheckpointContainer, azure.Explain(err)))

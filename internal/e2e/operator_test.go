@@ -77,16 +77,24 @@ func TestOperator(t *testing.T) {
 	expect(t, http.MethodGet, site+"/metrics", "", http.StatusOK,
 		`alertworker_events_total{reason="ok",result="reading"} `, `result="taken"} 3`, "alertworker_partitions_owned 8\n")
 
-	// It says that it stops for as long as it does.
+	// It says that it stops for as long as it does, and lets nobody wait for it in vain.
 	h := newHold(func(notify.Alert) bool { return true }, true)
 	w.receiver.BehaveAlways(h.behave)
 	w.publish("last", 90)
-	w.holding(h)
+	posted := make(chan int, 1)
+	go func() {
+		status, _ := try(http.MethodPost, site+"/devices/posted/telemetry", `{"temperature":90}`)
+		posted <- status
+	}()
+	within(t, startWithin, "both alerts arrive", func() bool { w.alive(); devices, _, _ := h.seen(); return devices == 2 })
 	w.workers["a"].signal(syscall.SIGTERM)
 	within(t, startWithin, "the worker says that it drains", func() bool {
 		status, body := try(http.MethodGet, site+"/readyz", "")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "draining")
 	})
+	if status := <-posted; status != http.StatusServiceUnavailable {
+		t.Errorf("whoever waits for an outcome is answered %d, want 503", status)
+	}
 	w.receiver.BehaveAlways(notifytest.Take)
 	close(h.release)
 	w.workers["a"].wait(drainTimeout+exitWithin, 0)

@@ -54,12 +54,19 @@ type guard struct {
 	mine map[string]bool // partitions of ours in the last list; the Processor's goroutine alone
 }
 
+// CheckpointNames returns a namespace's host name, a hub and a consumer group as
+// they stand in the checkpoint store.
+func CheckpointNames(host, hub, group string) (string, string, string) {
+	return strings.ToLower(host), strings.ToLower(hub), strings.ToLower(group)
+}
+
 func newGuard(s *Source) *guard {
+	namespace, hub, group := CheckpointNames(s.namespace, s.config.Hub, s.config.ConsumerGroup)
 	return &guard{
 		store:     s.config.Checkpoints,
-		namespace: strings.ToLower(s.namespace),
-		hub:       strings.ToLower(s.config.Hub),
-		group:     strings.ToLower(s.config.ConsumerGroup),
+		namespace: namespace,
+		hub:       hub,
+		group:     group,
 		owner:     s.owner,
 		expiry:    s.config.OwnershipExpiry,
 		log:       s.log,
