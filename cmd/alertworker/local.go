@@ -239,7 +239,7 @@ func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, rec
 	}
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w := &localWorkers{cancel: cancel, page: "http://" + replicas[0].site.listener.Addr().String(), errs: make([]error, len(replicas))}
+	w := &localWorkers{cancel: cancel, page: "http://" + replicas[0].http.listener.Addr().String(), errs: make([]error, len(replicas))}
 	for i, r := range replicas {
 		w.running.Go(func() { w.errs[i] = r.run(ctx) })
 	}

@@ -31,7 +31,7 @@ type replica struct {
 	receivers []receivers.Receiver
 	duties    *duty.Roster  // nil if there are none
 	ends      *metrics.Ends // of partitions, for their lag
-	site      *site         // nil without HTTP
+	http      *httpServer   // nil if HTTP is off
 }
 
 // newReplica puts a replica together. It is the only place that picks
@@ -91,7 +91,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		measured.Duties(r.duties.Leading)
 	}
 	if c.HTTPAddr != "" {
-		if r.site, err = openSite(c, s, r, measured.Handler(), recorder, log); err != nil {
+		if r.http, err = listenHTTP(c, s, r, measured.Handler(), recorder, log); err != nil {
 			return nil, err
 		}
 	}
@@ -164,14 +164,14 @@ func (r *replica) run(ctx context.Context) error {
 	}()
 	var beside, serving sync.WaitGroup
 	unserve := func() {}
-	if r.site != nil {
+	if r.http != nil {
 		served, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		unserve = cancel
-		serving.Go(func() { r.site.serve(served) })
+		serving.Go(func() { r.http.serve(served) })
 		beside.Go(func() { r.source.FollowEnds(ctx, lagEvery, r.ends) })
 		beside.Go(func() {
 			<-ctx.Done()
-			r.site.drain()
+			r.http.drain()
 		})
 	}
 	if r.duties != nil {

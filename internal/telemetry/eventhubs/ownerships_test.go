@@ -11,7 +11,7 @@ import (
 )
 
 // What one replica tells of all: its own partition, another's and a dead one's.
-func TestShares(t *testing.T) {
+func TestOwnerships(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 3)
 	h.Publish(t, "0", "a")
@@ -28,14 +28,14 @@ func TestShares(t *testing.T) {
 	}, nil); err != nil {
 		t.Fatal(err)
 	}
-	want := []eventhubs.Share{
+	want := []eventhubs.PartitionOwnership{
 		{Partition: "0", Owner: s.Owner(), Checkpoint: 0, Last: 1},
 		{Partition: "1", Owner: "another", Checkpoint: -1, Last: -1},
 		{Partition: "2", Checkpoint: -1, Last: -1},
 	}
-	check := func(s *eventhubs.Source, want []eventhubs.Share) {
+	check := func(s *eventhubs.Source, want []eventhubs.PartitionOwnership) {
 		t.Helper()
-		got, err := s.Shares(t.Context())
+		got, err := s.Ownerships(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestShares(t *testing.T) {
 	check(s, without)
 
 	h.store.failing("ListOwnership", 1)
-	if _, err := s.Shares(t.Context()); err == nil {
+	if _, err := s.Ownerships(t.Context()); err == nil {
 		t.Error("no error although the store failed")
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 )
 
-// A Share is one partition as all replicas share it.
-type Share struct {
+// A PartitionOwnership is one partition as all replicas see it.
+type PartitionOwnership struct {
 	Partition  string
 	Owner      string // as [Source.Owner]; empty if no replica has renewed it for OwnershipExpiry
 	Checkpoint int64  // sequence number; -1 if there is none
 	Last       int64  // sequence number of the last event; -1 if there never was one, or the hub does not say
 }
 
-// Shares asks the checkpoint store who owns which partition and how far it is,
+// Ownerships asks the checkpoint store who owns which partition and how far it is,
 // and the hub where it ends. It is for people who look: it makes a connection
 // of its own, tries once and returns by the time ctx ends. Only the store's
 // failure is an error. The order is by length and name, that of numbers.
-func (s *Source) Shares(ctx context.Context) ([]Share, error) {
+func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 	g := newGuard(s)
 	positions, err := g.positions(ctx)
 	if err != nil {
@@ -39,33 +39,29 @@ func (s *Source) Shares(ctx context.Context) ([]Share, error) {
 	}
 	last, _ := s.ends(ctx) // without it, lag is not known
 
-	shares := map[string]Share{}
-	change := func(id string, change func(*Share)) {
-		share, ok := shares[id]
-		if !ok {
-			share = Share{Partition: id, Checkpoint: -1, Last: -1}
+	byID := map[string]*PartitionOwnership{}
+	of := func(id string) *PartitionOwnership {
+		if byID[id] == nil {
+			byID[id] = &PartitionOwnership{Partition: id, Checkpoint: -1, Last: -1}
 		}
-		change(&share)
-		shares[id] = share
+		return byID[id]
 	}
 	for id, sequence := range last {
-		change(id, func(share *Share) { share.Last = sequence })
+		of(id).Last = sequence
 	}
 	for id, p := range positions {
-		change(id, func(share *Share) { share.Checkpoint = p.Sequence })
+		of(id).Checkpoint = p.Sequence
 	}
 	for _, o := range owned {
-		change(o.PartitionID, func(share *Share) {
-			if time.Since(o.LastModifiedTime) < s.config.OwnershipExpiry {
-				share.Owner = o.OwnerID
-			}
-		})
+		if p := of(o.PartitionID); time.Since(o.LastModifiedTime) < s.config.OwnershipExpiry {
+			p.Owner = o.OwnerID
+		}
 	}
-	all := make([]Share, 0, len(shares))
-	for _, share := range shares {
-		all = append(all, share)
+	all := make([]PartitionOwnership, 0, len(byID))
+	for _, p := range byID {
+		all = append(all, *p)
 	}
-	slices.SortFunc(all, func(a, b Share) int {
+	slices.SortFunc(all, func(a, b PartitionOwnership) int {
 		return cmp.Or(cmp.Compare(len(a.Partition), len(b.Partition)), cmp.Compare(a.Partition, b.Partition))
 	})
 	return all, nil

@@ -29,8 +29,8 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// A site is what a replica serves over HTTP.
-type site struct {
+// An httpServer is what a replica serves over HTTP.
+type httpServer struct {
 	admin    *admin.Admin
 	intake   *worker.Intake  // nil without HTTP_INGEST_TOKEN
 	trigger  *ingest.Handler // hands readings to intake
@@ -39,8 +39,8 @@ type site struct {
 	log      *zap.Logger
 }
 
-// openSite listens, so that a wrong HTTP_ADDR ends the start.
-func openSite(c config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*site, error) {
+// listenHTTP listens, so that a wrong HTTP_ADDR ends the start.
+func listenHTTP(c config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*httpServer, error) {
 	o := admin.Options{
 		Source:    scope(c),
 		Replica:   c.ReplicaName,
@@ -64,7 +64,7 @@ func openSite(c config, shared stores, r *replica, metrics http.Handler, recorde
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, shared) }
 	}
-	s := &site{log: log}
+	s := &httpServer{log: log}
 	if o.Token != "" {
 		s.intake = r.worker.NewIntake(context.Background(), "http")
 		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: o.Token, Timeout: c.claim()})
@@ -87,7 +87,7 @@ func openSite(c config, shared stores, r *replica, metrics http.Handler, recorde
 }
 
 // serve answers until ctx ends, and then lets answers under way go out.
-func (s *site) serve(ctx context.Context) {
+func (s *httpServer) serve(ctx context.Context) {
 	s.log.Info("serving HTTP", zap.Stringer("addr", s.listener.Addr()))
 	done := make(chan struct{})
 	go func() {
@@ -106,7 +106,7 @@ func (s *site) serve(ctx context.Context) {
 }
 
 // drain makes the replica unready and settles what came by HTTP.
-func (s *site) drain() {
+func (s *httpServer) drain() {
 	s.admin.Drain()
 	if s.trigger == nil {
 		return
@@ -117,17 +117,17 @@ func (s *site) drain() {
 	s.intake.Close()
 }
 
-// partitions returns what all replicas share.
+// partitions returns who reads what, as all replicas see it.
 func partitions(ctx context.Context, r *replica) ([]admin.Partition, error) {
-	shares, err := r.source.Shares(ctx)
+	owned, err := r.source.Ownerships(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]admin.Partition, len(shares))
-	for i, share := range shares {
+	all := make([]admin.Partition, len(owned))
+	for i, o := range owned {
 		all[i] = admin.Partition{
-			ID: share.Partition, Owner: share.Owner, Mine: share.Owner == r.source.Owner(),
-			Checkpoint: share.Checkpoint, Last: share.Last,
+			ID: o.Partition, Owner: o.Owner, Mine: o.Owner == r.source.Owner(),
+			Checkpoint: o.Checkpoint, Last: o.Last,
 		}
 	}
 	return all, nil
