@@ -133,16 +133,29 @@ func (c config) withHub(connectionString string) (config, error) {
 		return config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
 	}
 	c.EventHubConnectionString = newSecret(connectionString)
-	c.IoTHubConnectionString = secret{}
 	return c, nil
 }
 
+// iotHub returns the IoT Hub's host name in lower case, empty if there is no
+// IOTHUB_CONNECTION_STRING. It stays when the hub fails over; its endpoint does not.
+func (c config) iotHub() string {
+	host, err := parseIoTHub(c.IoTHubConnectionString.Reveal())
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(host)
+}
+
 // scope returns what windows are shared by: THROTTLE_SCOPE, or else
-// namespace/hub/group in lower case, since Azure does not tell cases apart.
-// Resolve IOTHUB_CONNECTION_STRING first.
+// namespace/hub/group in lower case, since Azure does not tell cases apart; with
+// IOTHUB_CONNECTION_STRING the IoT Hub's host/group, so that windows stay
+// when the hub fails over to another namespace.
 func scope(c config) string {
 	if c.ThrottleScope != "" {
 		return c.ThrottleScope
+	}
+	if host := c.iotHub(); host != "" {
+		return host + "/" + strings.ToLower(c.EventHubConsumerGroup)
 	}
 	hub := c.hub()
 	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)

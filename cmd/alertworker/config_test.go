@@ -510,7 +510,7 @@ func TestScope(t *testing.T) {
 		"string":    {valid("EVENTHUB_CONSUMER_GROUP=Alerts"), "ns.servicebus.windows.net/telemetry/alerts"},
 		"namespace": {valid("EVENTHUB_CONNECTION_STRING=", "EVENTHUB_NAMESPACE=NS.servicebus.windows.net", "EVENTHUB_NAME=Telemetry"), "ns.servicebus.windows.net/telemetry/$default"},
 		"name":      {valid("EVENTHUB_CONNECTION_STRING="+strings.TrimSuffix(hubString, ";EntityPath=telemetry"), "EVENTHUB_NAME=Other"), "ns.servicebus.windows.net/other/$default"},
-		"iot hub":   {valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString), "ns.servicebus.windows.net/telemetry/$default"},
+		"iot hub":   {valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString), "hub.azure-devices.net/$default"},
 		"given":     {valid("THROTTLE_SCOPE=Plant A"), "Plant A"},
 	} {
 		t.Run(name, func(t *testing.T) {

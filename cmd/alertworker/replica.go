@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/iothub"
 	"alertworker/internal/throttle"
 	"alertworker/internal/tracing"
 	"alertworker/internal/worker"
@@ -82,7 +83,8 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 	r.worker = worker.New(config)
 	r.ends = measured.Watch(r.worker, func() metrics.SourceStats {
 		stats := r.source.Stats()
-		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts}
+		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts,
+			Moves: stats.Moves, StartedOver: stats.StartedOver, Expired: stats.Expired, Skipped: stats.Skipped}
 	}, store)
 	if r.duties, err = newDuties(c, s, rs, log); err != nil {
 		return nil, err
@@ -106,7 +108,15 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 			return nil, err
 		}
 	}
+	var resolve func(context.Context) (string, error)
+	if c.iotHub() != "" {
+		resolve = func(ctx context.Context) (string, error) {
+			return iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
+		}
+	}
 	return eventhubs.New(eventhubs.Config{
+		IoTHub:           c.iotHub(),
+		Resolve:          resolve,
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
 		Credential:       identity,
@@ -181,5 +191,6 @@ func (r *replica) run(ctx context.Context) error {
 	beside.Wait()
 	unserve()
 	serving.Wait()
+	r.source.Close()
 	return err
 }

@@ -83,8 +83,12 @@ func openReceivers(c config, log *zap.Logger) ([]receivers.Receiver, error) {
 }
 
 // origin names where events come from in alert ids: the namespace's first
-// label and the hub.
+// label and the hub; with IOTHUB_CONNECTION_STRING the IoT Hub's first label,
+// because its namespace and hub are others after a fail-over.
 func origin(c config) string {
+	if name, _, ok := strings.Cut(c.iotHub(), "."); ok {
+		return name
+	}
 	hub := c.hub()
 	namespace, _, _ := strings.Cut(hub.Host, ".")
 	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {

@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
@@ -24,6 +23,7 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
 )
 
 // openTimeout is for connecting to one store at start.
@@ -32,7 +32,7 @@ const openTimeout = 30 * time.Second
 // stores are what replicas share. Close gives back their connections.
 type stores struct {
 	leases      lease.Store
-	checkpoints azeventhubs.CheckpointStore
+	checkpoints eventhubs.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
 }
@@ -61,7 +61,13 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 	return s, nil
 }
 
-func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.CheckpointStore, error) {
+// blobCheckpoints are an eventhubs.Store on a container.
+type blobCheckpoints struct {
+	*checkpoints.BlobStore // ownerships
+	*blobcheckpoint.Store
+}
+
+func (s stores) openCheckpoints(ctx context.Context, c config) (eventhubs.Store, error) {
 	if c.CheckpointStore == storeMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
@@ -78,7 +84,8 @@ func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.Chec
 	} else if err != nil {
 		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
-	return checkpoints.NewBlobStore(client, nil)
+	ownerships, err := checkpoints.NewBlobStore(client, nil)
+	return blobCheckpoints{ownerships, blobcheckpoint.New(client)}, err
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) (*deadletter.Store, error) {

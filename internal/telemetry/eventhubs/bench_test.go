@@ -73,7 +73,7 @@ func BenchmarkReceive(b *testing.B) {
 		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
 			calls := 0
 			pass(b, -1, func(reader *azeventhubs.PartitionClient, n int) error {
-				p := eventhubs.Reader(reader, prefetch, 64<<20)
+				p := eventhubs.Reader(reader, prefetch, 2*prefetch*eventhubs.MaxEventBytes)
 				for n > 0 {
 					got, err := p.Receive(b.Context())
 					if err != nil {

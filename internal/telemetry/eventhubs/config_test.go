@@ -20,28 +20,28 @@ func TestNew(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		config eventhubs.Config
-		scope  string
+		names  string
 		wrong  []string // what the error says; none if there is no error
 	}{
 		"connection string": {
 			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=Readings", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/$default",
+			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"hub beside the string": {
 			config: eventhubs.Config{ConnectionString: connection, Hub: "readings", ConsumerGroup: "Alerts", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/alerts",
+			names:  "telemetry.servicebus.windows.net/readings/alerts",
 		},
 		"hub named twice, the same": {
 			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "readings", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/$default",
+			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"emulator": {
 			config: eventhubs.Config{ConnectionString: "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;EntityPath=readings", Checkpoints: store},
-			scope:  "127.0.0.1:5672/readings/$default",
+			names:  "127.0.0.1:5672/readings/$default",
 		},
 		"keyless": {
 			config: eventhubs.Config{Namespace: "telemetry.servicebus.windows.net", Credential: credential, Hub: "readings", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/$default",
+			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"nothing": {
 			wrong: []string{"neither a connection string nor a namespace", "no hub", "no checkpoint store"},
@@ -69,8 +69,8 @@ func TestNew(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := source.Scope(); got != test.scope {
-					t.Errorf("Scope is %s, want %s", got, test.scope)
+				if got := source.Names(); got != test.names {
+					t.Errorf("records are named %s, want %s", got, test.names)
 				}
 				return
 			}

@@ -5,12 +5,14 @@
 // A Processor shares the partitions of a hub among replicas and dies of the
 // first thing that goes wrong. What this package adds is what it takes to live
 // with that: a supervisor that starts another one (run.go), a guard in front of
-// the checkpoint store (guard.go), a start position that is written down before
-// anything is read (begin.go) and a buffer that is bounded in bytes
-// (partition.go).
+// the checkpoint store (guard.go), checkpoints that know their hub and only move
+// forward (checkpoints.go), a start position that is written down before anything
+// is read (begin.go) and a buffer that is bounded in bytes (budget.go).
 package eventhubs
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,13 +30,12 @@ import (
 // Defaults of a Config.
 const (
 	// DefaultPrefetch is the number of events that may be buffered per
-	// partition. With a round trip of 20 ms it allows some 40,000 events a
-	// second and partition.
+	// partition, as long as the buffer of the replica has room for them.
 	DefaultPrefetch = 1000
 
-	// DefaultBufferBytes is what these events may weigh. Only events of more
-	// than about 14 KiB meet this bound before DefaultPrefetch.
-	DefaultBufferBytes = 16 << 20
+	// DefaultBufferBytes is for 1,024 events of the largest size that IoT Hub
+	// takes: 32 for each of 32 partitions that are all busy.
+	DefaultBufferBytes = 256 << 20
 
 	// DefaultBalanceInterval is how often a replica looks for partitions to
 	// take, and renews its own.
@@ -57,6 +58,14 @@ type Config struct {
 	Namespace        string
 	Credential       azcore.TokenCredential
 
+	// IoTHub and Resolve are for the endpoint of an IoT Hub, which is elsewhere
+	// after a fail-over: the host name of the IoT Hub, and what asks it for the
+	// endpoint's present connection string, EntityPath included. Resolve is
+	// called whenever reading starts again and every few minutes; ConnectionString
+	// is what it said first. Give both or neither.
+	IoTHub  string
+	Resolve func(context.Context) (string, error)
+
 	Hub           string // default: the connection string's EntityPath
 	ConsumerGroup string // default: $Default
 
@@ -65,9 +74,11 @@ type Config struct {
 	// earliest event, except that a Start at a time always holds.
 	Start Start
 
-	// Prefetch and BufferBytes bound what is buffered for one partition, in
-	// events and in bytes. The bytes are bounded by the size that events had
-	// so far: one burst of up to Prefetch larger events can exceed them.
+	// Prefetch bounds what is buffered for one partition, in events.
+	// BufferBytes bounds what is buffered for all partitions of this Source, in
+	// bytes of messages as they come from the hub: whatever is asked for counts as
+	// 256 KiB, the most that IoT Hub takes. One event for each partition is
+	// always allowed.
 	Prefetch    int
 	BufferBytes int
 
@@ -80,7 +91,7 @@ type Config struct {
 
 	// Checkpoints holds ownerships and checkpoints. Its answers are trusted,
 	// its failures are retried. It is safe for concurrent use.
-	Checkpoints azeventhubs.CheckpointStore
+	Checkpoints Store
 
 	Logger *zap.Logger // default: none
 }
@@ -129,14 +140,21 @@ type Stats struct {
 	Lost     int64 // consumers that lost their partition: to another replica, or because the Processor was replaced
 	Unread   int64 // Processors replaced because a partition was owned and nobody read it
 	Restarts int64 // Processors replaced for any reason
+
+	Moves       int64 // the IoT Hub's events were found elsewhere
+	StartedOver int64 // partitions not read on from a checkpoint that there was: it was of another hub, or could not be read
+	Expired     int64 // events that the hub had dropped before the partition was read from its checkpoint on
+	Skipped     int64 // events missing between two that were read
 }
 
 // Source is a [telemetry.Source]. Run may be called once at a time.
 type Source struct {
-	config    Config
-	namespace string // for the checkpoint store
+	config    Config // the endpoint in it is guarded by mu
+	namespace string // host name; guarded by mu
 	owner     string
 	log       *zap.Logger
+	inquirer  inquirer
+	foreign   foreign
 
 	// Run's own.
 	patience time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
@@ -164,17 +182,17 @@ func New(config Config) (*Source, error) {
 	case config.ConnectionString != "" && namespace != "":
 		complain("both a connection string and a namespace are given: give one")
 	case config.ConnectionString != "":
-		properties, err := azeventhubs.ParseConnectionString(config.ConnectionString)
+		at, err := parseEndpoint(config.ConnectionString)
 		if err != nil {
-			complain("connection string: %w", err)
+			complain("%w", err)
 			break
 		}
-		namespace = properties.FullyQualifiedNamespace
-		if path := properties.EntityPath; path != nil && *path != "" {
-			if config.Hub != "" && config.Hub != *path {
-				complain("the connection string's EntityPath is %q and the hub is %q: drop one", *path, config.Hub)
+		namespace = at.namespace
+		if at.hub != "" {
+			if config.Hub != "" && config.Hub != at.hub {
+				complain("the connection string's EntityPath is %q and the hub is %q: drop one", at.hub, config.Hub)
 			}
-			config.Hub = *path
+			config.Hub = at.hub
 		}
 	case namespace == "":
 		complain("neither a connection string nor a namespace is given")
@@ -186,6 +204,9 @@ func New(config Config) (*Source, error) {
 	}
 	if config.Checkpoints == nil {
 		complain("no checkpoint store is given")
+	}
+	if (config.IoTHub == "") != (config.Resolve == nil) {
+		complain("an IoT Hub needs both its host name and what resolves it")
 	}
 
 	if config.ConsumerGroup == "" {
@@ -230,7 +251,8 @@ func New(config Config) (*Source, error) {
 		config:          config,
 		namespace:       namespace,
 		owner:           owner,
-		log:             config.Logger.With(zap.String("hub", config.Hub), zap.String("group", config.ConsumerGroup)),
+		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
+		inquirer:        inquirer{places: make(chan struct{}, maxInquiries)},
 		patience:        config.OwnershipExpiry,
 		beginTimeout:    time.Minute,
 		firstStartGrace: 5 * time.Second,
@@ -238,12 +260,6 @@ func New(config Config) (*Source, error) {
 		silence:         storeTimeout + config.OwnershipExpiry,
 		closing:         closeTimeout,
 	}, nil
-}
-
-// Scope names what this Source reads, as namespace/hub/group, the way the
-// checkpoint store spells it: in lower case.
-func (s *Source) Scope() string {
-	return strings.ToLower(s.namespace + "/" + s.config.Hub + "/" + s.config.ConsumerGroup)
 }
 
 // Owner is the id under which this Source owns partitions.

@@ -48,16 +48,23 @@ func (s *faultyStore) ListOwnership(ctx context.Context, namespace, hub, group s
 	return s.MemoryCheckpoints.ListOwnership(ctx, namespace, hub, group, o)
 }
 
-func (s *faultyStore) ListCheckpoints(ctx context.Context, namespace, hub, group string, o *azeventhubs.ListCheckpointsOptions) ([]azeventhubs.Checkpoint, error) {
-	if err := s.ask("ListCheckpoints"); err != nil {
+func (s *faultyStore) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {
+	if err := s.ask("List"); err != nil {
 		return nil, err
 	}
-	return s.MemoryCheckpoints.ListCheckpoints(ctx, namespace, hub, group, o)
+	return s.MemoryCheckpoints.List(ctx, prefix)
 }
 
-func (s *faultyStore) SetCheckpoint(ctx context.Context, c azeventhubs.Checkpoint, o *azeventhubs.SetCheckpointOptions) error {
-	if err := s.ask("SetCheckpoint"); err != nil {
-		return err
+func (s *faultyStore) Read(ctx context.Context, name string) (eventhubs.Record, error) {
+	if err := s.ask("Read"); err != nil {
+		return eventhubs.Record{}, err
 	}
-	return s.MemoryCheckpoints.SetCheckpoint(ctx, c, o)
+	return s.MemoryCheckpoints.Read(ctx, name)
+}
+
+func (s *faultyStore) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
+	if err := s.ask("Write"); err != nil {
+		return "", err
+	}
+	return s.MemoryCheckpoints.Write(ctx, name, values, etag)
 }

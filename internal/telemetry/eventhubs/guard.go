@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
-
-	"alertworker/internal/telemetry"
 )
 
 const (
@@ -25,7 +22,7 @@ const (
 
 // A guard stands between a Processor and its checkpoint store, because one
 // failed call ends the Processor (ListOwnership, ClaimOwnership) or leaves a
-// partition without a reader for good (ListCheckpoints). It retries these for as
+// partition without a reader for good (ListCheckpoints, in checkpoints.go). It retries these for as
 // long as the Processor lives: reading goes on meanwhile, and the hub itself
 // disconnects a reader whose partition another replica takes.
 //
@@ -35,8 +32,9 @@ const (
 // It serves one consumer group of one hub and spells all three in lower case,
 // as other readers of the checkpoints (KEDA) expect.
 type guard struct {
-	store                 azeventhubs.CheckpointStore
+	store                 Store
 	namespace, hub, group string
+	checkpoints           *checkpoints
 	owner                 string
 	expiry                time.Duration
 	log                   *zap.Logger
@@ -54,24 +52,19 @@ type guard struct {
 	mine map[string]bool // partitions of ours in the last list; the Processor's goroutine alone
 }
 
-// CheckpointNames returns a namespace's host name, a hub and a consumer group as
-// they stand in the checkpoint store.
-func CheckpointNames(host, hub, group string) (string, string, string) {
-	return strings.ToLower(host), strings.ToLower(hub), strings.ToLower(group)
-}
-
-func newGuard(s *Source) *guard {
-	namespace, hub, group := CheckpointNames(s.namespace, s.config.Hub, s.config.ConsumerGroup)
+func newGuard(s *Source, at endpoint) *guard {
+	group := NewGroup(at.namespace, at.hub, s.config.ConsumerGroup)
 	return &guard{
-		store:     s.config.Checkpoints,
-		namespace: namespace,
-		hub:       hub,
-		group:     group,
-		owner:     s.owner,
-		expiry:    s.config.OwnershipExpiry,
-		log:       s.log,
-		listed:    func([]azeventhubs.Ownership) {},
-		claimed:   func([]azeventhubs.Ownership) {},
+		store:       s.config.Checkpoints,
+		namespace:   group.namespace,
+		hub:         group.hub,
+		group:       group.group,
+		checkpoints: &checkpoints{records: s.config.Checkpoints, group: group, foreign: &s.foreign},
+		owner:       s.owner,
+		expiry:      s.config.OwnershipExpiry,
+		log:         s.log,
+		listed:      func([]azeventhubs.Ownership) {},
+		claimed:     func([]azeventhubs.Ownership) {},
 	}
 }
 
@@ -213,68 +206,4 @@ func (g *guard) compareClocks(began, ended time.Time, got []azeventhubs.Ownershi
 		})
 		return
 	}
-}
-
-// ListCheckpoints implements [azeventhubs.CheckpointStore].
-func (g *guard) ListCheckpoints(ctx context.Context, _, _, _ string, options *azeventhubs.ListCheckpointsOptions) (all []azeventhubs.Checkpoint, err error) {
-	err = g.retry(ctx, "list checkpoints", func(ctx context.Context) (err error) {
-		all, err = g.store.ListCheckpoints(ctx, g.namespace, g.hub, g.group, options)
-		return err
-	})
-	return all, err
-}
-
-// SetCheckpoint implements [azeventhubs.CheckpointStore]: one attempt, and it
-// writes what it is given. Consumers use advance.
-func (g *guard) SetCheckpoint(ctx context.Context, c azeventhubs.Checkpoint, options *azeventhubs.SetCheckpointOptions) error {
-	c.FullyQualifiedNamespace, c.EventHubName, c.ConsumerGroup = g.namespace, g.hub, g.group
-	return attempt(ctx, "set checkpoint", func(ctx context.Context) error {
-		return g.store.SetCheckpoint(ctx, c, options)
-	})
-}
-
-// set writes p as the checkpoint of a partition.
-func (g *guard) set(ctx context.Context, partition string, p telemetry.Position) error {
-	return g.SetCheckpoint(ctx, azeventhubs.Checkpoint{PartitionID: partition, SequenceNumber: &p.Sequence, Offset: &p.Offset}, nil)
-}
-
-// positions are the checkpoints by partition. One attempt.
-func (g *guard) positions(ctx context.Context) (map[string]telemetry.Position, error) {
-	var all []azeventhubs.Checkpoint
-	err := attempt(ctx, "list checkpoints", func(ctx context.Context) (err error) {
-		all, err = g.store.ListCheckpoints(ctx, g.namespace, g.hub, g.group, nil)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	positions := make(map[string]telemetry.Position, len(all))
-	for _, c := range all {
-		var p telemetry.Position
-		if c.SequenceNumber != nil {
-			p.Sequence = *c.SequenceNumber
-		}
-		if c.Offset != nil {
-			p.Offset = *c.Offset
-		}
-		positions[c.PartitionID] = p
-	}
-	return positions, nil
-}
-
-// advance moves a checkpoint forward to p unless the store has a later one, and
-// returns where it stands. It reads before it writes: another owner may have
-// come further than this one knows. owned is asked right before the write.
-func (g *guard) advance(ctx context.Context, partition string, p telemetry.Position, owned func() error) (telemetry.Position, error) {
-	positions, err := g.positions(ctx)
-	if err != nil {
-		return telemetry.Position{}, err
-	}
-	if there, ok := positions[partition]; ok && there.Sequence >= p.Sequence {
-		return there, nil
-	}
-	if err := owned(); err != nil {
-		return telemetry.Position{}, err
-	}
-	return p, g.set(ctx, partition, p)
 }

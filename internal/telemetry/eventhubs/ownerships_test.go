@@ -22,12 +22,7 @@ func TestOwnerships(t *testing.T) {
 	for id, owner := range map[string]string{"0": s.Owner(), "1": "another"} {
 		h.own(t, id, owner)
 	}
-	sequence, offset := int64(0), "0"
-	if err := h.store.SetCheckpoint(t.Context(), azeventhubs.Checkpoint{
-		FullyQualifiedNamespace: h.Addr(), EventHubName: "telemetry", ConsumerGroup: "$default", PartitionID: "0", SequenceNumber: &sequence, Offset: &offset,
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
+	h.setCheckpoint(t, "0", 0, "0")
 	want := []eventhubs.PartitionOwnership{
 		{Partition: "0", Owner: s.Owner(), Checkpoint: 0, Last: 1},
 		{Partition: "1", Owner: "another", Checkpoint: -1, Last: -1},

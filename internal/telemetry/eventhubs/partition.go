@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -25,12 +26,24 @@ type partition struct {
 	held context.Context
 	lose context.CancelCauseFunc
 
-	// Receive's own.
-	events []telemetry.Event
-	window window
+	missed func(gap)
 
-	// Checkpoint's own: where the checkpoint stood when it was last seen.
-	written *telemetry.Position
+	// Receive's own.
+	events     []telemetry.Event
+	window     window
+	fresh      bool      // nothing came since last, which is the checkpoint
+	toldMissed time.Time // when a gap was logged last
+
+	mu      sync.Mutex
+	last    *telemetry.Position // the last event that came, or the checkpoint; nil if neither is known
+	written *Checkpoint         // what the store had when it was last seen; nil if that is not known
+}
+
+// A gap is events that should have come between two and did not.
+type gap struct {
+	events   int64
+	from, to telemetry.Position // the events before and after it
+	expired  bool               // from is the checkpoint: the hub had dropped them before they were asked for
 }
 
 // A receiver is a client of azeventhubs that gets its events without prefetch:
@@ -54,6 +67,7 @@ func (p *partition) ID() string { return p.id }
 // nothing happens to the link. The second call also asks the hub for as many
 // events as the window allows.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	clear(p.events) // the caller is done with them
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.held, cancel)()
@@ -62,7 +76,6 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if err != nil {
 		return nil, p.failed(ctx, err)
 	}
-	clear(p.events)
 	p.events = appendEvents(p.events[:0], first)
 	p.window.took(len(first))
 
@@ -70,12 +83,57 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	// waiting: it takes what is there and blocks.
 	runtime.Gosched()
 
-	// An error here is met again by the next call, which can mend it.
-	rest, _ := p.client.ReceiveEvents(over, p.window.ask(), nil)
-	p.events = appendEvents(p.events, rest)
-	p.window.took(len(rest))
-	p.window.fit(p.events)
+	if n := p.window.ask(len(first)); n > 0 {
+		// An error here is met again by the next call, which can mend it.
+		rest, _ := p.client.ReceiveEvents(over, n, nil)
+		p.events = appendEvents(p.events, rest)
+		p.window.took(len(rest))
+	}
+	if !p.follow(p.events) {
+		return nil, p.failed(ctx, errAnotherHub)
+	}
 	return p.events, nil
+}
+
+// errAnotherHub says that the hub is not the one whose positions are known.
+var errAnotherHub = errors.New("the hub is not the one it was")
+
+// follow compares the sequence numbers of events with those that should come: a
+// hub counts them one by one, unless it is a compacted one. False if these
+// cannot be the events of the hub that was read so far.
+func (p *partition) follow(events []telemetry.Event) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		p.last = &telemetry.Position{Sequence: events[0].Sequence - 1}
+	}
+	for i := range events {
+		at := &events[i].Position
+		switch {
+		case at.Sequence == p.last.Sequence+1:
+		case at.Sequence > p.last.Sequence:
+			p.missed(gap{at.Sequence - p.last.Sequence - 1, *p.last, *at, p.fresh})
+		case at.Time.After(p.last.Time): // earlier in the order, later in time
+			if p.written != nil {
+				p.guard.checkpoints.distrust(p.id, *p.written)
+			}
+			return false
+		default: // it came again
+			continue
+		}
+		p.last.Sequence, p.last.Time, p.fresh = at.Sequence, at.Time, false
+	}
+	return true
+}
+
+// read returns the sequence number of the last event that came. False if none did.
+func (p *partition) read() (sequence int64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		return 0, false
+	}
+	return p.last.Sequence, true
 }
 
 // failed is what the contract calls an error of azeventhubs.
@@ -92,7 +150,8 @@ func (p *partition) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, err)
 }
 
-// Checkpoint reads the present checkpoint before it writes one.
+// Checkpoint takes one call of the store as long as nobody else writes this
+// partition's checkpoint.
 func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error {
 	owned := func() error {
 		if p.held.Err() != nil {
@@ -106,71 +165,33 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 	if err := owned(); err != nil {
 		return fail(err)
 	}
-	if to.Offset == "" || p.written != nil && p.written.Sequence >= to.Sequence {
+	if to.Offset == "" {
 		return nil
 	}
-	written, err := p.guard.advance(ctx, p.id, to, owned)
+	p.mu.Lock()
+	written := p.written
+	p.mu.Unlock()
+	written, err := p.guard.checkpoints.advance(ctx, p.id, to, written, owned)
+	p.mu.Lock()
+	p.written = written
+	p.mu.Unlock()
 	if err != nil {
 		return fail(err)
 	}
-	p.written = &written
 	return nil
-}
-
-// A window bounds what is buffered for a partition, in events and in bytes. The
-// hub counts events only, so it is asked for as many as fit by the size that
-// they had lately. It opens slowly, so that the first large events are few.
-type window struct {
-	events, bytes int // bounds
-	open          int // how many events may be asked for and not yet taken
-	asked         int // how many are
-	mean          int // size of an event: up at once, down slowly
-}
-
-const (
-	firstWindow = 64
-
-	// eventOverhead is what an IoT Hub event takes in memory beside its body.
-	eventOverhead = 2 << 10
-)
-
-// ask returns how many events to ask for, at least 1: what is asked for
-// already, or once that is half used up all there is room for. So most calls
-// need not tell the hub anything.
-func (w *window) ask() int {
-	if w.open == 0 {
-		w.open = min(firstWindow, w.events)
-	}
-	if w.asked <= w.open/2 {
-		w.asked = w.open
-	}
-	return w.asked
-}
-
-// took says that n events came.
-func (w *window) took(n int) { w.asked = max(0, w.asked-n) }
-
-// fit adapts the window to events like these, at least one.
-func (w *window) fit(events []telemetry.Event) {
-	size := 0
-	for i := range events {
-		size += len(events[i].Body)
-	}
-	w.mean = max(size/len(events)+eventOverhead, w.mean-w.mean/16)
-	w.open = max(1, min(2*w.open, w.events, w.bytes/w.mean))
 }
 
 func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEventData) []telemetry.Event {
 	events = slices.Grow(events, len(received))
 	for _, r := range received {
 		e := telemetry.Event{
-			Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset},
+			Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: enqueued(r)},
 			Device:        text(r.SystemProperties["iothub-connection-device-id"]),
 			Body:          body(r),
-			Enqueued:      enqueued(r),
 			MessageSource: text(r.SystemProperties["iothub-message-source"]),
 			Properties:    r.Properties,
 		}
+		e.Enqueued = e.Time
 		if r.ContentType != nil {
 			e.ContentType = *r.ContentType
 		}

@@ -19,6 +19,7 @@ const (
 
 // A Snapshot is what a hub looked like.
 type Snapshot struct {
+	Created    time.Time         // when the hub was
 	Partitions []PartitionState  // in the hub's order
 	Events     []telemetry.Event // the newest of each partition; they stay valid
 }
@@ -68,7 +69,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	}
 	looking.Wait()
 
-	snapshot := Snapshot{Partitions: states}
+	snapshot := Snapshot{Created: hub.CreatedOn, Partitions: states}
 	for i, err := range errs {
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, err))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +18,8 @@ const (
 	restartMin = 500 * time.Millisecond
 	restartMax = 30 * time.Second
 
-	// closeTimeout is for the hub to answer what is not worth waiting for: that
-	// a link is closed, or how many partitions there are.
+	// closeTimeout is for an answer that is not worth waiting for: that a link is
+	// closed, what a hub is like, or where it is.
 	closeTimeout = 5 * time.Second
 )
 
@@ -40,6 +41,7 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 		s.count(func(stats *Stats) { stats.Restarts++ })
 		s.log.Warn("reading stopped; starting again", zap.Error(err), zap.Duration("in", pause))
 		sleep(ctx, pause)
+		s.resolve(ctx)
 	}
 }
 
@@ -47,8 +49,12 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 type life struct {
 	source *Source
 	guard  *guard
+	at     endpoint
+	from   beginning
+	budget *budget
 
 	recycle context.CancelCauseFunc // ends it
+	doubt   chan struct{}           // a consumer failed: is the hub still the one it was?
 
 	mu      sync.Mutex
 	reading map[string]*partition
@@ -59,18 +65,18 @@ type life struct {
 // have: until then their partitions are kept. If the Processor ends before, or
 // something is wrong with it, the partitions are lost.
 func (s *Source) live(ctx context.Context, consume consumer) error {
-	client, err := s.connect()
+	client, at, err := s.dial()
 	if err != nil {
-		return fmt.Errorf("event hub client: %w", err)
+		return err
 	}
 	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
 	defer hangUp()
 
-	g := newGuard(s)
+	g := newGuard(s, at)
 	starting, cancel := context.WithTimeoutCause(ctx, s.beginTimeout, fmt.Errorf("event hub or checkpoint store did not answer within %v", s.beginTimeout))
 	defer cancel()
 	stop := context.AfterFunc(starting, hangUp) // a question about a partition ignores its context
-	positions, partitions, err := s.begin(starting, client, g)
+	from, err := s.begin(starting, client, at, g)
 	if !stop() {
 		return errors.Join(context.Cause(starting), err)
 	}
@@ -84,7 +90,7 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 		LoadBalancingStrategy:       azeventhubs.ProcessorStrategyGreedy,
 		UpdateInterval:              s.config.BalanceInterval,
 		PartitionExpirationDuration: s.config.OwnershipExpiry,
-		StartPositions:              positions,
+		StartPositions:              from.positions,
 		Prefetch:                    -1, // partitions ask for events themselves
 	})
 	if err != nil {
@@ -98,7 +104,11 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	l := &life{
 		source:  s,
 		guard:   g,
+		at:      at,
+		from:    from,
+		budget:  newBudget(s.config.BufferBytes, len(from.partitions)),
 		recycle: recycle,
+		doubt:   make(chan struct{}, 1),
 		reading: map[string]*partition{},
 		unread:  map[string]time.Time{},
 	}
@@ -116,7 +126,7 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 		}
 		recycle(err)
 	})
-	background.Go(func() { l.watch(working, client, partitions) })
+	background.Go(func() { l.watch(working) })
 
 	for {
 		next := processor.NextPartitionClient(working)
@@ -154,15 +164,9 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	defer cancel(nil)
 	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
 
-	p := &partition{
-		id:     client.PartitionID(),
-		hub:    s.config.Hub,
-		client: client,
-		guard:  l.guard,
-		held:   held,
-		lose:   lose,
-		window: window{events: s.config.Prefetch, bytes: s.config.BufferBytes},
-	}
+	p := l.partition(client.PartitionID(), client)
+	p.held, p.lose = held, lose
+	defer p.window.close()
 	l.add(p)
 	err := consume(consuming, p)
 	l.remove(p)
@@ -178,11 +182,60 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 		log.Info("partition lost")
 	case err != nil:
 		log.Warn("consumer failed; it is started again from the last checkpoint", zap.Error(err))
+		select {
+		case l.doubt <- struct{}{}:
+		default:
+		}
 	}
 	// Unless it is closed, the Processor never hands this partition out again.
 	closing, stop := context.WithTimeout(context.WithoutCancel(ctx), s.closing)
 	defer stop()
 	_ = client.Close(closing)
+}
+
+// partition makes what a consumer gets, and says so if it does not go on from its
+// checkpoint.
+func (l *life) partition(id string, client receiver) *partition {
+	p := &partition{
+		id:     id,
+		hub:    l.at.hub,
+		client: client,
+		guard:  l.guard,
+		window: window{budget: l.budget, limit: l.source.config.Prefetch},
+	}
+	p.missed = func(g gap) { l.missed(p, g) }
+	switch c, ok, withheld := l.guard.checkpoints.resumed(id); {
+	case ok:
+		last := c.Position
+		p.written, p.last, p.fresh = &c, &last, true
+	case withheld || l.from.moved[id]:
+		l.source.count(func(stats *Stats) { stats.StartedOver++ })
+	}
+	return p
+}
+
+// missed counts what will never be read. A compacted hub would have it log at
+// every other event: once a minute is enough.
+func (l *life) missed(p *partition, g gap) {
+	log := l.source.log.With(zap.String("partition", p.id), zap.Int64("events", g.events),
+		zap.Int64("after", g.from.Sequence), zap.Int64("before", g.to.Sequence), zap.Time("before_time", g.to.Time))
+	if !g.from.Time.IsZero() { // an old checkpoint
+		log = log.With(zap.Time("after_time", g.from.Time))
+	}
+	l.source.count(func(stats *Stats) {
+		if g.expired {
+			stats.Expired += g.events
+		} else {
+			stats.Skipped += g.events
+		}
+	})
+	switch now := time.Now(); {
+	case g.expired:
+		log.Error("events are lost: the hub has dropped them, its retention was shorter than reading was behind")
+	case now.Sub(p.toldMissed) > time.Minute:
+		p.toldMissed = now
+		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped them meanwhile, or it is compacted")
+	}
 }
 
 func (l *life) add(p *partition) {
@@ -250,9 +303,9 @@ func (l *life) claimed(got []azeventhubs.Ownership) {
 	l.source.count(func(stats *Stats) { stats.Owned = len(got) })
 }
 
-// watch recycles a Processor that hangs, or whose hub has more partitions now:
-// it asks for them only once.
-func (l *life) watch(ctx context.Context, client *azeventhubs.ConsumerClient, partitions int) {
+// watch recycles a Processor that hangs, or whose hub is another one now, is
+// elsewhere, or has more partitions: the Processor asks for them only once.
+func (l *life) watch(ctx context.Context) {
 	s := l.source
 	tick := time.NewTicker(s.config.BalanceInterval)
 	defer tick.Stop()
@@ -267,16 +320,64 @@ func (l *life) watch(ctx context.Context, client *azeventhubs.ConsumerClient, pa
 			l.recycle(fmt.Errorf("processor hangs: it renewed no partition for %v", silent.Round(time.Millisecond)))
 			return
 		}
-		if time.Since(checked) < s.recheck {
+		doubt := false
+		select {
+		case <-l.doubt:
+			doubt = true
+		default:
+		}
+		if !doubt && time.Since(checked) < s.recheck {
 			continue
 		}
 		checked = time.Now()
-		asking, cancel := context.WithTimeout(ctx, closeTimeout)
-		hub, err := client.GetEventHubProperties(asking, nil)
-		cancel()
-		if err == nil && len(hub.PartitionIDs) != partitions {
-			l.recycle(fmt.Errorf("the hub has %d partitions now, and had %d", len(hub.PartitionIDs), partitions))
+		if s.resolve(ctx) {
+			l.recycle(errors.New("the hub is elsewhere now"))
+			return
+		}
+		if err := l.verify(ctx); err != nil {
+			l.recycle(err)
 			return
 		}
 	}
+}
+
+// verify asks the hub whether it still is the one that is read, and returns what
+// says that it is not. No answer says nothing.
+func (l *life) verify(ctx context.Context) error {
+	l.mu.Lock()
+	read, ids := map[string]int64{}, []string{}
+	for id, p := range l.reading {
+		if sequence, ok := p.read(); ok {
+			read[id], ids = sequence, append(ids, id)
+		}
+	}
+	l.mu.Unlock()
+	type answer struct {
+		hub  azeventhubs.EventHubProperties
+		last map[string]int64
+	}
+	asking, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	a, err := inquire(asking, l.source, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (a answer, err error) {
+		if a.hub, err = client.GetEventHubProperties(ctx, nil); err != nil {
+			return a, err
+		}
+		ids := slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(a.hub.PartitionIDs, id) })
+		a.last, err = lastSequences(ctx, client, at, ids)
+		return a, err
+	})
+	switch {
+	case err != nil:
+		return nil
+	case !a.hub.CreatedOn.Equal(l.from.created):
+		return fmt.Errorf("%w: it was created at %v, and that one at %v", errAnotherHub, a.hub.CreatedOn, l.from.created)
+	case len(a.hub.PartitionIDs) != len(l.from.partitions):
+		return fmt.Errorf("the hub has %d partitions now, and had %d", len(a.hub.PartitionIDs), len(l.from.partitions))
+	}
+	for id, last := range a.last {
+		if last < read[id] {
+			return fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, last, read[id])
+		}
+	}
+	return nil
 }

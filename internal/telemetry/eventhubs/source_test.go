@@ -55,6 +55,7 @@ func (h *hub) source(t *testing.T, config eventhubs.Config) *eventhubs.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.Close)
 	s.Hurry(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second, 300*time.Millisecond)
 	return s
 }

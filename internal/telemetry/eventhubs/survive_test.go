@@ -32,7 +32,7 @@ func (s *faultyStore) failing(method string, n int64) (left *atomic.Int64) {
 // Each of these would end a Processor, or leave a partition without a reader.
 func TestStoreFailuresDoNotStopReading(t *testing.T) {
 	t.Parallel()
-	for _, method := range []string{"ListOwnership", "ClaimOwnership", "ListCheckpoints"} {
+	for _, method := range []string{"ListOwnership", "ClaimOwnership", "List"} {
 		t.Run(method, func(t *testing.T) {
 			h := newHub(t, 2)
 			s := h.source(t, h.config())
@@ -47,7 +47,7 @@ func TestStoreFailuresDoNotStopReading(t *testing.T) {
 			h.Publish(t, "0", "b")
 			h.Publish(t, "1", "b")
 			next(t, bodies, "0:b", "1:b")
-			if method != "ListCheckpoints" {
+			if method != "List" {
 				eventually(t, "the failures to be over", func() bool { return left.Load() < 0 })
 			}
 			if stats := s.Stats(); stats.Restarts != 0 || stats.Lost != 0 {
@@ -66,7 +66,7 @@ func TestFailedListCheckpointsOrphansNothing(t *testing.T) {
 	h.Publish(t, "1", "a")
 	var calls atomic.Int64
 	h.store.failWith(func(method string) error {
-		if method == "ListCheckpoints" {
+		if method == "List" {
 			if n := calls.Add(1); n > 1 && n < 5 { // the first one is not the Processor's
 				return errOnPurpose
 			}
@@ -82,7 +82,7 @@ func TestFailedListCheckpointsOrphansNothing(t *testing.T) {
 }
 
 // An orphan can come about in ways we do not know. Here it is a checkpoint that
-// azeventhubs refuses, given to the Processor once.
+// the hub refuses, given to the Processor once.
 func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 2)
@@ -107,17 +107,18 @@ func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
 	}
 }
 
-// orphaning answers the second ListCheckpoints with a checkpoint that is empty.
+// orphaning answers the second List with an offset that no hub has.
 type orphaning struct {
 	*faultyStore
 	calls atomic.Int64
 }
 
-func (o *orphaning) ListCheckpoints(ctx context.Context, namespace, hub, group string, options *azeventhubs.ListCheckpointsOptions) ([]azeventhubs.Checkpoint, error) {
+func (o *orphaning) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {
+	all, err := o.faultyStore.List(ctx, prefix)
 	if o.calls.Add(1) == 2 {
-		return []azeventhubs.Checkpoint{{PartitionID: "1"}}, nil
+		all[prefix+"1"] = eventhubs.Record{Values: map[string]string{"sequencenumber": "0", "offset": "none"}, ETag: "none"}
 	}
-	return o.faultyStore.ListCheckpoints(ctx, namespace, hub, group, options)
+	return all, err
 }
 
 // A hub that accepts connections and says nothing hangs whoever talks to it:
@@ -130,7 +131,7 @@ func TestSilentHubAtTheStart(t *testing.T) {
 	s := h.source(t, h.config())
 	s.Hurry(time.Millisecond, time.Hour, time.Hour, 200*time.Millisecond, 300*time.Millisecond)
 	h.store.failWith(func(method string) error { // checkpoints are read right before
-		if method == "ListCheckpoints" && s.Stats().Restarts == 0 {
+		if method == "List" && s.Stats().Restarts == 0 {
 			h.Stall()
 		}
 		return nil
@@ -355,7 +356,7 @@ func TestFailedCheckpointCanBeRepeated(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			h.store.failing("SetCheckpoint", 1)
+			h.store.failing("Write", 1)
 			results <- p.Checkpoint(ctx, events[0].Position)
 			results <- p.Checkpoint(ctx, events[0].Position)
 			<-ctx.Done()
@@ -439,7 +440,7 @@ func (f *forgetful) ClaimOwnership(ctx context.Context, claims []azeventhubs.Own
 	return got, err
 }
 
-var _ azeventhubs.CheckpointStore = (*eventhubs.MemoryCheckpoints)(nil)
+var _ eventhubs.Store = (*eventhubs.MemoryCheckpoints)(nil)
 
 // While consumers settle, their partitions are renewed and no more are taken.
 func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
