@@ -20,10 +20,24 @@ const beforeFirst = "-1"
 
 // A beginning is what is known of a hub before it is read.
 type beginning struct {
+	at         endpoint
 	partitions []string
 	created    time.Time
-	positions  azeventhubs.StartPositions // of partitions that have no checkpoint to go on from
-	moved      map[string]bool            // those of them that go on from checkpoints at another place
+	ends       map[string]azeventhubs.PartitionProperties // asked after the checkpoints were read: never before them in the same hub
+
+	have       map[string]Checkpoint
+	unreadable map[string]error
+
+	positions azeventhubs.StartPositions // of partitions that have no checkpoint to go on from
+	moved     map[string]bool            // those of them that go on from checkpoints at another place
+}
+
+// missing are the partitions that have no checkpoint, not even one that cannot be read.
+func (b *beginning) missing() []string {
+	return slices.DeleteFunc(slices.Clone(b.partitions), func(id string) bool {
+		_, ok := b.have[id]
+		return ok || b.unreadable[id] != nil
+	})
 }
 
 // begin decides where partitions begin that have no checkpoint to go on from,
@@ -37,43 +51,72 @@ type beginning struct {
 // A checkpoint of another hub, one of the same name that was deleted or failed
 // over, says nothing about this one but a time; and so do the checkpoints of a
 // hub at another place that an IoT Hub has left.
-func (s *Source) begin(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, g *guard) (beginning, error) {
+func (s *Source) begin(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, g *guard) (*beginning, error) {
 	hub, err := client.GetEventHubProperties(ctx, nil)
 	if err != nil {
-		return beginning{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
+		return nil, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
 	}
-	b := beginning{partitions: hub.PartitionIDs, created: hub.CreatedOn, positions: azeventhubs.StartPositions{PerPartition: map[string]azeventhubs.StartPosition{}}}
 	g.checkpoints.created = hub.CreatedOn
+	b := &beginning{
+		at:         at,
+		partitions: hub.PartitionIDs,
+		created:    hub.CreatedOn,
+		positions:  azeventhubs.StartPositions{PerPartition: map[string]azeventhubs.StartPosition{}},
+		moved:      map[string]bool{},
+	}
 	last, err := s.lastRead(ctx)
 	if err != nil {
-		return beginning{}, err
+		return nil, err
 	}
-	have, unreadable, err := g.checkpoints.all(ctx)
+	if b.have, b.unreadable, err = g.checkpoints.all(ctx); err != nil {
+		return nil, err
+	}
+	if b.ends, err = askPartitions(ctx, client, at, b.partitions); err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.unreadable)) {
+		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(b.unreadable[id]))
+		b.positions.PerPartition[id] = Start{Earliest: true}.position()
+	}
+	if err := s.leaveOtherHub(ctx, g, b); err != nil {
+		return nil, err
+	}
+	switch {
+	case last.at != (endpoint{}) && last.at != at.lower():
+		err = s.leaveOtherPlace(ctx, g, b, last.at)
+	case s.config.Start == (Start{}):
+		err = s.pinLatest(ctx, g, b)
+	}
 	if err != nil {
-		return beginning{}, err
-	}
-	// Asked after the checkpoints were read, ends are never before them in the same hub.
-	ends, err := askPartitions(ctx, client, at, hub.PartitionIDs)
-	if err != nil {
-		return beginning{}, err
-	}
-	for _, id := range slices.Sorted(maps.Keys(unreadable)) {
-		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(unreadable[id]))
-	}
-	from := func(why string, at time.Time, ids ...string) {
-		start := Start{Earliest: at.IsZero(), Time: at}
-		s.log.Error(why+": starting over where nothing is missed; what was settled is not told again", zap.Strings("partitions", ids), zap.Stringer("at", start))
-		for _, id := range ids {
-			b.positions.PerPartition[id] = start.position()
-		}
+		return nil, err
 	}
 
+	start := s.config.Start
+	if start == (Start{}) {
+		start = Start{Earliest: true}
+	}
+	b.positions.Default = start.position()
+	missing := b.missing()
+	if fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return b.moved[id] }); len(fresh) > 0 {
+		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", start))
+	}
+	// Until every partition has a checkpoint here, those from before are needed.
+	if last.at == (endpoint{}) || len(missing) == 0 {
+		err = s.setLastRead(ctx, at.lower(), last)
+	}
+	return b, err
+}
+
+// leaveOtherHub starts partitions over whose checkpoints are of another hub of
+// this name.
+func (s *Source) leaveOtherHub(ctx context.Context, g *guard, b *beginning) error {
 	another := map[string]Checkpoint{}
-	for id, c := range have {
-		end, known := ends[id]
+	var contradicted []string
+	for id, c := range b.have {
+		end, known := b.ends[id]
 		switch {
 		case g.checkpoints.distrusted(id, c):
-			from("events contradict the checkpoint, so that the hub is not the one it was", time.Time{}, id)
+			contradicted = append(contradicted, id)
 		case g.checkpoints.isForeign(id, c):
 			another[id] = c
 		case known && c.Sequence > end.LastEnqueuedSequenceNumber:
@@ -81,58 +124,59 @@ func (s *Source) begin(ctx context.Context, client *azeventhubs.ConsumerClient, 
 			another[id] = c
 		}
 	}
-	if len(another) > 0 {
-		from("checkpoints are of another hub of this name, which was deleted or failed over", resumeTime(another), slices.Sorted(maps.Keys(another))...)
-	}
+	return errors.Join(
+		s.startOver(ctx, g, b, contradicted, time.Time{}, "events contradict the checkpoint, so that the hub is not the one it was"),
+		s.startOver(ctx, g, b, slices.Collect(maps.Keys(another)), resumeTime(another), "checkpoints are of another hub of this name, which was deleted or failed over"),
+	)
+}
 
-	start, missing := s.config.Start, without(hub.PartitionIDs, have, unreadable)
-	switch moved := last.at != (endpoint{}) && last.at != at.lower(); {
-	case moved:
-		before, broken, err := ReadCheckpoints(ctx, s.config.Checkpoints, NewGroup(last.at.namespace, last.at.hub, s.config.ConsumerGroup))
-		if err != nil {
-			return beginning{}, fmt.Errorf("checkpoint store: list checkpoints of %v: %w", last.at, err)
-		}
-		if len(before)+len(broken) > 0 && len(missing) > 0 {
-			resume := resumeTime(before)
-			if len(broken) > 0 {
-				resume = time.Time{}
+// leaveOtherPlace starts partitions over that have no checkpoint here, because
+// the IoT Hub's events were at another place before.
+func (s *Source) leaveOtherPlace(ctx context.Context, g *guard, b *beginning, before endpoint) error {
+	var there map[string]Checkpoint
+	var unreadable map[string]error
+	err := attempt(ctx, "list the checkpoints of "+before.String(), func(ctx context.Context) (err error) {
+		there, unreadable, err = ReadCheckpoints(ctx, s.config.Checkpoints, NewGroup(before.namespace, before.hub, s.config.ConsumerGroup))
+		return err
+	})
+	if err != nil || len(there)+len(unreadable) == 0 {
+		return err
+	}
+	resume := resumeTime(there)
+	if len(unreadable) > 0 {
+		resume = time.Time{}
+	}
+	missing := b.missing()
+	for _, id := range missing {
+		b.moved[id] = true
+	}
+	return s.startOver(ctx, g, b, missing, resume, fmt.Sprintf("the events of %s were at %v before", s.config.IoTHub, before))
+}
+
+// startOver has partitions begin at a time, or at the earliest event if that is
+// zero. One that is empty gets its checkpoint at once: it may stay idle for long.
+func (s *Source) startOver(ctx context.Context, g *guard, b *beginning, ids []string, at time.Time, why string) error {
+	start := Start{Earliest: at.IsZero(), Time: at}
+	var told []string
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		end, ok := b.ends[id]
+		switch {
+		case !ok: // the hub has fewer partitions than that one had
+		case end.IsEmpty:
+			c, err := g.checkpoints.write(ctx, id, endOf(end), b.have[id])
+			if err != nil && !errors.Is(err, ErrConflict) { // another replica was first
+				return err
 			}
-			from(fmt.Sprintf("the events of %s were at %v before", s.config.IoTHub, last.at), resume, missing...)
-			b.moved = map[string]bool{}
-			for _, id := range missing {
-				b.moved[id] = true
-			}
-			missing = nil
-		}
-	case start == (Start{}):
-		if have, err = s.pinLatest(ctx, g, ends, len(have)+len(unreadable) == 0, unreadable); err != nil {
-			return beginning{}, err
-		}
-		// Another replica may be about to write the rest.
-		missing = without(hub.PartitionIDs, have, unreadable)
-		for end := time.Now().Add(s.firstStartGrace); len(missing) > 0 && time.Now().Before(end); {
-			sleep(ctx, s.firstStartGrace/20)
-			if have, unreadable, err = g.checkpoints.all(ctx); err != nil {
-				return beginning{}, err
-			}
-			missing = without(hub.PartitionIDs, have, unreadable)
+			b.have[id] = c
+		default:
+			b.positions.PerPartition[id] = start.position()
+			told = append(told, id)
 		}
 	}
-	if start == (Start{}) {
-		start = Start{Earliest: true}
+	if len(told) > 0 {
+		s.log.Error(why+": starting over where nothing is missed; what was settled is not told again", zap.Strings("partitions", told), zap.Stringer("at", start))
 	}
-	if len(missing) > 0 {
-		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", missing), zap.Stringer("at", start))
-	}
-	for id := range unreadable {
-		b.positions.PerPartition[id] = Start{Earliest: true}.position()
-	}
-	b.positions.Default = start.position()
-	// Until every partition has a checkpoint here, those from before are needed.
-	if last.at == (endpoint{}) || len(without(hub.PartitionIDs, have, unreadable)) == 0 {
-		return b, s.setLastRead(ctx, at.lower(), last)
-	}
-	return b, nil
+	return nil
 }
 
 // position is where the Processor begins; not for the latest event.
@@ -144,31 +188,46 @@ func (s Start) position() azeventhubs.StartPosition {
 }
 
 // pinLatest makes the present end of every partition its checkpoint if this is
-// the first start, and returns the checkpoints there are then. What another
-// replica wrote stays; what a failure left unwritten is written the next time.
-func (s *Source) pinLatest(ctx context.Context, g *guard, ends map[string]azeventhubs.PartitionProperties, first bool, unreadable map[string]error) (map[string]Checkpoint, error) {
-	if first && s.latest == nil {
-		latest := make(map[string]telemetry.Position, len(ends))
-		for id, end := range ends {
-			latest[id] = telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: end.LastEnqueuedOffset, Time: end.LastEnqueuedOn}
-			if end.IsEmpty || end.LastEnqueuedOffset == "" {
-				latest[id] = telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: beforeFirst}
-			}
+// the first start. What another replica wrote stays, and is waited for; what a
+// failure left unwritten is written the next time.
+func (s *Source) pinLatest(ctx context.Context, g *guard, b *beginning) (err error) {
+	if len(b.have)+len(b.unreadable) == 0 && s.latest == nil {
+		s.latest = make(map[string]telemetry.Position, len(b.ends))
+		for id, end := range b.ends {
+			s.latest[id] = endOf(end)
 		}
-		s.log.Warn("first start of this consumer group: events from before now are not read", zap.Any("positions", latest))
-		s.latest = latest
+		s.log.Warn("first start of this consumer group: events from before now are not read", zap.Any("positions", s.latest))
 	}
 	for id, p := range s.latest {
-		if unreadable[id] != nil {
+		if b.unreadable[id] != nil {
 			continue
 		}
 		if _, err := g.checkpoints.write(ctx, id, p, Checkpoint{}); err != nil && !errors.Is(err, ErrConflict) {
-			return nil, err
+			return err
 		}
 	}
-	s.latest = nil
-	have, _, err := g.checkpoints.all(ctx)
-	return have, err
+	if s.latest != nil {
+		s.latest = nil
+		if b.have, b.unreadable, err = g.checkpoints.all(ctx); err != nil {
+			return err
+		}
+	}
+	// Another replica may be about to write the rest.
+	for end := time.Now().Add(s.firstStartGrace); len(b.missing()) > 0 && time.Now().Before(end); {
+		sleep(ctx, s.firstStartGrace/20)
+		if b.have, b.unreadable, err = g.checkpoints.all(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endOf is the position of a partition's last event.
+func endOf(end azeventhubs.PartitionProperties) telemetry.Position {
+	if end.IsEmpty || end.LastEnqueuedOffset == "" {
+		return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: beforeFirst}
+	}
+	return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: end.LastEnqueuedOffset, Time: end.LastEnqueuedOn}
 }
 
 // maxQuestions is how many partitions the hub is asked about at a time.
@@ -199,15 +258,4 @@ func askPartitions(ctx context.Context, client *azeventhubs.ConsumerClient, at e
 		all[id] = answers[i]
 	}
 	return all, nil
-}
-
-// without are the ids that have no checkpoint, not even one that cannot be read.
-func without(ids []string, have map[string]Checkpoint, unreadable map[string]error) []string {
-	var missing []string
-	for _, id := range ids {
-		if _, ok := have[id]; !ok && unreadable[id] == nil {
-			missing = append(missing, id)
-		}
-	}
-	return missing
 }

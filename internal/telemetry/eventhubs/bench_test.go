@@ -69,7 +69,7 @@ func BenchmarkReceive(b *testing.B) {
 			return nil
 		})
 	})
-	for _, prefetch := range []int{100, 300, 1000, 5000} {
+	for _, prefetch := range []int{30, 100, 300, 1000, 5000} {
 		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
 			calls := 0
 			pass(b, -1, func(reader *azeventhubs.PartitionClient, n int) error {

@@ -101,11 +101,15 @@ func TestIoTHubMovesWhileNobodyReads(t *testing.T) {
 	next(t, bodies, "0:c")
 	stop()
 
-	// Not all partitions have a checkpoint there: the next start finds the rest.
+	// The next start has checkpoints there, also in partitions that were idle.
 	to.Publish(t, "1", "d")
 	to.Publish(t, "2", "e")
-	bodies, stop = readAndSettle(t, h.source(t, iot.config(h)))
+	s = h.source(t, iot.config(h))
+	bodies, stop = readAndSettle(t, s)
 	next(t, bodies, "1:d", "2:e")
+	if got := s.Stats().StartedOver; got != 0 {
+		t.Errorf("%d partitions were started over, want none", got)
+	}
 	stop()
 
 	// And back: on from where reading ended there.
@@ -113,6 +117,18 @@ func TestIoTHubMovesWhileNobodyReads(t *testing.T) {
 	iot.move(h.ConnectionString(), nil)
 	bodies, _ = readAndSettle(t, h.source(t, iot.config(h)))
 	next(t, bodies, "1:late")
+}
+
+// A checkpoint beyond the end is no lag of 0.
+func TestOwnershipsOfAnotherHub(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "a")
+	h.setCheckpoint(t, "0", 1000, "1000")
+	got, err := h.source(t, h.config()).Ownerships(t.Context())
+	if want := (eventhubs.PartitionOwnership{Partition: "0", Checkpoint: 1000, Last: -1}); err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
 }
 
 // People look at a status page for days: that leaves nothing behind.

@@ -50,7 +50,7 @@ type life struct {
 	source *Source
 	guard  *guard
 	at     endpoint
-	from   beginning
+	from   *beginning
 	budget *budget
 
 	recycle context.CancelCauseFunc // ends it
