@@ -32,17 +32,17 @@ type config struct {
 	EventHubConnectionString secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
 	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
 	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
+	IoTHubConnectionString   secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; followed when the hub fails over"`
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
-	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; 256 MiB in all at most"`
 
 	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit the devices send, for example 80" group:"Readings" desc:"an alert at or above this number, in the unit the devices send"`
 	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that holds a number counts"`
 
 	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports once per window alerts every second time"`
 	ThrottleStore  choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`
-	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"who shares windows: set it only to share or to split on purpose"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"who shares windows: set it only to share or to split on purpose"`
 
 	StorageConnectionString secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
 	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
