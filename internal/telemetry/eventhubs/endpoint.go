@@ -41,8 +41,8 @@ func (s *Source) endpoint() endpoint {
 	return endpoint{s.namespace, s.config.Hub}
 }
 
-// dial makes a client for where the hub is at present.
-func (s *Source) dial() (*azeventhubs.ConsumerClient, endpoint, error) {
+// newClient makes a client for where the hub is at present.
+func (s *Source) newClient() (*azeventhubs.ConsumerClient, endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	client, err := s.connect()

@@ -248,8 +248,9 @@ func TestRetentionOverrun(t *testing.T) {
 	}
 }
 
-// azeventhubs drops an event whose partition key is no string, without a word.
-func TestSkippedEventsAreCounted(t *testing.T) {
+// The client drops an event that it cannot read without a word, for example one
+// whose partition key is no string. No event goes uncounted.
+func TestEventsThatTheClientDropsAreCounted(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 1)
 	h.Publish(t, "0", "a")
@@ -261,9 +262,60 @@ func TestSkippedEventsAreCounted(t *testing.T) {
 	h.Publish(t, "0", "b")
 	s := h.source(t, h.config())
 	bodies, _ := read(t, s)
-	next(t, bodies, "0:a", "0:b")
-	if stats := s.Stats(); stats.Skipped != 2 || stats.Expired != 0 {
-		t.Errorf("%+v: want 2 events skipped", stats)
+	received := int64(0)
+	for b := ""; b != "0:b"; received++ {
+		select {
+		case b = <-bodies:
+		case <-time.After(patience):
+			t.Fatal("the last event did not come")
+		}
+	}
+	if stats := s.Stats(); received+stats.Skipped != 4 || stats.Expired != 0 {
+		t.Errorf("%d events came, and %+v: want 4 in all that came or were skipped", received, stats)
+	}
+}
+
+// The hub drops events while reading pauses.
+func TestRetentionOverrunsAPause(t *testing.T) {
+	t.Parallel()
+	small, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Partitions: 1, MaxEvents: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = small.Close() })
+	h := &hub{Hub: small, store: newFaultyStore()}
+	const published = 500 // more than the hub looks ahead for a reader
+	h.Publish(t, "0", "0")
+	config, logs := h.watched()
+	config.Start, config.Prefetch = eventhubs.Start{Earliest: true}, 1
+	s := h.source(t, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var received int64
+	if err := s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+		defer cancel()
+		for {
+			events, err := p.Receive(ctx)
+			if err != nil {
+				t.Error(err)
+				return err
+			}
+			if received += int64(len(events)); received == 1 {
+				texts, _ := numbered(published)
+				h.Publish(t, "0", texts...)
+			}
+			if events[len(events)-1].Sequence == published {
+				return nil
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if stats := s.Stats(); stats.Skipped == 0 || received+stats.Skipped != published+1 {
+		t.Errorf("%d events came and %d were skipped, of %d", received, stats.Skipped, published+1)
+	}
+	if n := logs.FilterMessageSnippet("events are missing").FilterField(zap.String("partition", "0")).Len(); n != 1 {
+		t.Errorf("the log says it %d times, want once", n)
 	}
 }
 

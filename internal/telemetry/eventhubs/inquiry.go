@@ -77,7 +77,7 @@ func (i *inquirer) dial(s *Source) (*azeventhubs.ConsumerClient, endpoint, error
 		i.client = nil
 	}
 	var err error
-	if i.client, i.at, err = s.dial(); err != nil {
+	if i.client, i.at, err = s.newClient(); err != nil {
 		i.client = nil
 	}
 	return i.client, i.at, err

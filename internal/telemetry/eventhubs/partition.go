@@ -26,7 +26,7 @@ type partition struct {
 	held context.Context
 	lose context.CancelCauseFunc
 
-	missed func(gap)
+	missed func(gap) // is told of events that will not come; called by Receive
 
 	// Receive's own.
 	events     []telemetry.Event

@@ -45,7 +45,7 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 	}
 }
 
-// A life is that of one Processor.
+// A life is that of one Processor, at one endpoint.
 type life struct {
 	source *Source
 	guard  *guard
@@ -65,7 +65,7 @@ type life struct {
 // have: until then their partitions are kept. If the Processor ends before, or
 // something is wrong with it, the partitions are lost.
 func (s *Source) live(ctx context.Context, consume consumer) error {
-	client, at, err := s.dial()
+	client, at, err := s.newClient()
 	if err != nil {
 		return err
 	}
