@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/admin"
+	"alertworker/internal/config"
 	"alertworker/internal/duty"
 	"alertworker/internal/metrics"
 	"alertworker/internal/notify"
@@ -36,7 +37,7 @@ type replica struct {
 
 // newReplica puts a replica together. It is the only place that picks
 // implementations. A nil tracer traces nothing.
-func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
+func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
 	r := &replica{receivers: rs}
 	var err error
 	if r.source, err = newSource(c, s, log); err != nil {
@@ -47,7 +48,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
 	}
 	config := worker.Config{
-		Origin:             origin(c),
+		Origin:             c.Origin(),
 		Replica:            c.ReplicaName,
 		Threshold:          c.TemperatureThreshold,
 		Window:             c.ThrottleWindow,
@@ -75,7 +76,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 			Name:     to.Name,
 			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(to.Notifier, to.Name), to.Name), to.Name),
 			Gate: throttle.New(throttle.Config{
-				Store: leases, Scope: scope(c), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
+				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
 		})
 	}
@@ -98,7 +99,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 	return r, nil
 }
 
-func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
+func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
 		var err error
@@ -123,7 +124,7 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
+func newDuties(c config.Config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
 	var duties []duty.Duty
 	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
 		duties = append(duties, duty.Janitor(blobs, c.LeaseRetention))
@@ -134,7 +135,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*d
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
 		summary := duty.SummaryConfig{
-			Store: s.leases, Scope: scope(c), Source: "/" + origin(c),
+			Store: s.leases, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
 		for _, to := range rs {
@@ -151,7 +152,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*d
 		return nil, nil
 	}
 	return duty.New(duty.Config{
-		Store: s.leases, Key: duty.Key(scope(c)), Replica: c.ReplicaName, Duties: duties, Log: log,
+		Store: s.leases, Key: duty.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
 	}), nil
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/config"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/tracing"
 	"alertworker/internal/worker"
@@ -45,8 +45,8 @@ func run(ctx context.Context) error {
 
 // openTracing returns nil if no traces are asked for, or not in a way that we can
 // serve: platforms set variables of OpenTelemetry for all that they run.
-func openTracing(ctx context.Context, c config, log *zap.Logger) *tracing.Tracing {
-	hub := c.hub()
+func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
+	hub := c.Hub()
 	tracer, err := tracing.Open(ctx, tracing.Config{
 		Version: number(),
 		Replica: c.ReplicaName,
@@ -61,36 +61,25 @@ func openTracing(ctx context.Context, c config, log *zap.Logger) *tracing.Tracin
 
 // configure reads the environment, warns, and opens what can be opened without
 // connecting to anything. Its error has everything that is wrong.
-func configure() (config, *zap.Logger, []receivers.Receiver, error) {
-	c, warnings, err := loadConfig()
+func configure() (config.Config, *zap.Logger, []receivers.Receiver, error) {
+	c, warnings, err := config.Load()
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
 	}
 	log := newLogger(c, os.Stderr)
 	rs, wrong := openReceivers(c, log)
 	if wrong != nil {
-		err = withProblem(err, "NOTIFY_URLS", wrong.Error())
+		err = config.WithProblem(err, "NOTIFY_URLS", wrong.Error())
 	}
 	return c, log, rs, err
 }
 
-func openReceivers(c config, log *zap.Logger) ([]receivers.Receiver, error) {
+func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, error) {
 	return receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
 		Log:           log,
 		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
 		Concurrency:   c.NotifyConcurrency,
 	})
-}
-
-// origin names where events come from in alert ids: the namespace's first
-// label and the hub.
-func origin(c config) string {
-	hub := c.hub()
-	namespace, _, _ := strings.Cut(hub.Host, ".")
-	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
-		namespace = "local" // an emulator at an address
-	}
-	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
 // deadLetterLog keeps dead letters in the log, whole.

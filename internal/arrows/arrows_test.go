@@ -20,6 +20,8 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker             internal/* internal/*/*
 
+	internal/config             internal/telemetry internal/telemetry/eventhubs internal/throttle internal/duty
+
 	internal/worker             internal/telemetry internal/throttle internal/notify
 	internal/throttle           internal/lease
 	internal/telemetry
@@ -59,7 +61,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
-	github.com/kelseyhightower/envconfig                            cmd/alertworker
+	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
 	go.opentelemetry.io                                             internal/tracing
 	github.com/robfig/cron                                          internal/duty

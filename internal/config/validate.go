@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding/base64"
@@ -15,11 +15,12 @@ import (
 
 	"alertworker/internal/duty"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
 )
 
 // validate reports everything in c that cannot work to e: first what can be
 // said of one variable alone, then what only several together tell.
-func (c *config) validate(e *configError) {
+func (c *Config) validate(e *configError) {
 	c.validateHub(e)
 	c.validateReadings(e)
 	c.validateStorage(e)
@@ -34,7 +35,7 @@ func (c *config) validate(e *configError) {
 const missingHub = "is missing: the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
 	"or, keyless, EVENTHUB_NAMESPACE and EVENTHUB_NAME; or IOTHUB_CONNECTION_STRING, the hub's own service string"
 
-func (c *config) validateHub(e *configError) {
+func (c *Config) validateHub(e *configError) {
 	var given []string
 	if c.EventHubConnectionString.IsSet() || e.has("EVENTHUB_CONNECTION_STRING") {
 		given = append(given, "EVENTHUB_CONNECTION_STRING")
@@ -106,7 +107,7 @@ func validateNamespace(namespace string, e *configError) {
 	}
 }
 
-func (c *config) validateReadings(e *configError) {
+func (c *Config) validateReadings(e *configError) {
 	if math.IsNaN(c.TemperatureThreshold) || math.IsInf(c.TemperatureThreshold, 0) {
 		e.add("TEMPERATURE_THRESHOLD", "is not a finite number; expected the limit, for example 80")
 	}
@@ -118,8 +119,8 @@ func (c *config) validateReadings(e *configError) {
 	}
 }
 
-func (c *config) validateStorage(e *configError) {
-	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, storeBlob, storeMemory)
+func (c *Config) validateStorage(e *configError) {
+	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, StoreBlob, StoreMemory)
 	if c.StorageConnectionString.IsSet() {
 		if c.StorageAccountURL != "" {
 			e.add("STORAGE_CONNECTION_STRING", "is set and so is STORAGE_ACCOUNT_URL: keep one of them (the URL is the keyless way)")
@@ -136,7 +137,7 @@ func (c *config) validateStorage(e *configError) {
 			}
 		}
 	}
-	if c.needsStorage() && !c.hasStorage() {
+	if c.needsStorage() && !c.HasStorage() {
 		e.add("STORAGE_CONNECTION_STRING", "is missing: Azure Storage for %s (portal: storage account > Access keys), or, keyless, STORAGE_ACCOUNT_URL", c.storageUses())
 	}
 
@@ -162,12 +163,12 @@ func (c *config) validateStorage(e *configError) {
 var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
 
 // storageUses names the settings that want Azure Storage.
-func (c *config) storageUses() string {
+func (c *Config) storageUses() string {
 	var uses []string
-	if c.CheckpointStore == storeBlob {
+	if c.CheckpointStore == StoreBlob {
 		uses = append(uses, "CHECKPOINT_STORE=blob")
 	}
-	if c.ThrottleStore == storeBlob || c.ThrottleStore == storeBlobLease {
+	if c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease {
 		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
 	}
 	return strings.Join(uses, " and ")
@@ -188,7 +189,7 @@ func validateEndpoint(e *configError, variable, address, example string) {
 	}
 }
 
-func (c *config) validateCosmos(e *configError) {
+func (c *Config) validateCosmos(e *configError) {
 	if c.CosmosConnectionString.IsSet() {
 		if c.CosmosEndpoint != "" {
 			e.add("COSMOS_CONNECTION_STRING", "is set and so is COSMOS_ENDPOINT: keep one of them (the endpoint is the keyless way)")
@@ -200,7 +201,7 @@ func (c *config) validateCosmos(e *configError) {
 	if c.CosmosEndpoint != "" {
 		validateEndpoint(e, "COSMOS_ENDPOINT", c.CosmosEndpoint, "https://ACCOUNT.documents.azure.com:443/")
 	}
-	if c.ThrottleStore == storeCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
+	if c.ThrottleStore == StoreCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
 		e.add("COSMOS_CONNECTION_STRING", "is missing: Cosmos DB for THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys), or, keyless, COSMOS_ENDPOINT")
 	}
 	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
@@ -216,7 +217,7 @@ func cosmosName(e *configError, variable, name string) {
 // maxReceivers bounds NOTIFY_URLS: every alert goes to all of them.
 const maxReceivers = 32
 
-func (c *config) validateNotify(e *configError) {
+func (c *Config) validateNotify(e *configError) {
 	list := c.NotifyURLs.Reveal()
 	if len(list) == 0 {
 		e.add("NOTIFY_URLS", "is missing: it names no receiver")
@@ -253,22 +254,22 @@ func isWebhookSecret(s string) bool {
 	return ok && err == nil && len(key) >= 24 && len(key) <= 64
 }
 
-func (c *config) validateReplicas(e *configError) {
+func (c *Config) validateReplicas(e *configError) {
 	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
 	if !e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval {
-		e.add("OWNERSHIP_EXPIRY", "is %s; expected at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", plain(c.OwnershipExpiry), plain(c.BalanceInterval))
+		e.add("OWNERSHIP_EXPIRY", "is %s; expected at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
 		e.add("REPLICA_NAME", "is too long or no UTF-8 text; expected at most 200 bytes")
 	}
 }
 
-func (c *config) validateDuties(e *configError) {
+func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
 	if late := c.ThrottleWindow + c.NotifyGiveUp; !e.has("THROTTLE_WINDOW") && !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
-		e.add("LEASE_RETENTION", "is %s; expected more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", plain(c.LeaseRetention), plain(late))
+		e.add("LEASE_RETENTION", "is %s; expected more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", Plain(c.LeaseRetention), Plain(late))
 	}
 	if c.SummarySchedule != "" {
 		if _, err := duty.ParseSchedule(c.SummarySchedule); err != nil {
@@ -277,7 +278,7 @@ func (c *config) validateDuties(e *configError) {
 	}
 }
 
-func (c *config) validateHTTPAndLog(e *configError) {
+func (c *Config) validateHTTPAndLog(e *configError) {
 	if c.HTTPAddr != "" {
 		_, port, err := net.SplitHostPort(c.HTTPAddr)
 		_, notNumber := strconv.ParseUint(port, 10, 16)
@@ -299,7 +300,7 @@ func (c *config) validateHTTPAndLog(e *configError) {
 		}
 	}
 	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
-	oneOf(e, "LOG_FORMAT", c.LogFormat, logJSON, logConsole)
+	oneOf(e, "LOG_FORMAT", c.LogFormat, LogJSON, LogConsole)
 }
 
 // Azure's native leases last 15 to 60 s.
@@ -308,23 +309,24 @@ const (
 	longestBlobLease  = 60 * time.Second
 )
 
-func (c *config) validateThrottle(e *configError) {
+func (c *Config) validateThrottle(e *configError) {
 	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, time.Second, 24*time.Hour)
-	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, storeMemory, storeBlob, storeBlobLease, storeCosmos)
+	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, StoreMemory, StoreBlob, StoreBlobLease, StoreCosmos)
 	if len(c.ThrottleScope) > 256 || !utf8.ValidString(c.ThrottleScope) {
 		e.add("THROTTLE_SCOPE", "is too long or no UTF-8 text; expected at most 256 bytes")
 	}
 	if c.NotifyGiveUp < c.ThrottleWindow {
-		e.add("NOTIFY_GIVE_UP", "is %s; expected at least THROTTLE_WINDOW (%s)", plain(c.NotifyGiveUp), plain(c.ThrottleWindow))
+		e.add("NOTIFY_GIVE_UP", "is %s; expected at least THROTTLE_WINDOW (%s)", Plain(c.NotifyGiveUp), Plain(c.ThrottleWindow))
 	}
-	if c.ThrottleStore == storeBlobLease {
+	if c.ThrottleStore == StoreBlobLease {
 		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos take any"
 		if c.ThrottleWindow < shortestBlobLease || c.ThrottleWindow > longestBlobLease {
-			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", plain(c.ThrottleWindow), instead)
+			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", Plain(c.ThrottleWindow), instead)
 		}
-		if c.claim() < shortestBlobLease || c.claim() > longestBlobLease {
+		claimMargin := throttle.ClaimTTL(0)
+		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < shortestBlobLease || claim > longestBlobLease {
 			e.add("NOTIFY_TIMEOUT", "is %s, and THROTTLE_STORE=blob-lease takes %v to %v (the claim, 10s longer, is a lease of 15s to 60s); %s",
-				plain(c.NotifyTimeout), shortestBlobLease-claimMargin, longestBlobLease-claimMargin, instead)
+				Plain(c.NotifyTimeout), shortestBlobLease-claimMargin, longestBlobLease-claimMargin, instead)
 		}
 	}
 }
@@ -332,12 +334,12 @@ func (c *config) validateThrottle(e *configError) {
 // between reports a value outside low to high.
 func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
 	if value < low || value > high {
-		e.add(variable, "is %s; expected %s to %s", plain(value), plain(low), plain(high))
+		e.add(variable, "is %s; expected %s to %s", Plain(value), Plain(low), Plain(high))
 	}
 }
 
-// plain shows a number or a duration the way people write it: 5m, not 5m0s.
-func plain[T int | time.Duration](value T) string {
+// Plain shows a number or a duration the way people write it: 5m, not 5m0s.
+func Plain[T int | time.Duration](value T) string {
 	text := fmt.Sprint(value)
 	for _, zero := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, zero) {
@@ -348,7 +350,7 @@ func plain[T int | time.Duration](value T) string {
 }
 
 // oneOf reports a value that is none of choices.
-func oneOf(e *configError, variable string, value choice, choices ...choice) {
+func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 	if slices.Contains(choices, value) {
 		return
 	}
@@ -360,13 +362,13 @@ func oneOf(e *configError, variable string, value choice, choices ...choice) {
 	e.add(variable, "is %s; expected %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
 }
 
-// A warning tells of a setting that works, but perhaps not as meant.
-type warning struct {
+// A Warning tells of a setting that works, but perhaps not as meant.
+type Warning struct {
 	Variable string
 	Text     string // continues "VARIABLE …"
 }
 
-func (w warning) String() string { return w.Variable + " " + w.Text }
+func (w Warning) String() string { return w.Variable + " " + w.Text }
 
 const (
 	usualGrace       = 30 * time.Second // between SIGTERM and SIGKILL, in Kubernetes and Container Apps
@@ -375,50 +377,51 @@ const (
 )
 
 // warnings returns what a valid c may not have meant.
-func (c config) warnings(environ []string) []warning {
-	var list []warning
+func (c Config) warnings(environ []string) []Warning {
+	var list []Warning
 	warn := func(variable, format string, args ...any) {
-		list = append(list, warning{variable, fmt.Sprintf(format, args...)})
+		list = append(list, Warning{variable, fmt.Sprintf(format, args...)})
 	}
 	if c.EventHubName != "" && c.IoTHubConnectionString.IsSet() {
 		warn("EVENTHUB_NAME", "is not used: IOTHUB_CONNECTION_STRING tells the event hub's name")
 	}
-	if c.ThrottleStore == storeMemory {
+	if c.ThrottleStore == StoreMemory {
 		switch platform := orchestrator(environ); {
 		case platform != "":
 			warn("THROTTLE_STORE", "is memory on %s: with more than one replica a device gets an alert from each; use blob or cosmos", platform)
-		case c.CheckpointStore != storeMemory:
+		case c.CheckpointStore != StoreMemory:
 			warn("THROTTLE_STORE", "is memory while CHECKPOINT_STORE=%s lets replicas share the hub: run one only, or use blob or cosmos", c.CheckpointStore)
 		}
 	}
-	if c.CheckpointStore == storeMemory {
+	if c.CheckpointStore == StoreMemory {
 		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events, and a second replica would fight over partitions", c.EventHubStart)
 	}
-	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != storeMemory && takeover > c.ThrottleWindow {
-		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL make taking over a dead replica's partitions last up to %s, longer than THROTTLE_WINDOW (%s): alerts may come that late", plain(takeover), plain(c.ThrottleWindow))
+	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > c.ThrottleWindow {
+		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL make taking over a dead replica's partitions last up to %s, longer than THROTTLE_WINDOW (%s): alerts may come that late", Plain(takeover), Plain(c.ThrottleWindow))
 	}
 	if c.DrainTimeout+shutdownMargin >= usualGrace {
-		warn("DRAIN_TIMEOUT", "is %s, near or over the usual grace period of %s: give the container at least %s or it is killed while it drains", plain(c.DrainTimeout), plain(usualGrace), plain(c.DrainTimeout+2*shutdownMargin))
+		warn("DRAIN_TIMEOUT", "is %s, near or over the usual grace period of %s: give the container at least %s or it is killed while it drains", Plain(c.DrainTimeout), Plain(usualGrace), Plain(c.DrainTimeout+2*shutdownMargin))
 	}
 	if c.DrainTimeout < c.NotifyTimeout {
-		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): stopping may cut an attempt short, and its alert is sent again", plain(c.DrainTimeout), plain(c.NotifyTimeout))
+		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): stopping may cut an attempt short, and its alert is sent again", Plain(c.DrainTimeout), Plain(c.NotifyTimeout))
 	}
 	if c.NotifyGiveUp >= defaultRetention {
-		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub keeps events longer (a new IoT Hub keeps them 1 day), else what waits for a receiver may be lost", plain(c.NotifyGiveUp))
+		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub keeps events longer (a new IoT Hub keeps them 1 day), else what waits for a receiver may be lost", Plain(c.NotifyGiveUp))
 	}
-	if !c.hasStorage() {
+	if !c.HasStorage() {
 		warn("DEAD_LETTER_CONTAINER", "is not used without Azure Storage: alerts that cannot be delivered have no durable place")
 	}
-	if c.ThrottleStore != storeCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
+	if c.ThrottleStore != StoreCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
 		warn("THROTTLE_STORE", "is %s: Cosmos DB is configured but not used", c.ThrottleStore)
 	}
-	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), isWeb) {
+	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), IsWeb) {
 		warn("NOTIFY_WEBHOOK_SECRET", "is not used: NOTIFY_URLS has no webhook")
 	}
 	return list
 }
 
-func isWeb(raw string) bool {
+// IsWeb says whether a URL is that of a webhook.
+func IsWeb(raw string) bool {
 	u, err := url.Parse(raw)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https")
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding/base64"
@@ -92,37 +92,37 @@ func isBase64(s string) bool {
 	return err == nil && s != ""
 }
 
-// A hubAddress names an event hub: the host of its namespace, with the port if
+// A HubAddress names an event hub: the host of its namespace, with the port if
 // the string has one, and the hub in it.
-type hubAddress struct {
+type HubAddress struct {
 	Host string
 	Name string // empty if the connection string has no EntityPath
 }
 
 // parseEventHub reads an Event Hubs connection string.
-func parseEventHub(s string) (hubAddress, error) {
+func parseEventHub(s string) (HubAddress, error) {
 	pairs, err := parseFor("EVENTHUB_CONNECTION_STRING", s)
 	if err != nil {
-		return hubAddress{}, err
+		return HubAddress{}, err
 	}
 	if err := missing(pairs, "Endpoint"); err != nil {
-		return hubAddress{}, err
+		return HubAddress{}, err
 	}
 	if pairs["sharedaccesssignature"] == "" {
 		if err := missing(pairs, "SharedAccessKeyName", "SharedAccessKey"); err != nil {
-			return hubAddress{}, err
+			return HubAddress{}, err
 		}
 	}
 	endpoint, err := url.Parse(pairs["endpoint"])
 	if err != nil || endpoint.Scheme != "sb" || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" {
-		return hubAddress{}, errors.New("has an Endpoint that is not sb://HOST/")
+		return HubAddress{}, errors.New("has an Endpoint that is not sb://HOST/")
 	}
 	if emulator, ok := pairs["usedevelopmentemulator"]; ok {
 		if _, err := strconv.ParseBool(emulator); err != nil {
-			return hubAddress{}, errors.New("has a UseDevelopmentEmulator that is neither true nor false")
+			return HubAddress{}, errors.New("has a UseDevelopmentEmulator that is neither true nor false")
 		}
 	}
-	return hubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
+	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
 }
 
 // parseIoTHub reads an IoT Hub's service connection string and returns its host.

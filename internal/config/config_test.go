@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func environment(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		ours := slices.ContainsFunc(variables(), func(v variable) bool { return name == v.Name || name == v.Name+"_FILE" })
+		ours := slices.ContainsFunc(Variables(), func(v Variable) bool { return name == v.Name || name == v.Name+"_FILE" })
 		if ours || name == "KUBERNETES_SERVICE_HOST" || name == "CONTAINER_APP_NAME" || nearMiss(name) != "" {
 			t.Setenv(name, "") // restores it
 			os.Unsetenv(name)
@@ -77,7 +77,7 @@ func valid(with ...string) map[string]string {
 
 func TestDefaults(t *testing.T) {
 	environment(t, valid("REPLICA_NAME=r1"))
-	got, warnings, err := loadConfig()
+	got, warnings, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestDefaults(t *testing.T) {
 
 func TestNothingSet(t *testing.T) {
 	environment(t, nil)
-	_, warnings, err := loadConfig()
+	_, warnings, err := Load()
 	var coded interface{ ExitCode() int }
 	if !errors.As(err, &coded) || coded.ExitCode() != 2 {
 		t.Fatalf("got %v, want an error with exit code 2", err)
@@ -165,7 +165,7 @@ func TestEverythingWrong(t *testing.T) {
 		"HTTP_INGEST_TOKEN":          "short",
 		"LOG_LEVEL":                  "loud",
 	})
-	_, _, err := loadConfig()
+	_, _, err := Load()
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -294,7 +294,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, test.env)
-			_, _, err := loadConfig()
+			_, _, err := Load()
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -345,7 +345,7 @@ func TestValid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			environment(t, env)
-			c, _, err := loadConfig()
+			c, _, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -394,7 +394,7 @@ func TestSecretFiles(t *testing.T) {
 			"HTTP_INGEST_TOKEN":          "1234567890123456",
 			"IOTHUB_CONNECTION_STRING":   iotString,
 		}
-		for _, v := range variables() {
+		for _, v := range Variables() {
 			if v.Secret && contents[v.Name] == "" {
 				t.Errorf("%s is not covered", v.Name)
 			}
@@ -407,7 +407,7 @@ func TestSecretFiles(t *testing.T) {
 				}
 			}
 			environment(t, env)
-			c, warnings, err := loadConfig()
+			c, warnings, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -440,7 +440,7 @@ func TestSecretFiles(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, valid("EVENTHUB_CONNECTION_STRING="+test.also, "EVENTHUB_CONNECTION_STRING_FILE="+test.path))
-			_, _, err := loadConfig()
+			_, _, err := Load()
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -478,7 +478,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, test.env)
-			_, got, err := loadConfig()
+			_, got, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -496,7 +496,7 @@ func TestWarnings(t *testing.T) {
 
 func TestMisspelledComesWithError(t *testing.T) {
 	environment(t, valid("TEMPERATURE_THRESHOLD=", "TEMPERATURE_TRESHOLD=80"))
-	_, warnings, err := loadConfig()
+	_, warnings, err := Load()
 	if err == nil || len(warnings) != 1 || warnings[0].Variable != "TEMPERATURE_TRESHOLD" {
 		t.Errorf("got %v and %v, want the error and a hint at the misspelled name", warnings, err)
 	}
@@ -515,16 +515,16 @@ func TestScope(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			environment(t, test.env)
-			c, _, err := loadConfig()
+			c, _, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.IoTHubConnectionString.IsSet() {
-				if c, err = c.withHub(hubString); err != nil {
+				if c, err = c.WithHub(hubString); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := scope(c); got != test.want {
+			if got := c.Scope(); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -532,13 +532,13 @@ func TestScope(t *testing.T) {
 }
 
 func TestWithProblem(t *testing.T) {
-	err := withProblem(nil, "NOTIFY_URLS", "has no receiver for fax:")
+	err := WithProblem(nil, "NOTIFY_URLS", "has no receiver for fax:")
 	if got := problemLines(err); len(got) != 1 {
 		t.Errorf("got %q", got)
 	}
 	environment(t, valid("TEMPERATURE_THRESHOLD=", "LOG_LEVEL=loud"))
-	_, _, loadErr := loadConfig()
-	err = withProblem(loadErr, "NOTIFY_URLS", "has no receiver for fax:")
+	_, _, loadErr := Load()
+	err = WithProblem(loadErr, "NOTIFY_URLS", "has no receiver for fax:")
 	got := problemLines(err)
 	if len(got) != 3 || !strings.HasPrefix(got[1], "NOTIFY_URLS") {
 		t.Errorf("got %q, want three in table order", got)
@@ -551,7 +551,7 @@ func TestWithProblem(t *testing.T) {
 // The names are what users hold on to, and the tags are written by hand.
 func TestVariables(t *testing.T) {
 	seen := map[string]bool{}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		if !regexp.MustCompile(`^[A-Z][A-Z_]+$`).MatchString(v.Name) || v.Description == "" || v.Group == "" || seen[v.Name] {
 			t.Errorf("%+v is not described well", v)
 		}
@@ -562,28 +562,27 @@ func TestVariables(t *testing.T) {
 			t.Errorf("help names %s, which is no variable", name)
 		}
 	}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		family := slices.ContainsFunc(families, func(prefix string) bool { return strings.HasPrefix(v.Name, prefix) })
 		if text := nearMiss(v.Name + "_X"); family && text == "" {
 			t.Errorf("%s_X gets no hint", v.Name)
 		}
 	}
 	for _, prefix := range families {
-		if !slices.ContainsFunc(variables(), func(v variable) bool { return strings.HasPrefix(v.Name, prefix) }) {
+		if !slices.ContainsFunc(Variables(), func(v Variable) bool { return strings.HasPrefix(v.Name, prefix) }) {
 			t.Errorf("no variable begins with %s", prefix)
 		}
 	}
 }
 
 func TestHelp(t *testing.T) {
-	text := helpText()
-	golden(t, "help.golden", text)
+	text := Help()
 	for line := range strings.Lines(text) {
 		if len(line) > helpWidth+1 {
 			t.Errorf("longer than %d: %s", helpWidth, line)
 		}
 	}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		if !strings.Contains(text, "  "+v.Name) {
 			t.Errorf("%s is not in the help", v.Name)
 		}

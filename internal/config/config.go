@@ -1,4 +1,7 @@
-package main
+// Package config is what the environment says: one field for each variable, read,
+// checked and described in help. Everything that is wrong is reported together,
+// and no secret ever shows.
+package config
 
 import (
 	"errors"
@@ -18,7 +21,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// A config is what the environment says. Every field is one variable, in the
+// A Config is what the environment says. Every field is one variable, in the
 // order in which help, errors and documentation name them:
 //
 //	envconfig  the variable
@@ -28,11 +31,11 @@ import (
 //	empty      "means" where the empty value differs from an unset one
 //	group      the heading it stands under, on the first of a group
 //	desc       what it is for
-type config struct {
-	EventHubConnectionString secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
+type Config struct {
+	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
 	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
 	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
+	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
@@ -41,25 +44,25 @@ type config struct {
 	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that holds a number counts"`
 
 	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports once per window alerts every second time"`
-	ThrottleStore  choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`
+	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`
 	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"who shares windows: set it only to share or to split on purpose"`
 
-	StorageConnectionString secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
+	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
 	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
-	CheckpointStore         choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica, starts over)"`
+	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica, starts over)"`
 	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
 	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
 	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered, written before their event is settled; created when missing"`
 	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events that cannot be decoded there, up to 60 a minute and replica"`
 	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"a checkpoint at the latest this long after progress"`
 
-	CosmosConnectionString secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
+	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
 	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, keyless: https://ACCOUNT.documents.azure.com:443/"`
 	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created when missing and allowed"`
 	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created when missing and allowed"`
 
-	NotifyURLs          secretURLs    `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (settles alerts that nobody may read)"`
-	NotifyWebhookSecret secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks, Standard Webhooks style: whsec_ and base64"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (settles alerts that nobody may read)"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks, Standard Webhooks style: whsec_ and base64"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time for one attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"an alert this old that still cannot be delivered goes to the dead letters; keep it below the hub's retention"`
@@ -73,48 +76,41 @@ type config struct {
 	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: sends NOTIFY_URLS a summary of the day before and the day so far; empty: none"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
-	HTTPIngestToken secret `envconfig:"HTTP_INGEST_TOKEN" desc:"set: the HTTP trigger is on and wants Authorization: Bearer ..., at least 16 characters"`
-	LogLevel        choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
-	LogFormat       choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
+	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"set: the HTTP trigger is on and wants Authorization: Bearer ..., at least 16 characters"`
+	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
 }
 
 // The values of THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
 const (
-	storeMemory    choice = "memory"
-	storeBlob      choice = "blob"
-	storeBlobLease choice = "blob-lease"
-	storeCosmos    choice = "cosmos"
+	StoreMemory    Choice = "memory"
+	StoreBlob      Choice = "blob"
+	StoreBlobLease Choice = "blob-lease"
+	StoreCosmos    Choice = "cosmos"
 
-	logJSON    choice = "json"
-	logConsole choice = "console"
+	LogJSON    Choice = "json"
+	LogConsole Choice = "console"
 )
 
-// claimMargin is what a claim lasts beyond the attempt it covers: time to
-// acquire and to record.
-const claimMargin = 10 * time.Second
-
-// claim is how long a device is claimed for one attempt.
-func (c config) claim() time.Duration { return c.NotifyTimeout + claimMargin }
-
 // needsStorage says whether anything cannot work without Azure Storage.
-func (c config) needsStorage() bool {
-	return c.CheckpointStore == storeBlob || c.ThrottleStore == storeBlob || c.ThrottleStore == storeBlobLease
+func (c Config) needsStorage() bool {
+	return c.CheckpointStore == StoreBlob || c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease
 }
 
-// hasStorage says whether Azure Storage is configured.
-func (c config) hasStorage() bool {
+// HasStorage says whether Azure Storage is configured.
+func (c Config) HasStorage() bool {
 	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
 }
 
-// hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
-// (withHub) its hub is unknown: then it is empty.
-func (c config) hub() hubAddress {
+// Hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
+// (WithHub) its hub is unknown: then it is empty.
+func (c Config) Hub() HubAddress {
 	if c.EventHubNamespace != "" {
-		return hubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
+		return HubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
 	}
 	address, err := parseEventHub(c.EventHubConnectionString.Reveal())
 	if err != nil {
-		return hubAddress{}
+		return HubAddress{}
 	}
 	if address.Name == "" {
 		address.Name = c.EventHubName
@@ -122,37 +118,48 @@ func (c config) hub() hubAddress {
 	return address
 }
 
-// withHub returns c reading from the Event Hubs endpoint that its
+// WithHub returns c reading from the Event Hubs endpoint that its
 // IOTHUB_CONNECTION_STRING resolved to.
-func (c config) withHub(connectionString string) (config, error) {
+func (c Config) WithHub(connectionString string) (Config, error) {
 	address, err := parseEventHub(connectionString)
 	if err == nil && address.Name == "" {
 		err = errors.New("has no EntityPath")
 	}
 	if err != nil {
-		return config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
+		return Config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
 	}
-	c.EventHubConnectionString = newSecret(connectionString)
-	c.IoTHubConnectionString = secret{}
+	c.EventHubConnectionString = NewSecret(connectionString)
+	c.IoTHubConnectionString = Secret{}
 	return c, nil
 }
 
-// scope returns what windows are shared by: THROTTLE_SCOPE, or else
+// Scope returns what windows are shared by: THROTTLE_SCOPE, or else
 // namespace/hub/group in lower case, since Azure does not tell cases apart.
 // Resolve IOTHUB_CONNECTION_STRING first.
-func scope(c config) string {
+func (c Config) Scope() string {
 	if c.ThrottleScope != "" {
 		return c.ThrottleScope
 	}
-	hub := c.hub()
+	hub := c.Hub()
 	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
+}
+
+// Origin names where events come from in alert ids: the namespace's first
+// label and the hub. Resolve IOTHUB_CONNECTION_STRING first.
+func (c Config) Origin() string {
+	hub := c.Hub()
+	namespace, _, _ := strings.Cut(hub.Host, ".")
+	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
+		namespace = "local" // an emulator at an address
+	}
+	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
 // MarshalLogObject writes every variable that has a value, under its name.
 // Secrets show as "[redacted]".
-func (c config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
-	for i, v := range variables() {
+	for i, v := range Variables() {
 		if text := fmt.Sprint(values.Field(i).Interface()); text != "" {
 			enc.AddString(v.Name, text)
 		}
@@ -166,11 +173,11 @@ type fieldPaths string
 
 func (p fieldPaths) String() string { return string(p) }
 
-// A choice is one of a few words, in any case.
-type choice string
+// A Choice is one of a few words, in any case.
+type Choice string
 
-func (c *choice) UnmarshalText(text []byte) error {
-	*c = choice(strings.ToLower(strings.TrimSpace(string(text))))
+func (c *Choice) UnmarshalText(text []byte) error {
+	*c = Choice(strings.ToLower(strings.TrimSpace(string(text))))
 	return nil
 }
 
@@ -225,9 +232,9 @@ func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }
 
-// withProblem adds what was found wrong with a variable after loadConfig to
-// loadConfig's error, which may be nil. text continues "VARIABLE …".
-func withProblem(err error, variable, text string) error {
+// WithProblem adds what was found wrong with a variable after Load to
+// Load's error, which may be nil. text continues "VARIABLE …".
+func WithProblem(err error, variable, text string) error {
 	e := &configError{}
 	if !errors.As(err, &e) && err != nil {
 		return fmt.Errorf("%w; %s %s", err, variable, text)
@@ -237,11 +244,12 @@ func withProblem(err error, variable, text string) error {
 	return all
 }
 
-// loadConfig reads and checks the environment. Its error is a *configError.
+// Load reads and checks the environment. Its error lists everything that is missing or
+// wrong and has the exit code 2.
 // Warnings come with an error too: a mistyped name often explains it. So does
-// the config, but only to look for more that is wrong (withProblem).
-func loadConfig() (config, []warning, error) {
-	var c config
+// the config, but only to look for more that is wrong (WithProblem).
+func Load() (Config, []Warning, error) {
+	var c Config
 	var e configError
 	values := reflect.ValueOf(&c).Elem()
 	for i := range values.NumField() {
@@ -258,9 +266,9 @@ func loadConfig() (config, []warning, error) {
 }
 
 // expand replaces what is only a shorthand.
-func (c *config) expand() {
+func (c *Config) expand() {
 	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
-		c.StorageConnectionString = newSecret(developmentStorage)
+		c.StorageConnectionString = NewSecret(developmentStorage)
 	}
 	if c.ReplicaName == "" {
 		c.ReplicaName, _ = os.Hostname()
@@ -399,8 +407,8 @@ func withoutPath(err error) string {
 	return "cannot be read"
 }
 
-// A variable describes one variable of the environment.
-type variable struct {
+// A Variable describes one variable of the environment.
+type Variable struct {
 	Name        string
 	Default     string // "" if there is none; where it is no constant, what stands for it
 	Description string
@@ -409,20 +417,20 @@ type variable struct {
 	Secret      bool // Name_FILE may name a file that holds it
 }
 
-// variables returns all variables, in the order of config's fields. Nobody
+// Variables returns all variables, in the order of Config's fields. Nobody
 // changes the slice.
-var variables = sync.OnceValue(describe)
+var Variables = sync.OnceValue(describe)
 
-func describe() []variable {
-	t := reflect.TypeFor[config]()
-	list := make([]variable, t.NumField())
+func describe() []Variable {
+	t := reflect.TypeFor[Config]()
+	list := make([]Variable, t.NumField())
 	group := ""
 	for i := range list {
 		field := t.Field(i)
 		if g := field.Tag.Get("group"); g != "" {
 			group = g
 		}
-		list[i] = variable{
+		list[i] = Variable{
 			Name:        field.Tag.Get("envconfig"),
 			Default:     field.Tag.Get("default") + field.Tag.Get("fallback"),
 			Description: field.Tag.Get("desc"),
@@ -436,8 +444,8 @@ func describe() []variable {
 
 // position returns the place of a variable among all; unknown ones are last.
 func position(name string) int {
-	list := variables()
-	if i := slices.IndexFunc(list, func(v variable) bool { return v.Name == name }); i >= 0 {
+	list := Variables()
+	if i := slices.IndexFunc(list, func(v Variable) bool { return v.Name == name }); i >= 0 {
 		return i
 	}
 	return len(list)
