@@ -52,7 +52,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 		Worker:    r.worker,
 		Recorder:  recorder,
 		Metrics:   metrics,
-		Token:     c.HTTPIngestToken.Reveal(),
+		Token:     c.HTTPAdminToken.Reveal(),
 		Reading: func() admin.Reading {
 			stats := r.source.Stats()
 			return admin.Reading{Running: stats.Running, Owned: stats.Owned, Read: stats.Reading}
@@ -67,9 +67,9 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, shared) }
 	}
 	s := &httpServer{log: log}
-	if o.Token != "" {
+	if token := c.HTTPIngestToken.Reveal(); token != "" {
 		s.intake = r.worker.NewIntake(context.Background(), "http")
-		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: o.Token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
+		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
 		o.Ingest = s.trigger
 	}
 	var err error

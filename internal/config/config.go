@@ -76,7 +76,8 @@ type Config struct {
 	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: sends NOTIFY_URLS a summary of the day before and the day so far; empty: none"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
-	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"set: the HTTP trigger is on and wants Authorization: Bearer ..., at least 16 characters"`
+	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"turns the HTTP trigger on, POST /devices/{id}/telemetry, for requests with this bearer token; 16 to 1024 characters"`
+	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN" desc:"turns /devices/{id} on, to look at a device and to end its window, for requests with this bearer token; must differ from HTTP_INGEST_TOKEN"`
 	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
 }

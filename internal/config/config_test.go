@@ -289,6 +289,10 @@ func TestMistakes(t *testing.T) {
 		{"token short", valid("HTTP_INGEST_TOKEN=123456789012345"), "HTTP_INGEST_TOKEN", "16 characters"},
 		{"token spaces", valid("HTTP_INGEST_TOKEN=12345678 12345678"), "HTTP_INGEST_TOKEN", "printable"},
 		{"token without http", valid("HTTP_ADDR=", "HTTP_INGEST_TOKEN=1234567890123456"), "HTTP_INGEST_TOKEN", "empty HTTP_ADDR"},
+		{"admin token short", valid("HTTP_ADMIN_TOKEN=123456789012345"), "HTTP_ADMIN_TOKEN", "16 characters"},
+		{"admin token spaces", valid("HTTP_ADMIN_TOKEN=12345678 12345678"), "HTTP_ADMIN_TOKEN", "printable"},
+		{"admin token without http", valid("HTTP_ADDR=", "HTTP_ADMIN_TOKEN=1234567890123456"), "HTTP_ADMIN_TOKEN", "empty HTTP_ADDR"},
+		{"one token for both", valid("HTTP_INGEST_TOKEN=1234567890123456", "HTTP_ADMIN_TOKEN=1234567890123456"), "HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN"},
 		{"level", valid("LOG_LEVEL=fatal"), "LOG_LEVEL", "debug, info, warn or error"},
 		{"format", valid("LOG_FORMAT=text"), "LOG_FORMAT", "json or console"},
 	} {
@@ -392,6 +396,7 @@ func TestSecretFiles(t *testing.T) {
 			"NOTIFY_URLS":                "https://example.com/a,\nhttps://example.com/b",
 			"NOTIFY_WEBHOOK_SECRET":      "whsec_" + key64,
 			"HTTP_INGEST_TOKEN":          "1234567890123456",
+			"HTTP_ADMIN_TOKEN":           "abcdefghijklmnop",
 			"IOTHUB_CONNECTION_STRING":   iotString,
 		}
 		for _, v := range Variables() {
@@ -422,7 +427,7 @@ func TestSecretFiles(t *testing.T) {
 			if got := c.NotifyURLs.Reveal(); !slices.Equal(got, []string{"https://example.com/a", "https://example.com/b"}) {
 				t.Errorf("NOTIFY_URLS: got %q", got)
 			}
-			if c.HTTPIngestToken.Reveal() != contents["HTTP_INGEST_TOKEN"] || c.NotifyWebhookSecret.Reveal() != contents["NOTIFY_WEBHOOK_SECRET"] ||
+			if c.HTTPIngestToken.Reveal() != contents["HTTP_INGEST_TOKEN"] || c.HTTPAdminToken.Reveal() != contents["HTTP_ADMIN_TOKEN"] || c.NotifyWebhookSecret.Reveal() != contents["NOTIFY_WEBHOOK_SECRET"] ||
 				c.StorageConnectionString.Reveal() != storeString || c.CosmosConnectionString.Reveal() != cosmoString {
 				t.Error("a secret is not what its file holds")
 			}

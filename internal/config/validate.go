@@ -289,18 +289,26 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 			e.add("HTTP_ADDR", "is %s; expected host:port such as :8080 or 127.0.0.1:8080, or nothing to turn it off", show(c.HTTPAddr))
 		}
 	}
-	if token := c.HTTPIngestToken.Reveal(); token != "" {
-		switch {
-		case len(token) < 16:
-			e.add("HTTP_INGEST_TOKEN", "is too short to be safe; expected at least 16 characters, as from: openssl rand -hex 32")
-		case len(token) > 1024 || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-			e.add("HTTP_INGEST_TOKEN", "cannot stand in an HTTP header; expected up to 1024 printable ASCII characters without spaces")
-		case c.HTTPAddr == "":
-			e.add("HTTP_INGEST_TOKEN", "turns the HTTP trigger on, but an empty HTTP_ADDR turns HTTP off: remove one of them")
-		}
+	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
+	c.validateToken(e, "HTTP_ADMIN_TOKEN", c.HTTPAdminToken)
+	if c.HTTPAdminToken.IsSet() && c.HTTPAdminToken.Reveal() == c.HTTPIngestToken.Reveal() {
+		e.add("HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN: who may send readings must not be able to end windows")
 	}
 	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf(e, "LOG_FORMAT", c.LogFormat, LogJSON, LogConsole)
+}
+
+// validateToken checks a bearer token.
+func (c *Config) validateToken(e *configError, variable string, token Secret) {
+	switch text := token.Reveal(); {
+	case text == "":
+	case len(text) < 16:
+		e.add(variable, "is too short to be safe; expected at least 16 characters, as from: openssl rand -hex 32")
+	case len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+		e.add(variable, "cannot be sent in an HTTP header; expected at most 1024 printable ASCII characters without spaces")
+	case c.HTTPAddr == "":
+		e.add(variable, "needs HTTP, which an empty HTTP_ADDR turns off: remove one of them")
+	}
 }
 
 // Azure's native leases last 15 to 60 s.

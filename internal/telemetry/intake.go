@@ -11,7 +11,8 @@ type Intake interface {
 	// Handle settles one event, or gives up waiting for that when ctx ends: then
 	// the verdict is VerdictFailed, and the work goes on without the caller.
 	// key, if not empty, names the event, and its alert, when it is handed in
-	// again. Errors are a *DecodeError or ErrBusy.
+	// again. Errors are a *DecodeError or ErrBusy, which readings do not get that need no
+	// outcome: below the threshold, or of a device whose window is known to be open.
 	Handle(ctx context.Context, e Event, key string) (Verdict, error)
 }
 

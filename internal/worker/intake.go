@@ -7,13 +7,18 @@ import (
 	"alertworker/internal/telemetry"
 )
 
+// maxCallers may wait for an outcome at a time. A reading that needs none, because it is
+// below the threshold or its device's windows are known to be open, waits for nobody.
+const maxCallers = 256
+
 // An Intake is a telemetry.Intake: it takes events through the same gates and
 // notifiers as partitions.
 type Intake struct {
-	s    *stream
-	ctx  context.Context
-	stop context.CancelFunc
-	next atomic.Int64
+	s       *stream
+	ctx     context.Context
+	stop    context.CancelFunc
+	next    atomic.Int64
+	callers chan struct{} // one for each that waits
 }
 
 var _ telemetry.Intake = (*Intake)(nil)
@@ -22,7 +27,7 @@ var _ telemetry.Intake = (*Intake)(nil)
 // once no Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	in := &Intake{s: newStream(ctx, w, name), ctx: ctx, stop: stop}
+	in := &Intake{s: newStream(ctx, w, name), ctx: ctx, stop: stop, callers: make(chan struct{}, maxCallers)}
 	w.track(in.s)
 	return in
 }
@@ -44,9 +49,14 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
 	case value < s.Threshold:
 		return telemetry.VerdictNormal, nil
-	case s.full():
+	case s.full() || !in.enter():
+		if s.covered(e.Device) {
+			s.stats.Over.Add(1)
+			return telemetry.VerdictThrottled, nil
+		}
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
+	defer in.leave()
 	s.stats.Over.Add(1)
 	r := reading{device: e.Device, value: value, enqueued: e.Enqueued, sequence: in.next.Add(1), id: key, told: new(atomic.Bool)}
 	for _, f := range s.admit(in.ctx, telemetry.Position{}, r) {
@@ -66,4 +76,28 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
+}
+
+// enter says whether one more may wait; then he ends with leave.
+func (in *Intake) enter() bool {
+	select {
+	case in.callers <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (in *Intake) leave() { <-in.callers }
+
+// covered says whether the device's windows are known to be open at all
+// receivers, and counts a suppressed reading at those where one is.
+func (s *stream) covered(device string) bool {
+	for _, to := range s.receivers {
+		if !to.Gate.Recent(device) {
+			return false
+		}
+		s.stats.Suppressed.Add(1)
+	}
+	return true
 }

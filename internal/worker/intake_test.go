@@ -54,10 +54,13 @@ func TestIntake(t *testing.T) {
 func TestIntakeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
-		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		s := newSetup(t, r).consume(t.Context())
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
+		if got, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictAlerted || err != nil {
+			t.Fatalf("%v, %v", got, err)
+		}
+		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		var busy int
@@ -68,6 +71,10 @@ func TestIntakeIsBounded(t *testing.T) {
 		}
 		if busy != 5000-4096 {
 			t.Errorf("refused %d of 5000", busy)
+		}
+		// What needs no outcome is taken all the same.
+		if got, err := in.Handle(gone, event("warned", 99), ""); got != telemetry.VerdictThrottled || err != nil {
+			t.Errorf("in a window that is known: %v, %v", got, err)
 		}
 	})
 }
