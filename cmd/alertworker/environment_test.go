@@ -63,3 +63,32 @@ func valid(with ...string) map[string]string {
 }
 
 func TestHelp(t *testing.T) { golden(t, "help.golden", helpText()) }
+
+// Each rule about a setting exists once, so that what breaks it is reported once.
+func TestProblemsAreReportedOnce(t *testing.T) {
+	for _, test := range []struct{ name, value, variable string }{
+		{"webhook secret", "NOTIFY_WEBHOOK_SECRET=hunter2", "NOTIFY_WEBHOOK_SECRET"},
+		{"receivers", "NOTIFY_URLS=ftp://example.com,https:///x,log:,log:", "NOTIFY_URLS"},
+		{"unknown receiver", "NOTIFY_URLS=pagerduty://R0UT1NGK3Y", "NOTIFY_URLS"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			environment(t, valid(test.value))
+			_, _, _, err := configure()
+			if err == nil {
+				t.Fatal("no error")
+			}
+			var lines []string
+			for line := range strings.Lines(err.Error()) {
+				if strings.HasPrefix(line, "  ") {
+					lines = append(lines, strings.TrimSpace(line))
+				}
+			}
+			if len(lines) != 1 || !strings.HasPrefix(lines[0], test.variable+"  ") || strings.Count(err.Error(), test.variable) != 1 {
+				t.Errorf("reported as %q, want one line about %s", lines, test.variable)
+			}
+			if strings.Contains(err.Error(), "R0UT1NGK3Y") {
+				t.Errorf("the key is shown: %v", err)
+			}
+		})
+	}
+}

@@ -10,9 +10,9 @@ Usage: alertworker [command] [flags]
 Commands
   (none)    run the worker, configured by the environment alone
   local     see it work on this machine, without Azure: simulated devices, alerts on the console
-  check     connect to all that the environment names, read a few events; --notify also sends a test alert
+  check     connect to everything that the environment names, read a few events; --notify also sends a test alert
   deadletters list | replay
-            the alerts that a receiver did not take: what they are, and send them again
+            alerts that a receiver did not take: list them, or send them again
   devhub    an Event Hubs namespace in memory, for development; prints its connection string
   version   version, commit, Go version
   The flags of a command: alertworker COMMAND --help

@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/webhook"
 	"alertworker/internal/tracing"
 	"alertworker/internal/worker"
 )
@@ -60,26 +61,30 @@ func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing
 }
 
 // configure reads the environment, warns, and opens what can be opened without
-// connecting to anything. Its error has everything that is wrong.
+// connecting to anything. Its error lists everything that is wrong.
 func configure() (config.Config, *zap.Logger, []receivers.Receiver, error) {
 	c, warnings, err := config.Load()
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
 	}
-	log := newLogger(c, os.Stderr)
-	rs, wrong := openReceivers(c, log)
-	if wrong != nil {
-		err = config.WithProblem(err, "NOTIFY_URLS", wrong.Error())
+	if err != nil {
+		return config.Config{}, nil, nil, err
 	}
+	log := newLogger(c, os.Stderr)
+	rs, err := openReceivers(c, log)
 	return c, log, rs, err
 }
 
 func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, error) {
-	return receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log:           log,
-		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
-		Concurrency:   c.NotifyConcurrency,
-	})
+	secret, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
+	}
+	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: log, WebhookSecret: secret, Concurrency: c.NotifyConcurrency})
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFY_URLS %w", err)
+	}
+	return rs, nil
 }
 
 // deadLetterLog keeps dead letters in the log, whole.

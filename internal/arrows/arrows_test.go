@@ -20,7 +20,7 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker             internal/* internal/*/*
 
-	internal/config             internal/telemetry internal/telemetry/eventhubs internal/throttle internal/duty
+	internal/config             internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/duty internal/azure
 
 	internal/worker             internal/telemetry internal/throttle internal/notify
 	internal/throttle           internal/lease

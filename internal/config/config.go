@@ -40,40 +40,40 @@ type Config struct {
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
 
-	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit the devices send, for example 80" group:"Readings" desc:"an alert at or above this number, in the unit the devices send"`
-	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that holds a number counts"`
+	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this number, in the unit that the devices send"`
+	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is in a message: dotted paths, of which the first that holds a number counts"`
 
-	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports once per window alerts every second time"`
-	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`
-	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"who shares windows: set it only to share or to split on purpose"`
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
+	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are kept: memory (one replica only), blob (ETags), blob-lease (native leases, 15 to 60 s), cosmos"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"replicas with the same scope share windows: set it only to share or to split them on purpose"`
 
 	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
 	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
-	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica, starts over)"`
+	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica only, which starts over after a restart)"`
 	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
 	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
-	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered, written before their event is settled; created when missing"`
-	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events that cannot be decoded there, up to 60 a minute and replica"`
-	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"a checkpoint at the latest this long after progress"`
+	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered; created when missing"`
+	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events there that cannot be decoded, up to 60 a minute per replica"`
+	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"how long after progress a checkpoint is written at the latest"`
 
 	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
 	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, keyless: https://ACCOUNT.documents.azure.com:443/"`
 	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created when missing and allowed"`
 	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created when missing and allowed"`
 
-	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (settles alerts that nobody may read)"`
-	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks, Standard Webhooks style: whsec_ and base64"`
-	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time for one attempt, 1s to 5m"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (alerts are only written to the log)"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks as Standard Webhooks does: whsec_ and 24 to 64 bytes in base64"`
+	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of one delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
-	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"an alert this old that still cannot be delivered goes to the dead letters; keep it below the hub's retention"`
+	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an alert that cannot be delivered becomes a dead letter; keep it below the hub's retention"`
 
 	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"30s" group:"Replicas" desc:"how long a dead replica keeps its partitions"`
 	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"5s" desc:"how often replicas look for partitions to take over"`
-	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to settle what is in flight on SIGTERM"`
-	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people; owner ids are random per process"`
+	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
+	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
 
-	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, which one replica does for all" desc:"blobs of devices unheard of for so long are removed, 24h to 87600h; longer than an event can come late"`
-	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: sends NOTIFY_URLS a summary of the day before and the day so far; empty: none"`
+	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"windows of devices with no alert for this long are removed from blob storage, 24h to 87600h; must be longer than an event can arrive late"`
+	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: when to send a summary of the day before and the day so far to NOTIFY_URLS; empty: never"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
 	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"turns the HTTP trigger on, POST /devices/{id}/telemetry, for requests with this bearer token; 16 to 1024 characters"`
@@ -182,11 +182,6 @@ func (c *Choice) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// expected is the error of a value that cannot be read: what would be right.
-type expected string
-
-func (e expected) Error() string { return string(e) }
-
 // A configError tells everything that is missing or wrong, a line for each
 // variable. It never holds a secret.
 type configError struct {
@@ -233,22 +228,9 @@ func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }
 
-// WithProblem adds what was found wrong with a variable after Load to
-// Load's error, which may be nil. text continues "VARIABLE …".
-func WithProblem(err error, variable, text string) error {
-	e := &configError{}
-	if !errors.As(err, &e) && err != nil {
-		return fmt.Errorf("%w; %s %s", err, variable, text)
-	}
-	all := &configError{problems: slices.Clone(e.problems)}
-	all.add(variable, "%s", text)
-	return all
-}
-
 // Load reads and checks the environment. Its error lists everything that is missing or
-// wrong and has the exit code 2.
-// Warnings come with an error too: a mistyped name often explains it. So does
-// the config, but only to look for more that is wrong (WithProblem).
+// wrong and has the exit code 2. Warnings come with an error too: a mistyped name
+// often explains it.
 func Load() (Config, []Warning, error) {
 	var c Config
 	var e configError
@@ -261,7 +243,7 @@ func Load() (Config, []Warning, error) {
 
 	warnings := misspelled(os.Environ())
 	if len(e.problems) > 0 {
-		return c, warnings, &e
+		return Config{}, warnings, &e
 	}
 	return c, append(c.warnings(os.Environ()), warnings...), nil
 }
@@ -295,11 +277,11 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 			}
 			content, err := readSecretFile(path)
 			if err != nil {
-				e.add(name, "cannot come from %s_FILE: %v", name, err)
+				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 				return
 			}
 			if err := hidden.UnmarshalText(content); err != nil {
-				e.add(name, "cannot come from %s_FILE: expected %v", name, err)
+				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 			}
 			return
 		}
@@ -310,11 +292,11 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 		return
 	}
 	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
-		e.add(name, "is in quotes, which belong to its value here: remove them (docker's --env-file keeps quotes)")
+		e.add(name, "is in quotes, which are part of the value here: remove them (docker's --env-file keeps quotes)")
 		return
 	}
 	if err := process(field, value); err != nil {
-		e.add(name, "is %s; expected %s", show(text), expectation(err, field.Type, text))
+		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
 	}
 }
 
@@ -340,15 +322,11 @@ func process(field reflect.StructField, value reflect.Value) error {
 
 // expectation says what a value should have been that envconfig could not read.
 // envconfig's own text holds the value, so it is not for people.
-func expectation(err error, t reflect.Type, text string) string {
-	var parse *envconfig.ParseError
-	var want expected
+func expectation(t reflect.Type, text string) string {
 	switch {
-	case errors.As(err, &parse) && errors.As(parse.Err, &want):
-		return want.Error()
 	case t == reflect.TypeFor[time.Duration]():
 		if strings.Trim(text, "0123456789") == "" && text != "" && len(text) < 8 {
-			return "a duration with its unit: " + text + "s?"
+			return "a duration with its unit: did you mean " + text + "s?"
 		}
 		return "a duration such as 30s, 5m or 1h30m"
 	case t == reflect.TypeFor[eventhubs.Start]():

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// needed are the variables that most deployments set or look at first.
-var needed = []string{
+// common are the variables that most deployments set or look at first.
+var common = []string{
 	"EVENTHUB_CONNECTION_STRING", "TEMPERATURE_THRESHOLD", "STORAGE_CONNECTION_STRING", "NOTIFY_URLS",
 	"TEMPERATURE_FIELD", "THROTTLE_WINDOW", "THROTTLE_STORE", "HTTP_ADDR",
 }
@@ -20,8 +20,8 @@ const (
 func Help() string {
 	all := Variables()
 	var b strings.Builder
-	b.WriteString("Most needed\n")
-	for _, name := range needed {
+	b.WriteString("Common settings\n")
+	for _, name := range common {
 		v := all[position(name)]
 		value := "no default"
 		if v.Default != "" {
@@ -30,7 +30,7 @@ func Help() string {
 		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, value)
 	}
 
-	b.WriteString("\nAll variables. Secrets (*) can also come from a file that VARIABLE_FILE names.\n")
+	b.WriteString("\nAll variables. A secret (*) can also be read from a file, whose path VARIABLE_FILE holds.\n")
 	group := ""
 	for _, v := range all {
 		if v.Group != group {

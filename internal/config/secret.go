@@ -133,7 +133,7 @@ func mayBeSecret(value string) bool {
 // show quotes a value for a message, unless it may be a secret.
 func show(value string) string {
 	if mayBeSecret(value) {
-		return "a value that is not shown, it may hold a secret"
+		return "a value that is not shown because it may hold a secret"
 	}
 	return strconv.Quote(value)
 }

@@ -109,8 +109,7 @@ func shownOf(env map[string]string, marker string) (shown string, err error) {
 	c, warnings, err := Load()
 	shown = fmt.Sprint(warnings)
 	if err != nil {
-		// The error as main may print it, and with more found wrong later.
-		return shown + err.Error() + fmt.Sprintf("%+v %#v", err, err) + WithProblem(err, "NOTIFY_URLS", "x").Error(), err
+		return shown + err.Error() + fmt.Sprintf("%+v %#v", err, err), err
 	}
 	for _, v := range Variables() {
 		if !v.Secret && strings.Contains(env[v.Name], marker) {

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -13,8 +13,16 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
 	"alertworker/internal/duty"
+	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/lease/cosmoslease"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/webhook"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
 )
 
@@ -77,13 +85,13 @@ func (c *Config) validateHub(e *configError) {
 		}
 	}
 	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
-		e.add("EVENTHUB_NAME", "is %s; expected the event hub's name alone: letters, digits, '.', '-' and '_'", show(c.EventHubName))
+		e.add("EVENTHUB_NAME", "is %s; must be the event hub's name alone: letters, digits, '.', '-' and '_'", show(c.EventHubName))
 	}
 	if c.EventHubConsumerGroup != "$Default" && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)) &&
 		!strings.EqualFold(c.EventHubConsumerGroup, "$default") {
-		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; expected $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'", show(c.EventHubConsumerGroup))
+		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; must be $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'", show(c.EventHubConsumerGroup))
 	}
-	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, 5000)
+	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, eventhubs.MaxPrefetch)
 }
 
 // entityName is a name in an Event Hubs namespace.
@@ -98,22 +106,22 @@ func validateNamespace(namespace string, e *configError) {
 	bare = strings.TrimSuffix(strings.TrimSuffix(bare, "/"), ":443")
 	switch {
 	case bare != namespace && isHostName(bare):
-		e.add(name, "is %s; expected the host name alone, with no scheme, port or path", show(namespace))
+		e.add(name, "is %s; must be the host name alone, with no scheme, port or path", show(namespace))
 	case isHostName(namespace):
 	case isHostName(bare + ".servicebus.windows.net"):
-		e.add(name, "is %s; expected the whole host name, with .servicebus.windows.net after it", show(namespace))
+		e.add(name, "is %s; must be the whole host name, with .servicebus.windows.net after it", show(namespace))
 	default:
-		e.add(name, "is %s; expected a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
+		e.add(name, "is %s; must be a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
 	}
 }
 
 func (c *Config) validateReadings(e *configError) {
 	if math.IsNaN(c.TemperatureThreshold) || math.IsInf(c.TemperatureThreshold, 0) {
-		e.add("TEMPERATURE_THRESHOLD", "is not a finite number; expected the limit, for example 80")
+		e.add("TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 	}
 	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
 		if mayBeSecret(c.TemperatureField.String()) {
-			err = expected("it is not shown, it may hold a secret; expected paths such as machine.temperature, separated by commas")
+			err = errors.New("it is not shown because it may hold a secret; must be paths such as machine.temperature, separated by commas")
 		}
 		e.add("TEMPERATURE_FIELD", "cannot be used: %v", err)
 	}
@@ -130,10 +138,12 @@ func (c *Config) validateStorage(e *configError) {
 		}
 	}
 	if c.StorageAccountURL != "" {
-		validateEndpoint(e, "STORAGE_ACCOUNT_URL", c.StorageAccountURL, "https://ACCOUNT.blob.core.windows.net")
+		if err := azure.CheckEndpoint(c.StorageAccountURL, "https://ACCOUNT.blob.core.windows.net"); err != nil {
+			e.add("STORAGE_ACCOUNT_URL", "is %s; %v", show(c.StorageAccountURL), err)
+		}
 		for _, other := range []string{".dfs.", ".queue.", ".table.", ".file."} {
 			if strings.Contains(c.StorageAccountURL, other) {
-				e.add("STORAGE_ACCOUNT_URL", "names another service of the account (%s); expected its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
+				e.add("STORAGE_ACCOUNT_URL", "names another service of the account (%s); must be its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
 			}
 		}
 	}
@@ -148,7 +158,7 @@ func (c *Config) validateStorage(e *configError) {
 	}
 	for i, container := range containers {
 		if len(container.name) < 3 || len(container.name) > 63 || !containerName.MatchString(container.name) {
-			e.add(container.variable, "is %s; expected 3 to 63 lower-case letters, digits and single '-' between them", show(container.name))
+			e.add(container.variable, "is %s; must be 3 to 63 lower-case letters, digits and single '-' between them", show(container.name))
 		}
 		for _, earlier := range containers[:i] {
 			if container.name == earlier.name {
@@ -174,21 +184,6 @@ func (c *Config) storageUses() string {
 	return strings.Join(uses, " and ")
 }
 
-// validateEndpoint checks the address of an account that is used without keys.
-func validateEndpoint(e *configError, variable, address, example string) {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		e.add(variable, "is %s; expected a URL such as %s", show(address), example)
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		e.add(variable, "holds more than the account's address, which is used without keys; expected %s (a signature or key goes into a connection string)", example)
-	case u.Scheme != "https":
-		e.add(variable, "is %s; sign-in without keys works over https only, an emulator takes a connection string", show(address))
-	case strings.Trim(u.Path, "/") != "":
-		e.add(variable, "is %s; expected the account's address with no path: %s", show(address), example)
-	}
-}
-
 func (c *Config) validateCosmos(e *configError) {
 	if c.CosmosConnectionString.IsSet() {
 		if c.CosmosEndpoint != "" {
@@ -199,7 +194,9 @@ func (c *Config) validateCosmos(e *configError) {
 		}
 	}
 	if c.CosmosEndpoint != "" {
-		validateEndpoint(e, "COSMOS_ENDPOINT", c.CosmosEndpoint, "https://ACCOUNT.documents.azure.com:443/")
+		if _, err := cosmoslease.WithCredential(c.CosmosEndpoint, nil); err != nil {
+			e.add("COSMOS_ENDPOINT", "is %s; %v", show(c.CosmosEndpoint), err)
+		}
 	}
 	if c.ThrottleStore == StoreCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
 		e.add("COSMOS_CONNECTION_STRING", "is missing: Cosmos DB for THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys), or, keyless, COSMOS_ENDPOINT")
@@ -210,35 +207,16 @@ func (c *Config) validateCosmos(e *configError) {
 
 func cosmosName(e *configError, variable, name string) {
 	if len(name) > 255 || strings.ContainsAny(name, `/\?#`) || strings.TrimSpace(name) != name || !utf8.ValidString(name) {
-		e.add(variable, `is %s; expected a name of up to 255 bytes with no / \ ? # and no space at its ends`, show(name))
+		e.add(variable, `is %s; must be a name of up to 255 bytes with no / \ ? # and no space at its ends`, show(name))
 	}
 }
 
-// maxReceivers bounds NOTIFY_URLS: every alert goes to all of them.
-const maxReceivers = 32
-
 func (c *Config) validateNotify(e *configError) {
-	list := c.NotifyURLs.Reveal()
-	if len(list) == 0 {
-		e.add("NOTIFY_URLS", "is missing: it names no receiver")
+	if _, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal()); err != nil {
+		e.add("NOTIFY_WEBHOOK_SECRET", "%v", err)
 	}
-	if len(list) > maxReceivers {
-		e.add("NOTIFY_URLS", "names %d receivers; expected at most %d", len(list), maxReceivers)
-	}
-	for i, raw := range list {
-		u, err := url.Parse(raw)
-		switch {
-		case err != nil || u.Scheme == "":
-			e.add("NOTIFY_URLS", "has an entry that is not a URL (number %d); expected http://..., https://... or log:, separated by commas", i+1)
-		case (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() == "":
-			e.add("NOTIFY_URLS", "has a web address without a host (number %d)", i+1)
-		}
-		if first := slices.Index(list, raw); first < i {
-			e.add("NOTIFY_URLS", "names the same receiver twice (numbers %d and %d)", first+1, i+1)
-		}
-	}
-	if c.NotifyWebhookSecret.IsSet() && !isWebhookSecret(c.NotifyWebhookSecret.Reveal()) {
-		e.add("NOTIFY_WEBHOOK_SECRET", "is not a Standard Webhooks secret; expected whsec_ and 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)")
+	if _, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: zap.NewNop()}); err != nil {
+		e.add("NOTIFY_URLS", "%v", err)
 	}
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
@@ -248,32 +226,26 @@ func (c *Config) validateNotify(e *configError) {
 // longestRetention is the longest that any tier of Event Hubs keeps events.
 const longestRetention = 90 * 24 * time.Hour
 
-func isWebhookSecret(s string) bool {
-	encoded, ok := strings.CutPrefix(s, "whsec_")
-	key, err := base64.StdEncoding.DecodeString(encoded)
-	return ok && err == nil && len(key) >= 24 && len(key) <= 64
-}
-
 func (c *Config) validateReplicas(e *configError) {
 	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
 	if !e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval {
-		e.add("OWNERSHIP_EXPIRY", "is %s; expected at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
+		e.add("OWNERSHIP_EXPIRY", "is %s; must be at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
-		e.add("REPLICA_NAME", "is too long or no UTF-8 text; expected at most 200 bytes")
+		e.add("REPLICA_NAME", "must be UTF-8, at most 200 bytes")
 	}
 }
 
 func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
 	if late := c.ThrottleWindow + c.NotifyGiveUp; !e.has("THROTTLE_WINDOW") && !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
-		e.add("LEASE_RETENTION", "is %s; expected more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", Plain(c.LeaseRetention), Plain(late))
+		e.add("LEASE_RETENTION", "is %s; must be more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", Plain(c.LeaseRetention), Plain(late))
 	}
 	if c.SummarySchedule != "" {
 		if _, err := duty.ParseSchedule(c.SummarySchedule); err != nil {
-			e.add("SUMMARY_SCHEDULE", "is %s; expected five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
+			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
 		}
 	}
 }
@@ -284,9 +256,9 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 		_, notNumber := strconv.ParseUint(port, 10, 16)
 		switch {
 		case err != nil && len(c.HTTPAddr) <= 5 && strings.Trim(c.HTTPAddr, "0123456789") == "":
-			e.add("HTTP_ADDR", "is %s; expected host:port: \":%s\"?", show(c.HTTPAddr), c.HTTPAddr)
+			e.add("HTTP_ADDR", "is %s; must be host:port: did you mean \":%s\"?", show(c.HTTPAddr), c.HTTPAddr)
 		case err != nil || notNumber != nil:
-			e.add("HTTP_ADDR", "is %s; expected host:port such as :8080 or 127.0.0.1:8080, or nothing to turn it off", show(c.HTTPAddr))
+			e.add("HTTP_ADDR", "is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off", show(c.HTTPAddr))
 		}
 	}
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
@@ -303,38 +275,32 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 	switch text := token.Reveal(); {
 	case text == "":
 	case len(text) < 16:
-		e.add(variable, "is too short to be safe; expected at least 16 characters, as from: openssl rand -hex 32")
+		e.add(variable, "is too short to be safe; must be at least 16 characters, as from: openssl rand -hex 32")
 	case len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-		e.add(variable, "cannot be sent in an HTTP header; expected at most 1024 printable ASCII characters without spaces")
+		e.add(variable, "cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces")
 	case c.HTTPAddr == "":
 		e.add(variable, "needs HTTP, which an empty HTTP_ADDR turns off: remove one of them")
 	}
 }
 
-// Azure's native leases last 15 to 60 s.
-const (
-	shortestBlobLease = 15 * time.Second
-	longestBlobLease  = 60 * time.Second
-)
-
 func (c *Config) validateThrottle(e *configError) {
 	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, time.Second, 24*time.Hour)
 	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, StoreMemory, StoreBlob, StoreBlobLease, StoreCosmos)
 	if len(c.ThrottleScope) > 256 || !utf8.ValidString(c.ThrottleScope) {
-		e.add("THROTTLE_SCOPE", "is too long or no UTF-8 text; expected at most 256 bytes")
+		e.add("THROTTLE_SCOPE", "must be UTF-8, at most 256 bytes")
 	}
 	if c.NotifyGiveUp < c.ThrottleWindow {
-		e.add("NOTIFY_GIVE_UP", "is %s; expected at least THROTTLE_WINDOW (%s)", Plain(c.NotifyGiveUp), Plain(c.ThrottleWindow))
+		e.add("NOTIFY_GIVE_UP", "is %s; must be at least THROTTLE_WINDOW (%s)", Plain(c.NotifyGiveUp), Plain(c.ThrottleWindow))
 	}
 	if c.ThrottleStore == StoreBlobLease {
 		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos take any"
-		if c.ThrottleWindow < shortestBlobLease || c.ThrottleWindow > longestBlobLease {
+		if c.ThrottleWindow < bloblease.MinTTL || c.ThrottleWindow > bloblease.MaxTTL {
 			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", Plain(c.ThrottleWindow), instead)
 		}
 		claimMargin := throttle.ClaimTTL(0)
-		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < shortestBlobLease || claim > longestBlobLease {
+		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < bloblease.MinTTL || claim > bloblease.MaxTTL {
 			e.add("NOTIFY_TIMEOUT", "is %s, and THROTTLE_STORE=blob-lease takes %v to %v (the claim, 10s longer, is a lease of 15s to 60s); %s",
-				Plain(c.NotifyTimeout), shortestBlobLease-claimMargin, longestBlobLease-claimMargin, instead)
+				Plain(c.NotifyTimeout), bloblease.MinTTL-claimMargin, bloblease.MaxTTL-claimMargin, instead)
 		}
 	}
 }
@@ -342,7 +308,7 @@ func (c *Config) validateThrottle(e *configError) {
 // between reports a value outside low to high.
 func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
 	if value < low || value > high {
-		e.add(variable, "is %s; expected %s to %s", Plain(value), Plain(low), Plain(high))
+		e.add(variable, "is %s; must be %s to %s", Plain(value), Plain(low), Plain(high))
 	}
 }
 
@@ -367,7 +333,7 @@ func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 		words = append(words, string(c))
 	}
 	last := len(words) - 1
-	e.add(variable, "is %s; expected %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
+	e.add(variable, "is %s; must be %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
 }
 
 // A Warning tells of a setting that works, but perhaps not as meant.
