@@ -115,7 +115,7 @@ func NewDecoder(fields string) (*Decoder, error) {
 //
 // Objects and arrays nested more than 64 deep are skipped. The reason is ReasonTooDeep
 // if a field might have been in one and nothing could be read elsewhere. A body nested
-// more than 10,000 deep is read up to there, and its reason is ReasonTooDeep as well.
+// more than 10,000 deep is read up to there; without a reading its reason is ReasonTooDeep too.
 //
 // Decode does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
