@@ -21,7 +21,7 @@ type Event struct {
 	Position
 	Device          string // iothub-connection-device-id: any string, case-sensitive; empty if the event has none
 	Body            []byte
-	Enqueued        time.Time // the hub's clock
+	Enqueued        time.Time // the hub's clock; of an event for an Intake, this machine's
 	MessageSource   string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry
 	ContentType     string
 	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here

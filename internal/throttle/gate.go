@@ -43,6 +43,18 @@ type Request struct {
 	Device   string    // any string
 	ID       string    // of the alert to send, if none is unresolved
 	Enqueued time.Time // when the hub took the reading, by the hub's clock
+	// Arrived, if not zero, is when this process took the reading, with time.Now's
+	// monotonic clock: then its age is what counts, and Enqueued does not.
+	Arrived time.Time
+}
+
+// at returns when the reading was taken by the store's clock, which showed now in
+// a call that began at asked.
+func (r Request) at(now, asked time.Time) time.Time {
+	if r.Arrived.IsZero() {
+		return r.Enqueued
+	}
+	return now.Add(r.Arrived.Sub(asked))
 }
 
 // A Grant is leave to send one alert.
@@ -76,8 +88,8 @@ const (
 	Busy
 	// Failed: send did not answer Taken. The claim was given back. Ask again.
 	Failed
-	// Throttled: a recorded window covers the request, and any other request of the
-	// device with Enqueued before Result.Quiet.
+	// Throttled: a recorded window covers the request, and any other that
+	// Result.Covers.
 	Throttled
 	// Sent: taken, and the window recorded in time. It covers the request and
 	// all of the device that were made while Do ran.
@@ -100,8 +112,13 @@ type Result struct {
 	Quiet   time.Time // Throttled: the end of the recorded window, by the store's clock
 	Retry   time.Time // Busy: when to ask again, by this machine's clock
 	Now     time.Time // the store's clock early in the call; zero if it gave no answer
+	asked   time.Time // when the call began, by this machine's clock
 	pending claim     // Unconfirmed
 }
+
+// Covers reports whether the window of a Throttled result covers r, a request for the same
+// device: its reading was taken before the window's end.
+func (res Result) Covers(r Request) bool { return r.at(res.Now, res.asked).Before(res.Quiet) }
 
 // Config says what a Gate is for. All fields are required.
 type Config struct {
@@ -156,12 +173,12 @@ type claim struct {
 // Unconfirmed and is nil otherwise.
 func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
 	start := time.Now()
-	grant, c, now, err := g.claim(ctx, r)
+	grant, c, now, err := g.claim(ctx, start, r)
 	var covered *coveredError
 	var held *lease.HeldError
 	switch {
 	case errors.As(err, &covered):
-		return Result{Outcome: Throttled, Quiet: covered.quiet, Now: covered.now}, nil
+		return Result{Outcome: Throttled, Quiet: covered.quiet, Now: covered.now, asked: start}, nil
 	case errors.As(err, &held):
 		return g.refused(start, r, held), nil
 	case err != nil:
@@ -186,13 +203,13 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	return Result{Outcome: outcome, Now: now, pending: c}, err
 }
 
-// claim takes the device's key for r.
-func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now time.Time, err error) {
+// claim takes the device's key for r, in a call that began at start.
+func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (grant Grant, c claim, now time.Time, err error) {
 	next := func(prev lease.Record) (string, error) {
 		now = prev.Now
 		last := parseNote(prev.Note)
 		quiet := last.quietUntil(prev)
-		if r.Enqueued.Before(quiet) {
+		if r.at(now, start).Before(quiet) {
 			return "", &coveredError{quiet: quiet, now: now}
 		}
 		grant = Grant{ID: r.ID, Expires: now.Add(ClaimTTL(g.sendTimeout))}
@@ -224,8 +241,8 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	if now.Before(quiet) {
 		g.recent.remember(r.Device, start.Add(quiet.Sub(now)))
 	}
-	if now.Before(quiet) || r.Enqueued.Before(quiet) {
-		return Result{Outcome: Throttled, Quiet: quiet, Now: now}
+	if now.Before(quiet) || r.at(now, start).Before(quiet) {
+		return Result{Outcome: Throttled, Quiet: quiet, Now: now, asked: start}
 	}
 	wait := pollHeld
 	if held.Until.IsZero() {

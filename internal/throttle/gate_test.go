@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
 )
@@ -120,6 +121,38 @@ func TestOneAlertPerWindow(t *testing.T) {
 			t.Fatalf("grant %+v after a recorded window, want alert 3", *grant)
 		}
 	})
+}
+
+// A reading that this process took is compared by its age: whatever the replica's
+// clock shows, a window covers what arrived before its end and nothing else.
+func TestArrivedReadingsAreComparedByAge(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(leasetest.Ahead(memlease.New(), ahead))
+			arrived := func() throttle.Request {
+				return throttle.Request{Device: "oven#7", ID: "id", Enqueued: time.Now(), Arrived: time.Now()}
+			}
+			r, _ := do(t, g, arrived(), throttle.Taken)
+			want(t, r, throttle.Sent)
+			time.Sleep(window - time.Second)
+			within := arrived()
+			r, _ = do(t, g, within, throttle.Taken)
+			want(t, r, throttle.Throttled)
+			if !r.Covers(within) {
+				t.Errorf("store ahead by %v: the window does not cover what it throttled", ahead)
+			}
+			time.Sleep(time.Second)
+			after := arrived()
+			time.Sleep(time.Second)
+			r, _ = do(t, g, within, throttle.Taken) // late, as after a long wait
+			want(t, r, throttle.Throttled)
+			if !r.Covers(within) || r.Covers(after) {
+				t.Errorf("store ahead by %v: covers %v what arrived before the window's end, %v what arrived at it", ahead, r.Covers(within), r.Covers(after))
+			}
+			r, _ = do(t, g, after, throttle.Taken)
+			want(t, r, throttle.Sent)
+		})
+	}
 }
 
 func TestClaimOfTheDeadDelaysAndDoesNotEat(t *testing.T) {

@@ -71,8 +71,7 @@ func (f *flight) deliver(ctx, send context.Context) (l Landing) {
 		if !ok {
 			return l
 		}
-		request := throttle.Request{Device: f.head.device, ID: s.alertID(s.id, f.head), Enqueued: f.head.enqueued}
-		result, err := gate.Do(send, request, func(ctx context.Context, g throttle.Grant) throttle.Answer {
+		result, err := gate.Do(send, s.request(f.head), func(ctx context.Context, g throttle.Grant) throttle.Answer {
 			return f.notify(ctx, g, probe)
 		})
 		f.leave(probe)
@@ -84,7 +83,7 @@ func (f *flight) deliver(ctx, send context.Context) (l Landing) {
 			l.Settled = f.land(func(reading) bool { return true })
 		case throttle.Throttled:
 			s.stats.Suppressed.Add(1)
-			l.Settled = f.land(func(r reading) bool { return r.enqueued.Before(result.Quiet) })
+			l.Settled = f.land(func(r reading) bool { return result.Covers(s.request(r)) })
 		case throttle.Unconfirmed:
 			s.warn("an alert was taken but its window is not recorded yet; a second one within the window has the same id", err)
 			_ = gate.Confirm(ctx, result) // delivered is delivered, recorded or not
@@ -192,7 +191,11 @@ func (f *flight) report(failure *notify.Error, probe bool) {
 
 // giveUp says why a failed alert should be tried no more; empty if it should. now is the store's clock.
 func (f *flight) giveUp(now time.Time) string {
-	switch age := now.Sub(f.head.enqueued); {
+	age := now.Sub(f.head.enqueued)
+	if !f.head.arrived.IsZero() {
+		age = time.Since(f.head.arrived)
+	}
+	switch {
 	case f.failure.Refused:
 		return fmt.Sprintf("refused for good: %v", f.failure)
 	case f.refusals >= refusalsToGiveUp:

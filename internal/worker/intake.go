@@ -58,7 +58,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	}
 	defer in.leave()
 	s.stats.Over.Add(1)
-	r := reading{device: e.Device, value: value, enqueued: e.Enqueued, sequence: in.next.Add(1), id: key, told: new(atomic.Bool)}
+	r := reading{device: e.Device, value: value, enqueued: e.Enqueued, arrived: e.Enqueued, sequence: in.next.Add(1), id: key, told: new(atomic.Bool)}
 	for _, f := range s.admit(in.ctx, telemetry.Position{}, r) {
 		select {
 		case <-f.ended:

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/lease/leasetest"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -49,6 +51,45 @@ func TestIntake(t *testing.T) {
 			t.Errorf("an event of no device: %v", err)
 		}
 	})
+}
+
+// Neither the time at which a reading is said to be covered, nor its age, depends on
+// what this replica's clock shows.
+func TestIntakeOnAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &receiver{}
+				s := newReplica(t, leasetest.Ahead(memlease.New(), ahead), r).consume(t.Context())
+				in := s.worker.NewIntake(t.Context(), "http")
+				defer in.Close()
+				handle := func(want telemetry.Verdict) {
+					t.Helper()
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					if got, err := in.Handle(ctx, event("oven", 99), ""); got != want || err != nil {
+						t.Errorf("%v, %v, want %v", got, err, want)
+					}
+				}
+				handle(telemetry.VerdictAlerted)
+				pass(window - time.Second)
+				handle(telemetry.VerdictThrottled)
+				pass(time.Second)
+				handle(telemetry.VerdictAlerted)
+
+				// A failing alert is given up by its reading's age.
+				pass(window)
+				r.set(func(context.Context, notify.Alert) error { return errBusy })
+				handle(telemetry.VerdictFailed)
+				r.set(nil)
+				pass(time.Minute)
+				wantAlerts(t, r, "oven", 3)
+				if n := len(s.dead.kept); n > 0 {
+					t.Errorf("%d dead letters, of an alert that is a minute old", n)
+				}
+			})
+		})
+	}
 }
 
 func TestIntakeIsBounded(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
 )
 
 // A stream is the state of one partition while this replica owns it, or of
@@ -72,9 +73,15 @@ type reading struct {
 	device   string
 	value    float64
 	enqueued time.Time
+	arrived  time.Time // if an Intake took it: when, by this machine's monotonic clock
 	sequence int64
 	id       string       // of the alert, where it is not the sequence that names it
 	told     *atomic.Bool // if not nil, set once an alert about this very reading was taken
+}
+
+// request asks to alert about r.
+func (s *stream) request(r reading) throttle.Request {
+	return throttle.Request{Device: r.device, ID: s.alertID(s.id, r), Enqueued: r.enqueued, Arrived: r.arrived}
 }
 
 // admit hands a reading over the threshold, the one after position before, to
