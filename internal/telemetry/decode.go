@@ -29,6 +29,7 @@ const (
 	ReasonUnsupportedEncoding        // CBOR or another binary format, a charset or compression that is not read
 	ReasonTooLarge                   // more than MaxBody, as it came or unpacked
 	ReasonTooDeep                    // no reading in the first 64 levels of nested objects and arrays
+	ReasonUndecodableMessage         // not the body but the message around it: see Event.Undecodable
 
 	// ReasonCount is the number of reasons, for arrays indexed by Reason.
 	ReasonCount = iota
@@ -47,6 +48,7 @@ var reasonNames = [ReasonCount]string{
 	ReasonUnsupportedEncoding: "unsupported_encoding",
 	ReasonTooLarge:            "too_large",
 	ReasonTooDeep:             "too_deep",
+	ReasonUndecodableMessage:  "undecodable_message",
 }
 
 // String returns the reason as the value of a metric's label.
@@ -120,6 +122,9 @@ func NewDecoder(fields string) (*Decoder, error) {
 // Decode does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
 func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
+	if e.Undecodable != "" {
+		return 0, ReasonUndecodableMessage
+	}
 	if e.MessageSource != "" && !strings.EqualFold(e.MessageSource, "Telemetry") {
 		return 0, ReasonNotTelemetry
 	}

@@ -224,6 +224,7 @@ func TestDecodeMetadata(t *testing.T) {
 		{"twin change", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Body: []byte(hot)}, telemetry.ReasonNotTelemetry},
 		{"lifecycle, no device", telemetry.Event{MessageSource: "deviceLifecycleEvents"}, telemetry.ReasonNotTelemetry},
 		{"no device", telemetry.Event{Body: []byte(hot)}, telemetry.ReasonNoDevice},
+		{"message that cannot be decoded", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Undecodable: "char", Body: []byte(hot)}, telemetry.ReasonUndecodableMessage},
 		{"blank device", telemetry.Event{Device: " ", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"wrong labels", telemetry.Event{Device: "d", ContentType: "text/plain", ContentEncoding: "gzip", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"unknown label", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte(hot)}, telemetry.ReasonOK},
@@ -325,7 +326,7 @@ func TestReasonNames(t *testing.T) {
 
 // Every reason but those of TestDecodeMetadata has a body that gets it.
 func TestEveryReasonHasABody(t *testing.T) {
-	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true}
+	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true, telemetry.ReasonUndecodableMessage: true}
 	for _, b := range bodies {
 		seen[b.reason] = true
 	}

@@ -26,6 +26,11 @@ type Event struct {
 	ContentType     string
 	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here
 	Properties      map[string]any // application properties
+
+	// Undecodable says why the message could not be decoded. Body is then the
+	// message as it came, and of the rest what could be found in it. It is empty
+	// if the message could be decoded.
+	Undecodable string
 }
 
 // ErrLost says that another replica owns the partition now.
