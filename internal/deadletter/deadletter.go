@@ -37,7 +37,8 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
-	"alertworker/internal/worker"
+	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
 )
 
 const (
@@ -60,11 +61,6 @@ type Store struct {
 	malformed quota
 	lines     quota
 }
-
-var (
-	_ worker.DeadLetters     = (*Store)(nil)
-	_ worker.MalformedEvents = (*Store)(nil)
-)
 
 // Open returns the store in c, a container that it creates when it is missing.
 // c's retries bound how long Open and every call but those that keep take.
@@ -98,8 +94,8 @@ func (s *Store) name() string {
 	return address
 }
 
-// Keep implements worker.DeadLetters. It takes at most 15 s.
-func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
+// Keep returns nil once d is kept, after at most 15 s.
+func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	id := newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
 	if err := s.put(ctx, blobName(alertsFolder, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
@@ -115,10 +111,10 @@ func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
 	return nil
 }
 
-// KeepMalformed implements worker.MalformedEvents. It takes at most 15 s. Of the
+// KeepMalformed returns nil once e is kept, after at most 15 s. Of the
 // attempts beyond 60 a minute it drops the events: neither a storm
 // of them nor an outage of the store makes many wait.
-func (s *Store) KeepMalformed(ctx context.Context, e worker.MalformedEvent) error {
+func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
 	if ok, first, refused := s.malformed.take(); !ok {
 		if first {
 			s.log.Warn("too many events cannot be decoded; the rest of this minute's are not kept",

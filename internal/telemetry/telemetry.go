@@ -28,6 +28,13 @@ type Event struct {
 	Properties      map[string]any // application properties
 }
 
+// A MalformedEvent is telemetry in which no reading could be found.
+type MalformedEvent struct {
+	Partition string
+	Reason    Reason
+	Event     Event
+}
+
 // ErrLost says that another replica owns the partition now.
 var ErrLost = errors.New("partition lost")
 

@@ -106,7 +106,7 @@ func (s *script) Notify(ctx context.Context, _ notify.Alert) error {
 
 type graveyard struct{}
 
-func (graveyard) Keep(context.Context, worker.DeadLetter) error { return nil }
+func (graveyard) Keep(context.Context, notify.DeadLetter) error { return nil }
 
 var errBroken = errors.New("broken")
 

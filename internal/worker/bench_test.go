@@ -20,7 +20,7 @@ type nobody struct{}
 
 func (nobody) Notify(context.Context, notify.Alert) error { return nil }
 
-func (nobody) Keep(context.Context, DeadLetter) error { return errors.New("not kept") }
+func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New("not kept") }
 
 func benchStream(b testing.TB, window time.Duration) *stream {
 	decoder, err := telemetry.NewDecoder("temperature,temp")

@@ -207,7 +207,7 @@ func (f *flight) giveUp(now time.Time) string {
 func (f *flight) bury(ctx context.Context, reason string) bool {
 	s := f.stream
 	for n := 1; ; n++ {
-		err := s.DeadLetters.Keep(ctx, DeadLetter{Alert: f.alert, Receiver: f.to.Name, Reason: reason})
+		err := s.DeadLetters.Keep(ctx, notify.DeadLetter{Alert: f.alert, Receiver: f.to.Name, Reason: reason})
 		if err == nil {
 			s.stats.DeadLetters.Add(1)
 			f.buried = true

@@ -182,11 +182,11 @@ var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 // graveyard is a worker.DeadLetters.
 type graveyard struct {
 	mu   sync.Mutex
-	kept []worker.DeadLetter
+	kept []notify.DeadLetter
 	err  error
 }
 
-func (g *graveyard) Keep(_ context.Context, d worker.DeadLetter) error {
+func (g *graveyard) Keep(_ context.Context, d notify.DeadLetter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
@@ -277,7 +277,7 @@ func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 // attic is a worker.MalformedEvents.
 type attic struct {
 	mu     sync.Mutex
-	events []worker.MalformedEvent
+	events []telemetry.MalformedEvent
 	err    error
 }
 
@@ -287,7 +287,7 @@ func (a *attic) set(err error) {
 	a.err = err
 }
 
-func (a *attic) KeepMalformed(_ context.Context, e worker.MalformedEvent) error {
+func (a *attic) KeepMalformed(_ context.Context, e telemetry.MalformedEvent) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil {

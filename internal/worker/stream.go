@@ -122,7 +122,7 @@ func (s *stream) keepMalformed(ctx context.Context, before telemetry.Position, e
 	s.mu.Unlock()
 	s.work.Go(func() {
 		for n := 1; ; n++ {
-			err := s.Malformed.KeepMalformed(s.send, MalformedEvent{Partition: s.id, Reason: reason, Event: e})
+			err := s.Malformed.KeepMalformed(s.send, telemetry.MalformedEvent{Partition: s.id, Reason: reason, Event: e})
 			if err == nil {
 				break
 			}

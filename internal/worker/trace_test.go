@@ -40,7 +40,7 @@ func (t *trip) End(l worker.Landing) { t.landings = append(t.landings, l) }
 // buriedBy is a worker.DeadLetters.
 type buriedBy func(context.Context)
 
-func (b buriedBy) Keep(ctx context.Context, _ worker.DeadLetter) error {
+func (b buriedBy) Keep(ctx context.Context, _ notify.DeadLetter) error {
 	b(ctx)
 	return nil
 }

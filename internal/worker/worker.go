@@ -59,31 +59,17 @@ type Receiver struct {
 	Notifier notify.Notifier
 }
 
-// A DeadLetter is an alert that a receiver will not get.
-type DeadLetter struct {
-	Alert    notify.Alert
-	Receiver string
-	Reason   string // for people
-}
-
 // DeadLetters keeps what could not be delivered.
 type DeadLetters interface {
 	// Keep returns nil once d is kept durably. Safe for concurrent use.
-	Keep(ctx context.Context, d DeadLetter) error
-}
-
-// A MalformedEvent is telemetry in which no reading could be found.
-type MalformedEvent struct {
-	Partition string
-	Reason    telemetry.Reason
-	Event     telemetry.Event
+	Keep(ctx context.Context, d notify.DeadLetter) error
 }
 
 // MalformedEvents keeps events that could not be decoded.
 type MalformedEvents interface {
-	// Keep returns nil once e is kept, or dropped because there are too many.
+	// KeepMalformed returns nil once e is kept, or dropped because there are too many.
 	// It may keep parts of e. Safe for concurrent use.
-	KeepMalformed(ctx context.Context, e MalformedEvent) error
+	KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error
 }
 
 // A Departure is a reading that no flight of its device was under way for: one begins.
