@@ -57,7 +57,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
 		DeadLetters:        deadLetterLog{log},
-		Trace:              tracer.Flights(),
+		Trace:              tracer.Deliveries(),
 		Log:                log,
 	}
 	if s.deadLetters != nil {

@@ -11,7 +11,6 @@ import (
 // notifiers as partitions.
 type Intake struct {
 	s    *stream
-	ctx  context.Context
 	stop context.CancelFunc
 	next atomic.Int64
 }
@@ -22,7 +21,7 @@ var _ telemetry.Intake = (*Intake)(nil)
 // once no Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	in := &Intake{s: newStream(ctx, w, name), ctx: ctx, stop: stop}
+	in := &Intake{s: newStream(ctx, w, name), stop: stop}
 	w.track(in.s)
 	return in
 }
@@ -48,21 +47,21 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 	s.stats.Over.Add(1)
-	r := reading{device: e.Device, value: value, enqueued: e.Enqueued, sequence: in.next.Add(1), id: key, told: new(atomic.Bool)}
-	for _, f := range s.admit(in.ctx, telemetry.Position{}, r) {
+	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: in.next.Add(1), arrival: &arrival{id: key}}
+	for _, d := range s.admit(telemetry.Position{}, e.Device, r) {
 		select {
-		case <-f.ended:
-			if f.buried {
+		case <-d.ended:
+			if d.buried {
 				return telemetry.VerdictFailed, nil
 			}
 		case <-ctx.Done():
 			return telemetry.VerdictFailed, nil
 		}
 	}
-	if in.ctx.Err() != nil {
-		return telemetry.VerdictFailed, nil // stopping: flights may have been dropped
+	if s.ctx.Err() != nil {
+		return telemetry.VerdictFailed, nil // stopping: deliveries may have been dropped
 	}
-	if r.told.Load() {
+	if r.arrival.told.Load() {
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
