@@ -161,7 +161,7 @@ func (q *queue) send(d *delivery, probe bool) {
 		return throttle.Unknown
 	})
 	s.stats.Outcomes[result.Outcome].Add(1)
-	r.asked(d, result, probe, true)
+	q.asked(d, result, probe, true)
 	if result.Outcome != throttle.Failed {
 		q.conclude(d, result, err)
 		return
@@ -307,7 +307,7 @@ func (d *delivery) failed(err error) {
 func (q *queue) bury(d *delivery, probe bool) {
 	if d.letter == nil {
 		result, err := q.write(d)
-		q.to.asked(d, result, probe, false)
+		q.asked(d, result, probe, false)
 		if result.Outcome != throttle.Failed {
 			q.to.written()
 			q.conclude(d, result, err)
@@ -343,7 +343,7 @@ func (q *queue) write(d *delivery) (throttle.Result, error) {
 	q.to.mu.Lock()
 	failure := q.to.health.failure
 	q.to.mu.Unlock()
-	reason := fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", maxWaiting)
+	reason := fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.stream.maxWaiting)
 	if d.givenUp == tooOld {
 		reason = q.tooOld(failure)
 	}

@@ -123,7 +123,7 @@ type receiver struct {
 	mu        sync.Mutex
 	taken     []notify.Alert
 	attempts  int
-	now, most int // in flight
+	now, most int // at a time
 }
 
 func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
@@ -199,6 +199,7 @@ func (g *graveyard) Keep(_ context.Context, d notify.DeadLetter) error {
 type setup struct {
 	t         testing.TB
 	config    worker.Config
+	waiting   int // at most, if not zero
 	store     lease.Store
 	receivers []*receiver
 	dead      *graveyard
@@ -245,6 +246,9 @@ func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 		})})
 	}
 	s.worker = worker.New(s.config)
+	if s.waiting > 0 {
+		s.worker.LimitWaiting(s.waiting)
+	}
 	for _, p := range partitions {
 		s.work.Go(func() {
 			if err := s.worker.Consume(ctx, p); err != nil {

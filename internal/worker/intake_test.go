@@ -54,13 +54,15 @@ func TestIntake(t *testing.T) {
 // When not even dead letters can be kept, an Intake takes no more.
 func TestIntakeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSetup(t, &receiver{answer: failing(errBusy)}).consume(t.Context())
+		s := newSetup(t, &receiver{answer: failing(errBusy)})
+		s.waiting = 1000
 		s.dead.err = errors.New("disk full")
+		s.consume(t.Context())
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		const most = 65_536 + 4096
+		const most = 1000 + 4096
 		var busy int
 		for i := range most + 1000 {
 			if _, err := in.Handle(gone, event(fmt.Sprint("device", i), 99), ""); errors.Is(err, telemetry.ErrBusy) {

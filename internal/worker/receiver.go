@@ -8,10 +8,6 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// maxWaiting is how many alerts of one partition wait for one receiver at most; the
-// oldest beyond it become dead letters.
-const maxWaiting = 65_536
-
 // A receiver schedules the deliveries to one receiver: it lets up to Concurrency of
 // them try at a time, taking turns between partitions, and as many
 // dead letters be written. A delivery that waits is no goroutine, only an element of
@@ -208,10 +204,10 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 	return r.writing < r.worker.Concurrency
 }
 
-// shed moves the oldest of what waits to the dead letters where too much does.
+// shed moves the oldest of what waits for its turn to the dead letters where too much waits.
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
-		for q.waiting() > maxWaiting {
+		for q.waiting() > r.worker.maxWaiting {
 			from := &q.ready
 			for _, other := range []*schedule{&q.failed, &q.later} {
 				if from.len() == 0 {
@@ -320,9 +316,9 @@ func (r *receiver) tick() {
 	r.dispatch()
 }
 
-// asked takes note of what a gate's answer shows about the store. sent says that an attempt
-// has ended with it.
-func (r *receiver) asked(d *delivery, result throttle.Result, probe, sent bool) {
+// asked takes note of the gate's answer. sent says that an attempt has ended with it.
+func (q *queue) asked(d *delivery, result throttle.Result, probe, sent bool) {
+	r := q.to
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if sent {
@@ -332,10 +328,11 @@ func (r *receiver) asked(d *delivery, result throttle.Result, probe, sent bool) 
 		r.probing = false
 	}
 	now := r.worker.now()
-	if result.Outcome == throttle.Unavailable {
-		r.store.failed(now, !d.unanswered, probe)
-	} else {
+	switch {
+	case result.Outcome != throttle.Unavailable:
 		r.store.answered(now, result.Now)
+	case q.stream.send.Err() == nil: // else we cut it short
+		r.store.failed(now, !d.unanswered, probe)
 	}
 	d.unanswered = result.Outcome == throttle.Unavailable
 	r.expire()

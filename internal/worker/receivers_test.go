@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,12 +208,12 @@ func TestRetryAfterIsKept(t *testing.T) {
 		const pause = 30 * time.Second
 		var tried attempts
 		p, r := newPartition("0"), &receiver{}
-		down := true
+		var up atomic.Bool
 		r.set(tried.record(func(_ context.Context, a notify.Alert) error {
 			switch {
 			case a.Device == "told":
 				return &notify.Error{Untaken: true, RetryAfter: pause, Err: errors.New("429")}
-			case down:
+			case !up.Load():
 				return errBusy
 			}
 			return nil
@@ -225,7 +226,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 			p.publish(fmt.Sprint("other", i), 99)
 		}
 		pass(10 * time.Second)
-		down = false
+		up.Store(true)
 		pass(pause - 10*time.Second - time.Millisecond)
 		if n := len(tried.of("told")); n != 1 {
 			t.Errorf("tried %d times before the pause was over", n)

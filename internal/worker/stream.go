@@ -184,7 +184,7 @@ func signal(c chan struct{}) {
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.queues, func(q *queue) bool { return len(q.byDevice) >= maxUnsettled })
+	return slices.ContainsFunc(s.queues, func(q *queue) bool { return len(q.byDevice) >= s.maxWaiting+maxGivenUp })
 }
 
 // waitForRoom pauses reading while s is full. It fails when ctx ends.

@@ -28,9 +28,10 @@ import (
 )
 
 const (
-	maxUnsettled    = maxWaiting + 4096 // deliveries of a partition to one receiver; then its reading pauses
-	maxMalformed    = 1024              // events of a partition that cannot be decoded and are being kept
-	checkpointEvery = 10_000            // events, if CheckpointInterval has not come first
+	maxWaiting      = 65_536 // alerts of a partition that wait for one receiver; the oldest beyond it become dead letters
+	maxGivenUp      = 4096   // of these, to be kept; with more the partition's reading pauses
+	maxMalformed    = 1024   // events of a partition that cannot be decoded and are being kept
+	checkpointEvery = 10_000 // events, if CheckpointInterval has not come first
 
 	checkpointTimeout = 5 * time.Second
 )
@@ -107,12 +108,14 @@ type Worker struct {
 	stats     Stats
 	warned    atomic.Int64 // when warn last logged
 
+	maxWaiting int
+
 	mu      sync.Mutex
 	streams map[*stream]struct{} // being consumed
 }
 
 func New(c Config) *Worker {
-	w := &Worker{Config: c, started: time.Now(), streams: map[*stream]struct{}{}}
+	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, streams: map[*stream]struct{}{}}
 	for _, r := range c.Receivers {
 		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w})
 	}
