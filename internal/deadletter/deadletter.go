@@ -9,10 +9,9 @@
 // makes the letter this one, so that keeping it again changes nothing.
 //
 // Events that cannot be decoded are bounded in number and size. Alerts are
-// not dropped, ever; what bounds them is that there is one flight per device and
-// receiver, and no more of them than NOTIFY_CONCURRENCY: each letter stands for an
-// attempt that the receiver answered. Nothing here deletes what is old: that
-// is for a lifecycle rule of the storage account.
+// not dropped, ever; what bounds them is that there is one delivery per device and
+// receiver, and that no more than NOTIFY_CONCURRENCY for each receiver are written at a time.
+// Nothing here deletes what is old: that is for a lifecycle rule of the storage account.
 package deadletter
 
 import (

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
 )
 
 // failing answers every alert with err.
@@ -23,30 +24,55 @@ func failing(err error) func(context.Context, notify.Alert) error {
 	return func(context.Context, notify.Alert) error { return err }
 }
 
-// attempts records when each device's alerts were tried.
+// attempts records when alerts were tried.
 type attempts struct {
-	mu sync.Mutex
-	at map[string][]time.Time
+	mu  sync.Mutex
+	all []attempt
+}
+
+type attempt struct {
+	device, id string
+	at         time.Time
 }
 
 // record notes each attempt before answer decides.
 func (a *attempts) record(answer func(context.Context, notify.Alert) error) func(context.Context, notify.Alert) error {
 	return func(ctx context.Context, alert notify.Alert) error {
 		a.mu.Lock()
-		if a.at == nil {
-			a.at = map[string][]time.Time{}
-		}
-		a.at[alert.Device] = append(a.at[alert.Device], time.Now())
+		a.all = append(a.all, attempt{alert.Device, alert.ID, time.Now()})
 		a.mu.Unlock()
 		return answer(ctx, alert)
 	}
 }
 
-// of returns the times at which device was tried.
-func (a *attempts) of(device string) []time.Time {
+// of returns the times at which alerts of device were tried.
+func (a *attempts) of(device string) (at []time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.at[device])
+	for _, one := range a.all {
+		if one.device == device {
+			at = append(at, one.at)
+		}
+	}
+	return at
+}
+
+// soonest returns the shortest time between two attempts at one alert of a device whose name has the
+// prefix, and its id, which is empty if there are none.
+func (a *attempts) soonest(prefix string) (id string, least time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := map[string]time.Time{}
+	for _, one := range a.all {
+		if !strings.HasPrefix(one.device, prefix) {
+			continue
+		}
+		if at, ok := last[one.id]; ok && (id == "" || one.at.Sub(at) < least) {
+			id, least = one.id, one.at.Sub(at)
+		}
+		last[one.id] = one.at
+	}
+	return id, least
 }
 
 // A receiver that takes 9 s for an alert delays nobody else's.
@@ -311,5 +337,120 @@ func TestForeignClaimThatEndsEarly(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		wantAlerts(t, r, "hot", 1)
+	})
+}
+
+// What is given up while it waits goes through the gate first: an alert that was
+// delivered before, and is only read again, is no dead letter.
+func TestNothingDeliveredIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p, r := memlease.New(), newPartition("0"), &receiver{}
+		p.refuse = errors.New("it will crash before it checkpoints")
+		for i := range 10 {
+			p.publish(fmt.Sprint("told", i), 99)
+		}
+		ctx, crash := context.WithCancelCause(t.Context())
+		first := newReplica(t, store, r).consume(ctx, p)
+		synctest.Wait()
+		crash(telemetry.ErrLost)
+		first.work.Wait()
+		wantAlerts(t, r, "", 10)
+
+		pass(time.Minute)
+		r.set(failing(errBusy))
+		other := newPartition("1")
+		for i := range 10 {
+			other.publish(fmt.Sprint("new", i), 99)
+		}
+		s := newReplica(t, store, r)
+		s.config.GiveUp = 10 * time.Minute
+		s.start(other)
+		defer s.end()
+		pass(2 * time.Second) // the receiver is down by now
+		q := p.reopen()
+		ctx, stop := context.WithCancel(t.Context())
+		s.work.Go(func() { _ = s.worker.Consume(ctx, q) })
+		pass(time.Second)
+		if n := s.worker.MostWaiting(); n != 10 {
+			t.Errorf("%d alerts wait in a partition, want 10", n)
+		}
+		pass(15 * time.Minute)
+		stop()
+		wantAlerts(t, r, "", 10)
+		wantCheckpoint(t, q, 10)
+		wantCheckpoint(t, other, 10)
+		if len(s.dead.kept) != 10 {
+			t.Errorf("%d dead letters, want 10", len(s.dead.kept))
+		}
+		for _, d := range s.dead.kept {
+			if !strings.HasPrefix(d.Alert.Device, "new") || !strings.Contains(d.Reason, "NOTIFY_GIVE_UP") || !strings.Contains(d.Reason, "503") {
+				t.Errorf("dead letter of %s: %s", d.Alert.Device, d.Reason)
+			}
+		}
+	})
+}
+
+// slowGraveyard takes its time for each dead letter.
+type slowGraveyard struct {
+	mu              sync.Mutex
+	now, most, kept int
+}
+
+func (g *slowGraveyard) Keep(context.Context, notify.DeadLetter) error {
+	g.mu.Lock()
+	g.now++
+	g.most = max(g.most, g.now)
+	g.mu.Unlock()
+	time.Sleep(time.Second)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now--
+	g.kept++
+	return nil
+}
+
+// Many alerts that are given up at once are written a bounded number at a time, beside everything else.
+func TestDeadLettersAreWrittenAFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := &slowGraveyard{}
+		p, down, up := newPartition("0"), &receiver{answer: failing(errBusy)}, &receiver{}
+		s := newSetup(t, down, up)
+		s.config.GiveUp, s.config.DeadLetters, s.config.Concurrency = 10*time.Minute, dead, 8
+		s.start(p)
+		defer s.end()
+		for i := range 1000 {
+			p.publish(fmt.Sprint("device", i), 99)
+		}
+		pass(11 * time.Minute)
+		p.publish("another", 99)
+		synctest.Wait()
+		wantAlerts(t, up, "another", 1)
+		pass(1000 / 8 * time.Second)
+		if dead.most != 8 || dead.kept != 1000 {
+			t.Errorf("kept %d dead letters, %d at a time, want 1000, 8 at a time", dead.kept, dead.most)
+		}
+	})
+}
+
+// Events that cannot be decoded and cannot be kept either stop nothing.
+func TestMalformedEventsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r, kept := newPartition("0"), &receiver{}, &attic{err: errors.New("disk full")}
+		s := newSetup(t, r)
+		s.config.Malformed = kept
+		s.start(p)
+		defer s.end()
+		for range 3000 {
+			p.publish("odd", math.NaN())
+		}
+		p.publish("hot", 99)
+		pass(0)
+		wantAlerts(t, r, "hot", 1)
+		kept.set(nil)
+		pass(2 * time.Minute)
+		wantCheckpoint(t, p, 3001)
+		if n := len(kept.events); n != 1024 {
+			t.Errorf("kept %d events, want 1024", n)
+		}
 	})
 }
