@@ -58,7 +58,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
 		DeadLetters:        deadLetterLog{log},
-		Trace:              tracer.Flights(),
+		Trace:              tracer.Deliveries(),
 		Log:                log,
 	}
 	if s.deadLetters != nil {

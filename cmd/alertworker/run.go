@@ -8,10 +8,10 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/tracing"
-	"alertworker/internal/worker"
 )
 
 // run is the worker, configured by the environment alone.
@@ -90,7 +90,7 @@ func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, erro
 // deadLetterLog keeps dead letters in the log, whole.
 type deadLetterLog struct{ log *zap.Logger }
 
-func (d deadLetterLog) Keep(_ context.Context, l worker.DeadLetter) error {
+func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	a := l.Alert
 	d.log.Error("alert not delivered, kept here",
 		zap.String("receiver", l.Receiver), zap.String("reason", l.Reason),

@@ -39,7 +39,7 @@ const arrows = `
 	internal/notify/inbox       internal/notify internal/notify/webhook
 	internal/notify/notifytest  internal/notify internal/notify/inbox internal/notify/webhook
 	internal/notify/*           internal/notify
-	internal/deadletter         internal/worker internal/notify internal/notify/webhook internal/azure
+	internal/deadletter         internal/telemetry internal/notify internal/notify/webhook internal/azure
 
 	internal/web
 	internal/admin              internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/web

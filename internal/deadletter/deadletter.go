@@ -9,10 +9,9 @@
 // makes the letter this one, so that keeping it again changes nothing.
 //
 // Events that cannot be decoded are bounded in number and size. Alerts are
-// not dropped, ever; what bounds them is that there is one flight per device and
-// receiver, and no more of them than NOTIFY_CONCURRENCY: each letter stands for an
-// attempt that the receiver answered. Nothing here deletes what is old: that
-// is for a lifecycle rule of the storage account.
+// not dropped, ever; what bounds them is that there is one delivery per device and
+// receiver, and that no more than NOTIFY_CONCURRENCY for each receiver are written at a time.
+// Nothing here deletes what is old: that is for a lifecycle rule of the storage account.
 package deadletter
 
 import (
@@ -37,7 +36,8 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
-	"alertworker/internal/worker"
+	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
 )
 
 const (
@@ -60,11 +60,6 @@ type Store struct {
 	malformed quota
 	lines     quota
 }
-
-var (
-	_ worker.DeadLetters     = (*Store)(nil)
-	_ worker.MalformedEvents = (*Store)(nil)
-)
 
 // Open returns the store in c, a container that it creates when it is missing.
 // c's retries bound how long Open and every call but those that keep take.
@@ -98,8 +93,8 @@ func (s *Store) name() string {
 	return address
 }
 
-// Keep implements worker.DeadLetters. It takes at most 15 s.
-func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
+// Keep returns nil once d is kept, after at most 15 s.
+func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	id := newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
 	if err := s.put(ctx, blobName(alertsFolder, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
@@ -115,10 +110,10 @@ func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
 	return nil
 }
 
-// KeepMalformed implements worker.MalformedEvents. It takes at most 15 s. Of the
+// KeepMalformed returns nil once e is kept, after at most 15 s. Of the
 // attempts beyond 60 a minute it drops the events: neither a storm
 // of them nor an outage of the store makes many wait.
-func (s *Store) KeepMalformed(ctx context.Context, e worker.MalformedEvent) error {
+func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
 	if ok, first, refused := s.malformed.take(); !ok {
 		if first {
 			s.log.Warn("too many events cannot be decoded; the rest of this minute's are not kept",

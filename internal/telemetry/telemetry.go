@@ -33,6 +33,13 @@ type Event struct {
 	Undecodable string
 }
 
+// A MalformedEvent is telemetry in which no reading could be found.
+type MalformedEvent struct {
+	Partition string
+	Reason    Reason
+	Event     Event
+}
+
 // ErrLost says that another replica owns the partition now.
 var ErrLost = errors.New("partition lost")
 

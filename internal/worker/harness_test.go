@@ -123,7 +123,7 @@ type receiver struct {
 	mu        sync.Mutex
 	taken     []notify.Alert
 	attempts  int
-	now, most int // in flight
+	now, most int // at a time
 }
 
 func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
@@ -182,11 +182,11 @@ var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 // graveyard is a worker.DeadLetters.
 type graveyard struct {
 	mu   sync.Mutex
-	kept []worker.DeadLetter
+	kept []notify.DeadLetter
 	err  error
 }
 
-func (g *graveyard) Keep(_ context.Context, d worker.DeadLetter) error {
+func (g *graveyard) Keep(_ context.Context, d notify.DeadLetter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
@@ -199,6 +199,7 @@ func (g *graveyard) Keep(_ context.Context, d worker.DeadLetter) error {
 type setup struct {
 	t         testing.TB
 	config    worker.Config
+	waiting   int // at most, if not zero
 	store     lease.Store
 	receivers []*receiver
 	dead      *graveyard
@@ -245,6 +246,9 @@ func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 		})})
 	}
 	s.worker = worker.New(s.config)
+	if s.waiting > 0 {
+		s.worker.LimitWaiting(s.waiting)
+	}
 	for _, p := range partitions {
 		s.work.Go(func() {
 			if err := s.worker.Consume(ctx, p); err != nil {
@@ -277,7 +281,7 @@ func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 // attic is a worker.MalformedEvents.
 type attic struct {
 	mu     sync.Mutex
-	events []worker.MalformedEvent
+	events []telemetry.MalformedEvent
 	err    error
 }
 
@@ -287,7 +291,7 @@ func (a *attic) set(err error) {
 	a.err = err
 }
 
-func (a *attic) KeepMalformed(_ context.Context, e worker.MalformedEvent) error {
+func (a *attic) KeepMalformed(_ context.Context, e telemetry.MalformedEvent) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil {
