@@ -47,8 +47,9 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 	s.stats.Over.Add(1)
-	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: in.next.Add(1), arrival: &arrival{id: key}}
-	for _, d := range s.admit(telemetry.Position{}, e.Device, r) {
+	e.Sequence = in.next.Add(1)
+	a := &arrival{id: key}
+	for _, d := range s.admit(telemetry.Position{}, &e, value, a) {
 		select {
 		case <-d.ended:
 			if d.buried {
@@ -61,7 +62,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	if s.ctx.Err() != nil {
 		return telemetry.VerdictFailed, nil // stopping: deliveries may have been dropped
 	}
-	if r.arrival.told.Load() {
+	if a.told.Load() {
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
