@@ -52,7 +52,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	for _, d := range s.admit(telemetry.Position{}, &e, value, a) {
 		select {
 		case <-d.ended:
-			if d.buried {
+			if d.deadLettered {
 				return telemetry.VerdictFailed, nil
 			}
 		case <-ctx.Done():
