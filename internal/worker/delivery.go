@@ -55,13 +55,13 @@ type delivery struct {
 	letter *notify.DeadLetter // to be kept, once it is written
 	trace  *tracked           // nil if nobody follows
 
-	key        int64 // of the schedule it waits in
-	answered   int64 // alerts that the receiver had answered at the last failure; -1 if there was none
-	attempts   uint16
-	refusals   uint8 // of these, after the receiver answered others
-	givenUp    cause
-	unanswered bool // the store gave no answer last time
-	buried     bool // an alert became a dead letter
+	key          int64 // of the schedule it waits in
+	answered     int64 // alerts that the receiver had answered at the last failure; -1 if there was none
+	attempts     uint16
+	refusals     uint8 // of these, after the receiver answered others
+	givenUp      cause // why it was given up while it waited
+	unanswered   bool  // the store gave no answer last time
+	deadLettered bool  // an alert became a dead letter
 }
 
 // A cause is why an alert is given up while it waits.
@@ -170,8 +170,8 @@ func (q *queue) send(d *delivery, probe bool) {
 		q.conclude(d, result, err)
 		return
 	}
-	d.failed(failure)
-	reason := q.hopeless(d, failure, result.Now)
+	d.note(failure)
+	reason := q.reason(d, failure, result.Now)
 	if reason == "" {
 		q.pause(d, &q.failed, max(backoff(int(d.attempts)), min(failure.RetryAfter, maxRetryAfter)))
 		return
@@ -237,8 +237,8 @@ func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) change
 	return r.health.failed(r.worker.now(), failure, suspect, probe)
 }
 
-// hopeless says why a failed alert should be tried no more; empty if it should. now is the store's clock.
-func (q *queue) hopeless(d *delivery, failure *notify.Error, now time.Time) string {
+// reason says why a failed alert should be tried no more; empty if it should. now is the store's clock.
+func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
 	switch {
 	case failure.Refused:
 		return fmt.Sprintf("refused for good: %v", failure)
@@ -270,7 +270,7 @@ func coversAll(reading) bool  { return true }
 // conclude goes on with d after an attempt whose outcome is not Failed.
 func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 	s := q.stream
-	d.failed(err)
+	d.note(err)
 	switch result.Outcome {
 	case throttle.Sent:
 		q.settle(d, coversAll, result.Outcome.String())
@@ -300,18 +300,18 @@ func (q *queue) again(d *delivery) *schedule {
 	return &q.later
 }
 
-// failed notes why the last attempt failed, nil if it did not.
-func (d *delivery) failed(err error) {
+// note keeps why the last attempt failed, nil if it did not.
+func (d *delivery) note(err error) {
 	if d.trace != nil {
 		d.trace.err = err
 	}
 }
 
-// bury makes d's alert a dead letter. One that was given up while it waited asks the gate
+// deadLetter makes d's alert a dead letter. One that was given up while it waited asks the gate
 // first, without sending: it may be covered.
-func (q *queue) bury(d *delivery, probe bool) {
+func (q *queue) deadLetter(d *delivery, probe bool) {
 	if d.letter == nil {
-		result, err := q.write(d)
+		result, err := q.writeLetter(d)
 		q.asked(d, result, probe, false)
 		if result.Outcome != throttle.Failed {
 			q.to.written()
@@ -335,7 +335,7 @@ func (q *queue) bury(d *delivery, probe bool) {
 		return
 	}
 	s.stats.DeadLetters.Add(1)
-	d.buried = true
+	d.deadLettered = true
 	covers := coversNone
 	if d.givenUp == tooMany {
 		covers = coversAll // its place is needed
@@ -343,8 +343,8 @@ func (q *queue) bury(d *delivery, probe bool) {
 	q.settle(d, covers, OutcomeDeadLetter)
 }
 
-// write makes the letter of an alert that was given up while it waited.
-func (q *queue) write(d *delivery) (throttle.Result, error) {
+// writeLetter writes the letter of an alert that was given up while it waited, under a claim.
+func (q *queue) writeLetter(d *delivery) (throttle.Result, error) {
 	q.to.mu.Lock()
 	failure := q.to.health.failure
 	q.to.mu.Unlock()

@@ -57,11 +57,12 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	}
 	defer in.leave()
 	s.stats.Over.Add(1)
-	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: in.next.Add(1), arrival: &arrival{id: key, at: e.Enqueued}}
-	for _, d := range s.admit(telemetry.Position{}, e.Device, r) {
+	e.Sequence = in.next.Add(1)
+	a := &arrival{at: e.Enqueued, id: key}
+	for _, d := range s.admit(telemetry.Position{}, &e, value, a) {
 		select {
 		case <-d.ended:
-			if d.buried {
+			if d.deadLettered {
 				return telemetry.VerdictFailed, nil
 			}
 		case <-ctx.Done():
@@ -71,7 +72,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	if s.ctx.Err() != nil {
 		return telemetry.VerdictFailed, nil // stopping: deliveries may have been dropped
 	}
-	if r.arrival.told.Load() {
+	if a.told.Load() {
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil

@@ -131,7 +131,7 @@ func (r *receiver) dispatch() {
 		probe := d.letter == nil && r.store.probed()
 		r.writing++
 		r.probing = r.probing || probe
-		q.stream.work.Go(func() { q.bury(d, probe) })
+		q.stream.work.Go(func() { q.deadLetter(d, probe) })
 	}
 	r.setTimer(now)
 }

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
@@ -271,7 +274,10 @@ func TestRetryAfterIsKept(t *testing.T) {
 func TestDeadReceiverShowsWithOneHotDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r).start(p)
+		s := newSetup(t, r)
+		core, logs := observer.New(zap.InfoLevel)
+		s.config.Log = zap.New(core)
+		s.start(p)
 		defer s.end()
 		p.publish("hot", 99)
 		synctest.Wait()
@@ -287,6 +293,11 @@ func TestDeadReceiverShowsWithOneHotDevice(t *testing.T) {
 		wantAlerts(t, r, "hot", 1)
 		if got := s.worker.Receivers()[0]; got.Down {
 			t.Errorf("%+v after it took one", got)
+		}
+		for _, msg := range []string{"receiver is down; its alerts wait, nothing is lost", "receiver is back"} {
+			if n := logs.FilterMessage(msg).Len(); n != 1 {
+				t.Errorf("the log says %d times %q, want once", n, msg)
+			}
 		}
 	})
 }
@@ -340,6 +351,31 @@ func TestForeignClaimThatEndsEarly(t *testing.T) {
 	})
 }
 
+// A caller of the HTTP trigger whose reading meets another replica's claim is not kept waiting
+// until that would end.
+func TestIntakeMeetsAForeignClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		other := newReplica(t, store, &receiver{answer: wait(3 * time.Second)})
+		p := newPartition("0")
+		other.start(p)
+		defer other.end()
+		p.publish("hot", 99)
+		synctest.Wait()
+
+		s := newReplica(t, store, &receiver{}).consume(t.Context())
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		start := time.Now()
+		if got, err := in.Handle(t.Context(), event("hot", 99), ""); got != telemetry.VerdictThrottled || err != nil {
+			t.Errorf("%v, %v, want it throttled", got, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("the caller waited %v for an alert that took 3 s", took)
+		}
+	})
+}
+
 // What is given up while it waits goes through the gate first: an alert that was
 // delivered before, and is only read again, is no dead letter.
 func TestNothingDeliveredIsGivenUp(t *testing.T) {
@@ -390,13 +426,13 @@ func TestNothingDeliveredIsGivenUp(t *testing.T) {
 	})
 }
 
-// slowGraveyard takes its time for each dead letter.
-type slowGraveyard struct {
+// slowDeadLetters takes its time for each dead letter.
+type slowDeadLetters struct {
 	mu              sync.Mutex
 	now, most, kept int
 }
 
-func (g *slowGraveyard) Keep(context.Context, notify.DeadLetter) error {
+func (g *slowDeadLetters) Keep(context.Context, notify.DeadLetter) error {
 	g.mu.Lock()
 	g.now++
 	g.most = max(g.most, g.now)
@@ -412,7 +448,7 @@ func (g *slowGraveyard) Keep(context.Context, notify.DeadLetter) error {
 // Many alerts that are given up at once are written a bounded number at a time, beside everything else.
 func TestDeadLettersAreWrittenAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dead := &slowGraveyard{}
+		dead := &slowDeadLetters{}
 		p, down, up := newPartition("0"), &receiver{answer: failing(errBusy)}, &receiver{}
 		s := newSetup(t, down, up)
 		s.config.GiveUp, s.config.DeadLetters, s.config.Concurrency = 10*time.Minute, dead, 8
@@ -435,7 +471,7 @@ func TestDeadLettersAreWrittenAFewAtATime(t *testing.T) {
 // Events that cannot be decoded and cannot be kept either stop nothing.
 func TestMalformedEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r, kept := newPartition("0"), &receiver{}, &attic{err: errors.New("disk full")}
+		p, r, kept := newPartition("0"), &receiver{}, &malformedEvents{err: errors.New("disk full")}
 		s := newSetup(t, r)
 		s.config.Malformed = kept
 		s.start(p)

@@ -31,8 +31,8 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 	}
 	before := heap()
 	for n := range int64(2 * maxWaiting) {
-		r := reading{value: 99, enqueued: n, sequence: n}
-		s.admit(telemetry.Position{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)}, fmt.Sprintf("press-%06d", n%maxWaiting), r)
+		before := telemetry.Position{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)}
+		s.admit(before, &telemetry.Event{Device: fmt.Sprintf("press-%06d", n%maxWaiting), Enqueued: time.UnixMilli(n)}, 99, nil)
 	}
 	each := (heap() - before) / maxWaiting
 	if n := s.queues[0].waiting(); n != maxWaiting {

@@ -70,30 +70,31 @@ func (s *stream) drain() {
 	s.cut()
 }
 
-// admit hands a device's reading over the threshold, the one after position before, to
+// admit hands e's reading over the threshold, the one after position before, to
 // every receiver: to the device's delivery if there is one, else to its open
-// window, else to a new delivery. It returns these
-// deliveries if somebody waits for the reading: if it has an arrival.
-func (s *stream) admit(before telemetry.Position, device string, r reading) (in []*delivery) {
+// window, else to a new delivery. It returns these deliveries if somebody waits for the reading:
+// if it has an arrival.
+func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value float64, a *arrival) (in []*delivery) {
+	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: e.Sequence, arrival: a}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var e *entry
+	var held *entry
 	for _, q := range s.queues {
-		d := q.byDevice[device]
+		d := q.byDevice[e.Device]
 		switch {
 		case d != nil:
 			d.join(r)
 			s.stats.Suppressed.Add(1)
-		case q.to.Gate.Recent(device):
+		case q.to.Gate.Recent(e.Device):
 			s.stats.Suppressed.Add(1)
 			continue
 		default:
-			if e == nil {
-				e = s.mark.admit(before, r.enqueued)
+			if held == nil {
+				held = s.mark.admit(before, r.enqueued)
 			}
-			d = q.begin(device, r, e)
+			d = q.begin(e.Device, r, held)
 		}
-		if r.arrival != nil {
+		if a != nil {
 			if d.ended == nil {
 				d.ended = make(chan struct{})
 			}

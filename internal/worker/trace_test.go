@@ -36,10 +36,10 @@ func (f *followed) Under(ctx context.Context) context.Context {
 }
 func (f *followed) End(end worker.End) { f.ends = append(f.ends, end) }
 
-// buriedBy is a worker.DeadLetters.
-type buriedBy func(context.Context)
+// keepFunc is a worker.DeadLetters.
+type keepFunc func(context.Context)
 
-func (b buriedBy) Keep(ctx context.Context, _ notify.DeadLetter) error {
+func (b keepFunc) Keep(ctx context.Context, _ notify.DeadLetter) error {
 	b(ctx)
 	return nil
 }
@@ -73,7 +73,7 @@ func TestTrace(t *testing.T) {
 				p.publish("hot", 32)
 				s := newSetup(t, r)
 				s.config.Trace = j.follow
-				s.config.DeadLetters = buriedBy(func(ctx context.Context) {
+				s.config.DeadLetters = keepFunc(func(ctx context.Context) {
 					if in, _ := ctx.Value((*followed)(nil)).(*followed); in == nil {
 						t.Error("a dead letter is kept under no delivery")
 					}

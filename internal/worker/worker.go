@@ -194,7 +194,7 @@ func (s *stream) take(events []telemetry.Event) {
 		switch {
 		case reason == telemetry.ReasonOK && value >= s.Threshold:
 			over++
-			s.admit(at, e.Device, reading{value: value, enqueued: micros(e.Enqueued), sequence: e.Sequence})
+			s.admit(at, e, value, nil)
 		case reason > telemetry.ReasonNotTelemetry && s.Malformed != nil:
 			s.keepMalformed(at, *e, reason)
 		}

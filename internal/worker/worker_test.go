@@ -537,6 +537,9 @@ func TestStoreOutageDelaysAlertsAndLosesNone(t *testing.T) {
 		pass(10 * time.Minute)
 		wantAlerts(t, r, "", 0)
 		wantCheckpoint(t, p, 0)
+		if n := store.calls.Load(); n > 64+30 {
+			t.Errorf("asked %d times in 10 minutes", n)
+		}
 		store.down.Store(false)
 		pass(2 * time.Minute)
 		wantAlerts(t, r, "", 100)
@@ -579,7 +582,7 @@ func TestZombie(t *testing.T) {
 
 func TestMalformedEventsAreKeptBeforeTheyAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, kept := newPartition("0"), &attic{err: errors.New("disk full")}
+		p, kept := newPartition("0"), &malformedEvents{err: errors.New("disk full")}
 		s := newSetup(t)
 		s.config.Malformed = kept
 		s.start(p)
