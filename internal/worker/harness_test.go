@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -184,6 +185,12 @@ type deadLetters struct {
 	mu   sync.Mutex
 	kept []notify.DeadLetter
 	err  error
+}
+
+func (g *deadLetters) all() []notify.DeadLetter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.kept)
 }
 
 func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {

@@ -84,7 +84,7 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 				r.set(nil)
 				pass(time.Minute)
 				wantAlerts(t, r, "oven", 3)
-				if n := len(s.dead.kept); n > 0 {
+				if n := len(s.dead.all()); n > 0 {
 					t.Errorf("%d dead letters, of an alert that is a minute old", n)
 				}
 			})

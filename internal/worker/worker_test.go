@@ -348,7 +348,7 @@ func TestReadingPausesWhenNothingMoreCanBeKept(t *testing.T) {
 		r.set(nil)
 		pass(5 * time.Minute)
 		wantCheckpoint(t, p, most+more)
-		if alerts, dead := len(r.alerts("")), len(s.dead.kept); alerts < waiting || alerts+dead != most+more {
+		if alerts, dead := len(r.alerts("")), len(s.dead.all()); alerts < waiting || alerts+dead != most+more {
 			t.Errorf("%d alerts and %d dead letters of %d devices", alerts, dead, most+more)
 		}
 	})
@@ -402,8 +402,8 @@ func TestRefusedAlertsAreSettledOnceKept(t *testing.T) {
 		s.dead.mu.Unlock()
 		pass(2 * time.Minute)
 		wantCheckpoint(t, p, 2)
-		if len(s.dead.kept) != 1 || s.dead.kept[0].Alert.Device != "odd" || s.dead.kept[0].Receiver != "receiver0" || s.dead.kept[0].Alert.Sequence != 1 {
-			t.Errorf("dead letters %+v", s.dead.kept)
+		if len(s.dead.all()) != 1 || s.dead.all()[0].Alert.Device != "odd" || s.dead.all()[0].Receiver != "receiver0" || s.dead.all()[0].Alert.Sequence != 1 {
+			t.Errorf("dead letters %+v", s.dead.all())
 		}
 	})
 }
@@ -426,8 +426,8 @@ func TestAlertThatFailsAloneIsGivenUp(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		wantAlerts(t, r, "well", 30) // never held up
-		if len(s.dead.kept) != 1 || s.dead.kept[0].Alert.Device != "poison" {
-			t.Errorf("dead letters %+v", s.dead.kept)
+		if len(s.dead.all()) != 1 || s.dead.all()[0].Alert.Device != "poison" {
+			t.Errorf("dead letters %+v", s.dead.all())
 		}
 		wantCheckpoint(t, p, 31)
 	})
@@ -449,8 +449,8 @@ func TestOldAlertIsGivenUpOnlyAfterItWasTried(t *testing.T) {
 		synctest.Wait()
 		s.end()
 		wantAlerts(t, r, "late", 1)
-		if len(s.dead.kept) != 1 || s.dead.kept[0].Alert.Device != "later" {
-			t.Errorf("dead letters %+v", s.dead.kept)
+		if len(s.dead.all()) != 1 || s.dead.all()[0].Alert.Device != "later" {
+			t.Errorf("dead letters %+v", s.dead.all())
 		}
 		wantCheckpoint(t, p, 2)
 	})
