@@ -98,7 +98,7 @@ func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {
 	defer cancel()
 	switch c.ThrottleStore {
 	case storeBlob, storeBlobLease:
-		client, err := s.container(c, c.ThrottleContainer, azure.Retry())
+		client, err := s.container(c, c.ThrottleContainer, azure.Once())
 		if err != nil {
 			return nil, err
 		}

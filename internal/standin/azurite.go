@@ -93,7 +93,7 @@ func (a *Azurite) options(via http.RoundTripper) *container.ClientOptions {
 	if via == nil {
 		via = a.Transport()
 	}
-	retry := azure.Retry()
+	retry := azure.Once()
 	retry.TryTimeout = patience
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},

@@ -24,7 +24,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	azurite := standin.StartAzurite(t)
 	client := azure.NewHTTPClient()
 	defer client.CloseIdleConnections()
-	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: client}}
+	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: client}}
 	from := func(connection string) *container.Client {
 		c, err := container.NewClientFromConnectionString(connection, azurite.NewContainer(), options)
 		if err != nil {
@@ -143,7 +143,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	c, err := container.NewClientWithNoCredential("http://account.invalid/c", &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: silent{}}},
+		ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: &http.Client{Transport: silent{}}},
 	})
 	if err != nil {
 		t.Fatal(err)
