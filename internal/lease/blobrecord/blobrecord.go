@@ -28,8 +28,15 @@ import (
 	"alertworker/internal/lease/caslease"
 )
 
-// Resolution is that of the service's clock.
-const Resolution = time.Second
+// Resolution is that of the service's clock, and Skew how far apart the clocks
+// of its machines may be.
+const (
+	Resolution = time.Second
+	Skew       = time.Second
+)
+
+// Clock returns the service's clock.
+func Clock() caslease.Clock { return caslease.Clock{Resolution: Resolution, Skew: Skew} }
 
 // Blobs are the records of one container. Its methods are safe for concurrent
 // use. Their errors are explained and wrap what azure.Again looks for.
@@ -128,7 +135,7 @@ func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (
 	for try := 0; ; try++ {
 		prev, locked, err := b.Read(ctx, key)
 		if err == nil {
-			if prev.Free(Resolution) || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
+			if prev.Free(Clock()) || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
 				if id == "" && prev.Released && locked {
 					id = prev.ID
 				}

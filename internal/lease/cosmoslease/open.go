@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
@@ -98,7 +97,7 @@ func Open(ctx context.Context, account Account, database, container string, clie
 		// first request for minutes.
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
-			service := caslease.Service{Again: azure.Again, Resolution: time.Second, Lags: true}
+			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
 			return &Store{caslease.New(items, service), items}, nil
 		}
 		if !azure.Again(ctx, try, err) {

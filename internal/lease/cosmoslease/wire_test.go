@@ -19,8 +19,10 @@ import (
 
 // TestStoreOnFake runs the suite against the fake, in exact time, and thereby
 // holds the fake to what the stand-in does.
-func TestStoreOnFake(t *testing.T) {
-	leasetest.Run(t, leasetest.Harness{
+func TestStoreOnFake(t *testing.T) { leasetest.Run(t, fakeHarness()) }
+
+func fakeHarness() leasetest.Harness {
+	return leasetest.Harness{
 		New: func(t testing.TB) leasetest.Backend {
 			f := newFake()
 			b := backend(t, fakeAccount, "alertworker", f)
@@ -34,9 +36,39 @@ func TestStoreOnFake(t *testing.T) {
 		},
 		Bubble: synctest.Test,
 		MinTTL: time.Second,
-		Lag:    2 * time.Second,
+		Lag:    3 * time.Second,
 		Skew:   skew,
+	}
+}
+
+// lastNote is a store that takes the note that it was given last for the one that it wrote.
+type lastNote struct{ *cosmoslease.Store }
+
+func (s lastNote) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	last := ""
+	l, err := s.Store.Acquire(ctx, key, ttl, func(r lease.Record) (string, error) {
+		note, err := next(r)
+		last = note
+		return note, err
 	})
+	l.Note = last
+	return l, err
+}
+
+// The suite sees that after a lost answer the note that was written counts.
+func TestLastNoteIsNotTheOneThatCounts(t *testing.T) {
+	h := fakeHarness()
+	plain := h.New
+	h.New = func(t testing.TB) leasetest.Backend {
+		b := plain(t)
+		open := b.Open
+		b.Open = func(via http.RoundTripper) (lease.Store, error) {
+			s, err := open(via)
+			return lastNote{s.(*cosmoslease.Store)}, err
+		}
+		return b
+	}
+	leasetest.MustFail(t, h, "Faults")
 }
 
 // operations are what the tests of faults do, with what has to be there first.
