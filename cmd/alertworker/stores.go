@@ -53,6 +53,11 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
+	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
+		deletable.OnCreate(func(container string) {
+			log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+		})
+	}
 	if c.hasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)

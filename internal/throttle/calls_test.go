@@ -85,4 +85,3 @@ func TestRequestsPerAlert(t *testing.T) {
 		})
 	}
 }
-

@@ -57,6 +57,9 @@ func (r records) Write(ctx context.Context, key string, prev, next caslease.Reco
 	return r.blobs.Write(ctx, key, prev, next, "")
 }
 
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (s *Store) OnCreate(f func(container string)) { s.blobs.OnCreate(f) }
+
 // List implements lease.Lister. It needs leave to list, and costs one call for some 5,000
 // blobs of the container, whatever the prefix.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {

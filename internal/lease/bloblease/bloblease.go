@@ -259,7 +259,7 @@ func (s *Store) unlock(ctx context.Context, key, id string) error {
 	}
 	for try := 0; ; try++ {
 		_, err = native.ReleaseLease(lasting, nil)
-		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound) {
+		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound, bloberror.ContainerNotFound) {
 			return nil
 		}
 		if !azure.Again(lasting, try, err) {
@@ -270,6 +270,9 @@ func (s *Store) unlock(ctx context.Context, key, id string) error {
 		}
 	}
 }
+
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (s *Store) OnCreate(f func(container string)) { s.blobs.OnCreate(f) }
 
 // List implements lease.Lister. It needs leave to list, and costs one call for some 5,000
 // blobs of the container, whatever the prefix.

@@ -37,3 +37,6 @@ var (
 	_ lease.Breaker = (*Store)(nil)
 	_ lease.Lister  = (*Store)(nil)
 )
+
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (s *Store) OnCreate(f func(container string)) { s.items.home.OnCreate(f) }

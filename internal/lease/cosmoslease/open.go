@@ -147,7 +147,10 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if found.ContainerProperties == nil || !slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
 		return items{}, &ConfigError{fmt.Sprintf("the container's partition key is not %s: name another container, or delete this one and restart the worker, which creates it", partitionKey)}
 	}
-	return items{i}, nil
+	home := azure.NewContainer(database+"/"+container, func(err error) bool { return errors.Is(err, errNoContainer) }, func(ctx context.Context) error {
+		return explain(create(ctx, c, d, container))
+	})
+	return items{i, home}, nil
 }
 
 // create creates the database and the container, as far as they are missing.
