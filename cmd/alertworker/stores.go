@@ -54,6 +54,11 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
+	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
+		deletable.OnCreate(func(container string) {
+			log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+		})
+	}
 	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
@@ -99,7 +104,7 @@ func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, e
 	defer cancel()
 	switch c.ThrottleStore {
 	case config.StoreBlob, config.StoreBlobLease:
-		client, err := s.container(c, c.ThrottleContainer, azure.Retry())
+		client, err := s.container(c, c.ThrottleContainer, azure.Once())
 		if err != nil {
 			return nil, err
 		}

@@ -56,6 +56,7 @@ const (
 // no keys or signatures.
 type Store struct {
 	blobs     *container.Client
+	home      *azure.Container
 	log       *zap.Logger
 	malformed quota
 	lines     quota
@@ -65,26 +66,23 @@ type Store struct {
 // c's retries bound how long Open and every call but those that keep take.
 func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, error) {
 	s := &Store{blobs: c, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
+	s.home = azure.NewContainer(s.name(), azure.ContainerMissing, func(ctx context.Context) error {
+		_, err := c.Create(ctx, nil)
+		if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
+			return nil
+		}
+		return err
+	})
 	// A look at some blob shows whether the container is there to an identity
 	// that may not create containers, or may not list them.
-	_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
-	switch {
-	case err == nil || bloberror.HasCode(err, bloberror.BlobNotFound):
-		return s, nil
-	case !bloberror.HasCode(err, bloberror.ContainerNotFound):
+	err := s.home.Do(ctx, func() error {
+		_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
+		return err
+	})
+	if err != nil && !bloberror.HasCode(err, bloberror.BlobNotFound) {
 		return nil, fmt.Errorf("look at container %q: %w", s.name(), azure.Explain(err))
 	}
-	if err := s.create(ctx); err != nil {
-		return nil, err
-	}
 	return s, nil
-}
-
-func (s *Store) create(ctx context.Context) error {
-	if _, err := s.blobs.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-		return fmt.Errorf("create container %q: %w", s.name(), azure.Explain(err))
-	}
-	return nil
 }
 
 // name returns the container's address without a signature.
@@ -135,13 +133,7 @@ func (s *Store) Try(ctx context.Context) error { return s.put(ctx, probe, nil) }
 func (s *Store) put(ctx context.Context, name string, content []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, keepTimeout, fmt.Errorf("no answer within %v", keepTimeout))
 	defer cancel()
-	err := s.upload(ctx, name, content)
-	if bloberror.HasCode(err, bloberror.ContainerNotFound) {
-		if err := s.create(ctx); err != nil {
-			return err
-		}
-		err = s.upload(ctx, name, content)
-	}
+	err := s.home.Do(ctx, func() error { return s.upload(ctx, name, content) })
 	if err != nil && !bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet) {
 		return fmt.Errorf("write blob %q in %q: %w", name, s.name(), explain(ctx, err))
 	}

@@ -178,7 +178,7 @@ func TestAzurite(t *testing.T) {
 		c := azurite.Container(t, azurite.NewContainer(), nil)
 		open(t, c)
 		lost := 0
-		s := open(t, azurite.Container(t, c.URL()[strings.LastIndexByte(c.URL(), '/')+1:], transport(func(r *http.Request) (*http.Response, error) {
+		s := open(t, azurite.RetryingContainer(t, c.URL()[strings.LastIndexByte(c.URL(), '/')+1:], transport(func(r *http.Request) (*http.Response, error) {
 			resp, err := azurite.Transport().RoundTrip(r)
 			if r.Method == http.MethodPut && lost == 0 && err == nil {
 				lost++

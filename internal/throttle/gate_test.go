@@ -381,7 +381,7 @@ func TestVeryLateRecordIsBusyNotThrottled(t *testing.T) {
 // A store may say that a held key frees at a moment that has passed.
 func TestBusyIsNotAskedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		held := &lease.HeldError{Until: time.Now().Add(-time.Second)}
+		held := &lease.HeldError{Until: time.Now().Add(-time.Second), Frees: time.Now().Add(-time.Second)}
 		store := &faulty{Store: memlease.New(), before: func(string) error { return held }}
 		r, _ := do(t, newGate(store), request("1"), throttle.Taken)
 		want(t, r, throttle.Busy)
@@ -419,12 +419,12 @@ func TestReplayIsSilent(t *testing.T) {
 // tight loop.
 func TestBusyNeverMeansAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for until, least := range map[time.Time]time.Duration{{}: time.Second, time.Now().Add(-time.Second): 250 * time.Millisecond} {
-			store := &faulty{Store: memlease.New(), before: func(string) error { return &lease.HeldError{Until: until} }}
+		for frees, least := range map[time.Time]time.Duration{{}: time.Second, time.Now().Add(-time.Second): 250 * time.Millisecond} {
+			store := &faulty{Store: memlease.New(), before: func(string) error { return &lease.HeldError{Until: frees, Frees: frees} }}
 			r, _ := do(t, newGate(store), request("1"), throttle.Taken)
 			want(t, r, throttle.Busy)
 			if wait := time.Until(r.Retry); wait < least || wait > 2*least {
-				t.Errorf("held until %v: ask again in %v, want about %v", until, wait, least)
+				t.Errorf("the key frees at %v: ask again in %v, want about %v", frees, wait, least)
 			}
 		}
 	})

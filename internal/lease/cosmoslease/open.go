@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
@@ -100,7 +99,7 @@ func Open(ctx context.Context, account Account, database, container string, clie
 		// first request for minutes.
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
-			service := caslease.Service{Again: azure.Again, Resolution: time.Second, Lags: true}
+			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
 			return &Store{caslease.New(items, service), items}, nil
 		}
 		if !azure.Again(ctx, try, err) {
@@ -150,7 +149,10 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if found.ContainerProperties == nil || !slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
 		return items{}, &ConfigError{fmt.Sprintf("the container's partition key is not %s: name another container, or delete this one and restart the worker, which creates it", partitionKey)}
 	}
-	return items{i}, nil
+	home := azure.NewContainer(database+"/"+container, func(err error) bool { return errors.Is(err, errNoContainer) }, func(ctx context.Context) error {
+		return explain(create(ctx, c, d, container))
+	})
+	return items{i, home}, nil
 }
 
 // create creates the database and the container, as far as they are missing.
