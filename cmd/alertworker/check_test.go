@@ -24,6 +24,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
+	"alertworker/internal/config"
 	"alertworker/internal/devhub"
 	"alertworker/internal/standin"
 	"alertworker/internal/telemetry"
@@ -401,7 +402,7 @@ func TestCheckTellsStorageFailuresApart(t *testing.T) {
 		})
 	}
 	for variable, k := range map[string]checkup{
-		"STORAGE_CONNECTION_STRING": {config: config{StorageConnectionString: newSecret("x")}},
+		"STORAGE_CONNECTION_STRING": {config: config.Config{StorageConnectionString: config.NewSecret("x")}},
 		"STORAGE_ACCOUNT_URL":       {},
 	} {
 		if err := k.storageError(errors.New("no answer from x")); !strings.Contains(err.Error(), "check the address in "+variable) {

@@ -15,11 +15,13 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/throttle"
 )
 
 const (
@@ -43,18 +45,18 @@ const (
 
 // A checkup is one run of `alertworker check`. Its methods are the steps.
 type checkup struct {
-	config    config
+	config    config.Config
 	stores    stores
 	receivers []receivers.Receiver
 
-	resolved func() (config, error)             // with the IoT Hub's endpoint
+	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
 }
 
 // newCheckup prepares a checkup and connects to nothing. The caller closes it.
-func newCheckup(ctx context.Context, c config, rs []receivers.Receiver, log *zap.Logger) *checkup {
+func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger) *checkup {
 	k := &checkup{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
-	k.resolved = sync.OnceValues(func() (config, error) { return resolveHub(ctx, c, log) })
+	k.resolved = sync.OnceValues(func() (config.Config, error) { return resolveHub(ctx, c, log) })
 	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) {
 		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 		defer cancel()
@@ -83,7 +85,7 @@ func (k *checkup) steps(send bool) []step {
 		step{"checkpoints", stepTimeout, k.checkpoints},
 		step{"throttle store", stepTimeout, k.throttleStore},
 	)
-	if k.config.hasStorage() {
+	if k.config.HasStorage() {
 		steps = append(steps, step{"dead letters", stepTimeout, k.deadLetters})
 	}
 	for i, raw := range k.config.NotifyURLs.Reveal() {
@@ -103,7 +105,7 @@ func (k *checkup) iotHub(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("its endpoint is event hub %s at %s", c.hub().Name, c.hub().Host), nil
+	return fmt.Sprintf("its endpoint is event hub %s at %s", c.Hub().Name, c.Hub().Host), nil
 }
 
 // probe looks at the hub.
@@ -145,7 +147,7 @@ func (k *checkup) hub(context.Context) (string, error) {
 			busy++
 		}
 	}
-	text := fmt.Sprintf("%s at %s: %s", c.hub().Name, c.hub().Host, count(len(snapshot.Partitions), "partition"))
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, count(len(snapshot.Partitions), "partition"))
 	if newest.IsZero() {
 		text += ", no events yet"
 	} else {
@@ -185,18 +187,18 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", k.storageError(err)
 	}
-	if k.config.CheckpointStore == storeMemory {
+	if k.config.CheckpointStore == config.StoreMemory {
 		return fmt.Sprintf("in memory: every start begins at %v", k.config.EventHubStart), nil
 	}
 	c, err := k.resolved()
 	if err != nil {
 		return "", undecided("the store answers; whose checkpoints to look for the IoT Hub does not tell")
 	}
-	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.hub().Host, c.hub().Name, c.EventHubConsumerGroup))
+	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("list checkpoints in container %q: %w", c.CheckpointContainer, azure.Explain(err)))
 	}
-	name := eventhubs.NewGroup(c.hub().Host, c.hub().Name, checkGroup).Checkpoint("0")
+	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, checkGroup).Checkpoint("0")
 	present, err := store.Read(ctx, name)
 	if err == nil || errors.Is(err, eventhubs.ErrNoRecord) {
 		_, err = store.Write(ctx, name, eventhubs.Checkpoint{Position: telemetry.Position{Offset: "0"}}.Values(), present.ETag)
@@ -248,11 +250,11 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	fail := k.storageError
 	name := "in memory, for one replica"
 	switch c.ThrottleStore {
-	case storeBlob:
+	case config.StoreBlob:
 		name = fmt.Sprintf("container %q, ETags", c.ThrottleContainer)
-	case storeBlobLease:
+	case config.StoreBlobLease:
 		name = fmt.Sprintf("container %q, native leases", c.ThrottleContainer)
-	case storeCosmos:
+	case config.StoreCosmos:
 		name, fail = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer), k.cosmosError
 	}
 	store, err := k.stores.openLeases(ctx, c)
@@ -320,7 +322,7 @@ func unlessAnswered(err error, variable string) error {
 
 // receiver connects to the receiver at raw and, if asked to, sends it a test alert.
 func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver, send bool) (string, error) {
-	site := strings.TrimSuffix(redactURL(raw), ":")
+	site := strings.TrimSuffix(config.RedactURL(raw), ":")
 	found, err := reach(ctx, raw)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", site, err)
@@ -341,7 +343,7 @@ func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver
 func (k *checkup) testAlert() notify.Alert {
 	c, source := k.config, "/check"
 	if resolved, err := k.resolved(); err == nil {
-		source = "/" + origin(resolved)
+		source = "/" + resolved.Origin()
 	}
 	now := time.Now()
 	return notify.Alert{
@@ -354,7 +356,7 @@ func (k *checkup) testAlert() notify.Alert {
 		Partition:   "check",
 		Window:      c.ThrottleWindow,
 		Token:       now.UnixMilli(),
-		Expires:     now.Add(c.claim()).UTC(),
+		Expires:     now.Add(throttle.ClaimTTL(c.NotifyTimeout)).UTC(),
 		Replica:     c.ReplicaName,
 		Test:        true,
 	}
@@ -374,7 +376,7 @@ func milliseconds(d time.Duration) string {
 // roughly shows a duration to the second, or to the minute if it is long.
 func roughly(d time.Duration) string {
 	if d >= time.Hour {
-		return plain(d.Round(time.Minute))
+		return config.Plain(d.Round(time.Minute))
 	}
-	return plain(max(0, d).Round(time.Second))
+	return config.Plain(max(0, d).Round(time.Second))
 }

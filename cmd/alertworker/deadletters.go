@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
@@ -55,7 +56,7 @@ func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
 // A letterbox is what both commands work with.
 type letterbox struct {
 	*deadletter.Store
-	config    config
+	config    config.Config
 	stores    stores
 	receivers []receivers.Receiver
 }
@@ -67,7 +68,7 @@ func openLetterbox(ctx context.Context) (*letterbox, error) {
 		return nil, err
 	}
 	b := &letterbox{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
-	if !c.hasStorage() {
+	if !c.HasStorage() {
 		b.Close()
 		return nil, &usageError{errors.New("without Azure Storage dead letters are lines in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"alertworker/internal/audit"
+	"alertworker/internal/config"
 	"alertworker/internal/console"
 	"alertworker/internal/devhub"
 	"alertworker/internal/devhub/devices"
@@ -198,24 +199,24 @@ type localWorkers struct {
 // on stores in memory that they share. Their clocks tick faster than in
 // production so that nobody waits for partitions.
 func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, receiver *inbox.Server, view *console.Console) (*localWorkers, error) {
-	encoder := newEncoder(logConsole, false)
+	encoder := newEncoder(config.LogConsole, false)
 	log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(view), zapcore.ErrorLevel))
 	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
 
 	var replicas []*replica
 	for i := range o.replicas {
-		c := config{
-			EventHubConnectionString: newSecret(hub.ConnectionString()),
+		c := config.Config{
+			EventHubConnectionString: config.NewSecret(hub.ConnectionString()),
 			EventHubConsumerGroup:    "$Default",
 			EventHubStart:            eventhubs.Start{Earliest: true},
 			EventHubPrefetch:         eventhubs.DefaultPrefetch,
 			TemperatureThreshold:     o.threshold,
 			TemperatureField:         telemetry.DefaultFields,
 			ThrottleWindow:           o.window,
-			ThrottleStore:            storeMemory,
+			ThrottleStore:            config.StoreMemory,
 			CheckpointInterval:       time.Second,
-			NotifyURLs:               newSecretURLs(receiver.URL),
-			NotifyWebhookSecret:      newSecret(receiver.Secret),
+			NotifyURLs:               config.NewURLs(receiver.URL),
+			NotifyWebhookSecret:      config.NewSecret(receiver.Secret),
 			NotifyTimeout:            5 * time.Second,
 			NotifyConcurrency:        64,
 			NotifyGiveUp:             time.Hour,

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/admin"
+	"alertworker/internal/config"
 	"alertworker/internal/duty"
 	"alertworker/internal/metrics"
 	"alertworker/internal/notify"
@@ -37,7 +38,7 @@ type replica struct {
 
 // newReplica puts a replica together. It is the only place that picks
 // implementations. A nil tracer traces nothing.
-func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
+func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
 	r := &replica{receivers: rs}
 	var err error
 	if r.source, err = newSource(c, s, log); err != nil {
@@ -48,7 +49,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
 	}
 	config := worker.Config{
-		Origin:             origin(c),
+		Origin:             c.Origin(),
 		Replica:            c.ReplicaName,
 		Threshold:          c.TemperatureThreshold,
 		Window:             c.ThrottleWindow,
@@ -58,7 +59,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
 		DeadLetters:        deadLetterLog{log},
-		Trace:              tracer.Flights(),
+		Trace:              tracer.Deliveries(),
 		Log:                log,
 	}
 	if s.deadLetters != nil {
@@ -76,7 +77,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 			Name:     to.Name,
 			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(to.Notifier, to.Name), to.Name), to.Name),
 			Gate: throttle.New(throttle.Config{
-				Store: leases, Scope: scope(c), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
+				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
 		})
 	}
@@ -100,7 +101,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 	return r, nil
 }
 
-func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
+func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
 		var err error
@@ -109,13 +110,13 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 		}
 	}
 	var resolve func(context.Context) (string, error)
-	if c.iotHub() != "" {
+	if c.IoTHub() != "" {
 		resolve = func(ctx context.Context) (string, error) {
 			return iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
 		}
 	}
 	return eventhubs.New(eventhubs.Config{
-		IoTHub:           c.iotHub(),
+		IoTHub:           c.IoTHub(),
 		Resolve:          resolve,
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
@@ -133,7 +134,7 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
+func newDuties(c config.Config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
 	var duties []duty.Duty
 	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
 		duties = append(duties, duty.Janitor(blobs, c.LeaseRetention))
@@ -144,7 +145,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*d
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
 		summary := duty.SummaryConfig{
-			Store: s.leases, Scope: scope(c), Source: "/" + origin(c),
+			Store: s.leases, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
 		for _, to := range rs {
@@ -161,7 +162,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*d
 		return nil, nil
 	}
 	return duty.New(duty.Config{
-		Store: s.leases, Key: duty.Key(scope(c)), Replica: c.ReplicaName, Duties: duties, Log: log,
+		Store: s.leases, Key: duty.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
 	}), nil
 }
 

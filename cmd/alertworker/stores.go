@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
@@ -44,7 +45,7 @@ func (s stores) Close() {
 }
 
 // openStores connects to the stores that c names and creates the containers that are missing.
-func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) {
+func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
 	s := stores{http: azure.NewHTTPClient()}
 	var err error
 	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
@@ -53,7 +54,12 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
-	if c.hasStorage() {
+	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
+		deletable.OnCreate(func(container string) {
+			log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+		})
+	}
+	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
 		}
@@ -67,8 +73,8 @@ type blobCheckpoints struct {
 	*blobcheckpoint.Store
 }
 
-func (s stores) openCheckpoints(ctx context.Context, c config) (eventhubs.Store, error) {
-	if c.CheckpointStore == storeMemory {
+func (s stores) openCheckpoints(ctx context.Context, c config.Config) (eventhubs.Store, error) {
+	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
 	client, err := s.container(c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
@@ -88,7 +94,7 @@ func (s stores) openCheckpoints(ctx context.Context, c config) (eventhubs.Store,
 	return blobCheckpoints{ownerships, blobcheckpoint.New(client)}, err
 }
 
-func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) (*deadletter.Store, error) {
+func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
 	retry := azure.Retry()
 	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
 	client, err := s.container(c, c.DeadLetterContainer, retry)
@@ -100,20 +106,20 @@ func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) 
 	return deadletter.Open(ctx, client, log)
 }
 
-func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {
+func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	switch c.ThrottleStore {
-	case storeBlob, storeBlobLease:
-		client, err := s.container(c, c.ThrottleContainer, azure.Retry())
+	case config.StoreBlob, config.StoreBlobLease:
+		client, err := s.container(c, c.ThrottleContainer, azure.Once())
 		if err != nil {
 			return nil, err
 		}
-		if c.ThrottleStore == storeBlobLease {
+		if c.ThrottleStore == config.StoreBlobLease {
 			return bloblease.Open(ctx, client)
 		}
 		return blobetag.Open(ctx, client)
-	case storeCosmos:
+	case config.StoreCosmos:
 		account, err := cosmosAccount(c)
 		if err != nil {
 			return nil, err
@@ -124,7 +130,7 @@ func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {
 	}
 }
 
-func cosmosAccount(c config) (cosmoslease.Account, error) {
+func cosmosAccount(c config.Config) (cosmoslease.Account, error) {
 	if c.CosmosConnectionString.IsSet() {
 		return cosmoslease.WithKey(c.CosmosConnectionString.Reveal())
 	}
@@ -136,7 +142,7 @@ func cosmosAccount(c config) (cosmoslease.Account, error) {
 }
 
 // container returns a client for one container of the storage account.
-func (s stores) container(c config, name string, retry policy.RetryOptions) (*container.Client, error) {
+func (s stores) container(c config.Config, name string, retry policy.RetryOptions) (*container.Client, error) {
 	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry}}
 	var client *azblob.Client
 	var err error

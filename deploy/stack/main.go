@@ -179,8 +179,8 @@ func run(ctx context.Context, o options, in io.Reader, out *os.File) (audit.Repo
 		return audit.Report{}, err
 	}
 	fmt.Fprintf(out, "%d workers\n%d devices, %v readings a second; alerts from %v°, one per device in %v; windows in %s\n"+
-		"status pages: http://%s\nHTTP_INGEST_TOKEN=%s\n\n",
-		o.workers, o.devices, o.rate, o.threshold, o.window, o.store, strings.Join(pages, " http://"), token)
+		"status pages: http://%s\nHTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n\n",
+		o.workers, o.devices, o.rate, o.threshold, o.window, o.store, strings.Join(pages, " http://"), token, adminToken)
 
 	look := console.Detect(out, os.Getenv)
 	verdict := console.New(out, console.Options{Color: look.Color, Threshold: o.threshold})

@@ -44,8 +44,11 @@ type member struct {
 	back    time.Time // when it is started again, while it is dead
 }
 
-// token is what the workers' HTTP trigger wants. It is no secret: they listen on loopback.
-const token = "stack-on-this-machine"
+// What the workers' HTTP wants. They are no secrets: the workers listen on loopback.
+const (
+	token      = "stack-on-this-machine"
+	adminToken = "stack-admin-on-this-machine"
+)
 
 // addresses returns n on loopback that nobody listens on: from port on, or any if it is 0.
 func addresses(port, n int) ([]string, error) {
@@ -84,6 +87,7 @@ func newTeam(o options, binary string, pages []string, storage, hub *service, to
 			fmt.Sprint("BALANCE_INTERVAL=", balanceInterval),
 			"DRAIN_TIMEOUT=10s",
 			"HTTP_INGEST_TOKEN=" + token,
+			"HTTP_ADMIN_TOKEN=" + adminToken,
 			"LOG_LEVEL=error",
 			"LOG_FORMAT=console",
 		},

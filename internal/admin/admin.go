@@ -84,7 +84,7 @@ type Options struct {
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
-	Token     string       // what GET /devices/{id} and DELETE /devices/{id}/window want; empty turns them off
+	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
 
 	// Reading tells what this replica reads.
 	Reading func() Reading

@@ -93,7 +93,14 @@ func TestNoToken(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) { o.Token, o.Ingest = "", nil })
 	for _, path := range []string{"/devices/oven", "/devices/oven/window", "/devices/oven/telemetry"} {
 		for _, authorization := range []string{"", "Bearer", "Bearer "} {
-			problem(t, w.do("GET", path, "Authorization", authorization), 404)
+			variable := "HTTP_ADMIN_TOKEN"
+			if strings.HasSuffix(path, "telemetry") {
+				variable = "HTTP_INGEST_TOKEN"
+			}
+			answer := w.do("GET", path, "Authorization", authorization)
+			if problem(t, answer, 404); !strings.Contains(answer.Body.String(), variable) {
+				t.Errorf("%s: %s, want %s named", path, answer.Body, variable)
+			}
 			problem(t, w.do("DELETE", path, "Authorization", authorization), 404)
 			problem(t, w.do("POST", path, "Authorization", authorization), 404)
 		}

@@ -98,7 +98,7 @@ func (w *world) busy() {
 	}
 	w.worker.partitions = []worker.PartitionState{
 		{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
-		{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Flights: 3},
+		{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
 		{Partition: "http"},
 	}
 	w.worker.receivers = []worker.ReceiverState{

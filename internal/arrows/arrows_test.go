@@ -20,6 +20,8 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker             internal/* internal/*/* internal/*/*/*
 
+	internal/config             internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/duty internal/azure
+
 	internal/worker             internal/telemetry internal/throttle internal/notify
 	internal/throttle           internal/lease
 	internal/telemetry
@@ -27,6 +29,8 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest   internal/telemetry internal/web
+	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/azure
+	internal/telemetry/eventhubs/amqpfilter
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
 	internal/lease/caslease     internal/lease
@@ -36,7 +40,7 @@ const arrows = `
 	internal/notify/inbox       internal/notify internal/notify/webhook
 	internal/notify/notifytest  internal/notify internal/notify/inbox internal/notify/webhook
 	internal/notify/*           internal/notify
-	internal/deadletter         internal/worker internal/notify internal/notify/webhook internal/azure
+	internal/deadletter         internal/telemetry internal/notify internal/notify/webhook internal/azure
 
 	internal/web
 	internal/admin              internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/web
@@ -60,7 +64,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
-	github.com/kelseyhightower/envconfig                            cmd/alertworker
+	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
 	go.opentelemetry.io                                             internal/tracing
 	github.com/robfig/cron                                          internal/duty

@@ -29,6 +29,10 @@ func Again(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil {
 		return false
 	}
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return false
+	}
 	pause := min(minPause<<try, maxPause)
 	pause += rand.N(pause)
 	if resp := response(err); resp != nil {
@@ -121,9 +125,9 @@ func Explain(err error) error {
 func advise(status int, code string) string {
 	switch {
 	case code == "ContainerNotFound":
-		return "the container does not exist (any more): create it, or restart the worker, which does"
+		return "the container does not exist (any more): the worker creates it if it may, else create it"
 	case code == "ContainerBeingDeleted":
-		return "the container is being deleted: wait a minute, then restart the worker"
+		return "the container is being deleted: the service allows a new one after half a minute or more"
 	case code == "AccountIsDisabled":
 		return "the storage account is disabled"
 	case code == "AuthenticationFailed", status == http.StatusUnauthorized:

@@ -23,7 +23,6 @@ import (
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/standin"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // On a real service: what gates have sent by it comes to a webhook, once, whichever of the replicas leads.
@@ -57,7 +56,7 @@ func TestSummaryOnBlobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := worker.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "refused"}
+			d := notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "refused"}
 			d.Alert.Enqueued = time.Now()
 			if err := letters.Keep(t.Context(), d); err != nil {
 				t.Fatal(err)

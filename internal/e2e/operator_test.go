@@ -18,12 +18,15 @@ import (
 	"alertworker/internal/standin"
 )
 
-const token = "sixteen-characters-or-more"
+const (
+	ingestToken = "sixteen-characters-or-more"
+	adminToken  = "sixteen-other-characters"
+)
 
 // An operator looks at a replica, opens a window, feeds it by HTTP and stops it.
 func TestOperator(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{window: time.Hour, env: []string{"HTTP_INGEST_TOKEN=" + token}})
+	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{window: time.Hour, env: []string{"HTTP_INGEST_TOKEN=" + ingestToken, "HTTP_ADMIN_TOKEN=" + adminToken}})
 	w.sites["a"] = freeAddr(t)
 	site := "http://" + w.sites["a"]
 	w.start("a")
@@ -56,6 +59,18 @@ func TestOperator(t *testing.T) {
 	expect(t, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"open"`)
 	w.publish(device, 71)
 	taken(2)
+
+	// Who may send readings can neither look at windows nor open them, and the other way about.
+	for _, request := range []struct{ token, method, path, want string }{
+		{ingestToken, http.MethodGet, "", "HTTP_ADMIN_TOKEN"},
+		{ingestToken, http.MethodDelete, "/window", "HTTP_ADMIN_TOKEN"},
+		{adminToken, http.MethodPost, "/telemetry", "HTTP_INGEST_TOKEN"},
+	} {
+		status, body := tryWith(request.token, request.method, site+"/devices/"+encoded+request.path, "")
+		if status != http.StatusUnauthorized || !strings.Contains(body, request.want) {
+			t.Errorf("%s %q with the other token: %d %s", request.method, request.path, status, body)
+		}
+	}
 
 	// The HTTP trigger shares everything with the hub.
 	eventually(startWithin, func() bool {
@@ -160,8 +175,16 @@ func freeAddr(t *testing.T) string {
 // client keeps no connections, whose goroutines would outlive a test.
 var client = http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startWithin}
 
-// try asks once. The status is 0 if there was no answer, and the body then tells why.
+// try asks once, with the token that the path wants. The status is 0 if there was no answer, and the body then tells why.
 func try(method, url, body string) (status int, answer string) {
+	token := adminToken
+	if strings.HasSuffix(url, "/telemetry") {
+		token = ingestToken
+	}
+	return tryWith(token, method, url, body)
+}
+
+func tryWith(token, method, url, body string) (status int, answer string) {
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error()

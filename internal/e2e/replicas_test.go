@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/standin"
+	"alertworker/internal/throttle"
 )
 
 // Whatever breaks, nothing is lost, nothing comes too soon, and the checkpoints
@@ -175,7 +176,7 @@ func freezeWhileSending(t *testing.T, storage string) {
 // answer for ten seconds.
 func storageFrozen(t *testing.T, _ string) {
 	azurite, storage := startAzurite(t)
-	w := newWorld(t, storage, settings{slack: claim(time.Second)})
+	w := newWorld(t, storage, settings{slack: throttle.ClaimTTL(time.Second)})
 	w.start("a", "b", "c")
 	stop := w.publishing(w.publish)
 	w.ready()

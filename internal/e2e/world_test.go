@@ -397,9 +397,6 @@ func (w *world) report() audit.Report {
 	return w.judge.Check(audit.Rules{Window: w.window, Bound: bound, Slack: w.slack})
 }
 
-// claim is how long an attempt holds its device.
-func claim(notifyTimeout time.Duration) time.Duration { return notifyTimeout + 10*time.Second }
-
 // settle waits until everything published is settled: every reading has been
 // heard of, and every checkpoint has reached its partition's last event.
 func (w *world) settle() {

@@ -70,9 +70,9 @@ func (w *world) step(t testing.TB) {
 		if !w.unmarked {
 			p.Committed = former // as far as the last scrape saw
 		}
-		p.Unsettled, p.Oldest, p.Flights = 0, w.waiting, 0
+		p.Unsettled, p.Oldest, p.Delivering = 0, w.waiting, 0
 		if !w.waiting.IsZero() {
-			p.Unsettled, p.Flights = 1, 1
+			p.Unsettled, p.Delivering = 1, 1
 		}
 	}
 

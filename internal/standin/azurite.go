@@ -54,11 +54,22 @@ func (a *Azurite) Transport() http.RoundTripper { return a.client.Transport }
 // NewContainer returns the name of a container that does not exist.
 func (a *Azurite) NewContainer() string { return "c" + uuid.NewString() }
 
-// Container returns a client of the named container with the retries of a gate.
-// Its requests go through via, by Transport if that is nil.
+// Container returns a client of the named container that tries once, as a gate's
+// does. Its requests go through via, by Transport if that is nil.
 func (a *Azurite) Container(tb testing.TB, name string, via http.RoundTripper) *container.Client {
 	tb.Helper()
-	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via))
+	return a.container(tb, name, via, azure.Once())
+}
+
+// RetryingContainer is like Container, but the client retries.
+func (a *Azurite) RetryingContainer(tb testing.TB, name string, via http.RoundTripper) *container.Client {
+	tb.Helper()
+	return a.container(tb, name, via, azure.Retry())
+}
+
+func (a *Azurite) container(tb testing.TB, name string, via http.RoundTripper, retry policy.RetryOptions) *container.Client {
+	tb.Helper()
+	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via, retry))
 	if err != nil {
 		tb.Fatalf("container client: %v", err)
 	}
@@ -78,7 +89,7 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 		tb.Fatalf("shared access signature: %v", err)
 	}
 	_, signature, _ := strings.Cut(signed, "?")
-	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via))
+	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via, azure.Once()))
 	if err != nil {
 		tb.Fatalf("container client: %v", err)
 	}
@@ -89,11 +100,10 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 // no fault.
 const patience = 20 * time.Second
 
-func (a *Azurite) options(via http.RoundTripper) *container.ClientOptions {
+func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *container.ClientOptions {
 	if via == nil {
 		via = a.Transport()
 	}
-	retry := azure.Retry()
 	retry.TryTimeout = patience
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},

@@ -59,7 +59,7 @@ func TestCountsOn(t *testing.T) {
 // A note fits into a record, with the longest ID and figures.
 func TestNoteFits(t *testing.T) {
 	n := note{
-		Phase: phaseWindow, ID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807",
+		Phase: phaseWindow, Again: true, ID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807",
 		Quiet: math.MaxInt64, Proof: math.MaxInt64,
 		Counts: counts{math.MaxInt64, [2]int64{math.MaxInt64, math.MaxInt64}, [2]int64{math.MaxInt64, math.MaxInt64}},
 	}

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
@@ -27,6 +26,7 @@ type Account struct {
 
 // WithKey returns the account that connectionString names:
 // "AccountEndpoint=https://…;AccountKey=…". It connects to nothing.
+// Errors say what is wrong with the string and hold no part of it.
 func WithKey(connectionString string) (Account, error) {
 	var endpoint, key string
 	for part := range strings.SplitSeq(connectionString, ";") {
@@ -36,20 +36,25 @@ func WithKey(connectionString string) (Account, error) {
 			endpoint = value
 		case "accountkey":
 			key = value
+		case "database":
+			return Account{}, errors.New("names a Database, which is a setting of its own: remove it here")
 		}
 	}
-	if endpoint == "" || key == "" {
-		return Account{}, errors.New(`the Cosmos connection string lacks AccountEndpoint or AccountKey: take "AccountEndpoint=https://…;AccountKey=…" from the account's keys`)
+	switch {
+	case endpoint == "":
+		return Account{}, errors.New("has no AccountEndpoint: copy the whole string")
+	case key == "":
+		return Account{}, errors.New("has no AccountKey: copy the whole string")
 	}
 	if _, err := parseEndpoint(endpoint); err != nil {
-		return Account{}, fmt.Errorf("the Cosmos connection string's AccountEndpoint: %w", err)
+		return Account{}, fmt.Errorf("has an AccountEndpoint that is %w", err)
 	}
 	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
-		return Account{}, errors.New("the Cosmos connection string's AccountKey is not base64: copy it again, to the last '='")
+		return Account{}, errors.New("has an AccountKey that is not base64: copy the whole string")
 	}
 	credential, err := azcosmos.NewKeyCredential(key)
 	if err != nil {
-		return Account{}, fmt.Errorf("the Cosmos connection string's AccountKey: %w", err)
+		return Account{}, fmt.Errorf("has a wrong AccountKey: %w", err)
 	}
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
 		return azcosmos.NewClientWithKey(endpoint, credential, o)
@@ -59,12 +64,8 @@ func WithKey(connectionString string) (Account, error) {
 // WithCredential returns the account at endpoint, an https address, to be used
 // with credential. It connects to nothing.
 func WithCredential(endpoint string, credential azcore.TokenCredential) (Account, error) {
-	u, err := parseEndpoint(endpoint)
-	if err != nil {
-		return Account{}, fmt.Errorf("the Cosmos endpoint: %w", err)
-	}
-	if u.Scheme != "https" {
-		return Account{}, errors.New("the Cosmos endpoint is not https: tokens are not sent in the clear")
+	if err := azure.CheckEndpoint(endpoint, "https://ACCOUNT.documents.azure.com:443/"); err != nil {
+		return Account{}, err
 	}
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
 		return azcosmos.NewClient(endpoint, credential, o)
@@ -98,7 +99,7 @@ func Open(ctx context.Context, account Account, database, container string, clie
 		// first request for minutes.
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
-			service := caslease.Service{Again: azure.Again, Resolution: time.Second, Lags: true}
+			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
 			return &Store{caslease.New(items, service), items}, nil
 		}
 		if !azure.Again(ctx, try, err) {
@@ -148,7 +149,10 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if found.ContainerProperties == nil || !slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
 		return items{}, &ConfigError{fmt.Sprintf("the container's partition key is not %s: name another container, or delete this one and restart the worker, which creates it", partitionKey)}
 	}
-	return items{i}, nil
+	home := azure.NewContainer(database+"/"+container, func(err error) bool { return errors.Is(err, errNoContainer) }, func(ctx context.Context) error {
+		return explain(create(ctx, c, d, container))
+	})
+	return items{i, home}, nil
 }
 
 // create creates the database and the container, as far as they are missing.

@@ -19,8 +19,10 @@ import (
 
 // TestStoreOnFake runs the suite against the fake, in exact time, and thereby
 // holds the fake to what the stand-in does.
-func TestStoreOnFake(t *testing.T) {
-	leasetest.Run(t, leasetest.Harness{
+func TestStoreOnFake(t *testing.T) { leasetest.Run(t, fakeHarness()) }
+
+func fakeHarness() leasetest.Harness {
+	return leasetest.Harness{
 		New: func(t testing.TB) leasetest.Backend {
 			f := newFake()
 			b := backend(t, fakeAccount, "alertworker", f)
@@ -34,9 +36,39 @@ func TestStoreOnFake(t *testing.T) {
 		},
 		Bubble: synctest.Test,
 		MinTTL: time.Second,
-		Lag:    2 * time.Second,
+		Lag:    3 * time.Second,
 		Skew:   skew,
+	}
+}
+
+// lastNote is a store that takes the note that it was given last for the one that it wrote.
+type lastNote struct{ *cosmoslease.Store }
+
+func (s lastNote) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	last := ""
+	l, err := s.Store.Acquire(ctx, key, ttl, func(r lease.Record) (string, error) {
+		note, err := next(r)
+		last = note
+		return note, err
 	})
+	l.Note = last
+	return l, err
+}
+
+// The suite sees that after a lost answer the note that was written counts.
+func TestLastNoteIsNotTheOneThatCounts(t *testing.T) {
+	h := fakeHarness()
+	plain := h.New
+	h.New = func(t testing.TB) leasetest.Backend {
+		b := plain(t)
+		open := b.Open
+		b.Open = func(via http.RoundTripper) (lease.Store, error) {
+			s, err := open(via)
+			return lastNote{s.(*cosmoslease.Store)}, err
+		}
+		return b
+	}
+	leasetest.MustFail(t, h, "Faults")
 }
 
 // operations are what the tests of faults do, with what has to be there first.
@@ -211,7 +243,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A container that is gone is nothing that trying again could mend.
+// A container that somebody deleted is created again by the first call that misses it,
+// once for all callers, and is nothing that trying again could mend if it may not be.
 func TestContainerGone(t *testing.T) {
 	for _, op := range operations {
 		t.Run(op.name, func(t *testing.T) {
@@ -219,15 +252,50 @@ func TestContainerGone(t *testing.T) {
 				f := newFake()
 				s := f.open(t)
 				l := op.before(t, s)
-				delete(f.containers, "alertworker/leases")
-				f.will()
-				err := op.do(t.Context(), s, l)
-				wantConfigError(t, err, "does not exist")
-				if errors.Is(err, lease.ErrLost) {
-					t.Error("and ErrLost")
+				created := ""
+				s.OnCreate(func(container string) { created = container })
+				remove := func() {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					clear(f.containers)
+					clear(f.databases)
+					clear(f.items)
 				}
-				if calls, _ := f.left(); len(calls) != 1 {
-					t.Errorf("calls %v, want one", calls)
+				remove()
+				err := op.do(t.Context(), s, l)
+				if err != nil && !errors.Is(err, lease.ErrLost) {
+					t.Errorf("the first call: %v", err)
+				}
+				if created != "alertworker/leases" {
+					t.Errorf("%q was created", created)
+				}
+				if _, err := s.Acquire(t.Context(), "another key", time.Minute, with("claim")); err != nil {
+					t.Errorf("then: %v", err)
+				}
+
+				time.Sleep(time.Minute)
+				remove()
+				f.mu.Lock()
+				f.readOnly = true
+				f.mu.Unlock()
+				f.will()
+				others := f.others
+				for range 10 {
+					err = op.do(t.Context(), s, l)
+					wantConfigError(t, err, "create it")
+					if errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), `"alertworker/leases"`) {
+						t.Errorf("%v, want the container's name and no ErrLost", err)
+					}
+				}
+				if calls, _ := f.left(); len(calls) != 10 || f.others > others+1 {
+					t.Errorf("calls %v, and %d to create the container, want one each", calls, f.others-others)
+				}
+				time.Sleep(time.Minute)
+				f.mu.Lock()
+				f.readOnly = false
+				f.mu.Unlock()
+				if err := op.do(t.Context(), s, l); err != nil && !errors.Is(err, lease.ErrLost) {
+					t.Errorf("when it may be created: %v", err)
 				}
 			})
 		})

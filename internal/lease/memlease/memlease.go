@@ -62,7 +62,7 @@ func (r record) public(now time.Time) lease.Record {
 
 // lease is the proof that r, as just written, is held.
 func (r record) lease(key string) lease.Lease {
-	return lease.Lease{Key: key, ID: r.id, Token: r.token, Claimed: r.claimed, Until: r.end()}
+	return lease.Lease{Key: key, ID: r.id, Token: r.token, Claimed: r.claimed, Note: r.note, Until: r.end(), Frees: r.end()}
 }
 
 // Acquire implements lease.Store. It calls next at most once.
@@ -77,7 +77,7 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 
 	last := s.records[key]
 	if last.held && now.Before(last.end()) {
-		return lease.Lease{}, &lease.HeldError{Key: key, Record: last.public(now), Until: last.end()}
+		return lease.Lease{}, &lease.HeldError{Key: key, Record: last.public(now), Until: last.end(), Frees: last.end()}
 	}
 	note, err := next(last.public(now))
 	if err != nil {

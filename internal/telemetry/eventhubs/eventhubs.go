@@ -7,12 +7,14 @@
 // with that: a supervisor that starts another one (run.go), a guard in front of
 // the checkpoint store (guard.go), checkpoints that know their hub and only move
 // forward (checkpoints.go), a start position that is written down before anything
-// is read (begin.go) and a buffer that is bounded in bytes (budget.go).
+// is read (begin.go), a buffer that is bounded in bytes (budget.go), and a
+// connection that messages cannot break (dial.go).
 package eventhubs
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -160,6 +162,8 @@ type Source struct {
 	patience time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
 	latest   map[string]telemetry.Position // where a first start begins, until that is written down
 
+	tls *tls.Config // set by tests only
+
 	// Bounds that only tests shorten.
 	beginTimeout    time.Duration // to find out where to begin
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
@@ -283,6 +287,8 @@ func (s *Source) connect() (*azeventhubs.ConsumerClient, error) {
 	options := &azeventhubs.ConsumerClientOptions{
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
+
+		NewWebSocketConn: s.dialer().dial,
 		// A Processor renews no ownership while it retries to open a link: all
 		// attempts together, 7 s, stay well below the expiry.
 		RetryOptions: azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second},

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"alertworker/internal/devhub"
+	"alertworker/internal/devhub/poison"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -441,5 +442,60 @@ func TestForeignRecordCostsOnePartition(t *testing.T) {
 	}
 	if logs.FilterMessageSnippet("a checkpoint cannot be read").FilterField(zap.String("partition", "1")).Len() != 1 {
 		t.Errorf("the log does not say it: %v", logs.All())
+	}
+}
+
+// A message that does not tell its number proves nothing: neither that events are
+// missing nor that the hub is another one. Read again and again it moves no checkpoint.
+func TestLostNumbersProveNothing(t *testing.T) {
+	t.Parallel()
+	var lost poison.Message
+	for _, m := range poison.Messages() {
+		if m.Name == "no annotations" {
+			lost = m
+		}
+	}
+	h := newHub(t, 1)
+	config, logs := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	h.Publish(t, "0", "a")
+	h.publishPoison(t, "0", lost)
+	for _, begun := range []string{"0:a", "", ""} {
+		s := h.source(t, config)
+		bodies, stop := readAndSettle(t, s)
+		if begun != "" {
+			next(t, bodies, begun)
+		}
+		select {
+		case <-bodies: // the message
+		case <-time.After(patience):
+			t.Fatal("the message did not come")
+		}
+		eventually(t, "the checkpoint", func() bool { return h.checkpoints(t)["0"] == 0 })
+		stop()
+		if at := h.checkpoints(t)["0"]; at != 0 {
+			t.Errorf("the checkpoint is at %d, want 0: the last that told its number", at)
+		}
+		if stats := s.Stats(); stats.Expired+stats.Skipped+int64(stats.StartedOver) != 0 {
+			t.Errorf("%+v: want nothing lost and nothing started over", stats)
+		}
+	}
+	h.publishPoison(t, "0", lost)
+	h.Publish(t, "0", "b")
+	s := h.source(t, config)
+	bodies, _ := readAndSettle(t, s)
+	for b := ""; b != "0:b"; {
+		select {
+		case b = <-bodies:
+		case <-time.After(patience):
+			t.Fatal("the last event did not come")
+		}
+	}
+	eventually(t, "the checkpoint at the last event", func() bool { return h.checkpoints(t)["0"] == 3 })
+	if stats := s.Stats(); stats.Expired+stats.Skipped+int64(stats.StartedOver)+int64(stats.Restarts) != 0 {
+		t.Errorf("%+v: want nothing lost, nothing started over and no restart", stats)
+	}
+	if n := logs.FilterMessageSnippet("lost").Len() + logs.FilterMessageSnippet("starting over where").Len(); n != 0 {
+		t.Errorf("logged %v", logs.All())
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // A partition is a [telemetry.Partition]: one Processor's client for it.
@@ -21,6 +23,7 @@ type partition struct {
 	hub    string
 	client receiver
 	guard  *guard
+	log    *zap.Logger
 
 	// held ends, with the cause ErrLost, when another replica owns the partition.
 	held context.Context
@@ -32,10 +35,13 @@ type partition struct {
 	events     []telemetry.Event
 	window     window
 	fresh      bool      // nothing came since last, which is the checkpoint
+	guessed    int64     // events that came since last and did not tell their numbers
 	toldMissed time.Time // when a gap was logged last
+	second     time.Time // in which lines about undecodable messages were logged
+	lines      int
 
 	mu      sync.Mutex
-	last    *telemetry.Position // the last event that came, or the checkpoint; nil if neither is known
+	last    *telemetry.Position // the last event that came and told its number, or the checkpoint; nil if neither is known
 	written *Checkpoint         // what the store had when it was last seen; nil if that is not known
 }
 
@@ -92,27 +98,45 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if !p.follow(p.events) {
 		return nil, p.failed(ctx, errAnotherHub)
 	}
+	for i := range p.events {
+		if e := &p.events[i]; e.Undecodable != "" {
+			p.warn(e)
+		}
+	}
 	return p.events, nil
 }
 
 // errAnotherHub says that the hub is not the one whose positions are known.
 var errAnotherHub = errors.New("the hub is not the one it was")
 
+// notTold is an event's sequence number until follow gives it one.
+const notTold = -1
+
 // follow compares the sequence numbers of events with those that should come: a
 // hub counts them one by one, unless it is a compacted one. False if these
-// cannot be the events of the hub that was read so far.
+// cannot be the events of the hub that was read so far. An event that does not tell
+// its number gets the next one, which proves nothing.
 func (p *partition) follow(events []telemetry.Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last == nil {
-		p.last = &telemetry.Position{Sequence: events[0].Sequence - 1}
-	}
 	for i := range events {
 		at := &events[i].Position
+		if at.Sequence == notTold {
+			p.guess(at)
+			continue
+		}
+		if p.last == nil {
+			p.last = &telemetry.Position{Sequence: at.Sequence - 1 - p.guessed}
+		}
+		if at.Time.IsZero() { // a replaced message's
+			at.Time = p.last.Time
+		}
 		switch {
 		case at.Sequence == p.last.Sequence+1:
 		case at.Sequence > p.last.Sequence:
-			p.missed(gap{at.Sequence - p.last.Sequence - 1, *p.last, *at, p.fresh})
+			if missing := at.Sequence - p.last.Sequence - 1 - p.guessed; missing > 0 {
+				p.missed(gap{missing, *p.last, *at, p.fresh})
+			}
 		case at.Time.After(p.last.Time): // earlier in the order, later in time
 			if p.written != nil {
 				p.guard.checkpoints.distrust(p.id, *p.written)
@@ -121,9 +145,23 @@ func (p *partition) follow(events []telemetry.Event) bool {
 		default: // it came again
 			continue
 		}
-		p.last.Sequence, p.last.Time, p.fresh = at.Sequence, at.Time, false
+		*p.last, p.fresh, p.guessed = *at, false, 0
 	}
 	return true
+}
+
+// guess completes the position of an event that does not tell its number. If not even
+// the one before is known, it gets no checkpoint.
+func (p *partition) guess(at *telemetry.Position) {
+	p.guessed++
+	if p.last == nil {
+		at.Sequence, at.Offset = p.guessed-1, ""
+		return
+	}
+	at.Sequence = p.last.Sequence + p.guessed
+	if at.Time.IsZero() {
+		at.Time = p.last.Time
+	}
 }
 
 // read returns the sequence number of the last event that came. False if none did.
@@ -170,6 +208,9 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 	}
 	p.mu.Lock()
 	written := p.written
+	if p.last != nil && to.Sequence > p.last.Sequence && to.Offset == p.last.Offset {
+		to = *p.last // a guess, which a checkpoint must not hold: the hub may end before it
+	}
 	p.mu.Unlock()
 	written, err := p.guard.checkpoints.advance(ctx, p.id, to, written, owned)
 	p.mu.Lock()
@@ -189,9 +230,13 @@ func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEven
 			Device:        text(r.SystemProperties["iothub-connection-device-id"]),
 			Body:          body(r),
 			MessageSource: text(r.SystemProperties["iothub-message-source"]),
+			Undecodable:   text(r.SystemProperties[amqpfilter.Annotation]),
 			Properties:    r.Properties,
 		}
 		e.Enqueued = e.Time
+		if guessed, _ := r.SystemProperties[amqpfilter.Guessed].(bool); guessed {
+			e.Sequence = notTold
+		}
 		if r.ContentType != nil {
 			e.ContentType = *r.ContentType
 		}
@@ -201,6 +246,22 @@ func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEven
 		events = append(events, e)
 	}
 	return events
+}
+
+// undecodableLines is how many lines a second are logged about messages of a partition
+// that cannot be decoded. A metric counts all of them.
+const undecodableLines = 10
+
+// warn logs that a message cannot be decoded.
+func (p *partition) warn(e *telemetry.Event) {
+	if now := time.Now(); now.Sub(p.second) >= time.Second {
+		p.second, p.lines = now, 0
+	}
+	if p.lines++; p.lines > undecodableLines {
+		return
+	}
+	p.log.Warn("a message cannot be decoded; reading goes on after it",
+		zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.String("cause", e.Undecodable), zap.Int("bytes", len(e.Body)))
 }
 
 func text(v any) string {

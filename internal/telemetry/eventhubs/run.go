@@ -164,8 +164,9 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	defer cancel(nil)
 	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
 
+	log := s.log.With(zap.String("partition", client.PartitionID()))
 	p := l.partition(client.PartitionID(), client)
-	p.held, p.lose = held, lose
+	p.log, p.held, p.lose = log, held, lose
 	defer p.window.close()
 	l.add(p)
 	err := consume(consuming, p)
@@ -174,7 +175,6 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	lose(nil) // a consumer that has returned holds nothing
 	done()
 
-	log := s.log.With(zap.String("partition", p.id))
 	switch {
 	case ctx.Err() != nil:
 		return // the Processor closes the client, or it would make another one

@@ -1,4 +1,7 @@
-package main
+// Package config is what the environment says: one field for each variable, read,
+// checked and described in help. Everything that is wrong is reported together,
+// and no secret ever shows.
+package config
 
 import (
 	"errors"
@@ -18,7 +21,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// A config is what the environment says. Every field is one variable, in the
+// A Config is what the environment says. Every field is one variable, in the
 // order in which help, errors and documentation name them:
 //
 //	envconfig  the variable
@@ -28,93 +31,87 @@ import (
 //	empty      "means" where the empty value differs from an unset one
 //	group      the heading it stands under, on the first of a group
 //	desc       what it is for
-type config struct {
-	EventHubConnectionString secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
+type Config struct {
+	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
 	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
 	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; followed when the hub fails over"`
+	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; followed when the hub fails over"`
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; 256 MiB in all at most"`
 
-	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit the devices send, for example 80" group:"Readings" desc:"an alert at or above this number, in the unit the devices send"`
-	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is: dotted paths, the first that holds a number counts"`
+	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this number, in the unit that the devices send"`
+	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is in a message: dotted paths, of which the first that holds a number counts"`
 
-	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports once per window alerts every second time"`
-	ThrottleStore  choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"who remembers windows: memory (one replica), blob (ETag), blob-lease (native lease, 15 to 60 s), cosmos"`
-	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"who shares windows: set it only to share or to split on purpose"`
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
+	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are kept: memory (one replica only), blob (ETags), blob-lease (native leases, 15 to 60 s), cosmos"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"replicas with the same scope share windows: set it only to share or to split them on purpose"`
 
-	StorageConnectionString secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
+	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
 	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
-	CheckpointStore         choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica, starts over)"`
+	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica only, which starts over after a restart)"`
 	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
 	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
-	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered, written before their event is settled; created when missing"`
-	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events that cannot be decoded there, up to 60 a minute and replica"`
-	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"a checkpoint at the latest this long after progress"`
+	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered; created when missing"`
+	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events there that cannot be decoded, up to 60 a minute per replica"`
+	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"how long after progress a checkpoint is written at the latest"`
 
-	CosmosConnectionString secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
+	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
 	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, keyless: https://ACCOUNT.documents.azure.com:443/"`
 	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created when missing and allowed"`
 	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created when missing and allowed"`
 
-	NotifyURLs          secretURLs    `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (settles alerts that nobody may read)"`
-	NotifyWebhookSecret secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks, Standard Webhooks style: whsec_ and base64"`
-	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time for one attempt, 1s to 5m"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (alerts are only written to the log)"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks as Standard Webhooks does: whsec_ and 24 to 64 bytes in base64"`
+	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of one delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
-	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"an alert this old that still cannot be delivered goes to the dead letters; keep it below the hub's retention"`
+	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an alert that cannot be delivered becomes a dead letter; keep it below the hub's retention"`
 
 	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"30s" group:"Replicas" desc:"how long a dead replica keeps its partitions"`
 	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"5s" desc:"how often replicas look for partitions to take over"`
-	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to settle what is in flight on SIGTERM"`
-	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people; owner ids are random per process"`
+	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
+	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
 
-	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, which one replica does for all" desc:"blobs of devices unheard of for so long are removed, 24h to 87600h; longer than an event can come late"`
-	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: sends NOTIFY_URLS a summary of the day before and the day so far; empty: none"`
+	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"windows of devices with no alert for this long are removed from blob storage, 24h to 87600h; must be longer than an event can arrive late"`
+	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: when to send a summary of the day before and the day so far to NOTIFY_URLS; empty: never"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
-	HTTPIngestToken secret `envconfig:"HTTP_INGEST_TOKEN" desc:"set: the HTTP trigger is on and wants Authorization: Bearer ..., at least 16 characters"`
-	LogLevel        choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
-	LogFormat       choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
+	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"turns the HTTP trigger on, POST /devices/{id}/telemetry, for requests with this bearer token; 16 to 1024 characters"`
+	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN" desc:"turns /devices/{id} on, to look at a device and to end its window, for requests with this bearer token; must differ from HTTP_INGEST_TOKEN"`
+	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
 }
 
 // The values of THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
 const (
-	storeMemory    choice = "memory"
-	storeBlob      choice = "blob"
-	storeBlobLease choice = "blob-lease"
-	storeCosmos    choice = "cosmos"
+	StoreMemory    Choice = "memory"
+	StoreBlob      Choice = "blob"
+	StoreBlobLease Choice = "blob-lease"
+	StoreCosmos    Choice = "cosmos"
 
-	logJSON    choice = "json"
-	logConsole choice = "console"
+	LogJSON    Choice = "json"
+	LogConsole Choice = "console"
 )
 
-// claimMargin is what a claim lasts beyond the attempt it covers: time to
-// acquire and to record.
-const claimMargin = 10 * time.Second
-
-// claim is how long a device is claimed for one attempt.
-func (c config) claim() time.Duration { return c.NotifyTimeout + claimMargin }
-
 // needsStorage says whether anything cannot work without Azure Storage.
-func (c config) needsStorage() bool {
-	return c.CheckpointStore == storeBlob || c.ThrottleStore == storeBlob || c.ThrottleStore == storeBlobLease
+func (c Config) needsStorage() bool {
+	return c.CheckpointStore == StoreBlob || c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease
 }
 
-// hasStorage says whether Azure Storage is configured.
-func (c config) hasStorage() bool {
+// HasStorage says whether Azure Storage is configured.
+func (c Config) HasStorage() bool {
 	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
 }
 
-// hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
-// (withHub) its hub is unknown: then it is empty.
-func (c config) hub() hubAddress {
+// Hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
+// (WithHub) its hub is unknown: then it is empty.
+func (c Config) Hub() HubAddress {
 	if c.EventHubNamespace != "" {
-		return hubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
+		return HubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
 	}
 	address, err := parseEventHub(c.EventHubConnectionString.Reveal())
 	if err != nil {
-		return hubAddress{}
+		return HubAddress{}
 	}
 	if address.Name == "" {
 		address.Name = c.EventHubName
@@ -122,23 +119,23 @@ func (c config) hub() hubAddress {
 	return address
 }
 
-// withHub returns c reading from the Event Hubs endpoint that its
+// WithHub returns c reading from the Event Hubs endpoint that its
 // IOTHUB_CONNECTION_STRING resolved to.
-func (c config) withHub(connectionString string) (config, error) {
+func (c Config) WithHub(connectionString string) (Config, error) {
 	address, err := parseEventHub(connectionString)
 	if err == nil && address.Name == "" {
 		err = errors.New("has no EntityPath")
 	}
 	if err != nil {
-		return config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
+		return Config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
 	}
-	c.EventHubConnectionString = newSecret(connectionString)
+	c.EventHubConnectionString = NewSecret(connectionString)
 	return c, nil
 }
 
-// iotHub returns the IoT Hub's host name in lower case, empty if there is no
+// IoTHub returns the IoT Hub's host name in lower case, empty if there is no
 // IOTHUB_CONNECTION_STRING. It stays when the hub fails over; its endpoint does not.
-func (c config) iotHub() string {
+func (c Config) IoTHub() string {
 	host, err := parseIoTHub(c.IoTHubConnectionString.Reveal())
 	if err != nil {
 		return ""
@@ -146,26 +143,41 @@ func (c config) iotHub() string {
 	return strings.ToLower(host)
 }
 
-// scope returns what windows are shared by: THROTTLE_SCOPE, or else
+// Scope returns what windows are shared by: THROTTLE_SCOPE, or else
 // namespace/hub/group in lower case, since Azure does not tell cases apart; with
 // IOTHUB_CONNECTION_STRING the IoT Hub's host/group, so that windows stay
 // when the hub fails over to another namespace.
-func scope(c config) string {
+func (c Config) Scope() string {
 	if c.ThrottleScope != "" {
 		return c.ThrottleScope
 	}
-	if host := c.iotHub(); host != "" {
+	if host := c.IoTHub(); host != "" {
 		return host + "/" + strings.ToLower(c.EventHubConsumerGroup)
 	}
-	hub := c.hub()
+	hub := c.Hub()
 	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
+}
+
+// Origin names where events come from in alert ids: the namespace's first
+// label and the hub; with IOTHUB_CONNECTION_STRING the IoT Hub's first label,
+// because its namespace and hub are others after a fail-over.
+func (c Config) Origin() string {
+	if name, _, ok := strings.Cut(c.IoTHub(), "."); ok {
+		return name
+	}
+	hub := c.Hub()
+	namespace, _, _ := strings.Cut(hub.Host, ".")
+	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
+		namespace = "local" // an emulator at an address
+	}
+	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
 // MarshalLogObject writes every variable that has a value, under its name.
 // Secrets show as "[redacted]".
-func (c config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
-	for i, v := range variables() {
+	for i, v := range Variables() {
 		if text := fmt.Sprint(values.Field(i).Interface()); text != "" {
 			enc.AddString(v.Name, text)
 		}
@@ -179,18 +191,13 @@ type fieldPaths string
 
 func (p fieldPaths) String() string { return string(p) }
 
-// A choice is one of a few words, in any case.
-type choice string
+// A Choice is one of a few words, in any case.
+type Choice string
 
-func (c *choice) UnmarshalText(text []byte) error {
-	*c = choice(strings.ToLower(strings.TrimSpace(string(text))))
+func (c *Choice) UnmarshalText(text []byte) error {
+	*c = Choice(strings.ToLower(strings.TrimSpace(string(text))))
 	return nil
 }
-
-// expected is the error of a value that cannot be read: what would be right.
-type expected string
-
-func (e expected) Error() string { return string(e) }
 
 // A configError tells everything that is missing or wrong, a line for each
 // variable. It never holds a secret.
@@ -238,23 +245,11 @@ func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }
 
-// withProblem adds what was found wrong with a variable after loadConfig to
-// loadConfig's error, which may be nil. text continues "VARIABLE …".
-func withProblem(err error, variable, text string) error {
-	e := &configError{}
-	if !errors.As(err, &e) && err != nil {
-		return fmt.Errorf("%w; %s %s", err, variable, text)
-	}
-	all := &configError{problems: slices.Clone(e.problems)}
-	all.add(variable, "%s", text)
-	return all
-}
-
-// loadConfig reads and checks the environment. Its error is a *configError.
-// Warnings come with an error too: a mistyped name often explains it. So does
-// the config, but only to look for more that is wrong (withProblem).
-func loadConfig() (config, []warning, error) {
-	var c config
+// Load reads and checks the environment. Its error lists everything that is missing or
+// wrong and has the exit code 2. Warnings come with an error too: a mistyped name
+// often explains it.
+func Load() (Config, []Warning, error) {
+	var c Config
 	var e configError
 	values := reflect.ValueOf(&c).Elem()
 	for i := range values.NumField() {
@@ -265,15 +260,15 @@ func loadConfig() (config, []warning, error) {
 
 	warnings := misspelled(os.Environ())
 	if len(e.problems) > 0 {
-		return c, warnings, &e
+		return Config{}, warnings, &e
 	}
 	return c, append(c.warnings(os.Environ()), warnings...), nil
 }
 
 // expand replaces what is only a shorthand.
-func (c *config) expand() {
+func (c *Config) expand() {
 	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
-		c.StorageConnectionString = newSecret(developmentStorage)
+		c.StorageConnectionString = NewSecret(developmentStorage)
 	}
 	if c.ReplicaName == "" {
 		c.ReplicaName, _ = os.Hostname()
@@ -299,11 +294,11 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 			}
 			content, err := readSecretFile(path)
 			if err != nil {
-				e.add(name, "cannot come from %s_FILE: %v", name, err)
+				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 				return
 			}
 			if err := hidden.UnmarshalText(content); err != nil {
-				e.add(name, "cannot come from %s_FILE: expected %v", name, err)
+				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 			}
 			return
 		}
@@ -314,11 +309,11 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 		return
 	}
 	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
-		e.add(name, "is in quotes, which belong to its value here: remove them (docker's --env-file keeps quotes)")
+		e.add(name, "is in quotes, which are part of the value here: remove them (docker's --env-file keeps quotes)")
 		return
 	}
 	if err := process(field, value); err != nil {
-		e.add(name, "is %s; expected %s", show(text), expectation(err, field.Type, text))
+		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
 	}
 }
 
@@ -344,15 +339,11 @@ func process(field reflect.StructField, value reflect.Value) error {
 
 // expectation says what a value should have been that envconfig could not read.
 // envconfig's own text holds the value, so it is not for people.
-func expectation(err error, t reflect.Type, text string) string {
-	var parse *envconfig.ParseError
-	var want expected
+func expectation(t reflect.Type, text string) string {
 	switch {
-	case errors.As(err, &parse) && errors.As(parse.Err, &want):
-		return want.Error()
 	case t == reflect.TypeFor[time.Duration]():
 		if strings.Trim(text, "0123456789") == "" && text != "" && len(text) < 8 {
-			return "a duration with its unit: " + text + "s?"
+			return "a duration with its unit: did you mean " + text + "s?"
 		}
 		return "a duration such as 30s, 5m or 1h30m"
 	case t == reflect.TypeFor[eventhubs.Start]():
@@ -412,8 +403,8 @@ func withoutPath(err error) string {
 	return "cannot be read"
 }
 
-// A variable describes one variable of the environment.
-type variable struct {
+// A Variable describes one variable of the environment.
+type Variable struct {
 	Name        string
 	Default     string // "" if there is none; where it is no constant, what stands for it
 	Description string
@@ -422,20 +413,20 @@ type variable struct {
 	Secret      bool // Name_FILE may name a file that holds it
 }
 
-// variables returns all variables, in the order of config's fields. Nobody
+// Variables returns all variables, in the order of Config's fields. Nobody
 // changes the slice.
-var variables = sync.OnceValue(describe)
+var Variables = sync.OnceValue(describe)
 
-func describe() []variable {
-	t := reflect.TypeFor[config]()
-	list := make([]variable, t.NumField())
+func describe() []Variable {
+	t := reflect.TypeFor[Config]()
+	list := make([]Variable, t.NumField())
 	group := ""
 	for i := range list {
 		field := t.Field(i)
 		if g := field.Tag.Get("group"); g != "" {
 			group = g
 		}
-		list[i] = variable{
+		list[i] = Variable{
 			Name:        field.Tag.Get("envconfig"),
 			Default:     field.Tag.Get("default") + field.Tag.Get("fallback"),
 			Description: field.Tag.Get("desc"),
@@ -449,8 +440,8 @@ func describe() []variable {
 
 // position returns the place of a variable among all; unknown ones are last.
 func position(name string) int {
-	list := variables()
-	if i := slices.IndexFunc(list, func(v variable) bool { return v.Name == name }); i >= 0 {
+	list := Variables()
+	if i := slices.IndexFunc(list, func(v Variable) bool { return v.Name == name }); i >= 0 {
 		return i
 	}
 	return len(list)

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func environment(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		ours := slices.ContainsFunc(variables(), func(v variable) bool { return name == v.Name || name == v.Name+"_FILE" })
+		ours := slices.ContainsFunc(Variables(), func(v Variable) bool { return name == v.Name || name == v.Name+"_FILE" })
 		if ours || name == "KUBERNETES_SERVICE_HOST" || name == "CONTAINER_APP_NAME" || nearMiss(name) != "" {
 			t.Setenv(name, "") // restores it
 			os.Unsetenv(name)
@@ -77,7 +77,7 @@ func valid(with ...string) map[string]string {
 
 func TestDefaults(t *testing.T) {
 	environment(t, valid("REPLICA_NAME=r1"))
-	got, warnings, err := loadConfig()
+	got, warnings, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestDefaults(t *testing.T) {
 
 func TestNothingSet(t *testing.T) {
 	environment(t, nil)
-	_, warnings, err := loadConfig()
+	_, warnings, err := Load()
 	var coded interface{ ExitCode() int }
 	if !errors.As(err, &coded) || coded.ExitCode() != 2 {
 		t.Fatalf("got %v, want an error with exit code 2", err)
@@ -165,7 +165,7 @@ func TestEverythingWrong(t *testing.T) {
 		"HTTP_INGEST_TOKEN":          "short",
 		"LOG_LEVEL":                  "loud",
 	})
-	_, _, err := loadConfig()
+	_, _, err := Load()
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -220,7 +220,7 @@ func TestMistakes(t *testing.T) {
 		{"no threshold", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "is missing"},
 		{"threshold NaN", valid("TEMPERATURE_THRESHOLD=NaN"), "TEMPERATURE_THRESHOLD", "finite"},
 		{"threshold Inf", valid("TEMPERATURE_THRESHOLD=-Inf"), "TEMPERATURE_THRESHOLD", "finite"},
-		{"threshold out of range", valid("TEMPERATURE_THRESHOLD=1e999"), "TEMPERATURE_THRESHOLD", "expected a number"},
+		{"threshold out of range", valid("TEMPERATURE_THRESHOLD=1e999"), "TEMPERATURE_THRESHOLD", "must be a number"},
 		{"field empty", valid("TEMPERATURE_FIELD=a,,b"), "TEMPERATURE_FIELD", "field 2 of 3"},
 		{"field twice", valid("TEMPERATURE_FIELD=a,b,a"), "TEMPERATURE_FIELD", "remove one"},
 
@@ -244,10 +244,10 @@ func TestMistakes(t *testing.T) {
 		{"storage key in lower case", valid("STORAGE_CONNECTION_STRING=AccountName=acc;accountkey=" + key64), "STORAGE_CONNECTION_STRING", "no AccountKey"},
 		{"storage no account", valid("STORAGE_CONNECTION_STRING=AccountKey=" + key64), "STORAGE_CONNECTION_STRING", "no AccountName"},
 		{"storage url with signature", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=https://acc.blob.core.windows.net/?sv=1&sig=abc"), "STORAGE_ACCOUNT_URL", "connection string"},
-		{"storage url http", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=http://127.0.0.1:10000"), "STORAGE_ACCOUNT_URL", "https only"},
-		{"storage url bare", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=acc.blob.core.windows.net"), "STORAGE_ACCOUNT_URL", "expected a URL"},
+		{"storage url http", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=http://127.0.0.1:10000"), "STORAGE_ACCOUNT_URL", "must be https"},
+		{"storage url bare", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=acc.blob.core.windows.net"), "STORAGE_ACCOUNT_URL", "must be a URL"},
 		{"storage url dfs", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=https://acc.dfs.core.windows.net"), "STORAGE_ACCOUNT_URL", "blob service"},
-		{"storage url container", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=https://acc.blob.core.windows.net/c"), "STORAGE_ACCOUNT_URL", "no path"},
+		{"storage url container", valid("STORAGE_CONNECTION_STRING=", "STORAGE_ACCOUNT_URL=https://acc.blob.core.windows.net/c"), "STORAGE_ACCOUNT_URL", "without a path"},
 		{"checkpoint store", valid("CHECKPOINT_STORE=cosmos"), "CHECKPOINT_STORE", "blob or memory"},
 		{"container upper case", valid("CHECKPOINT_CONTAINER=Checkpoints"), "CHECKPOINT_CONTAINER", "lower-case"},
 		{"container short", valid("THROTTLE_CONTAINER=ab"), "THROTTLE_CONTAINER", "3 to 63"},
@@ -257,16 +257,16 @@ func TestMistakes(t *testing.T) {
 
 		{"no cosmos", valid("THROTTLE_STORE=cosmos"), "COSMOS_CONNECTION_STRING", "is missing"},
 		{"cosmos twice", valid("COSMOS_CONNECTION_STRING="+cosmoString, "COSMOS_ENDPOINT=https://acc.documents.azure.com"), "COSMOS_CONNECTION_STRING", "so is COSMOS_ENDPOINT"},
-		{"cosmos three parts", valid("COSMOS_CONNECTION_STRING=" + cosmoString + "Database=x"), "COSMOS_CONNECTION_STRING", "remove the rest"},
+		{"cosmos database", valid("COSMOS_CONNECTION_STRING=" + cosmoString + "Database=x"), "COSMOS_CONNECTION_STRING", "setting of its own"},
 		{"cosmos key", valid("COSMOS_CONNECTION_STRING=AccountEndpoint=https://a/;AccountKey=??"), "COSMOS_CONNECTION_STRING", "not base64"},
 		{"cosmos endpoint", valid("THROTTLE_STORE=cosmos", "COSMOS_ENDPOINT=acc"), "COSMOS_ENDPOINT", "documents.azure.com"},
 		{"cosmos name", valid("COSMOS_DATABASE=a/b"), "COSMOS_DATABASE", `"a/b"`},
 
 		{"no receiver", valid("NOTIFY_URLS="), "NOTIFY_URLS", "is missing"},
-		{"only commas", valid("NOTIFY_URLS= , ,"), "NOTIFY_URLS", "is missing"},
-		{"no scheme", valid("NOTIFY_URLS=log:,example.com/hook"), "NOTIFY_URLS", "number 2"},
-		{"no host", valid("NOTIFY_URLS=https:///hook"), "NOTIFY_URLS", "without a host"},
-		{"receiver twice", valid("NOTIFY_URLS=log:,https://a/,log:"), "NOTIFY_URLS", "numbers 1 and 3"},
+		{"only commas", valid("NOTIFY_URLS= , ,"), "NOTIFY_URLS", "names no receiver"},
+		{"no scheme", valid("NOTIFY_URLS=log:,example.com/hook"), "NOTIFY_URLS", "entry 2"},
+		{"no host", valid("NOTIFY_URLS=https:///hook"), "NOTIFY_URLS", "there is no host"},
+		{"receiver twice", valid("NOTIFY_URLS=log:,https://a/,log:"), "NOTIFY_URLS", "entry 3 is the same receiver as entry 1"},
 		{"receivers", valid("NOTIFY_URLS=" + manyURLs(33)), "NOTIFY_URLS", "at most 32"},
 		{"webhook secret", valid("NOTIFY_WEBHOOK_SECRET=hunter2"), "NOTIFY_WEBHOOK_SECRET", "openssl rand"},
 		{"webhook secret short", valid("NOTIFY_WEBHOOK_SECRET=whsec_aGVsbG8="), "NOTIFY_WEBHOOK_SECRET", "24 to 64"},
@@ -289,12 +289,16 @@ func TestMistakes(t *testing.T) {
 		{"token short", valid("HTTP_INGEST_TOKEN=123456789012345"), "HTTP_INGEST_TOKEN", "16 characters"},
 		{"token spaces", valid("HTTP_INGEST_TOKEN=12345678 12345678"), "HTTP_INGEST_TOKEN", "printable"},
 		{"token without http", valid("HTTP_ADDR=", "HTTP_INGEST_TOKEN=1234567890123456"), "HTTP_INGEST_TOKEN", "empty HTTP_ADDR"},
+		{"admin token short", valid("HTTP_ADMIN_TOKEN=123456789012345"), "HTTP_ADMIN_TOKEN", "16 characters"},
+		{"admin token spaces", valid("HTTP_ADMIN_TOKEN=12345678 12345678"), "HTTP_ADMIN_TOKEN", "printable"},
+		{"admin token without http", valid("HTTP_ADDR=", "HTTP_ADMIN_TOKEN=1234567890123456"), "HTTP_ADMIN_TOKEN", "empty HTTP_ADDR"},
+		{"one token for both", valid("HTTP_INGEST_TOKEN=1234567890123456", "HTTP_ADMIN_TOKEN=1234567890123456"), "HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN"},
 		{"level", valid("LOG_LEVEL=fatal"), "LOG_LEVEL", "debug, info, warn or error"},
 		{"format", valid("LOG_FORMAT=text"), "LOG_FORMAT", "json or console"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, test.env)
-			_, _, err := loadConfig()
+			_, _, err := Load()
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -333,6 +337,7 @@ func TestValid(t *testing.T) {
 		"storage signature":  valid("STORAGE_CONNECTION_STRING=BlobEndpoint=https://acc.blob.core.windows.net/;SharedAccessSignature=sv=2024&sig=abc%3D"),
 		"memory":             valid("STORAGE_CONNECTION_STRING=", "THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory"),
 		"cosmos":             valid("THROTTLE_STORE=cosmos", "COSMOS_CONNECTION_STRING="+cosmoString),
+		"cosmos emulator":    valid("THROTTLE_STORE=cosmos", "COSMOS_CONNECTION_STRING="+cosmoString+"DisableServerCertificateValidation=True;"),
 		"cosmos keyless":     valid("THROTTLE_STORE=COSMOS", "COSMOS_ENDPOINT=https://acc.documents.azure.com:443/"),
 		"blob-lease edges":   valid("THROTTLE_STORE=blob-lease", "THROTTLE_WINDOW=15s", "NOTIFY_TIMEOUT=50s"),
 		"freezer":            valid("TEMPERATURE_THRESHOLD=0"),
@@ -345,7 +350,7 @@ func TestValid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			environment(t, env)
-			c, _, err := loadConfig()
+			c, _, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -392,9 +397,10 @@ func TestSecretFiles(t *testing.T) {
 			"NOTIFY_URLS":                "https://example.com/a,\nhttps://example.com/b",
 			"NOTIFY_WEBHOOK_SECRET":      "whsec_" + key64,
 			"HTTP_INGEST_TOKEN":          "1234567890123456",
+			"HTTP_ADMIN_TOKEN":           "abcdefghijklmnop",
 			"IOTHUB_CONNECTION_STRING":   iotString,
 		}
-		for _, v := range variables() {
+		for _, v := range Variables() {
 			if v.Secret && contents[v.Name] == "" {
 				t.Errorf("%s is not covered", v.Name)
 			}
@@ -407,7 +413,7 @@ func TestSecretFiles(t *testing.T) {
 				}
 			}
 			environment(t, env)
-			c, warnings, err := loadConfig()
+			c, warnings, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -422,7 +428,7 @@ func TestSecretFiles(t *testing.T) {
 			if got := c.NotifyURLs.Reveal(); !slices.Equal(got, []string{"https://example.com/a", "https://example.com/b"}) {
 				t.Errorf("NOTIFY_URLS: got %q", got)
 			}
-			if c.HTTPIngestToken.Reveal() != contents["HTTP_INGEST_TOKEN"] || c.NotifyWebhookSecret.Reveal() != contents["NOTIFY_WEBHOOK_SECRET"] ||
+			if c.HTTPIngestToken.Reveal() != contents["HTTP_INGEST_TOKEN"] || c.HTTPAdminToken.Reveal() != contents["HTTP_ADMIN_TOKEN"] || c.NotifyWebhookSecret.Reveal() != contents["NOTIFY_WEBHOOK_SECRET"] ||
 				c.StorageConnectionString.Reveal() != storeString || c.CosmosConnectionString.Reveal() != cosmoString {
 				t.Error("a secret is not what its file holds")
 			}
@@ -440,7 +446,7 @@ func TestSecretFiles(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, valid("EVENTHUB_CONNECTION_STRING="+test.also, "EVENTHUB_CONNECTION_STRING_FILE="+test.path))
-			_, _, err := loadConfig()
+			_, _, err := Load()
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -478,7 +484,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, test.env)
-			_, got, err := loadConfig()
+			_, got, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -496,7 +502,7 @@ func TestWarnings(t *testing.T) {
 
 func TestMisspelledComesWithError(t *testing.T) {
 	environment(t, valid("TEMPERATURE_THRESHOLD=", "TEMPERATURE_TRESHOLD=80"))
-	_, warnings, err := loadConfig()
+	_, warnings, err := Load()
 	if err == nil || len(warnings) != 1 || warnings[0].Variable != "TEMPERATURE_TRESHOLD" {
 		t.Errorf("got %v and %v, want the error and a hint at the misspelled name", warnings, err)
 	}
@@ -515,75 +521,57 @@ func TestScope(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			environment(t, test.env)
-			c, _, err := loadConfig()
+			c, _, err := Load()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.IoTHubConnectionString.IsSet() {
-				if c, err = c.withHub(hubString); err != nil {
+				if c, err = c.WithHub(hubString); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := scope(c); got != test.want {
+			if got := c.Scope(); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestWithProblem(t *testing.T) {
-	err := withProblem(nil, "NOTIFY_URLS", "has no receiver for fax:")
-	if got := problemLines(err); len(got) != 1 {
-		t.Errorf("got %q", got)
-	}
-	environment(t, valid("TEMPERATURE_THRESHOLD=", "LOG_LEVEL=loud"))
-	_, _, loadErr := loadConfig()
-	err = withProblem(loadErr, "NOTIFY_URLS", "has no receiver for fax:")
-	got := problemLines(err)
-	if len(got) != 3 || !strings.HasPrefix(got[1], "NOTIFY_URLS") {
-		t.Errorf("got %q, want three in table order", got)
-	}
-	if len(problemLines(loadErr)) != 2 {
-		t.Error("the first error has changed")
-	}
-}
-
 // The names are what users hold on to, and the tags are written by hand.
 func TestVariables(t *testing.T) {
 	seen := map[string]bool{}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		if !regexp.MustCompile(`^[A-Z][A-Z_]+$`).MatchString(v.Name) || v.Description == "" || v.Group == "" || seen[v.Name] {
 			t.Errorf("%+v is not described well", v)
 		}
 		seen[v.Name] = true
 	}
-	for _, name := range needed {
+	for _, name := range common {
 		if !seen[name] {
 			t.Errorf("help names %s, which is no variable", name)
 		}
 	}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		family := slices.ContainsFunc(families, func(prefix string) bool { return strings.HasPrefix(v.Name, prefix) })
 		if text := nearMiss(v.Name + "_X"); family && text == "" {
 			t.Errorf("%s_X gets no hint", v.Name)
 		}
 	}
 	for _, prefix := range families {
-		if !slices.ContainsFunc(variables(), func(v variable) bool { return strings.HasPrefix(v.Name, prefix) }) {
+		if !slices.ContainsFunc(Variables(), func(v Variable) bool { return strings.HasPrefix(v.Name, prefix) }) {
 			t.Errorf("no variable begins with %s", prefix)
 		}
 	}
 }
 
 func TestHelp(t *testing.T) {
-	text := helpText()
-	golden(t, "help.golden", text)
+	text := Help()
 	for line := range strings.Lines(text) {
 		if len(line) > helpWidth+1 {
 			t.Errorf("longer than %d: %s", helpWidth, line)
 		}
 	}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		if !strings.Contains(text, "  "+v.Name) {
 			t.Errorf("%s is not in the help", v.Name)
 		}

@@ -1,12 +1,13 @@
-package main
+package config
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+
+	"alertworker/internal/lease/cosmoslease"
 )
 
 // What we let pass the SDKs must take, else it fails only later; and no error
@@ -55,7 +56,7 @@ func FuzzConnectionStrings(f *testing.F) {
 			return err
 		})
 		check(checkCosmos(s), func() error {
-			_, err := azcosmos.NewClientFromConnectionString(s, nil)
+			_, err := cosmoslease.WithKey(s)
 			return err
 		})
 		host, err := parseIoTHub(s)

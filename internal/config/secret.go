@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding"
@@ -18,19 +18,19 @@ type redactable interface {
 	IsSet() bool
 }
 
-// A secret is text that shows as "[redacted]", whatever prints or encodes it;
+// A Secret is text that shows as "[redacted]", whatever prints or encodes it;
 // an unset one shows as nothing. Only Reveal gives it away.
-type secret struct {
+type Secret struct {
 	// A pointer to a string, because fmt reads the unexported fields of
 	// unexported fields without asking their methods: all it prints of this is
 	// an address. A pointer to a slice or a struct it would follow.
 	value *string
 }
 
-func newSecret(s string) secret { return secret{&s} }
+func NewSecret(s string) Secret { return Secret{&s} }
 
 // Reveal returns the text itself; empty if there is none.
-func (s secret) Reveal() string {
+func (s Secret) Reveal() string {
 	if s.value == nil {
 		return ""
 	}
@@ -38,36 +38,36 @@ func (s secret) Reveal() string {
 }
 
 // IsSet says whether there is a text.
-func (s secret) IsSet() bool { return s.Reveal() != "" }
+func (s Secret) IsSet() bool { return s.Reveal() != "" }
 
-func (s secret) String() string {
+func (s Secret) String() string {
 	if !s.IsSet() {
 		return ""
 	}
 	return redacted
 }
 
-func (s secret) GoString() string             { return s.String() }
-func (s secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
-func (s secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Secret) GoString() string             { return s.String() }
+func (s Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText trims white space: no secret has any at its ends, but most
 // files and many pasted values do.
-func (s *secret) UnmarshalText(text []byte) error {
-	*s = newSecret(strings.TrimSpace(string(text)))
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = NewSecret(strings.TrimSpace(string(text)))
 	return nil
 }
 
-// A secretURLs is a list of URLs that hold secrets. It shows scheme and host of
+// URLs are a list of URLs that hold secrets. They show scheme and host of
 // web addresses and the scheme alone of others, whose hosts often are tokens.
-type secretURLs struct {
-	text secret // separated by commas
+type URLs struct {
+	text Secret // separated by commas
 }
 
-func newSecretURLs(list ...string) secretURLs { return secretURLs{newSecret(strings.Join(list, ","))} }
+func NewURLs(list ...string) URLs { return URLs{NewSecret(strings.Join(list, ","))} }
 
 // Reveal returns the URLs themselves, in the order given.
-func (u secretURLs) Reveal() []string {
+func (u URLs) Reveal() []string {
 	if !u.text.IsSet() {
 		return nil
 	}
@@ -75,39 +75,40 @@ func (u secretURLs) Reveal() []string {
 }
 
 // IsSet says whether there is a URL.
-func (u secretURLs) IsSet() bool { return u.text.IsSet() }
+func (u URLs) IsSet() bool { return u.text.IsSet() }
 
-func (u secretURLs) String() string {
+func (u URLs) String() string {
 	shown := make([]string, 0, len(u.Reveal()))
 	for _, raw := range u.Reveal() {
-		shown = append(shown, redactURL(raw))
+		shown = append(shown, RedactURL(raw))
 	}
 	return strings.Join(shown, ",")
 }
 
-func (u secretURLs) GoString() string             { return u.String() }
-func (u secretURLs) Format(f fmt.State, _ rune)   { io.WriteString(f, u.String()) }
-func (u secretURLs) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+func (u URLs) GoString() string             { return u.String() }
+func (u URLs) Format(f fmt.State, _ rune)   { io.WriteString(f, u.String()) }
+func (u URLs) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 // UnmarshalText reads URLs separated by commas. A comma inside a URL is written
 // as %2C.
-func (u *secretURLs) UnmarshalText(text []byte) error {
+func (u *URLs) UnmarshalText(text []byte) error {
 	var list []string
 	for part := range strings.SplitSeq(string(text), ",") {
 		if part = strings.TrimSpace(part); part != "" {
 			list = append(list, part)
 		}
 	}
-	*u = newSecretURLs(list...)
+	*u = NewURLs(list...)
 	return nil
 }
 
-func redactURL(raw string) string {
+// RedactURL shows of a URL what is no secret.
+func RedactURL(raw string) string {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || u.Scheme == "" || tokens.MatchString(u.Scheme):
 		return redacted
-	case isWeb(raw) && !tokens.MatchString(u.Hostname()):
+	case IsWeb(raw) && !tokens.MatchString(u.Hostname()):
 		return u.Scheme + "://" + u.Hostname()
 	case raw == u.Scheme+":":
 		return raw
@@ -132,7 +133,7 @@ func mayBeSecret(value string) bool {
 // show quotes a value for a message, unless it may be a secret.
 func show(value string) string {
 	if mayBeSecret(value) {
-		return "a value that is not shown, it may hold a secret"
+		return "a value that is not shown because it may hold a secret"
 	}
 	return strconv.Quote(value)
 }

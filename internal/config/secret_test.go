@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -34,8 +34,8 @@ func everyWay(v any) string {
 		fmt.Fprint(&b, string(text), err)
 	}
 	var out bytes.Buffer
-	for _, format := range []choice{logJSON, logConsole} {
-		log := zap.New(zapcore.NewCore(newEncoder(format, false), zapcore.AddSync(&out), zapcore.DebugLevel))
+	for _, encoder := range []zapcore.Encoder{zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.NewConsoleEncoder(zapcore.EncoderConfig{})} {
+		log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(&out), zapcore.DebugLevel))
 		log.Info("x", zap.Any("any", v), zap.Reflect("reflect", v))
 		log.Sugar().Infow("x", "v", v)
 		log.Sugar().Infof("%v %+v", v, v)
@@ -48,17 +48,17 @@ func everyWay(v any) string {
 
 func TestSecretShowsNowhere(t *testing.T) {
 	const text = "Endpoint=sb://h;SharedAccessKey=hunter2hunter2"
-	s := newSecret(text)
-	urls := newSecretURLs("https://user:hunter2@example.com/hunter2?token=hunter2", "slack://hunter2/x", "log:", "hunter2", "http://h:8080/")
+	s := NewSecret(text)
+	urls := NewURLs("https://user:hunter2@example.com/hunter2?token=hunter2", "slack://hunter2/x", "log:", "hunter2", "http://h:8080/")
 	// Unexported fields are what fmt reads by reflection, past all methods.
 	nested := struct {
-		s secret
-		u secretURLs
-		c struct{ inner config }
+		s Secret
+		u URLs
+		c struct{ inner Config }
 	}{s: s, u: urls}
-	nested.c.inner = config{StorageConnectionString: s, NotifyURLs: urls}
+	nested.c.inner = Config{StorageConnectionString: s, NotifyURLs: urls}
 
-	for _, v := range []any{s, &s, urls, &urls, []secret{s}, map[string]secret{"k": s}, nested, &nested, nested.c.inner} {
+	for _, v := range []any{s, &s, urls, &urls, []Secret{s}, map[string]Secret{"k": s}, nested, &nested, nested.c.inner} {
 		if out := everyWay(v); strings.Contains(strings.ToLower(out), "hunter2") || strings.Contains(out, fmt.Sprintf("%x", "hunter2")) {
 			t.Errorf("%T shows the secret: %s", v, out)
 		}
@@ -80,7 +80,7 @@ func TestSecretShowsNowhere(t *testing.T) {
 	if want := "https://example.com,slack:[redacted],log:,[redacted],http://h"; urls.String() != want {
 		t.Errorf("URLs show as %q, want %q", urls, want)
 	}
-	if s.Reveal() != text || newSecret("").String() != "" || (secret{}).Reveal() != "" || (secret{}).IsSet() || len((secretURLs{}).Reveal()) != 0 {
+	if s.Reveal() != text || NewSecret("").String() != "" || (Secret{}).Reveal() != "" || (Secret{}).IsSet() || len((URLs{}).Reveal()) != 0 {
 		t.Error("reveals the wrong text, or an unset secret is not empty")
 	}
 }
@@ -106,13 +106,12 @@ func inShape(shape, marker string) string { return strings.ReplaceAll(shape, "%s
 func shownOf(env map[string]string, marker string) (shown string, err error) {
 	restore := replaceEnvironment(env)
 	defer restore()
-	c, warnings, err := loadConfig()
+	c, warnings, err := Load()
 	shown = fmt.Sprint(warnings)
 	if err != nil {
-		// The error as main may print it, and with more found wrong later.
-		return shown + err.Error() + fmt.Sprintf("%+v %#v", err, err) + withProblem(err, "NOTIFY_URLS", "x").Error(), err
+		return shown + err.Error() + fmt.Sprintf("%+v %#v", err, err), err
 	}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		if !v.Secret && strings.Contains(env[v.Name], marker) {
 			return shown, nil
 		}
@@ -125,7 +124,7 @@ func shownOf(env map[string]string, marker string) (shown string, err error) {
 // A secret in every shape in every variable, and in every variable that should
 // name its file.
 func TestSecretsNeverPrinted(t *testing.T) {
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		names, marker := []string{v.Name}, "1234567890123456789012345" // which a number or a port takes longest to refuse
 		if v.Secret {
 			names, marker = append(names, v.Name+"_FILE"), "Hunter2Hunter2Hunter2Hunter2"
@@ -148,7 +147,7 @@ func TestSecretsNeverPrinted(t *testing.T) {
 // Any secrets, several at a time, from files too.
 func TestRandomSecretsNeverPrinted(t *testing.T) {
 	var secrets, names []string
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		names = append(names, v.Name)
 		if v.Secret {
 			secrets = append(secrets, v.Name)
@@ -192,7 +191,7 @@ func TestRandomSecretsNeverPrinted(t *testing.T) {
 func replaceEnvironment(env map[string]string) (restore func()) {
 	before := map[string]string{}
 	names := slices.Collect(maps.Keys(env))
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		names = append(names, v.Name, v.Name+"_FILE")
 	}
 	for _, name := range names {

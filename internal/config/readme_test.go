@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -17,9 +17,9 @@ func TestREADMESettings(t *testing.T) {
 		t.Fatalf("found %d settings in README.md", len(rows))
 	}
 	for _, row := range rows {
-		if i := position(row[1]); i == len(variables()) {
+		if i := position(row[1]); i == len(Variables()) {
 			t.Errorf("README.md names %s, which does not exist", row[1])
-		} else if v := variables()[i]; v.Default != row[2] {
+		} else if v := Variables()[i]; v.Default != row[2] {
 			t.Errorf("README.md says the default of %s is %q, it is %q", row[1], row[2], v.Default)
 		}
 	}

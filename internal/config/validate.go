@@ -1,7 +1,7 @@
-package main
+package config
 
 import (
-	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -13,13 +13,22 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
 	"alertworker/internal/duty"
+	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/lease/cosmoslease"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/webhook"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/throttle"
 )
 
 // validate reports everything in c that cannot work to e: first what can be
 // said of one variable alone, then what only several together tell.
-func (c *config) validate(e *configError) {
+func (c *Config) validate(e *configError) {
 	c.validateHub(e)
 	c.validateReadings(e)
 	c.validateStorage(e)
@@ -34,7 +43,7 @@ func (c *config) validate(e *configError) {
 const missingHub = "is missing: the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
 	"or, keyless, EVENTHUB_NAMESPACE and EVENTHUB_NAME; or IOTHUB_CONNECTION_STRING, the hub's own service string"
 
-func (c *config) validateHub(e *configError) {
+func (c *Config) validateHub(e *configError) {
 	var given []string
 	if c.EventHubConnectionString.IsSet() || e.has("EVENTHUB_CONNECTION_STRING") {
 		given = append(given, "EVENTHUB_CONNECTION_STRING")
@@ -76,13 +85,13 @@ func (c *config) validateHub(e *configError) {
 		}
 	}
 	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
-		e.add("EVENTHUB_NAME", "is %s; expected the event hub's name alone: letters, digits, '.', '-' and '_'", show(c.EventHubName))
+		e.add("EVENTHUB_NAME", "is %s; must be the event hub's name alone: letters, digits, '.', '-' and '_'", show(c.EventHubName))
 	}
 	if c.EventHubConsumerGroup != "$Default" && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)) &&
 		!strings.EqualFold(c.EventHubConsumerGroup, "$default") {
-		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; expected $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'", show(c.EventHubConsumerGroup))
+		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; must be $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'", show(c.EventHubConsumerGroup))
 	}
-	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, 5000)
+	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, eventhubs.MaxPrefetch)
 }
 
 // entityName is a name in an Event Hubs namespace.
@@ -97,29 +106,29 @@ func validateNamespace(namespace string, e *configError) {
 	bare = strings.TrimSuffix(strings.TrimSuffix(bare, "/"), ":443")
 	switch {
 	case bare != namespace && isHostName(bare):
-		e.add(name, "is %s; expected the host name alone, with no scheme, port or path", show(namespace))
+		e.add(name, "is %s; must be the host name alone, with no scheme, port or path", show(namespace))
 	case isHostName(namespace):
 	case isHostName(bare + ".servicebus.windows.net"):
-		e.add(name, "is %s; expected the whole host name, with .servicebus.windows.net after it", show(namespace))
+		e.add(name, "is %s; must be the whole host name, with .servicebus.windows.net after it", show(namespace))
 	default:
-		e.add(name, "is %s; expected a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
+		e.add(name, "is %s; must be a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
 	}
 }
 
-func (c *config) validateReadings(e *configError) {
+func (c *Config) validateReadings(e *configError) {
 	if math.IsNaN(c.TemperatureThreshold) || math.IsInf(c.TemperatureThreshold, 0) {
-		e.add("TEMPERATURE_THRESHOLD", "is not a finite number; expected the limit, for example 80")
+		e.add("TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 	}
 	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
 		if mayBeSecret(c.TemperatureField.String()) {
-			err = expected("it is not shown, it may hold a secret; expected paths such as machine.temperature, separated by commas")
+			err = errors.New("it is not shown because it may hold a secret; must be paths such as machine.temperature, separated by commas")
 		}
 		e.add("TEMPERATURE_FIELD", "cannot be used: %v", err)
 	}
 }
 
-func (c *config) validateStorage(e *configError) {
-	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, storeBlob, storeMemory)
+func (c *Config) validateStorage(e *configError) {
+	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, StoreBlob, StoreMemory)
 	if c.StorageConnectionString.IsSet() {
 		if c.StorageAccountURL != "" {
 			e.add("STORAGE_CONNECTION_STRING", "is set and so is STORAGE_ACCOUNT_URL: keep one of them (the URL is the keyless way)")
@@ -129,14 +138,16 @@ func (c *config) validateStorage(e *configError) {
 		}
 	}
 	if c.StorageAccountURL != "" {
-		validateEndpoint(e, "STORAGE_ACCOUNT_URL", c.StorageAccountURL, "https://ACCOUNT.blob.core.windows.net")
+		if err := azure.CheckEndpoint(c.StorageAccountURL, "https://ACCOUNT.blob.core.windows.net"); err != nil {
+			e.add("STORAGE_ACCOUNT_URL", "is %s; %v", show(c.StorageAccountURL), err)
+		}
 		for _, other := range []string{".dfs.", ".queue.", ".table.", ".file."} {
 			if strings.Contains(c.StorageAccountURL, other) {
-				e.add("STORAGE_ACCOUNT_URL", "names another service of the account (%s); expected its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
+				e.add("STORAGE_ACCOUNT_URL", "names another service of the account (%s); must be its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
 			}
 		}
 	}
-	if c.needsStorage() && !c.hasStorage() {
+	if c.needsStorage() && !c.HasStorage() {
 		e.add("STORAGE_CONNECTION_STRING", "is missing: Azure Storage for %s (portal: storage account > Access keys), or, keyless, STORAGE_ACCOUNT_URL", c.storageUses())
 	}
 
@@ -147,7 +158,7 @@ func (c *config) validateStorage(e *configError) {
 	}
 	for i, container := range containers {
 		if len(container.name) < 3 || len(container.name) > 63 || !containerName.MatchString(container.name) {
-			e.add(container.variable, "is %s; expected 3 to 63 lower-case letters, digits and single '-' between them", show(container.name))
+			e.add(container.variable, "is %s; must be 3 to 63 lower-case letters, digits and single '-' between them", show(container.name))
 		}
 		for _, earlier := range containers[:i] {
 			if container.name == earlier.name {
@@ -162,33 +173,18 @@ func (c *config) validateStorage(e *configError) {
 var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
 
 // storageUses names the settings that want Azure Storage.
-func (c *config) storageUses() string {
+func (c *Config) storageUses() string {
 	var uses []string
-	if c.CheckpointStore == storeBlob {
+	if c.CheckpointStore == StoreBlob {
 		uses = append(uses, "CHECKPOINT_STORE=blob")
 	}
-	if c.ThrottleStore == storeBlob || c.ThrottleStore == storeBlobLease {
+	if c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease {
 		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
 	}
 	return strings.Join(uses, " and ")
 }
 
-// validateEndpoint checks the address of an account that is used without keys.
-func validateEndpoint(e *configError, variable, address, example string) {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		e.add(variable, "is %s; expected a URL such as %s", show(address), example)
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		e.add(variable, "holds more than the account's address, which is used without keys; expected %s (a signature or key goes into a connection string)", example)
-	case u.Scheme != "https":
-		e.add(variable, "is %s; sign-in without keys works over https only, an emulator takes a connection string", show(address))
-	case strings.Trim(u.Path, "/") != "":
-		e.add(variable, "is %s; expected the account's address with no path: %s", show(address), example)
-	}
-}
-
-func (c *config) validateCosmos(e *configError) {
+func (c *Config) validateCosmos(e *configError) {
 	if c.CosmosConnectionString.IsSet() {
 		if c.CosmosEndpoint != "" {
 			e.add("COSMOS_CONNECTION_STRING", "is set and so is COSMOS_ENDPOINT: keep one of them (the endpoint is the keyless way)")
@@ -198,9 +194,11 @@ func (c *config) validateCosmos(e *configError) {
 		}
 	}
 	if c.CosmosEndpoint != "" {
-		validateEndpoint(e, "COSMOS_ENDPOINT", c.CosmosEndpoint, "https://ACCOUNT.documents.azure.com:443/")
+		if _, err := cosmoslease.WithCredential(c.CosmosEndpoint, nil); err != nil {
+			e.add("COSMOS_ENDPOINT", "is %s; %v", show(c.CosmosEndpoint), err)
+		}
 	}
-	if c.ThrottleStore == storeCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
+	if c.ThrottleStore == StoreCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
 		e.add("COSMOS_CONNECTION_STRING", "is missing: Cosmos DB for THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys), or, keyless, COSMOS_ENDPOINT")
 	}
 	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
@@ -209,35 +207,16 @@ func (c *config) validateCosmos(e *configError) {
 
 func cosmosName(e *configError, variable, name string) {
 	if len(name) > 255 || strings.ContainsAny(name, `/\?#`) || strings.TrimSpace(name) != name || !utf8.ValidString(name) {
-		e.add(variable, `is %s; expected a name of up to 255 bytes with no / \ ? # and no space at its ends`, show(name))
+		e.add(variable, `is %s; must be a name of up to 255 bytes with no / \ ? # and no space at its ends`, show(name))
 	}
 }
 
-// maxReceivers bounds NOTIFY_URLS: every alert goes to all of them.
-const maxReceivers = 32
-
-func (c *config) validateNotify(e *configError) {
-	list := c.NotifyURLs.Reveal()
-	if len(list) == 0 {
-		e.add("NOTIFY_URLS", "is missing: it names no receiver")
+func (c *Config) validateNotify(e *configError) {
+	if _, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal()); err != nil {
+		e.add("NOTIFY_WEBHOOK_SECRET", "%v", err)
 	}
-	if len(list) > maxReceivers {
-		e.add("NOTIFY_URLS", "names %d receivers; expected at most %d", len(list), maxReceivers)
-	}
-	for i, raw := range list {
-		u, err := url.Parse(raw)
-		switch {
-		case err != nil || u.Scheme == "":
-			e.add("NOTIFY_URLS", "has an entry that is not a URL (number %d); expected http://..., https://... or log:, separated by commas", i+1)
-		case (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() == "":
-			e.add("NOTIFY_URLS", "has a web address without a host (number %d)", i+1)
-		}
-		if first := slices.Index(list, raw); first < i {
-			e.add("NOTIFY_URLS", "names the same receiver twice (numbers %d and %d)", first+1, i+1)
-		}
-	}
-	if c.NotifyWebhookSecret.IsSet() && !isWebhookSecret(c.NotifyWebhookSecret.Reveal()) {
-		e.add("NOTIFY_WEBHOOK_SECRET", "is not a Standard Webhooks secret; expected whsec_ and 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)")
+	if _, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: zap.NewNop()}); err != nil {
+		e.add("NOTIFY_URLS", "%v", err)
 	}
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
@@ -247,84 +226,81 @@ func (c *config) validateNotify(e *configError) {
 // longestRetention is the longest that any tier of Event Hubs keeps events.
 const longestRetention = 90 * 24 * time.Hour
 
-func isWebhookSecret(s string) bool {
-	encoded, ok := strings.CutPrefix(s, "whsec_")
-	key, err := base64.StdEncoding.DecodeString(encoded)
-	return ok && err == nil && len(key) >= 24 && len(key) <= 64
-}
-
-func (c *config) validateReplicas(e *configError) {
+func (c *Config) validateReplicas(e *configError) {
 	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
 	if !e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval {
-		e.add("OWNERSHIP_EXPIRY", "is %s; expected at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", plain(c.OwnershipExpiry), plain(c.BalanceInterval))
+		e.add("OWNERSHIP_EXPIRY", "is %s; must be at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
-		e.add("REPLICA_NAME", "is too long or no UTF-8 text; expected at most 200 bytes")
+		e.add("REPLICA_NAME", "must be UTF-8, at most 200 bytes")
 	}
 }
 
-func (c *config) validateDuties(e *configError) {
+func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
 	if late := c.ThrottleWindow + c.NotifyGiveUp; !e.has("THROTTLE_WINDOW") && !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
-		e.add("LEASE_RETENTION", "is %s; expected more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", plain(c.LeaseRetention), plain(late))
+		e.add("LEASE_RETENTION", "is %s; must be more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", Plain(c.LeaseRetention), Plain(late))
 	}
 	if c.SummarySchedule != "" {
 		if _, err := duty.ParseSchedule(c.SummarySchedule); err != nil {
-			e.add("SUMMARY_SCHEDULE", "is %s; expected five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
+			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
 		}
 	}
 }
 
-func (c *config) validateHTTPAndLog(e *configError) {
+func (c *Config) validateHTTPAndLog(e *configError) {
 	if c.HTTPAddr != "" {
 		_, port, err := net.SplitHostPort(c.HTTPAddr)
 		_, notNumber := strconv.ParseUint(port, 10, 16)
 		switch {
 		case err != nil && len(c.HTTPAddr) <= 5 && strings.Trim(c.HTTPAddr, "0123456789") == "":
-			e.add("HTTP_ADDR", "is %s; expected host:port: \":%s\"?", show(c.HTTPAddr), c.HTTPAddr)
+			e.add("HTTP_ADDR", "is %s; must be host:port: did you mean \":%s\"?", show(c.HTTPAddr), c.HTTPAddr)
 		case err != nil || notNumber != nil:
-			e.add("HTTP_ADDR", "is %s; expected host:port such as :8080 or 127.0.0.1:8080, or nothing to turn it off", show(c.HTTPAddr))
+			e.add("HTTP_ADDR", "is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off", show(c.HTTPAddr))
 		}
 	}
-	if token := c.HTTPIngestToken.Reveal(); token != "" {
-		switch {
-		case len(token) < 16:
-			e.add("HTTP_INGEST_TOKEN", "is too short to be safe; expected at least 16 characters, as from: openssl rand -hex 32")
-		case len(token) > 1024 || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-			e.add("HTTP_INGEST_TOKEN", "cannot stand in an HTTP header; expected up to 1024 printable ASCII characters without spaces")
-		case c.HTTPAddr == "":
-			e.add("HTTP_INGEST_TOKEN", "turns the HTTP trigger on, but an empty HTTP_ADDR turns HTTP off: remove one of them")
-		}
+	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
+	c.validateToken(e, "HTTP_ADMIN_TOKEN", c.HTTPAdminToken)
+	if c.HTTPAdminToken.IsSet() && c.HTTPAdminToken.Reveal() == c.HTTPIngestToken.Reveal() {
+		e.add("HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN: who may send readings must not be able to end windows")
 	}
 	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
-	oneOf(e, "LOG_FORMAT", c.LogFormat, logJSON, logConsole)
+	oneOf(e, "LOG_FORMAT", c.LogFormat, LogJSON, LogConsole)
 }
 
-// Azure's native leases last 15 to 60 s.
-const (
-	shortestBlobLease = 15 * time.Second
-	longestBlobLease  = 60 * time.Second
-)
+// validateToken checks a bearer token.
+func (c *Config) validateToken(e *configError, variable string, token Secret) {
+	switch text := token.Reveal(); {
+	case text == "":
+	case len(text) < 16:
+		e.add(variable, "is too short to be safe; must be at least 16 characters, as from: openssl rand -hex 32")
+	case len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+		e.add(variable, "cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces")
+	case c.HTTPAddr == "":
+		e.add(variable, "needs HTTP, which an empty HTTP_ADDR turns off: remove one of them")
+	}
+}
 
-func (c *config) validateThrottle(e *configError) {
+func (c *Config) validateThrottle(e *configError) {
 	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, time.Second, 24*time.Hour)
-	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, storeMemory, storeBlob, storeBlobLease, storeCosmos)
+	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, StoreMemory, StoreBlob, StoreBlobLease, StoreCosmos)
 	if len(c.ThrottleScope) > 256 || !utf8.ValidString(c.ThrottleScope) {
-		e.add("THROTTLE_SCOPE", "is too long or no UTF-8 text; expected at most 256 bytes")
+		e.add("THROTTLE_SCOPE", "must be UTF-8, at most 256 bytes")
 	}
 	if c.NotifyGiveUp < c.ThrottleWindow {
-		e.add("NOTIFY_GIVE_UP", "is %s; expected at least THROTTLE_WINDOW (%s)", plain(c.NotifyGiveUp), plain(c.ThrottleWindow))
+		e.add("NOTIFY_GIVE_UP", "is %s; must be at least THROTTLE_WINDOW (%s)", Plain(c.NotifyGiveUp), Plain(c.ThrottleWindow))
 	}
-	if c.ThrottleStore == storeBlobLease {
+	if c.ThrottleStore == StoreBlobLease {
 		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos take any"
-		if c.ThrottleWindow < shortestBlobLease || c.ThrottleWindow > longestBlobLease {
-			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", plain(c.ThrottleWindow), instead)
+		if c.ThrottleWindow < bloblease.MinTTL || c.ThrottleWindow > bloblease.MaxTTL {
+			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", Plain(c.ThrottleWindow), instead)
 		}
-		if c.claim() < shortestBlobLease || c.claim() > longestBlobLease {
+		claimMargin := throttle.ClaimTTL(0)
+		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < bloblease.MinTTL || claim > bloblease.MaxTTL {
 			e.add("NOTIFY_TIMEOUT", "is %s, and THROTTLE_STORE=blob-lease takes %v to %v (the claim, 10s longer, is a lease of 15s to 60s); %s",
-				plain(c.NotifyTimeout), shortestBlobLease-claimMargin, longestBlobLease-claimMargin, instead)
+				Plain(c.NotifyTimeout), bloblease.MinTTL-claimMargin, bloblease.MaxTTL-claimMargin, instead)
 		}
 	}
 }
@@ -332,12 +308,12 @@ func (c *config) validateThrottle(e *configError) {
 // between reports a value outside low to high.
 func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
 	if value < low || value > high {
-		e.add(variable, "is %s; expected %s to %s", plain(value), plain(low), plain(high))
+		e.add(variable, "is %s; must be %s to %s", Plain(value), Plain(low), Plain(high))
 	}
 }
 
-// plain shows a number or a duration the way people write it: 5m, not 5m0s.
-func plain[T int | time.Duration](value T) string {
+// Plain shows a number or a duration the way people write it: 5m, not 5m0s.
+func Plain[T int | time.Duration](value T) string {
 	text := fmt.Sprint(value)
 	for _, zero := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, zero) {
@@ -348,7 +324,7 @@ func plain[T int | time.Duration](value T) string {
 }
 
 // oneOf reports a value that is none of choices.
-func oneOf(e *configError, variable string, value choice, choices ...choice) {
+func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 	if slices.Contains(choices, value) {
 		return
 	}
@@ -357,16 +333,16 @@ func oneOf(e *configError, variable string, value choice, choices ...choice) {
 		words = append(words, string(c))
 	}
 	last := len(words) - 1
-	e.add(variable, "is %s; expected %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
+	e.add(variable, "is %s; must be %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
 }
 
-// A warning tells of a setting that works, but perhaps not as meant.
-type warning struct {
+// A Warning tells of a setting that works, but perhaps not as meant.
+type Warning struct {
 	Variable string
 	Text     string // continues "VARIABLE …"
 }
 
-func (w warning) String() string { return w.Variable + " " + w.Text }
+func (w Warning) String() string { return w.Variable + " " + w.Text }
 
 const (
 	usualGrace       = 30 * time.Second // between SIGTERM and SIGKILL, in Kubernetes and Container Apps
@@ -375,50 +351,51 @@ const (
 )
 
 // warnings returns what a valid c may not have meant.
-func (c config) warnings(environ []string) []warning {
-	var list []warning
+func (c Config) warnings(environ []string) []Warning {
+	var list []Warning
 	warn := func(variable, format string, args ...any) {
-		list = append(list, warning{variable, fmt.Sprintf(format, args...)})
+		list = append(list, Warning{variable, fmt.Sprintf(format, args...)})
 	}
 	if c.EventHubName != "" && c.IoTHubConnectionString.IsSet() {
 		warn("EVENTHUB_NAME", "is not used: IOTHUB_CONNECTION_STRING tells the event hub's name")
 	}
-	if c.ThrottleStore == storeMemory {
+	if c.ThrottleStore == StoreMemory {
 		switch platform := orchestrator(environ); {
 		case platform != "":
 			warn("THROTTLE_STORE", "is memory on %s: with more than one replica a device gets an alert from each; use blob or cosmos", platform)
-		case c.CheckpointStore != storeMemory:
+		case c.CheckpointStore != StoreMemory:
 			warn("THROTTLE_STORE", "is memory while CHECKPOINT_STORE=%s lets replicas share the hub: run one only, or use blob or cosmos", c.CheckpointStore)
 		}
 	}
-	if c.CheckpointStore == storeMemory {
+	if c.CheckpointStore == StoreMemory {
 		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events, and a second replica would fight over partitions", c.EventHubStart)
 	}
-	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != storeMemory && takeover > c.ThrottleWindow {
-		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL make taking over a dead replica's partitions last up to %s, longer than THROTTLE_WINDOW (%s): alerts may come that late", plain(takeover), plain(c.ThrottleWindow))
+	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > c.ThrottleWindow {
+		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL make taking over a dead replica's partitions last up to %s, longer than THROTTLE_WINDOW (%s): alerts may come that late", Plain(takeover), Plain(c.ThrottleWindow))
 	}
 	if c.DrainTimeout+shutdownMargin >= usualGrace {
-		warn("DRAIN_TIMEOUT", "is %s, near or over the usual grace period of %s: give the container at least %s or it is killed while it drains", plain(c.DrainTimeout), plain(usualGrace), plain(c.DrainTimeout+2*shutdownMargin))
+		warn("DRAIN_TIMEOUT", "is %s, near or over the usual grace period of %s: give the container at least %s or it is killed while it drains", Plain(c.DrainTimeout), Plain(usualGrace), Plain(c.DrainTimeout+2*shutdownMargin))
 	}
 	if c.DrainTimeout < c.NotifyTimeout {
-		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): stopping may cut an attempt short, and its alert is sent again", plain(c.DrainTimeout), plain(c.NotifyTimeout))
+		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): stopping may cut an attempt short, and its alert is sent again", Plain(c.DrainTimeout), Plain(c.NotifyTimeout))
 	}
 	if c.NotifyGiveUp >= defaultRetention {
-		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub keeps events longer (a new IoT Hub keeps them 1 day), else what waits for a receiver may be lost", plain(c.NotifyGiveUp))
+		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub keeps events longer (a new IoT Hub keeps them 1 day), else what waits for a receiver may be lost", Plain(c.NotifyGiveUp))
 	}
-	if !c.hasStorage() {
+	if !c.HasStorage() {
 		warn("DEAD_LETTER_CONTAINER", "is not used without Azure Storage: alerts that cannot be delivered have no durable place")
 	}
-	if c.ThrottleStore != storeCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
+	if c.ThrottleStore != StoreCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
 		warn("THROTTLE_STORE", "is %s: Cosmos DB is configured but not used", c.ThrottleStore)
 	}
-	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), isWeb) {
+	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), IsWeb) {
 		warn("NOTIFY_WEBHOOK_SECRET", "is not used: NOTIFY_URLS has no webhook")
 	}
 	return list
 }
 
-func isWeb(raw string) bool {
+// IsWeb says whether a URL is that of a webhook.
+func IsWeb(raw string) bool {
 	u, err := url.Parse(raw)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https")
 }

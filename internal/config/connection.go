@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding/base64"
@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"alertworker/internal/lease/cosmoslease"
+	"alertworker/internal/telemetry/iothub"
 )
 
 // Connection strings are "Key=value;Key=value". What is checked here is what
@@ -61,7 +64,7 @@ func parseFor(variable, s string) (map[string]string, error) {
 	what, home := belongsTo(pairs)
 	switch {
 	case what != "" && home == "":
-		return nil, fmt.Errorf("is %s, and a device can only send; expected a string of the hub itself (portal: IoT Hub > Built-in endpoints)", what)
+		return nil, fmt.Errorf("is %s, and a device can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)", what)
 	case home != "" && home != variable:
 		return nil, fmt.Errorf("is %s; that goes into %s", what, home)
 	}
@@ -92,37 +95,37 @@ func isBase64(s string) bool {
 	return err == nil && s != ""
 }
 
-// A hubAddress names an event hub: the host of its namespace, with the port if
+// A HubAddress names an event hub: the host of its namespace, with the port if
 // the string has one, and the hub in it.
-type hubAddress struct {
+type HubAddress struct {
 	Host string
 	Name string // empty if the connection string has no EntityPath
 }
 
 // parseEventHub reads an Event Hubs connection string.
-func parseEventHub(s string) (hubAddress, error) {
+func parseEventHub(s string) (HubAddress, error) {
 	pairs, err := parseFor("EVENTHUB_CONNECTION_STRING", s)
 	if err != nil {
-		return hubAddress{}, err
+		return HubAddress{}, err
 	}
 	if err := missing(pairs, "Endpoint"); err != nil {
-		return hubAddress{}, err
+		return HubAddress{}, err
 	}
 	if pairs["sharedaccesssignature"] == "" {
 		if err := missing(pairs, "SharedAccessKeyName", "SharedAccessKey"); err != nil {
-			return hubAddress{}, err
+			return HubAddress{}, err
 		}
 	}
 	endpoint, err := url.Parse(pairs["endpoint"])
 	if err != nil || endpoint.Scheme != "sb" || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" {
-		return hubAddress{}, errors.New("has an Endpoint that is not sb://HOST/")
+		return HubAddress{}, errors.New("has an Endpoint that is not sb://HOST/")
 	}
 	if emulator, ok := pairs["usedevelopmentemulator"]; ok {
 		if _, err := strconv.ParseBool(emulator); err != nil {
-			return hubAddress{}, errors.New("has a UseDevelopmentEmulator that is neither true nor false")
+			return HubAddress{}, errors.New("has a UseDevelopmentEmulator that is neither true nor false")
 		}
 	}
-	return hubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
+	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
 }
 
 // parseIoTHub reads an IoT Hub's service connection string and returns its host.
@@ -131,18 +134,12 @@ func parseIoTHub(s string) (host string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := missing(pairs, "HostName", "SharedAccessKeyName", "SharedAccessKey"); err != nil {
-		return "", err
-	}
 	switch policy := pairs["sharedaccesskeyname"]; policy {
 	case "device", "registryRead", "registryReadWrite":
 		return "", fmt.Errorf("is of the policy %s, which may not read telemetry: take the one of service (portal: IoT Hub > Shared access policies)", policy)
 	}
-	if !isBase64(pairs["sharedaccesskey"]) {
-		return "", errors.New("has a SharedAccessKey that is not base64: copy the whole string")
-	}
-	if !isHostName(pairs["hostname"]) {
-		return "", errors.New("has a HostName that is not a host name such as NAME.azure-devices.net")
+	if err := iothub.Check(s); err != nil {
+		return "", err
 	}
 	return pairs["hostname"], nil
 }
@@ -178,26 +175,13 @@ func checkStorage(s string) error {
 	return nil
 }
 
-// checkCosmos checks a Cosmos DB connection string. That SDK takes two parts
-// and no more.
+// checkCosmos checks a Cosmos DB connection string.
 func checkCosmos(s string) error {
-	pairs, err := parseFor("COSMOS_CONNECTION_STRING", s)
-	if err != nil {
+	if _, err := parseFor("COSMOS_CONNECTION_STRING", s); err != nil {
 		return err
 	}
-	if err := missing(pairs, "AccountEndpoint", "AccountKey"); err != nil {
-		return err
-	}
-	if strings.Count(strings.TrimSuffix(s, ";"), ";") != 1 {
-		return errors.New("has more than AccountEndpoint and AccountKey: remove the rest, the database is COSMOS_DATABASE")
-	}
-	if !isBase64(pairs["accountkey"]) {
-		return errors.New("has an AccountKey that is not base64: copy the whole string")
-	}
-	if u, err := url.Parse(pairs["accountendpoint"]); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return errors.New("has an AccountEndpoint that is not a URL")
-	}
-	return nil
+	_, err := cosmoslease.WithKey(s)
+	return err
 }
 
 // isHostName says whether s is a host name with a dot in it and nothing else.

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"regexp"
@@ -21,22 +21,22 @@ const (
 
 // misspelled warns of variables that are not ours but look as if they were
 // meant to be, in alphabetical order.
-func misspelled(environ []string) []warning {
+func misspelled(environ []string) []Warning {
 	known := map[string]bool{}
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		known[v.Name] = true
 		if v.Secret {
 			known[v.Name+"_FILE"] = true
 		}
 	}
-	var list []warning
+	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
 		if value == "" || known[name] || len(name) > maxName || !isName(name) || othersNames.MatchString(name) {
 			continue
 		}
 		if text := nearMiss(name); text != "" && len(list) < maxNameWarnings {
-			list = append(list, warning{name, text})
+			list = append(list, Warning{name, text})
 		}
 	}
 	return list
@@ -50,7 +50,7 @@ func nearMiss(name string) string {
 	upper := strings.TrimPrefix(strings.ToUpper(name), "ALERTWORKER_")
 	best, bestDistance := "", 3
 	var family []string
-	for _, v := range variables() {
+	for _, v := range Variables() {
 		if upper == v.Name+"_FILE" && !v.Secret {
 			return "is not used: only secrets can come from a file; set " + v.Name
 		}

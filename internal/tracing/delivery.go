@@ -11,7 +11,6 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
 
@@ -20,27 +19,21 @@ const (
 	deviceKey     = attribute.Key("alertworker.device")
 	alertKey      = attribute.Key("alertworker.alert.id")
 	receiverKey   = attribute.Key("alertworker.receiver")
-	outcomeKey    = attribute.Key("alertworker.outcome") // of a flight, a call or an attempt
+	outcomeKey    = attribute.Key("alertworker.outcome") // of a delivery, a call or an attempt
 	suppressedKey = attribute.Key("alertworker.suppressed")
 	storeKey      = attribute.Key("alertworker.store")
 	tokenKey      = attribute.Key("alertworker.token")
 )
 
-// Outcomes of flights besides those of the gate.
-const (
-	outcomeDeadLetter = "dead_letter"
-	outcomeUnsettled  = "unsettled" // the partition ended first
-)
-
-// Flights is a worker.Config's Trace: nil if t is.
-func (t *Tracing) Flights() func(worker.Departure) worker.Trace {
+// Deliveries is a worker.Config's Trace: nil if t is.
+func (t *Tracing) Deliveries() func(worker.Start) worker.Trace {
 	if t == nil {
 		return nil
 	}
-	return t.depart
+	return t.begin
 }
 
-func (t *Tracing) depart(d worker.Departure) worker.Trace {
+func (t *Tracing) begin(d worker.Start) worker.Trace {
 	attributes := []attribute.KeyValue{
 		deviceKey.String(d.Device),
 		alertKey.String(d.AlertID),
@@ -57,7 +50,7 @@ func (t *Tracing) depart(d worker.Departure) worker.Trace {
 		)
 	}
 	_, span := t.tracer.Start(context.Background(), "process "+of, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
-	return flight{span}
+	return delivery{span}
 }
 
 func (s Source) attributes() []attribute.KeyValue {
@@ -78,26 +71,19 @@ func (s Source) attributes() []attribute.KeyValue {
 	return append(all, semconv.ServerAddress(host))
 }
 
-// A flight is a worker.Trace.
-type flight struct{ span trace.Span }
+// A delivery is a worker.Trace.
+type delivery struct{ span trace.Span }
 
-func (f flight) Under(ctx context.Context) context.Context {
-	return trace.ContextWithSpan(ctx, f.span)
+func (d delivery) Under(ctx context.Context) context.Context {
+	return trace.ContextWithSpan(ctx, d.span)
 }
 
-func (f flight) End(l worker.Landing) {
-	outcome := l.Outcome.String()
-	switch {
-	case !l.Settled:
-		outcome = outcomeUnsettled
-	case l.Outcome == throttle.Failed:
-		outcome = outcomeDeadLetter
+func (d delivery) End(end worker.End) {
+	d.span.SetAttributes(outcomeKey.String(end.Outcome), suppressedKey.Int64(end.Suppressed))
+	if end.Outcome == worker.OutcomeDeadLetter || end.Outcome == worker.OutcomeUnsettled && end.Err != nil {
+		fail(d.span, end.Outcome, end.Err)
 	}
-	f.span.SetAttributes(outcomeKey.String(outcome), suppressedKey.Int64(l.Suppressed))
-	if !l.Settled && l.Err != nil || outcome == outcomeDeadLetter {
-		fail(f.span, outcome, l.Err)
-	}
-	f.span.End()
+	d.span.End()
 }
 
 // fail gives span the status of an error of some type, one of few.
