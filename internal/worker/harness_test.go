@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -193,6 +194,13 @@ func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {
 		g.kept = append(g.kept, d)
 	}
 	return g.err
+}
+
+// all returns what was kept.
+func (g *deadLetters) all() []notify.DeadLetter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.kept)
 }
 
 // setup is a worker on a memory store and what it works with.

@@ -135,12 +135,11 @@ func TestTooManyWait(t *testing.T) {
 		if got := len(up.alerts("")); got != most+more {
 			t.Errorf("another receiver got %d alerts, want all %d", got, most+more)
 		}
-		s.dead.mu.Lock()
-		defer s.dead.mu.Unlock()
-		if len(s.dead.kept) != more {
-			t.Fatalf("%d dead letters, want %d", len(s.dead.kept), more)
+		dead := s.dead.all()
+		if len(dead) != more {
+			t.Fatalf("%d dead letters, want %d", len(dead), more)
 		}
-		for _, d := range s.dead.kept {
+		for _, d := range dead {
 			if d.Alert.Sequence > 2*more || d.Alert.ID == "" || d.Alert.Token == 0 || !strings.Contains(d.Reason, "65536") {
 				t.Fatalf("dead letter %+v: want one of the oldest, and why", d)
 			}
@@ -161,11 +160,11 @@ func TestAllThatWaitAreGivenUpByAge(t *testing.T) {
 			pass(time.Second)
 		}
 		pass(9 * time.Minute)
-		if n := len(s.dead.kept); n != 0 {
+		if n := len(s.dead.all()); n != 0 {
 			t.Errorf("%d dead letters too early", n)
 		}
 		pass(3 * time.Minute)
-		if n := len(s.dead.kept); n != 20 {
+		if n := len(s.dead.all()); n != 20 {
 			t.Errorf("%d dead letters, want 20", n)
 		}
 		wantCheckpoint(t, p, 20)
@@ -415,10 +414,11 @@ func TestNothingDeliveredIsGivenUp(t *testing.T) {
 		wantAlerts(t, r, "", 10)
 		wantCheckpoint(t, q, 10)
 		wantCheckpoint(t, other, 10)
-		if len(s.dead.kept) != 10 {
-			t.Errorf("%d dead letters, want 10", len(s.dead.kept))
+		dead := s.dead.all()
+		if len(dead) != 10 {
+			t.Errorf("%d dead letters, want 10", len(dead))
 		}
-		for _, d := range s.dead.kept {
+		for _, d := range dead {
 			if !strings.HasPrefix(d.Alert.Device, "new") || !strings.Contains(d.Reason, "NOTIFY_GIVE_UP") || !strings.Contains(d.Reason, "503") {
 				t.Errorf("dead letter of %s: %s", d.Alert.Device, d.Reason)
 			}

@@ -348,7 +348,7 @@ func TestReadingPausesWhenNothingMoreCanBeKept(t *testing.T) {
 		r.set(nil)
 		pass(5 * time.Minute)
 		wantCheckpoint(t, p, most+more)
-		if alerts, dead := len(r.alerts("")), len(s.dead.kept); alerts < waiting || alerts+dead != most+more {
+		if alerts, dead := len(r.alerts("")), len(s.dead.all()); alerts < waiting || alerts+dead != most+more {
 			t.Errorf("%d alerts and %d dead letters of %d devices", alerts, dead, most+more)
 		}
 	})
