@@ -219,8 +219,8 @@ func (r *receiver) shed(now time.Duration) {
 	}
 }
 
-// expire moves what has waited too long for a receiver that is down to the dead letters.
-// The caller holds r.mu.
+// expire moves what has waited too long for a receiver that is down to the dead letters. The timer
+// calls for it: before each probe, and when the oldest that is ready is due.
 func (r *receiver) expire() {
 	now := r.worker.now()
 	oldest, ok := r.oldestAllowed(now)
@@ -335,6 +335,5 @@ func (q *queue) asked(d *delivery, result throttle.Result, probe, sent bool) {
 		r.store.failed(now, !d.unanswered, probe)
 	}
 	d.unanswered = result.Outcome == throttle.Unavailable
-	r.expire()
 	r.dispatch()
 }

@@ -230,6 +230,71 @@ func TestOneDeviceThatGets429(t *testing.T) {
 	})
 }
 
+// A single device whose alerts fail makes the receiver look down, and delays nobody.
+func TestOneDeviceThatFailsAloneDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		r.set(func(ctx context.Context, a notify.Alert) error {
+			if a.Device == "odd" {
+				return errBusy
+			}
+			return wait(time.Second)(ctx, a)
+		})
+		s := newSetup(t, r).start(p)
+		defer s.end()
+		p.publish("odd", 99)
+		pass(10*time.Minute + 100*time.Millisecond)
+		if !s.worker.Receivers()[0].Down {
+			t.Error("the receiver is up, for all that is known")
+		}
+		for i := range 10 {
+			p.publish(fmt.Sprint("well", i), 99)
+		}
+		pass(time.Second)
+		if n := len(r.alerts("")); n != 10 {
+			t.Errorf("%d alerts after a second, want 10", n)
+		}
+	})
+}
+
+// However many wait, a receiver that is down is tried seldom.
+func TestProbesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		for i := range 1000 {
+			p.publish(fmt.Sprint("device", i), 99)
+		}
+		s := newSetup(t, r).start(p)
+		defer s.end()
+		pass(10 * time.Minute)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.attempts > 64+7+2*10 {
+			t.Errorf("%d attempts in 10 minutes, want 64 at once, and about one a minute", r.attempts)
+		}
+	})
+}
+
+// The dead letter of one alert too many stands for all readings of its device: its place becomes free.
+func TestOneTooManyLeavesForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		s := newSetup(t, r)
+		s.waiting, s.config.Concurrency = 10, 1
+		s.start(p)
+		defer s.end()
+		for range 2 {
+			for i := range 20 {
+				p.publish(fmt.Sprint("device", i), 99)
+			}
+		}
+		pass(time.Hour)
+		if waiting, dead := s.worker.MostWaiting(), len(s.dead.all()); waiting != 10 || dead < 10 || dead > 20 {
+			t.Errorf("%d wait, and %d are dead letters", waiting, dead)
+		}
+	})
+}
+
 // The pause an alert was told stays, also if its receiver goes down and comes back meanwhile.
 func TestRetryAfterIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
