@@ -127,7 +127,7 @@ func advise(status int, code string) string {
 	case code == "ContainerNotFound":
 		return "the container does not exist (any more): the worker creates it if it may, else create it"
 	case code == "ContainerBeingDeleted":
-		return "the container is being deleted: the service allows a new one after half a minute or more"
+		return "the container is being deleted: wait a minute; the worker then creates it if it may"
 	case code == "AccountIsDisabled":
 		return "the storage account is disabled"
 	case code == "AuthenticationFailed", status == http.StatusUnauthorized:
