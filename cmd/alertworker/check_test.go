@@ -418,7 +418,10 @@ func TestProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newCheckup(t.Context(), c, rs, log)
+	k, err := newCheckup(t.Context(), c, rs, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer k.close()
 	at := func(partition string, sequence int64) azeventhubs.Checkpoint {
 		return azeventhubs.Checkpoint{PartitionID: partition, SequenceNumber: &sequence}

@@ -102,10 +102,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
-		var err error
-		if identity, err = credential("EVENTHUB_NAMESPACE"); err != nil {
-			return nil, err
-		}
+		identity = s.identity
 	}
 	return eventhubs.New(eventhubs.Config{
 		ConnectionString: c.EventHubConnectionString.Reveal(),

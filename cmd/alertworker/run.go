@@ -27,10 +27,10 @@ func run(ctx context.Context) error {
 	}
 
 	stores, err := openStores(ctx, c, log)
+	defer stores.Close()
 	if err != nil {
 		return err
 	}
-	defer stores.Close()
 	tracer := openTracing(ctx, c, log)
 	defer tracer.Close()
 	replica, err := newReplica(c, stores, rs, tracer, log)
