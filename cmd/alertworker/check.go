@@ -101,7 +101,7 @@ func (r report) run(ctx context.Context, steps []step) error {
 			open++
 		}
 	}
-	verdict := fmt.Sprintf("%d of %d work", works, len(steps))
+	verdict := fmt.Sprintf("%d of %d checks passed", works, len(steps))
 	if open > 0 {
 		verdict += fmt.Sprintf(", %d could not be tried", open)
 	}

@@ -95,6 +95,9 @@ func (k *checkup) steps(send bool) []step {
 		step{"checkpoints", limit, k.checkpoints},
 		step{"throttle store", limit, k.throttleStore},
 	)
+	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
+		steps = append(steps, step{"replicas", limit, k.replicas})
+	}
 	if k.config.HasStorage() {
 		steps = append(steps, step{"dead letters", limit, k.deadLetters})
 	}
@@ -306,6 +309,26 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 		return "", fail(fmt.Errorf("give a lease back: %w", azure.Explain(err)))
 	}
 	return fmt.Sprintf("%s: a lease taken and given back in %s", name, milliseconds(time.Since(start))), nil
+}
+
+// replicas compares settings with those of the replicas that run.
+func (k *checkup) replicas(ctx context.Context) (string, error) {
+	c, err := k.resolved()
+	if err != nil {
+		return "", undecided("not tried: the IoT Hub does not tell where it is")
+	}
+	member, err := k.stores.member(ctx, c, zap.NewNop())
+	if err != nil {
+		return "", k.storageError(err)
+	}
+	reason, err := member.Look(ctx)
+	switch {
+	case err != nil:
+		return "", k.storageError(err)
+	case reason != "":
+		return "", undecided(reason)
+	}
+	return "none is active with other settings", nil
 }
 
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {

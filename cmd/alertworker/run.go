@@ -37,6 +37,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if replica.member, err = stores.member(ctx, c, log); err != nil {
+		return err
+	}
 	if err := replica.run(ctx); err != nil {
 		return err
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -23,6 +26,7 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/peers"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -173,4 +177,50 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 		return nil, fmt.Errorf("connect to Azure Storage: %w", azure.Explain(err))
 	}
 	return client.ServiceClient().NewContainerClient(name), nil
+}
+
+// member returns this replica among those of its consumer group, nil if checkpoints are
+// in memory: then it is alone. Resolve IOTHUB_CONNECTION_STRING first.
+func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*peers.Member, error) {
+	if c.CheckpointStore == config.StoreMemory {
+		return nil, nil
+	}
+	place, err := s.place(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.container(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 3 * time.Second, MaxRetries: 1})
+	if err != nil {
+		return nil, err
+	}
+	namespace, hub, group := eventhubs.CheckpointNames(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
+	return peers.Open(client, strings.Join([]string{namespace, hub, group}, "/"), peers.Settings{
+		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(), Window: c.ThrottleWindow,
+	}, log), nil
+}
+
+// place names where the throttle store is, the same however it is signed in to.
+func (s stores) place(ctx context.Context, c config.Config) (string, error) {
+	var address string
+	switch c.ThrottleStore {
+	case config.StoreBlob, config.StoreBlobLease:
+		client, err := s.container(ctx, c, c.ThrottleContainer, azure.Retry())
+		if err != nil {
+			return "", err
+		}
+		address = client.URL()
+	case config.StoreCosmos:
+		account, err := s.cosmosAccount(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		address = strings.TrimRight(account.Endpoint(), "/") + "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
+	default:
+		return "memory", nil
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the throttle store's address is not a URL")
+	}
+	return strings.TrimSuffix(strings.ToLower(u.Host), ":443") + u.Path, nil
 }
