@@ -93,8 +93,10 @@ func roll(t *testing.T, storage string) {
 // Every worker is replaced by one that keeps windows elsewhere. Those wait, ready, until
 // the last of the others has stopped, and a window longer. One with the old settings waits then.
 func rollToOtherSettings(t *testing.T, storage string) {
-	w := newWorld(t, storage, settings{})
-	w.sites["c"], w.sites["d"], w.sites["e"] = freeAddr(t), freeAddr(t), freeAddr(t)
+	w := newWorld(t, storage, settings{env: []string{"HTTP_INGEST_TOKEN=" + ingestToken}})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		w.sites[name] = freeAddr(t)
+	}
 	waits := func(name string) {
 		t.Helper()
 		within(t, startWithin, name+" stands by", func() bool {
@@ -112,6 +114,7 @@ func rollToOtherSettings(t *testing.T, storage string) {
 	w.start("c", "d")
 	waits("c")
 	waits("d")
+	expect(t, http.MethodPost, "http://"+w.sites["c"]+"/devices/posted/telemetry", `{"temperature":99}`, http.StatusServiceUnavailable, "standing by")
 	w.stop("a")
 	w.pass(w.between(time.Second, 3*time.Second))
 	if owned := w.owned(); owned["c"]+owned["d"] > 0 {
