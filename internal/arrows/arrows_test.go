@@ -45,6 +45,7 @@ const arrows = `
 	internal/admin              internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/web
 	internal/metrics            internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/tracing            internal/lease internal/throttle internal/notify internal/worker
+	internal/peers              internal/azure
 	internal/duty               internal/lease internal/throttle internal/notify
 	internal/console            internal/audit internal/notify
 	internal/audit
@@ -58,10 +59,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/deadletter internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/deadletter internal/peers internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
@@ -112,7 +113,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/deadletter, internal/standin, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/deadletter, internal/peers, internal/standin, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

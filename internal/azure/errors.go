@@ -94,6 +94,10 @@ func Explain(err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
+	var identity *IdentityError // which may wrap what the identity's own service answered
+	if errors.As(err, &identity) {
+		return identity
+	}
 	var resp *azcore.ResponseError
 	var link *url.Error
 	switch {

@@ -4,9 +4,13 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
@@ -27,6 +31,7 @@ func TestReplicas(t *testing.T) {
 		"kill, on Cosmos DB":     killOnCosmos,
 		"kill":                   kill,
 		"roll":                   roll,
+		"roll to other settings": rollToOtherSettings,
 		"kill while sending":     killWhileSending,
 		"freeze while sending":   freezeWhileSending,
 		"storage frozen":         storageFrozen,
@@ -81,6 +86,48 @@ func roll(t *testing.T, storage string) {
 		w.start(name)
 		w.ready()
 	}
+	stop()
+	w.finish()
+}
+
+// Every worker is replaced by one that keeps windows elsewhere. Those wait, ready, until
+// the last of the others has stopped, and a window longer. One with the old settings waits then.
+func rollToOtherSettings(t *testing.T, storage string) {
+	w := newWorld(t, storage, settings{env: []string{"HTTP_INGEST_TOKEN=" + ingestToken}})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		w.sites[name] = freeAddr(t)
+	}
+	waits := func(name string) {
+		t.Helper()
+		within(t, startWithin, name+" stands by", func() bool {
+			w.alive()
+			status, body := try(http.MethodGet, "http://"+w.sites[name]+"/readyz", "")
+			return status == http.StatusOK && strings.Contains(body, "ready: standing by: replicas with other settings are active (the place of windows is ")
+		})
+	}
+	w.start("a", "b")
+	stop := w.publishing(w.publish)
+	w.ready()
+
+	old := w.env
+	w.env = append(slices.Clone(w.env), "THROTTLE_CONTAINER=throttle-"+uuid.NewString())
+	w.start("c", "d")
+	waits("c")
+	waits("d")
+	expect(t, http.MethodPost, "http://"+w.sites["c"]+"/devices/posted/telemetry", `{"temperature":99}`, http.StatusServiceUnavailable, "standing by")
+	w.stop("a")
+	w.pass(w.between(time.Second, 3*time.Second))
+	if owned := w.owned(); owned["c"]+owned["d"] > 0 {
+		t.Errorf("they stand by and own partitions: %v", owned)
+	}
+	w.stop("b")
+	w.ready()
+
+	w.env, old = old, w.env
+	w.start("e")
+	waits("e")
+	w.stop("e")
+	w.env = old
 	stop()
 	w.finish()
 }
