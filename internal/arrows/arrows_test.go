@@ -30,6 +30,7 @@ const arrows = `
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
+	internal/lease/leasetest    internal/lease internal/lab/busytest
 	internal/lease/*            internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
 	internal/notify/receivers   internal/notify internal/notify/*
 	internal/notify/inbox       internal/notify internal/notify/webhook
@@ -44,6 +45,7 @@ const arrows = `
 	internal/duty               internal/lease internal/throttle internal/notify
 	internal/console            internal/audit internal/notify
 	internal/audit
+	internal/lab/busytest
 	internal/devhub             internal/devhub/frames
 	internal/devhub/*
 	internal/azure

@@ -100,7 +100,7 @@ func TestLocal(t *testing.T) {
 func local(t *testing.T, args ...string) (stdout string) {
 	t.Helper()
 	p := alertworker(t, "local", nil, append([]string{"local"}, args...)...)
-	p.wait(40*time.Second, 0)
+	p.wait(startWithin, 0)
 	out := p.stdout.String()
 	if !strings.Contains(out, "lost 0, too close 0") {
 		t.Errorf("want lost 0, too close 0:\n%s", p.stdout.last(15))

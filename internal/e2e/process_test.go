@@ -16,7 +16,7 @@ import (
 )
 
 // exitWithin is for a process that has been asked to end and has nothing to do.
-const exitWithin = 10 * time.Second
+const exitWithin = time.Minute
 
 // A process is one that the test started. It ends with the test at the latest.
 type process struct {
