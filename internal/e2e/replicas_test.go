@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -174,15 +175,15 @@ func freezeWhileSending(t *busytest.Attempt, storage string) {
 // The storage account, and with it ownership, checkpoints and windows, does not
 // answer for ten seconds.
 func storageFrozen(t *busytest.Attempt, _ string) {
-	azurite, storage := startAzurite(t.T)
-	w := newWorld(t, storage, settings{slack: claim(time.Second)})
+	azurite := standin.StartAzurite(t.T)
+	w := newWorld(t, azurite.ConnectionString, settings{slack: claim(time.Second)})
 	w.start("a", "b", "c")
 	stop := w.publishing(w.publish)
 	w.ready()
 	w.pass(w.between(0, time.Second))
-	azurite.freeze()
+	freeze(t.T, azurite.OS())
 	w.pass(10 * time.Second)
-	azurite.thaw()
+	_ = azurite.OS().Signal(syscall.SIGCONT)
 	w.pass(time.Second)
 	stop()
 	w.finish()

@@ -16,8 +16,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -188,22 +186,6 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 	return store
 }
 
-var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
-
-// startAzurite starts a storage account that can be frozen. standin must have
-// started one before: it installs what is missing.
-func startAzurite(t *testing.T) (p *process, connectionString string) {
-	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p = start(t, "azurite", os.Environ(), "node", filepath.Join(root, "node_modules/azurite/dist/src/blob/main.js"),
-		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck")
-	url := p.find(startWithin, azuriteReady) + "/" + standin.AzuriteAccount
-	return p, fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", standin.AzuriteAccount, standin.AzuriteKey, url)
-}
-
 // startCosmos starts a Cosmos DB account and returns its connection string. In front
 // of it is what mends a fault of the stand-in, standin.Cosmos.Transport, and says so: clients
 // go where the account tells them.
@@ -284,11 +266,17 @@ func (w *world) ready() {
 	}
 }
 
+// unanswered is what a worker says that ends because it could not open a store in time.
+var unanswered = regexp.MustCompile(`(?m)^alertworker: open .*: no answer from `)
+
 // alive fails the test if a worker has ended by itself.
 func (w *world) alive() {
 	w.t.Helper()
 	for name, p := range w.workers {
 		if !p.running() {
+			if unanswered.MatchString(p.stderr.String()) {
+				w.t.Missed("%s got no answer from its storage account when it started, in three tries of a second", name)
+			}
 			w.t.Fatalf("%s ended by itself: %v", name, p.cmd.ProcessState)
 		}
 	}
