@@ -40,7 +40,7 @@ type processes struct {
 }
 
 // newProcesses starts Azurite, which the caller kills.
-func newProcesses(ctx context.Context, o Options, view *console.Console) (*processes, error) {
+func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -49,7 +49,6 @@ func newProcesses(ctx context.Context, o Options, view *console.Console) (*proce
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(view, "starting Azurite …")
 	azurite, err := process.StartAzurite(ctx)
 	if err != nil {
 		return nil, err

@@ -139,8 +139,6 @@ type Start func(w World, name string, i int) (Worker, error)
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (audit.Report, error) {
 	options := console.Detect(out, os.Getenv)
 	options.Threshold = o.Threshold
-	view := console.New(out, options)
-	defer view.Close()
 
 	// In this process a window lasts as long as it should, and nobody dies.
 	rules := audit.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
@@ -150,12 +148,8 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
-		restore, err := takeKeys(in, options.Live)
-		if err != nil {
-			return audit.Report{}, err
-		}
-		defer restore()
-		p, err := newProcesses(ctx, o, view)
+		fmt.Fprintln(out, "starting Azurite …")
+		p, err := newProcesses(ctx, o)
 		if ctx.Err() != nil {
 			return audit.Report{}, nil // told to stop while it was starting
 		}
@@ -163,10 +157,17 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 			return audit.Report{}, err
 		}
 		defer p.azurite.Kill()
+		restore, err := takeKeys(in, options.Live)
+		if err != nil {
+			return audit.Report{}, err
+		}
+		defer restore()
 		start, ended = p.start, p.ended
 		rules.Bound, rules.Slack = alertBound, claim+2*time.Second
 	}
 
+	view := console.New(out, options)
+	defer view.Close()
 	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: max(4, 2*o.replicas)})
 	if err != nil {
 		return audit.Report{}, err

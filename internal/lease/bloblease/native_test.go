@@ -12,6 +12,7 @@ import (
 	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/leasetest"
@@ -70,6 +71,11 @@ func TestTTLOutOfRange(t *testing.T) {
 // duplicate of the acquisition does not cut short what Extend made longer.
 func TestNativeLeaseFollows(t *testing.T) {
 	t.Parallel()
+	busytest.Run(t, nativeLeaseFollows)
+}
+
+func nativeLeaseFollows(a *busytest.Attempt) {
+	t := a.T
 	azurite := standin.StartAzurite(t)
 	c := azurite.Container(t, azurite.NewContainer(), nil)
 	tap := &tape{next: azurite.Transport()}
@@ -84,12 +90,17 @@ func TestNativeLeaseFollows(t *testing.T) {
 	if got := state(t, c, "key"); got != azlease.StateTypeLeased {
 		t.Errorf("after Acquire the blob is %s", got)
 	}
+	start := time.Now()
 	if l, err = s.Extend(t.Context(), l, "", bloblease.MaxTTL); err != nil {
 		t.Fatal(err)
 	}
 	tap.play(t)
 	time.Sleep(bloblease.MinTTL + 2*time.Second)
-	if got := state(t, c, "key"); got != azlease.StateTypeLeased {
+	got := state(t, c, "key")
+	if took := time.Since(start); took > bloblease.MaxTTL {
+		a.Missed("the lease of %v was looked at after %v", bloblease.MaxTTL, took)
+	}
+	if got != azlease.StateTypeLeased {
 		t.Errorf("%v after Extend to %v the blob is %s", bloblease.MinTTL, bloblease.MaxTTL, got)
 	}
 	if err := s.Release(t.Context(), l, ""); err != nil {
@@ -104,6 +115,11 @@ func TestNativeLeaseFollows(t *testing.T) {
 // record has it as it is.
 func TestExtendRecordsAnyShorterTTL(t *testing.T) {
 	t.Parallel()
+	busytest.Run(t, extendRecordsAnyShorterTTL)
+}
+
+func extendRecordsAnyShorterTTL(a *busytest.Attempt) {
+	t := a.T
 	azurite := standin.StartAzurite(t)
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), nil))
 	if err != nil {
@@ -113,10 +129,14 @@ func TestExtendRecordsAnyShorterTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	start := time.Now()
 	if _, err = s.Extend(t.Context(), l, "short", 14999*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	if took := time.Since(start); took > 14999*time.Millisecond {
+		a.Missed("extending and asking took %v, longer than what was recorded", took)
+	}
 	if held := (*lease.HeldError)(nil); !errors.As(err, &held) || held.Record.Note != "short" || held.Record.Hold < 14999*time.Millisecond || held.Record.Hold > 15*time.Second {
 		t.Errorf("refused with %v, want the note and the ttl of Extend", err)
 	}
