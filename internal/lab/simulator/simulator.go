@@ -150,10 +150,10 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
 		fmt.Fprintln(out, "starting Azurite …")
 		p, err := newProcesses(ctx, o)
-		if ctx.Err() != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return audit.Report{}, nil // told to stop while it was starting
-		}
-		if err != nil {
+		case err != nil:
 			return audit.Report{}, err
 		}
 		defer p.azurite.Kill()
