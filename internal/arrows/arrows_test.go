@@ -34,6 +34,7 @@ const arrows = `
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
+	internal/lease/leasetest    internal/lease internal/lab/busytest
 	internal/lease/*            internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
 	internal/notify/receivers   internal/notify internal/notify/*
 	internal/notify/inbox       internal/notify internal/notify/webhook
@@ -49,10 +50,13 @@ const arrows = `
 	internal/duty               internal/lease internal/throttle internal/notify
 	internal/console            internal/audit internal/notify
 	internal/audit
+	internal/lab/busytest
+	internal/lab/process
+	internal/lab/simulator      internal/lab/process internal/audit internal/console internal/devhub internal/devhub/devices internal/notify internal/notify/inbox
 	internal/devhub             internal/devhub/frames
 	internal/devhub/*
 	internal/azure
-	internal/standin            internal/azure
+	internal/standin            internal/azure internal/lab/process
 `
 
 // A third party's package, or one below it, is imported by the packages of its
@@ -68,7 +72,7 @@ const wraps = `
 	github.com/prometheus                                           internal/metrics
 	go.opentelemetry.io                                             internal/tracing
 	github.com/robfig/cron                                          internal/duty
-	golang.org/x/term                                               internal/console cmd/alertworker
+	golang.org/x/term                                               internal/console internal/lab/simulator cmd/alertworker
 `
 
 // unshipped are packages that tests need and the binary must not have.
