@@ -27,6 +27,8 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest   internal/telemetry internal/web
+	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/azure
+	internal/telemetry/eventhubs/amqpfilter
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure

@@ -1,0 +1,30 @@
+// Package amqpfilter stands between a connection and github.com/Azure/go-amqp,
+// and lets no message through that the library cannot take.
+//
+// The library's answer to a message that it cannot decode is to close the link,
+// which its caller, azeventhubs, takes for a lost connection: it connects again,
+// for all partitions, and reads on from the same message, for ever. Some messages
+// make it panic on a goroutine of its own, where nobody can recover. So each
+// message is checked before (check.go), and one that would do harm is replaced by
+// one that takes its place in the partition and carries it as it came
+// (replace.go).
+//
+// Frames are followed as the library reads them (conn.go). Their number, their order
+// and all but their payload stay: the library's and the peer's idea of windows
+// and credit agree as if there were no filter.
+//
+// What comes with the replies to requests is checked too. A reply that would do harm
+// is the end of the connection, with an error that says so.
+package amqpfilter
+
+// Annotation is the name of the message annotation that marks a replacement. Its
+// value is a string, why the library could not take the message; the message itself
+// is the data section.
+const Annotation = "x-opt-alertworker-undecodable"
+
+// MaxMessage is the largest message that is let through, in bytes: twice what Event Hubs
+// takes. Of a larger one the replacement has the first maxKept bytes.
+const (
+	MaxMessage = 2 << 20
+	maxKept    = 64 << 10
+)
