@@ -162,7 +162,8 @@ func (c *conn) attachSending(l *link, a frames.Attach) *frames.Error {
 	if a.Source == nil {
 		return notAllowed("The link has no source.")
 	}
-	if a.Target != nil {
+	l.target = a.Name // as the JavaScript client means it, which gives no address
+	if a.Target != nil && a.Target.Address != "" {
 		l.target = a.Target.Address
 	}
 	path, refused := c.authorize(a.Source.Address)

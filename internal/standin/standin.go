@@ -103,7 +103,7 @@ func install(tb testing.TB) string {
 		tb.Fatalf("lock package-lock.json: %v", err)
 	}
 	defer unlock()
-	if _, err := os.Stat(installed); err == nil {
+	if current(installed, filepath.Join(root, "package-lock.json")) {
 		return root
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), installWithin)
@@ -114,6 +114,16 @@ func install(tb testing.TB) string {
 		tb.Fatalf("npm ci in %s: %v\n%s", root, err, out)
 	}
 	return root
+}
+
+// current says whether what was installed is no older than the list of what to install.
+func current(installed, list string) bool {
+	is, err := os.Stat(installed)
+	if err != nil {
+		return false
+	}
+	wanted, err := os.Stat(list)
+	return err == nil && !is.ModTime().Before(wanted.ModTime())
 }
 
 // repository returns the directory at or above the working directory that has
