@@ -18,13 +18,16 @@
 package amqpfilter
 
 // Annotation is the name of the message annotation that marks a replacement. Its
-// value is a string, why the library could not take the message; the message itself
-// is the data section.
+// value is a string, why the library could not take the message. The data section is
+// the message itself, or of a large one the first MaxKept bytes.
 const Annotation = "x-opt-alertworker-undecodable"
 
-// MaxMessage is the largest message that is let through, in bytes: twice what Event Hubs
-// takes. Of a larger one the replacement has the first maxKept bytes.
 const (
+	// MaxMessage is the largest message that is let through, in bytes: twice what Event
+	// Hubs takes. It is less where the peer says that it sends no such: the library
+	// closes a link on which a message is larger.
 	MaxMessage = 2 << 20
-	maxKept    = 64 << 10
+
+	// MaxKept is how much of a message a replacement has.
+	MaxKept = 64 << 10
 )
