@@ -27,7 +27,7 @@ const (
 	performEnd      = 0x17
 )
 
-// New returns conn, with what is read from it filtered. Read may be called by one
+// New returns c, with what is read from it filtered. Read may be called by one
 // goroutine at a time, as the library does.
 //
 // It needs 32 KiB, and per link the size of a message while that comes in several
