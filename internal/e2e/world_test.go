@@ -403,7 +403,10 @@ func (w *world) judged(slack time.Duration) audit.Report {
 // heard of, and every checkpoint has reached its partition's last event.
 func (w *world) settle() {
 	w.t.Helper()
-	eventually(bound, func() bool { w.alive(); return len(w.judged(max(w.slack, throttle.ClaimTTL(w.notifyTimeout))).Lost) == 0 })
+	eventually(bound, func() bool {
+		w.alive()
+		return len(w.judged(max(w.slack, throttle.ClaimTTL(w.notifyTimeout))).Lost) == 0
+	})
 	w.mu.Lock()
 	last := maps.Clone(w.last)
 	w.mu.Unlock()
