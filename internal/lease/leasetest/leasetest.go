@@ -346,7 +346,7 @@ func (s *suite) started(t tester, l lease.Lease, start time.Time, ttl time.Durat
 	if s.Bubble == nil && slack < 500*time.Millisecond {
 		return
 	}
-	if late := l.Until.Sub(start.Add(ttl)); late > slack/2 {
+	if late := l.Until.Sub(start.Add(ttl)); late > slack*9/10 { // on a busy machine the call itself began late
 		t.Errorf("key %q: Lease.Until is %v late, the call took %v", l.Key, late, slack)
 	}
 }
