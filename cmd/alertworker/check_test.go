@@ -421,7 +421,10 @@ func TestProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newCheckup(t.Context(), c, rs, log)
+	k, err := newCheckup(t.Context(), c, rs, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer k.close()
 	at := func(sequences ...int64) map[string]eventhubs.Checkpoint {
 		all := map[string]eventhubs.Checkpoint{}
@@ -464,7 +467,7 @@ func TestReport(t *testing.T) {
 			"\x1b[31m✗\x1b[0m slow too  no answer within 3s\n" +
 			"\x1b[32m✓\x1b[0m quick     well \uFFFD[31mred\n" +
 			"\x1b[33m–\x1b[0m odd       who knows\n" +
-			"\n1 of 4 work, 1 could not be tried\n"
+			"\n1 of 4 checks passed, 1 could not be tried\n"
 		if b.String() != want || err == nil {
 			t.Errorf("got %v and:\n%s\nwant:\n%s", err, b.String(), want)
 		}

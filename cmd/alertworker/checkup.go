@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
@@ -35,6 +36,9 @@ const (
 
 	maxCounted = 1000 // dead letters
 
+	// identityTimeout is for tokens, which developers' tools take long to fetch.
+	identityTimeout = time.Minute
+
 	// checkGroup is the consumer group in whose name checks write a checkpoint,
 	// to see that they may. Nobody reads in it.
 	checkGroup = "alertworker-check"
@@ -54,15 +58,18 @@ type checkup struct {
 }
 
 // newCheckup prepares a checkup and connects to nothing. The caller closes it.
-func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger) *checkup {
-	k := &checkup{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
+func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger) (*checkup, error) {
+	k := &checkup{config: c, receivers: rs}
+	var err error
+	if k.stores, err = newStores(c); err != nil {
+		k.close()
+		return nil, err
+	}
 	k.resolved = sync.OnceValues(func() (config.Config, error) { return resolveHub(ctx, c, log) })
 	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) {
-		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-		defer cancel()
 		return k.probe(ctx)
 	})
-	return k
+	return k, nil
 }
 
 func (k *checkup) close() {
@@ -79,14 +86,22 @@ func (k *checkup) steps(send bool) []step {
 	if k.config.IoTHubConnectionString.IsSet() {
 		steps = append(steps, step{"IoT Hub", stepTimeout, k.iotHub})
 	}
+	limit := stepTimeout
+	if k.config.Keyless() {
+		limit += identityTimeout
+		steps = append(steps, step{"identity", identityTimeout, k.identity})
+	}
 	steps = append(steps,
-		step{"hub", stepTimeout, k.hub},
-		step{"events", stepTimeout, k.events},
-		step{"checkpoints", stepTimeout, k.checkpoints},
-		step{"throttle store", stepTimeout, k.throttleStore},
+		step{"hub", limit, k.hub},
+		step{"events", limit, k.events},
+		step{"checkpoints", limit, k.checkpoints},
+		step{"throttle store", limit, k.throttleStore},
 	)
+	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
+		steps = append(steps, step{"replicas", limit, k.replicas})
+	}
 	if k.config.HasStorage() {
-		steps = append(steps, step{"dead letters", stepTimeout, k.deadLetters})
+		steps = append(steps, step{"dead letters", limit, k.deadLetters})
 	}
 	for i, raw := range k.config.NotifyURLs.Reveal() {
 		name := "receiver"
@@ -108,6 +123,38 @@ func (k *checkup) iotHub(context.Context) (string, error) {
 	return fmt.Sprintf("its endpoint is event hub %s at %s", c.Hub().Name, c.Hub().Host), nil
 }
 
+// identity gets a token for everything that is used without a key.
+func (k *checkup) identity(ctx context.Context) (string, error) {
+	var requests []policy.TokenRequestOptions
+	var names []string
+	need := func(name string, r policy.TokenRequestOptions) {
+		names, requests = append(names, name), append(requests, r)
+	}
+	if k.config.EventHubNamespace != "" {
+		need("Event Hubs", azure.EventHubsScope)
+	}
+	if k.config.StorageAccountURL != "" {
+		need("Azure Storage", azure.StorageScope)
+	}
+	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
+		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
+	}
+	if err := k.stores.identity.Warm(ctx, requests...); err != nil {
+		return "", err
+	}
+	return "has a token for " + strings.Join(names, ", "), nil
+}
+
+// withoutToken makes what failed for want of a token something that was not tried: why is
+// said once, under "identity".
+func withoutToken(err error) error {
+	var none *azure.IdentityError
+	if errors.As(err, &none) {
+		return undecided("not tried: the Azure identity has no token for it")
+	}
+	return err
+}
+
 // probe looks at the hub.
 func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
 	c, err := k.resolved()
@@ -121,10 +168,13 @@ func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
 		ConsumerGroup:    c.EventHubConsumerGroup,
 	}
 	if c.EventHubNamespace != "" {
-		if config.Credential, err = credential("EVENTHUB_NAMESPACE"); err != nil {
-			return eventhubs.Snapshot{}, err
+		if err := k.stores.identity.Warm(ctx, azure.EventHubsScope); err != nil {
+			return eventhubs.Snapshot{}, withoutToken(err)
 		}
+		config.Credential = k.stores.identity
 	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
 	return eventhubs.Probe(ctx, config, perPartition)
 }
 
@@ -275,6 +325,26 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s: a lease taken and given back in %s", name, milliseconds(time.Since(start))), nil
 }
 
+// replicas compares settings with those of the replicas that run.
+func (k *checkup) replicas(ctx context.Context) (string, error) {
+	c, err := k.resolved()
+	if err != nil {
+		return "", undecided("not tried: the IoT Hub does not tell where it is")
+	}
+	member, err := k.stores.member(ctx, c, zap.NewNop())
+	if err != nil {
+		return "", k.storageError(err)
+	}
+	reason, err := member.Look(ctx)
+	switch {
+	case err != nil:
+		return "", k.storageError(err)
+	case reason != "":
+		return "", undecided(reason)
+	}
+	return "none is active with other settings", nil
+}
+
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	store, err := k.stores.openDeadLetters(ctx, k.config, zap.NewNop())
 	if err != nil {
@@ -314,7 +384,11 @@ func (k *checkup) cosmosError(err error) error {
 // which says so itself.
 func unlessAnswered(err error, variable string) error {
 	var answer *azcore.ResponseError
-	if errors.As(err, &answer) {
+	var none *azure.IdentityError
+	switch {
+	case errors.As(err, &none):
+		return withoutToken(err)
+	case errors.As(err, &answer):
 		return err
 	}
 	return fmt.Errorf("%w: check the address in %s, and that this machine may connect to it", err, variable)

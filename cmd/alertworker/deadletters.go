@@ -14,7 +14,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/notify"
@@ -67,7 +66,11 @@ func openLetterbox(ctx context.Context) (*letterbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &letterbox{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
+	b := &letterbox{config: c, receivers: rs}
+	if b.stores, err = newStores(c); err != nil {
+		b.Close()
+		return nil, err
+	}
 	if !c.HasStorage() {
 		b.Close()
 		return nil, &usageError{errors.New("without Azure Storage dead letters are lines in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}

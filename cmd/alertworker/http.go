@@ -57,6 +57,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 			stats := r.source.Stats()
 			return admin.Reading{Running: stats.Running, Owned: stats.Owned, Read: stats.Reading}
 		},
+		Standby:    r.waiting,
 		Partitions: func(ctx context.Context) ([]admin.Partition, error) { return partitions(ctx, r) },
 		Log:        log,
 	}
@@ -70,7 +71,14 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
 		s.intake = r.worker.NewIntake(context.Background(), "http")
 		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
-		o.Ingest = s.trigger
+		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if r.waiting() == "" {
+				s.trigger.ServeHTTP(w, req)
+				return
+			}
+			w.Header().Set("Retry-After", "10")
+			web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: send it again, another may take it"})
+		})
 	}
 	var err error
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {

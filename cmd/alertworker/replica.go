@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -15,6 +17,7 @@ import (
 	"alertworker/internal/metrics"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/peers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
@@ -34,6 +37,15 @@ type replica struct {
 	duties    *duty.Roster  // nil if there are none
 	ends      *metrics.Ends // of partitions, for their lag
 	http      *httpServer   // nil if HTTP is off
+
+	member  *peers.Member // nil if there can be no replica with other settings
+	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
+}
+
+// waiting says why this replica stands by; empty if it does not.
+func (r *replica) waiting() string {
+	reason, _ := r.standby.Load().(string)
+	return reason
 }
 
 // newReplica puts a replica together. It is the only place that picks
@@ -93,6 +105,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	if r.duties != nil {
 		measured.Duties(r.duties.Leading)
 	}
+	measured.Standby(func() bool { return r.waiting() != "" })
 	if c.HTTPAddr != "" {
 		if r.http, err = listenHTTP(c, s, r, measured.Handler(), recorder, log); err != nil {
 			return nil, err
@@ -104,10 +117,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
-		var err error
-		if identity, err = credential("EVENTHUB_NAMESPACE"); err != nil {
-			return nil, err
-		}
+		identity = s.identity
 	}
 	var resolve func(context.Context) (string, error)
 	if c.IoTHub() != "" {
@@ -173,6 +183,8 @@ func (r *replica) run(ctx context.Context) error {
 			to.Close()
 		}
 	}()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	var beside, serving sync.WaitGroup
 	unserve := func() {}
 	if r.http != nil {
@@ -185,13 +197,43 @@ func (r *replica) run(ctx context.Context) error {
 			r.http.drain()
 		})
 	}
-	if r.duties != nil {
-		beside.Go(func() { r.duties.Run(ctx) })
-	}
-	err := r.source.Run(ctx, r.worker.Consume) // returns when ctx ends
+	err := r.work(ctx, stop)
+	stop(err)
 	beside.Wait()
 	unserve()
 	serving.Wait()
 	r.source.Close()
+	return err
+}
+
+// work reads until ctx ends, once no replicas with other settings are active. It calls stop if
+// some take over, and fails.
+func (r *replica) work(ctx context.Context, stop context.CancelCauseFunc) error {
+	var beside sync.WaitGroup
+	keeping, unkeep := context.WithCancel(context.WithoutCancel(ctx)) // until all is settled
+	defer beside.Wait()
+	defer unkeep()
+	if r.member != nil {
+		err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })
+		r.standby.Store("")
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("compare settings with other replicas: %w", err)
+		}
+		beside.Go(func() {
+			if err := r.member.Keep(keeping); err != nil {
+				stop(err)
+			}
+		})
+	}
+	if r.duties != nil {
+		beside.Go(func() { r.duties.Run(ctx) })
+	}
+	err := r.source.Run(ctx, r.worker.Consume) // returns when ctx ends
+	if cause := context.Cause(ctx); errors.Is(cause, peers.ErrReplaced) {
+		return cause
+	}
 	return err
 }

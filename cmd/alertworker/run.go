@@ -27,14 +27,17 @@ func run(ctx context.Context) error {
 	}
 
 	stores, err := openStores(ctx, c, log)
+	defer stores.Close()
 	if err != nil {
 		return err
 	}
-	defer stores.Close()
 	tracer := openTracing(ctx, c, log)
 	defer tracer.Close()
 	replica, err := newReplica(c, stores, rs, tracer, log)
 	if err != nil {
+		return err
+	}
+	if replica.member, err = stores.member(ctx, c, log); err != nil {
 		return err
 	}
 	if err := replica.run(ctx); err != nil {

@@ -132,6 +132,8 @@ func TestReady(t *testing.T) {
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
 		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		w.standby = "others are active"
+		check(200, "ready: standing by: others are active\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
 		w.admin.Drain()
 		check(503, "not ready: draining: what is in flight is being settled\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
 	})

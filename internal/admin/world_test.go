@@ -38,6 +38,7 @@ type world struct {
 	reading         admin.Reading
 	partitions      []admin.Partition
 	partitionsError error
+	standby         string
 	asked           int // for partitions
 }
 
@@ -56,6 +57,7 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 			defer w.mu.Unlock()
 			return w.reading
 		},
+		Standby: func() string { return w.standby },
 		Partitions: func(context.Context) ([]admin.Partition, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -94,6 +94,10 @@ func Explain(err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
+	var identity *IdentityError // which may wrap what the identity's own service answered
+	if errors.As(err, &identity) {
+		return identity
+	}
 	var resp *azcore.ResponseError
 	var link *url.Error
 	switch {
@@ -127,7 +131,7 @@ func advise(status int, code string) string {
 	case code == "ContainerNotFound":
 		return "the container does not exist (any more): the worker creates it if it may, else create it"
 	case code == "ContainerBeingDeleted":
-		return "the container is being deleted: the service allows a new one after half a minute or more"
+		return "the container is being deleted: wait a minute; the worker then creates it if it may"
 	case code == "AccountIsDisabled":
 		return "the storage account is disabled"
 	case code == "AuthenticationFailed", status == http.StatusUnauthorized:

@@ -103,6 +103,11 @@ func (c Config) HasStorage() bool {
 	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
 }
 
+// Keyless says whether anything is used with an Azure identity instead of a key.
+func (c Config) Keyless() bool {
+	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
+}
+
 // Hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
 // (WithHub) its hub is unknown: then it is empty.
 func (c Config) Hub() HubAddress {

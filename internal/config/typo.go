@@ -22,11 +22,24 @@ const (
 // misspelled warns of variables that are not ours but look as if they were
 // meant to be, in alphabetical order.
 func misspelled(environ []string) []Warning {
-	known := map[string]bool{}
+	known, set := map[string]bool{}, map[string]bool{}
 	for _, v := range Variables() {
 		known[v.Name] = true
 		if v.Secret {
 			known[v.Name+"_FILE"] = true
+		}
+	}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if value != "" {
+			set[strings.TrimSuffix(name, "_FILE")] = true
+		}
+	}
+	for _, names := range alternatives {
+		if slices.ContainsFunc(names, func(name string) bool { return set[name] }) {
+			for _, name := range names {
+				set[name] = true
+			}
 		}
 	}
 	var list []Warning
@@ -35,11 +48,43 @@ func misspelled(environ []string) []Warning {
 		if value == "" || known[name] || len(name) > maxName || !isName(name) || othersNames.MatchString(name) {
 			continue
 		}
-		if text := nearMiss(name); text != "" && len(list) < maxNameWarnings {
+		text := nearMiss(name)
+		// What it holds says more than what it is called: the samples of Azure Functions
+		// have an Event Hubs string in iothub_connectionstring.
+		if what, home := content(name, value); home != "" && !set[home] {
+			text = "is not used; it holds " + what + ": set " + home + " to it"
+		} else if home != "" && !strings.Contains(text, home) {
+			text = ""
+		}
+		if text != "" && len(list) < maxNameWarnings {
 			list = append(list, Warning{name, text})
 		}
 	}
 	return list
+}
+
+// alternatives are variables of which one is enough.
+var alternatives = [][]string{
+	{"EVENTHUB_CONNECTION_STRING", "EVENTHUB_NAMESPACE", "IOTHUB_CONNECTION_STRING"},
+	{"STORAGE_CONNECTION_STRING", "STORAGE_ACCOUNT_URL"},
+	{"COSMOS_CONNECTION_STRING", "COSMOS_ENDPOINT"},
+}
+
+// services are what the names of settings for them hold.
+var services = []string{"iothub", "eventhub", "cosmos", "storage"}
+
+// content tells which connection string a variable holds that is not ours, and which of
+// our variables takes it; empty if its name says that it is something else's.
+func content(name, value string) (what, home string) {
+	plain := strings.ToLower(strings.ReplaceAll(name, "_", ""))
+	if !slices.ContainsFunc(services, func(s string) bool { return strings.Contains(plain, s) }) {
+		return "", ""
+	}
+	pairs, err := parsePairs(value)
+	if err != nil {
+		return "", ""
+	}
+	return belongsTo(pairs)
 }
 
 func isName(s string) bool { return s != "" && strings.Trim(s, alphanumerics+"_") == "" }

@@ -80,7 +80,7 @@ func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, er
 		return err
 	})
 	if err != nil && !bloberror.HasCode(err, bloberror.BlobNotFound) {
-		return nil, fmt.Errorf("look at container %q: %w", s.name(), azure.Explain(err))
+		return nil, fmt.Errorf("open dead letters in %q: %w", s.name(), azure.Explain(err))
 	}
 	return s, nil
 }

@@ -191,6 +191,20 @@ func (h *Hub) Readers(partition string) int {
 	return n
 }
 
+// Owners returns the name of the receiver with an epoch, which is the only one of its
+// consumer group, that reads a partition, by partition.
+func (h *Hub) Owners() map[string]string {
+	owners := map[string]string{}
+	for _, p := range h.partitions {
+		for _, l := range p.links() {
+			if l.epoch != nil {
+				owners[p.id] = l.receiver
+			}
+		}
+	}
+	return owners
+}
+
 // byKey returns the partition that all messages with this key go to.
 func (h *Hub) byKey(key string) *partition {
 	f := fnv.New32a()

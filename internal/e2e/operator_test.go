@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/standin"
@@ -26,17 +27,21 @@ const (
 // An operator looks at a replica, opens a window, feeds it by HTTP and stops it.
 func TestOperator(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{window: time.Hour, env: []string{"HTTP_INGEST_TOKEN=" + ingestToken, "HTTP_ADMIN_TOKEN=" + adminToken}})
-	w.sites["a"] = freeAddr(t)
+	busytest.Run(t, operator)
+}
+
+func operator(t *busytest.Attempt) {
+	w := newWorld(t, standin.StartAzurite(t.T).ConnectionString, settings{window: time.Hour, env: []string{"HTTP_INGEST_TOKEN=" + ingestToken, "HTTP_ADMIN_TOKEN=" + adminToken}})
+	w.sites["a"] = freeAddr(t.T)
 	site := "http://" + w.sites["a"]
 	w.start("a")
-	within(t, startWithin, "the worker is ready", func() bool {
+	within(t.T, startWithin, "the worker is ready", func() bool {
 		w.alive()
 		status, _ := try(http.MethodGet, site+"/readyz", "")
 		return status == http.StatusOK
 	})
 
-	second := alertworker(t, "second", append(slices.Clone(w.env), "HTTP_ADDR="+w.sites["a"]))
+	second := alertworker(t.T, "second", append(slices.Clone(w.env), "HTTP_ADDR="+w.sites["a"]))
 	second.wait(exitWithin, 1)
 	if said := second.stderr.String(); !strings.Contains(said, "HTTP_ADDR: ") || !strings.Contains(said, "give another one") {
 		t.Errorf("at an address that is taken a worker says %q", said)
@@ -46,7 +51,7 @@ func TestOperator(t *testing.T) {
 	const device, encoded = "line 3/oven#7 ü", "line%203%2Foven%237%20%C3%BC"
 	taken := func(n int) {
 		t.Helper()
-		within(t, startWithin, fmt.Sprintf("%d alerts are taken", n), func() bool { w.alive(); return len(w.receiver.Taken()) >= n })
+		within(t.T, startWithin, fmt.Sprintf("%d alerts are taken", n), func() bool { w.alive(); return len(w.receiver.Taken()) >= n })
 	}
 	w.publish(device, 70)
 	taken(1)
@@ -54,9 +59,9 @@ func TestOperator(t *testing.T) {
 		_, body := try(http.MethodGet, site+"/devices/"+encoded, "")
 		return strings.Contains(body, `"closed"`)
 	})
-	expect(t, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"closed"`, `"device":"`+device+`"`, `"temperature":70`)
-	expect(t, http.MethodDelete, site+"/devices/"+encoded+"/window", "", http.StatusNoContent)
-	expect(t, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"open"`)
+	expect(t.T, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"closed"`, `"device":"`+device+`"`, `"temperature":70`)
+	expect(t.T, http.MethodDelete, site+"/devices/"+encoded+"/window", "", http.StatusNoContent)
+	expect(t.T, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"open"`)
 	w.publish(device, 71)
 	taken(2)
 
@@ -77,19 +82,19 @@ func TestOperator(t *testing.T) {
 		_, body := try(http.MethodPost, site+"/devices/"+encoded+"/telemetry", `{"temperature":72}`)
 		return strings.Contains(body, "throttled")
 	})
-	expect(t, http.MethodPost, site+"/devices/"+encoded+"/telemetry", `{"temperature":72}`, http.StatusOK, `{"status":"throttled"}`)
-	expect(t, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":29.9}`, http.StatusOK, `{"status":"normal"}`)
-	expect(t, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":30}`, http.StatusOK, `{"status":"ok"}`)
-	expect(t, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":"hot"}`, http.StatusUnprocessableEntity, `"reason":`)
+	expect(t.T, http.MethodPost, site+"/devices/"+encoded+"/telemetry", `{"temperature":72}`, http.StatusOK, `{"status":"throttled"}`)
+	expect(t.T, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":29.9}`, http.StatusOK, `{"status":"normal"}`)
+	expect(t.T, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":30}`, http.StatusOK, `{"status":"ok"}`)
+	expect(t.T, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":"hot"}`, http.StatusUnprocessableEntity, `"reason":`)
 	taken(3)
 
-	expect(t, http.MethodGet, site+"/healthz", "", http.StatusOK, "alive")
-	expect(t, http.MethodGet, site+"/", "", http.StatusOK, "line 3/oven#7 ü", "other")
-	within(t, startWithin, "the duties have a leader", func() bool {
+	expect(t.T, http.MethodGet, site+"/healthz", "", http.StatusOK, "alive")
+	expect(t.T, http.MethodGet, site+"/", "", http.StatusOK, "line 3/oven#7 ü", "other")
+	within(t.T, startWithin, "the duties have a leader", func() bool {
 		_, body := try(http.MethodGet, site+"/metrics", "")
 		return strings.Contains(body, "alertworker_duty_leader 1\n")
 	})
-	expect(t, http.MethodGet, site+"/metrics", "", http.StatusOK,
+	expect(t.T, http.MethodGet, site+"/metrics", "", http.StatusOK,
 		`alertworker_events_total{reason="ok",result="reading"} `, `result="taken"} 3`, "alertworker_partitions_owned 8\n")
 
 	// It says that it stops for as long as it does, and lets nobody wait for it in vain.
@@ -101,9 +106,9 @@ func TestOperator(t *testing.T) {
 		status, _ := try(http.MethodPost, site+"/devices/posted/telemetry", `{"temperature":90}`)
 		posted <- status
 	}()
-	within(t, startWithin, "both alerts arrive", func() bool { w.alive(); devices, _, _ := h.seen(); return devices == 2 })
+	within(t.T, startWithin, "both alerts arrive", func() bool { w.alive(); devices, _, _ := h.seen(); return devices == 2 })
 	w.workers["a"].signal(syscall.SIGTERM)
-	within(t, startWithin, "the worker says that it drains", func() bool {
+	within(t.T, startWithin, "the worker says that it drains", func() bool {
 		status, body := try(http.MethodGet, site+"/readyz", "")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "draining")
 	})
@@ -119,8 +124,12 @@ func TestOperator(t *testing.T) {
 // asked of one after the other: two that lead in turn are seconds apart.
 func TestLeader(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{})
-	w.sites["a"], w.sites["b"] = freeAddr(t), freeAddr(t)
+	busytest.Run(t, leader)
+}
+
+func leader(t *busytest.Attempt) {
+	w := newWorld(t, standin.StartAzurite(t.T).ConnectionString, settings{})
+	w.sites["a"], w.sites["b"] = freeAddr(t.T), freeAddr(t.T)
 	w.start("a", "b")
 	asked := func(name string) bool {
 		_, body := try(http.MethodGet, "http://"+w.sites[name]+"/metrics", "")
@@ -128,10 +137,10 @@ func TestLeader(t *testing.T) {
 	}
 	leads := func(name string) {
 		t.Helper()
-		within(t, time.Minute, name+" leads", func() bool { w.alive(); return asked(name) })
+		within(t.T, startWithin, name+" leads", func() bool { w.alive(); return asked(name) })
 	}
 	first := ""
-	within(t, startWithin, "somebody leads", func() bool {
+	within(t.T, startWithin, "somebody leads", func() bool {
 		w.alive()
 		for name := range w.workers {
 			if asked(name) {

@@ -57,6 +57,15 @@ func (m *Metrics) Duties(leading func() (term int64, ok bool)) {
 	}))
 }
 
+// Standby shows whether this replica waits for others, which have other settings, to
+// stop. standby is called at each scrape. Standby may be called once.
+func (m *Metrics) Standby(standby func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "standby",
+		Help: "1 while this replica stands by because replicas with other settings are active.",
+	}, func() float64 { return number(standby()) }))
+}
+
 func number(is bool) float64 {
 	if is {
 		return 1

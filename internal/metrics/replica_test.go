@@ -88,6 +88,15 @@ func TestDuties(t *testing.T) {
 	expect(t, m, map[string]float64{`duty_leader`: 1})
 }
 
+func TestStandby(t *testing.T) {
+	m := metrics.New("")
+	waits := false
+	m.Standby(func() bool { return waits })
+	expect(t, m, map[string]float64{`standby`: 0})
+	waits = true
+	expect(t, m, map[string]float64{`standby`: 1})
+}
+
 // A partition that was lost and came back while its former consumer settles is one.
 func TestPartitionTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,6 +41,7 @@ func newWorld() *world {
 	w := &world{m: metrics.New(""), malformed: 1}
 	w.ends = w.m.Watch(w, w.Source, "blob")
 	w.m.Duties(func() (int64, bool) { return 7, !w.leaderless })
+	w.m.Standby(func() bool { return false })
 	w.store = w.m.Store(&w.backend, "blob")
 	w.receiver.by = 50 * time.Millisecond
 	w.notifier = w.m.Notifier(&w.receiver, "hook")

@@ -1,9 +1,7 @@
 package standin
 
 import (
-	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,37 +13,30 @@ import (
 	"github.com/google/uuid"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/process"
 )
 
-// What every Azurite has, as its documentation says.
+// What every Azurite has.
 const (
-	AzuriteAccount = "devstoreaccount1"
-	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	AzuriteAccount = process.AzuriteAccount
+	AzuriteKey     = process.AzuriteKey
 )
 
 // Azurite is a blob service in memory.
 type Azurite struct {
-	URL              string // of the account
-	ConnectionString string
-
+	*process.Azurite
 	client *http.Client
 }
-
-var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 
 // StartAzurite starts an empty blob service that runs until tb ends.
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
-	url := Node(tb, azuriteReady, "node_modules/azurite/dist/src/blob/main.js",
-		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry")
-	url += "/" + AzuriteAccount
+	azurite, err := process.StartAzurite(tb.Context())
+	started(tb, err)
+	tb.Cleanup(azurite.Kill)
 	client := azure.NewHTTPClient()
 	tb.Cleanup(client.CloseIdleConnections)
-	return &Azurite{
-		URL:              url,
-		ConnectionString: fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", AzuriteAccount, AzuriteKey, url),
-		client:           client,
-	}
+	return &Azurite{azurite, client}
 }
 
 // Transport returns what carries the requests of its containers.

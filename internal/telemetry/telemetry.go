@@ -28,9 +28,9 @@ type Event struct {
 	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here
 	Properties      map[string]any // application properties
 
-	// Undecodable says why the message could not be decoded. Body is then the
-	// message as it came, and of the rest what could be found in it. It is empty
-	// if the message could be decoded.
+	// Undecodable says why the message could not be decoded; it is empty if it
+	// could. Body is then the message as it came, at most its first 64 KiB, and of
+	// the other fields those are set that could be found in it.
 	Undecodable string
 }
 

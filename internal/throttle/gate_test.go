@@ -271,6 +271,32 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// twice is a store whose first write lands although its answer was lost: it has asked
+// again by then, when the last alert's id was too old to be sent again.
+type twice struct{ lease.Store }
+
+func (s twice) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	return s.Store.Acquire(ctx, key, ttl, func(r lease.Record) (string, error) {
+		note, err := next(r)
+		r.Now = r.Now.Add(claimTTL + window)
+		_, _ = next(r)
+		return note, err
+	})
+}
+
+// What was written counts, not what was computed last.
+func TestTheNoteThatWonIsTheAlertThatIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		do(t, newGate(store), request("1"), throttle.Unknown)
+		r, grant := do(t, newGate(twice{store}), request("2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		if grant.ID != "1" || !grant.Ambiguous || !grant.Expires.Equal(time.Now().Add(claimTTL)) || !r.Now.Equal(time.Now()) {
+			t.Errorf("grant %+v at %v, want alert 1 again, as the record has it", *grant, r.Now)
+		}
+	})
+}
+
 func TestLateRecordSuppressesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memlease.New()}

@@ -15,7 +15,7 @@ import (
 
 const refusalsToGiveUp = 8 // failures of one alert, each after the receiver answered others
 
-// A reading over the threshold. There are as many as two for each alert that waits, so it is small.
+// A reading over the threshold. A delivery that waits holds two, so it is small.
 type reading struct {
 	value    float64
 	enqueued int64 // when the hub took it, in Unix µs
@@ -39,7 +39,7 @@ func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 // other is under way for until that one and all that joined are settled. It is in
 // its queue's schedules while it waits, and a goroutine's own while it is tried.
 //
-// Tens of thousands may wait: a test keeps what one takes in memory, with all that belongs to it, below 300 bytes.
+// Tens of thousands may wait: a test keeps what one occupies, with all that belongs to it, below 300 bytes.
 type delivery struct {
 	device string
 	entry  *entry  // holds the watermark before the first head
@@ -85,7 +85,7 @@ type tracked struct {
 	err error // why the last attempt failed
 }
 
-// begin starts a delivery for the reading r, which e holds the watermark for. The caller holds stream.mu.
+// begin starts a delivery of the reading r, for which e holds the watermark. The caller holds stream.mu.
 func (q *queue) begin(device string, r reading, e *entry) *delivery {
 	s := q.stream
 	d := &delivery{device: device, entry: e, head: r, answered: -1}
@@ -213,8 +213,8 @@ func (q *queue) report(d *delivery, failure *notify.Error, probe bool) {
 	}
 }
 
-// report takes note of what an attempt shows about the receiver. If that is well, all
-// that failed are as good as those that did not.
+// report takes note of what an attempt shows about the receiver. If it is well, alerts that
+// failed wait like those that did not.
 func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -388,8 +388,7 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	q.end(d, outcome)
 }
 
-// end tells those who wait for d's end, or follow it. Nobody can find d any more, or
-// its stream has ended.
+// end tells those who wait for d's end or follow it. Nothing joins d any more.
 func (q *queue) end(d *delivery, outcome string) {
 	if d.ended != nil {
 		close(d.ended)

@@ -187,12 +187,6 @@ type deadLetters struct {
 	err  error
 }
 
-func (g *deadLetters) all() []notify.DeadLetter {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.kept)
-}
-
 func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,6 +194,13 @@ func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {
 		g.kept = append(g.kept, d)
 	}
 	return g.err
+}
+
+// all returns what was kept.
+func (g *deadLetters) all() []notify.DeadLetter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.kept)
 }
 
 // setup is a worker on a memory store and what it works with.

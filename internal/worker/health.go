@@ -19,19 +19,19 @@ const (
 
 // health is what attempts have shown about one receiver. Times are the worker's.
 //
-// One alert that fails again and again says little about the receiver: it is shown as
-// down, for all we know, but others' alerts are not kept waiting. Once two alerts have failed
-// the receiver is probed, by one alert at a time. One that has not failed yet is the better
-// probe; how often such are spent depends on how many have failed already. What has
+// One alert that keeps failing says little about the receiver, which is shown as
+// down, but other alerts do not wait. Once two alerts have failed
+// the receiver is probed, by one alert at a time. The better probe is one that has not failed yet;
+// the pauses between such grow with the number of alerts that have. What has
 // failed is tried again only if nothing else waits.
 type health struct {
 	answered int64         // alerts taken or refused for good, ever
 	taken    int64         // of these
-	failure  *notify.Error // the last one that counted, ever
+	failure  *notify.Error // the last one that counted
 
-	// Since the receiver last answered:
-	failures int // in a row
-	suspects int // different alerts that failed, but for those that do while others do not
+	// Since the receiver last answered so:
+	failures int
+	suspects int // different alerts that failed, without those that failed before while others did not
 	down     bool
 	untried  time.Duration // no probe with an alert that has not failed before this
 	tried    time.Duration // no probe with one that has before this
@@ -60,9 +60,8 @@ func (h *health) succeeded(taken bool) (c change) {
 	return c
 }
 
-// failed says that an attempt came to nothing, which began before the receiver went
-// down unless it is a probe. suspect says that the alert has not failed before, as far as that tells
-// of the receiver.
+// failed says that an attempt failed. While the receiver is probed only a probe counts: other
+// attempts began before. suspect says that the alert counts as one more that failed.
 func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe bool) (c change) {
 	if h.probed() && !probe {
 		return unchanged // no news

@@ -8,13 +8,13 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// A receiver schedules the deliveries to one receiver: it lets up to Concurrency of
-// them try at a time, taking turns between partitions, and as many
-// dead letters be written. A delivery that waits is no goroutine, only an element of
-// its queue. There is no goroutine for the schedule either: whatever changes something calls
-// dispatch, and time does by the timer.
+// A receiver schedules the deliveries to one receiver. Up to Concurrency of
+// them are tried at a time, in turns between partitions, and besides as many
+// dead letters are written. A delivery that waits has no goroutine: it is an element of
+// its queue. Nor has the schedule: dispatch is called by whatever changes something, and by the
+// timer.
 //
-// Of the locks, a stream's is taken before a receiver's.
+// A stream's lock is taken before a receiver's.
 type receiver struct {
 	Receiver
 	worker *Worker
@@ -24,7 +24,7 @@ type receiver struct {
 	turn    int      // the queue to look at first
 	sending int      // attempts under way
 	writing int      // dead letters being written
-	probing bool     // an attempt, or a dead letter, is under way to find out what is well again
+	probing bool     // a probe is under way
 	health  health
 	store   storeHealth
 	timer   *time.Timer
@@ -136,7 +136,7 @@ func (r *receiver) dispatch() {
 	r.setTimer(now)
 }
 
-// probed reports whether only one attempt at a time may find out whether all is well again.
+// probed reports whether one attempt at a time is made, to find out whether all is well again.
 func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() }
 
 // next removes and returns the delivery to try now, nil if there is none.
@@ -204,7 +204,7 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 	return r.writing < r.worker.Concurrency
 }
 
-// shed moves the oldest of what waits for its turn to the dead letters where too much waits.
+// shed gives up the oldest of what waits for its turn where too much waits.
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
 		for q.waiting() > r.worker.maxWaiting {
@@ -219,8 +219,8 @@ func (r *receiver) shed(now time.Duration) {
 	}
 }
 
-// expire moves what has waited too long for a receiver that is down to the dead letters.
-// The caller holds r.mu.
+// expire gives up what has waited too long for a receiver that is down. The timer
+// calls for it: before each probe, and when the oldest that is ready is due.
 func (r *receiver) expire() {
 	now := r.worker.now()
 	if !r.health.probed() || r.probing {
@@ -247,7 +247,7 @@ func (r *receiver) expire() {
 	}
 }
 
-// giveUp has d become a dead letter.
+// giveUp has d, which waited, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
 	d.givenUp = why
 	q.dead.push(d, int64(now))
@@ -269,7 +269,7 @@ func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
 }
 
 // setTimer has dispatch called when the next of what waits for a time is due. What is due
-// already waits for something that ends with a call of dispatch.
+// already waits for an attempt to end, and that calls dispatch too.
 func (r *receiver) setTimer(now time.Duration) {
 	var next time.Duration
 	at := func(t time.Duration) {
@@ -341,6 +341,5 @@ func (q *queue) asked(d *delivery, result throttle.Result, probe, sent bool) {
 		r.store.failed(now, !d.unanswered, probe)
 	}
 	d.unanswered = result.Outcome == throttle.Unavailable
-	r.expire()
 	r.dispatch()
 }

@@ -135,10 +135,11 @@ func TestTooManyWait(t *testing.T) {
 		if got := len(up.alerts("")); got != most+more {
 			t.Errorf("another receiver got %d alerts, want all %d", got, most+more)
 		}
-		if len(s.dead.all()) != more {
-			t.Fatalf("%d dead letters, want %d", len(s.dead.all()), more)
+		dead := s.dead.all()
+		if len(dead) != more {
+			t.Fatalf("%d dead letters, want %d", len(dead), more)
 		}
-		for _, d := range s.dead.all() {
+		for _, d := range dead {
 			if d.Alert.Sequence > 2*more || d.Alert.ID == "" || d.Alert.Token == 0 || !strings.Contains(d.Reason, "65536") {
 				t.Fatalf("dead letter %+v: want one of the oldest, and why", d)
 			}
@@ -225,6 +226,71 @@ func TestOneDeviceThatGets429(t *testing.T) {
 		}
 		if len(at) < 3 {
 			t.Errorf("tried %d times in 14 s", len(at))
+		}
+	})
+}
+
+// A single device whose alerts fail makes the receiver look down, and delays nobody.
+func TestOneDeviceThatFailsAloneDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		r.set(func(ctx context.Context, a notify.Alert) error {
+			if a.Device == "odd" {
+				return errBusy
+			}
+			return wait(time.Second)(ctx, a)
+		})
+		s := newSetup(t, r).start(p)
+		defer s.end()
+		p.publish("odd", 99)
+		pass(10*time.Minute + 100*time.Millisecond)
+		if !s.worker.Receivers()[0].Down {
+			t.Error("the receiver is up, for all that is known")
+		}
+		for i := range 10 {
+			p.publish(fmt.Sprint("well", i), 99)
+		}
+		pass(time.Second)
+		if n := len(r.alerts("")); n != 10 {
+			t.Errorf("%d alerts after a second, want 10", n)
+		}
+	})
+}
+
+// However many wait, a receiver that is down is tried seldom.
+func TestProbesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		for i := range 1000 {
+			p.publish(fmt.Sprint("device", i), 99)
+		}
+		s := newSetup(t, r).start(p)
+		defer s.end()
+		pass(10 * time.Minute)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.attempts > 64+7+2*10 {
+			t.Errorf("%d attempts in 10 minutes, want 64 at once, and about one a minute", r.attempts)
+		}
+	})
+}
+
+// The dead letter of one alert too many stands for all readings of its device: its place becomes free.
+func TestOneTooManyLeavesForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		s := newSetup(t, r)
+		s.waiting, s.config.Concurrency = 10, 1
+		s.start(p)
+		defer s.end()
+		for range 2 {
+			for i := range 20 {
+				p.publish(fmt.Sprint("device", i), 99)
+			}
+		}
+		pass(time.Hour)
+		if waiting, dead := s.worker.MostWaiting(), len(s.dead.all()); waiting != 10 || dead < 10 || dead > 20 {
+			t.Errorf("%d wait, and %d are dead letters", waiting, dead)
 		}
 	})
 }
@@ -413,10 +479,11 @@ func TestNothingDeliveredIsGivenUp(t *testing.T) {
 		wantAlerts(t, r, "", 10)
 		wantCheckpoint(t, q, 10)
 		wantCheckpoint(t, other, 10)
-		if len(s.dead.all()) != 10 {
-			t.Errorf("%d dead letters, want 10", len(s.dead.all()))
+		dead := s.dead.all()
+		if len(dead) != 10 {
+			t.Errorf("%d dead letters, want 10", len(dead))
 		}
-		for _, d := range s.dead.all() {
+		for _, d := range dead {
 			if !strings.HasPrefix(d.Alert.Device, "new") || !strings.Contains(d.Reason, "NOTIFY_GIVE_UP") || !strings.Contains(d.Reason, "503") {
 				t.Errorf("dead letter of %s: %s", d.Alert.Device, d.Reason)
 			}

@@ -185,14 +185,15 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 
 // Break implements lease.Breaker.
 func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	id := "" // of the lease to break
+	id, held := "", false // of the lease to break; whether it was held when last seen
 	for try := 0; ; try++ {
 		prev, err := s.records.Read(ctx, key)
 		if err == nil {
 			over := prev.Free(s.service.Clock) || id != "" && prev.ID != id // an earlier try did it, or the lease has ended
-			if over && !s.service.Lags {
+			if over && !s.service.Lags || held && prev.ID == id && prev.Released {
 				return nil
 			}
+			held = !over // a lease that was held and is released is over, however old the read
 			freed := prev
 			if freed.Note, err = next(prev.Record); err != nil {
 				return err

@@ -25,8 +25,6 @@ func (e *ConfigError) NonRetriable() {}
 var errNoContainer = &ConfigError{"404 Not Found, sub-status " + ownerResourceNotFound + ": the database or the container does not exist (any more): the worker creates it if it may, else create it"}
 
 const (
-	statusRetryWith = 449 // the item is being written by others: again, soon
-
 	// subStatus tells answers of one status apart.
 	subStatus             = "X-Ms-Substatus"
 	ownerResourceNotFound = "1003"

@@ -72,6 +72,9 @@ func WithCredential(endpoint string, credential azcore.TokenCredential) (Account
 	}}, nil
 }
 
+// Endpoint is the account's address.
+func (a Account) Endpoint() string { return a.endpoint }
+
 // parseEndpoint does not repeat what it refuses: it could be a secret in the
 // wrong place.
 func parseEndpoint(endpoint string) (*url.URL, error) {

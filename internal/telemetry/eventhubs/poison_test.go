@@ -130,7 +130,7 @@ func TestPoisonCostsItselfAlone(t *testing.T) {
 			}
 		case e.Undecodable == "":
 			t.Errorf("%s is not marked", want.name)
-		case !bytes.Equal(e.Body, want.raw):
+		case !bytes.Equal(e.Body, want.raw[:min(len(want.raw), 64<<10)]):
 			t.Errorf("of %s %.40q was kept, want %.40q", want.name, e.Body, want.raw)
 		case e.Offset == "":
 			t.Errorf("%s has no offset", want.name)
@@ -160,6 +160,29 @@ func TestPoisonCostsItselfAlone(t *testing.T) {
 	}
 	if n := logs.FilterMessageSnippet("cannot be decoded").Len(); n == 0 || n > len(kinds) {
 		t.Errorf("%d lines about %d messages", n, len(kinds))
+	}
+}
+
+// Those who only look at a hub live too.
+func TestProbeSeesPoison(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	kinds := poison.Messages()
+	for _, m := range kinds {
+		h.publishPoison(t, "0", m)
+	}
+	h.Publish(t, "0", "good")
+	snapshot, err := eventhubs.Probe(t.Context(), h.config(), len(kinds)+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(snapshot.Events); n != len(kinds)+1 {
+		t.Fatalf("%d events, want %d", n, len(kinds)+1)
+	}
+	for i, e := range snapshot.Events {
+		if (e.Undecodable == "") != (i == len(kinds)) {
+			t.Errorf("event %d is %+v", i, e)
+		}
 	}
 }
 
@@ -227,4 +250,47 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("%x: %d connections", message, n)
 		}
 	})
+}
+
+// The largest event that a hub takes arrives. One that is larger than the hub says that it
+// sends costs itself alone, and so does poison of any size.
+func TestLargeMessages(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	const largest = 1 << 20
+	var want []bool // decodable
+	good := func(size int, decodable bool) {
+		if _, err := h.Hub.Publish(devhub.Message{Device: "device", Body: make([]byte, size)}); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, decodable)
+	}
+	bad := func(size int) {
+		m := poison.Messages()[0]
+		if _, err := h.PublishRaw("0", func(at devhub.Published) []byte {
+			return append(m.Encode(poison.Place{Sequence: at.Sequence, Offset: at.Offset, Enqueued: at.Enqueued}), make([]byte, size)...)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, false)
+	}
+	good(largest, true)
+	bad(largest - 500)
+	bad(largest + 60_000)
+	good(largest*3/2, false)
+	bad(3 * largest)
+	good(10, true)
+
+	got := receiveAll(t, h.source(t, h.config()).Run, len(want))["0"]
+	for i, e := range got {
+		if decodable := e.Undecodable == ""; decodable != want[i] || e.Sequence != int64(i) {
+			t.Errorf("event %d has the sequence number %d, %d bytes and %q; want it decodable: %v", i, e.Sequence, len(e.Body), e.Undecodable, want[i])
+		}
+		if e.Undecodable != "" && len(e.Body) > 64<<10 {
+			t.Errorf("of event %d %d bytes are kept", i, len(e.Body))
+		}
+	}
+	if n := h.Accepted(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
 }

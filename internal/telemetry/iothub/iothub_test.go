@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	host     = "factory.example"
-	patience = 10 * time.Second // for what should be there at once
+	patience = time.Minute // for what should be there at once
 )
 
 var (

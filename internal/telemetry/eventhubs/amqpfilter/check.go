@@ -158,3 +158,19 @@ func timeOf(b []byte) (ms int64, ok bool) {
 	}
 	return int64(binary.BigEndian.Uint64(b[1:])), true
 }
+
+// ulongOf returns an encoded ulong.
+func ulongOf(b []byte) (n uint64, ok bool) {
+	if len(b) == 0 {
+		return 0, false
+	}
+	switch b[0] {
+	case codeUlong0:
+		return 0, true
+	case codeSmallUlong:
+		return uint64(b[1]), true
+	case codeUlong:
+		return binary.BigEndian.Uint64(b[1:]), true
+	}
+	return 0, false
+}

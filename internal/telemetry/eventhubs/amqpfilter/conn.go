@@ -27,7 +27,7 @@ const (
 	performEnd      = 0x17
 )
 
-// New returns conn, with what is read from it filtered. Read may be called by one
+// New returns c, with what is read from it filtered. Read may be called by one
 // goroutine at a time, as the library does.
 //
 // It needs 32 KiB, and per link the size of a message while that comes in several
@@ -61,9 +61,10 @@ type link struct {
 	address string
 	replies bool     // to requests; otherwise events of a partition
 	at      position // of events
+	max     int      // bytes of a message
 
 	partial []byte // what came of the present message, if that has several frames
-	large   bool   // more came than is kept
+	large   bool   // there is more of it than is kept
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -184,6 +185,8 @@ func (c *conn) attach(channel uint16, body []byte) error {
 	receives := l.bool()
 	l.skip(2) // settle modes
 	source := l.any()
+	l.skip(4) // target, unsettled, initial delivery count
+	most := l.any()
 	if l.err != nil {
 		return fmt.Errorf("amqp: attach: %w", l.err)
 	}
@@ -191,7 +194,10 @@ func (c *conn) attach(channel uint16, body []byte) error {
 	if receives {
 		return nil
 	}
-	added := &link{at: position{sequence: -1}}
+	added := &link{at: position{sequence: -1}, max: MaxMessage}
+	if n, ok := ulongOf(most); ok && n > 0 {
+		added.max = int(min(n, MaxMessage))
+	}
 	if len(source) > 1 {
 		s := list{walker: walker{b: source}}
 		s.begin()
@@ -258,7 +264,7 @@ func (c *conn) transfer(channel uint16, f []byte) ([]byte, error) {
 
 	message := payload
 	if more || len(l.partial) > 0 || l.large {
-		if l.large = l.large || len(l.partial)+len(payload) > MaxMessage; !l.large {
+		if l.large = l.large || len(l.partial)+len(payload) > l.max; !l.large {
 			l.partial = append(l.partial, payload...)
 		}
 		message = l.partial
@@ -277,7 +283,7 @@ func (c *conn) transfer(channel uint16, f []byte) ([]byte, error) {
 		return nil, err
 	case after != nil:
 		c.out = after
-	case len(message) == len(payload): // in one frame
+	case len(l.partial) == 0: // it came in one frame
 		return f, nil
 	default:
 		c.out = append(c.out, message...)
@@ -301,7 +307,7 @@ func (l *link) reset() {
 func (l *link) message(out, m []byte) ([]byte, error) {
 	var p place
 	err := errLarge
-	if !l.large {
+	if !l.large && len(m) <= l.max {
 		err = check(m, &p)
 	}
 	if l.replies {
@@ -320,10 +326,7 @@ func (l *link) message(out, m []byte) ([]byte, error) {
 		l.at.moveTo(&p)
 		return nil, nil
 	}
-	if l.large {
-		m = m[:min(len(m), maxKept)]
-	}
-	return l.at.replace(out, m, err), nil
+	return l.at.replace(out, m, min(MaxKept, l.max/2), err), nil
 }
 
 // A list reads the fields of a performative, or of another composite, one after the

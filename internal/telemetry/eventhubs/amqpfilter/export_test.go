@@ -1,20 +1,16 @@
 package amqpfilter
 
 // Message returns what the library gets in place of a message that comes on a link
-// with events, in the frames that its parts are.
-func Message(parts ...[]byte) (after []byte, cause error) {
+// with events.
+func Message(m []byte) (after []byte, cause error) {
 	var p place
-	l := &link{at: position{sequence: -1}}
-	var m []byte
-	for _, part := range parts {
-		m = append(m, part...)
-	}
 	if cause = check(m, &p); cause == nil {
 		cause = p.event()
 	}
+	l := &link{at: position{sequence: -1}, max: MaxMessage}
 	after, err := l.message(nil, m)
 	if err != nil {
-		panic(err)
+		panic(err) // for replies only
 	}
 	if after == nil {
 		after = m

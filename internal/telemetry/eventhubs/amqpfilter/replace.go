@@ -25,15 +25,15 @@ type position struct {
 // hub's have at most 128 characters.
 const maxText = 512
 
-// replace appends the message that takes the place of one that cannot be taken, and
-// moves the position to it.
+// replace appends the message that takes the place of one that cannot be taken, with
+// the first kept bytes of that, and moves the position to it.
 //
 // What the message says of its place holds. If it does not tell its sequence number it
 // has the one after the event before: in a partition numbers follow each other, and
 // if they should not, this one is too low and never too high, so that nothing is
 // skipped. If it does not tell its offset or time it has those of the event before,
 // which at worst lets a restart read it once more.
-func (at *position) replace(b, message []byte, cause error) []byte {
+func (at *position) replace(b, message []byte, kept int, cause error) []byte {
 	p := find(message)
 	sequence, told := intOf(p.sequence)
 	if !told {
@@ -77,6 +77,7 @@ func (at *position) replace(b, message []byte, cause error) []byte {
 	binary.BigEndian.PutUint32(b[start+4:], uint32(len(b)-start-8))
 	binary.BigEndian.PutUint32(b[start+8:], uint32(2*entries))
 
+	message = message[:min(len(message), kept)]
 	b = append(b, codeDescribed, codeSmallUlong, sectionData, codeBinary32)
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(message))), message...)
 }
@@ -147,6 +148,11 @@ func (p *place) read(b []byte) {
 // span returns the length of the value at the beginning of b by its type code and the
 // size it says it has, 0 if it is longer than b or has none.
 func span(b []byte) int {
+	if len(b) > 0 {
+		if n := int(widths[b[0]]); n > 0 && n <= len(b) {
+			return n
+		}
+	}
 	n := 0
 	for values := 1; values > 0; values-- {
 		if n >= len(b) {

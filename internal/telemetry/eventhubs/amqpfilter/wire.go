@@ -50,6 +50,17 @@ const (
 	codeArray32    = 0xf0
 )
 
+// widths are the lengths, with their code, of the values of a fixed width that the library
+// knows. Go can compare all of them.
+var widths = [256]uint8{
+	codeNull: 1, codeTrue: 1, codeFalse: 1, codeUint0: 1, codeUlong0: 1,
+	codeUbyte: 2, codeByte: 2, codeSmallUint: 2, codeSmallUlong: 2, codeSmallInt: 2, codeSmallLong: 2, codeBool: 2,
+	codeUshort: 3, codeShort: 3,
+	codeUint: 5, codeInt: 5, codeFloat: 5,
+	codeUlong: 9, codeLong: 9, codeDouble: 9, codeTimestamp: 9,
+	codeUUID: 17,
+}
+
 // Bounds on what the library is given to build. Without the first its stack can
 // overflow, without the second a message of 1 MiB can make it allocate 50 GiB.
 const (
@@ -139,19 +150,11 @@ func (w *walker) value(depth int) (key bool, err error) {
 	if err := w.count(1); err != nil {
 		return false, err
 	}
-	switch w.b[0] {
-	case codeNull, codeTrue, codeFalse, codeUint0, codeUlong0:
-		return true, w.skip(1)
-	case codeUbyte, codeByte, codeSmallUint, codeSmallUlong, codeSmallInt, codeSmallLong, codeBool:
-		return true, w.skip(2)
-	case codeUshort, codeShort:
-		return true, w.skip(3)
-	case codeUint, codeInt, codeFloat:
-		return true, w.skip(5)
-	case codeUlong, codeLong, codeDouble, codeTimestamp:
-		return true, w.skip(9)
-	case codeUUID:
-		return true, w.skip(17)
+	code := w.b[0]
+	if n := widths[code]; n > 0 {
+		return true, w.skip(int(n))
+	}
+	switch code {
 	case codeString8, codeSymbol8:
 		return true, w.sized(1, 1)
 	case codeString32, codeSymbol32:
@@ -313,19 +316,10 @@ func (w *walker) array(depth int) error {
 	}
 	element := w.b[0]
 	w.b = w.b[1:]
+	if width := widths[element]; width > 0 && element != codeNull {
+		return w.skip(n * int(width-1))
+	}
 	switch element {
-	case codeTrue, codeFalse, codeUint0, codeUlong0:
-		return nil
-	case codeUbyte, codeByte, codeSmallUint, codeSmallUlong, codeSmallInt, codeSmallLong, codeBool:
-		return w.skip(n)
-	case codeUshort, codeShort:
-		return w.skip(2 * n)
-	case codeUint, codeInt, codeFloat:
-		return w.skip(4 * n)
-	case codeUlong, codeLong, codeDouble, codeTimestamp:
-		return w.skip(8 * n)
-	case codeUUID:
-		return w.skip(16 * n)
 	case codeString8, codeSymbol8, codeBinary8, codeString32, codeSymbol32, codeBinary32:
 		if 2*n > left {
 			return errCount

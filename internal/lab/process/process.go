@@ -1,9 +1,12 @@
-package main
+// Package process runs other programs: workers that can be killed, and the Node
+// programs that stand in for Azure services.
+package process
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -12,32 +15,36 @@ import (
 )
 
 const (
-	startWithin = time.Minute
+	startWithin = 3 * time.Minute  // also on a busy machine
 	stopWithin  = 15 * time.Second // more than a worker's DRAIN_TIMEOUT
 )
 
-// A process is a child of this program.
-type process struct {
+// A Process is a child of this program. On Linux it ends with the thread that
+// started it: see [runtime.LockOSThread].
+type Process struct {
 	name string
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error // how it ended, once done; nil for exit code 0
 }
 
-// startProcess starts cmd, which must be new, and calls each with every line
-// that it prints, on either stream, in order.
-func startProcess(name string, cmd *exec.Cmd, each func(line string)) (*process, error) {
+// Start starts cmd, which must be new, and calls each with every line
+// that it prints, on either stream unless cmd has a Stderr, in order.
+func Start(name string, cmd *exec.Cmd, each func(line string)) (*Process, error) {
 	last := "" // of what it said, for the error
 	output := &lines{each: func(line string) {
 		last = ": " + line
 		each(line)
 	}}
-	cmd.Stdout, cmd.Stderr = output, output // the same, so that one goroutine writes
+	cmd.Stdout = output
+	if cmd.Stderr == nil {
+		cmd.Stderr = output // the same, so that one goroutine writes
+	}
 	bind(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
+	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		if err := cmd.Wait(); err != nil {
@@ -47,11 +54,11 @@ func startProcess(name string, cmd *exec.Cmd, each func(line string)) (*process,
 	return p, nil
 }
 
-// startReady is startProcess for a program that says when it is ready: it
+// StartReady is Start for a program that says when it is ready: it
 // returns what the first group of ready matched.
-func startReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.Regexp) (*process, string, error) {
+func StartReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.Regexp) (*Process, string, error) {
 	found := make(chan string, 1)
-	p, err := startProcess(name, cmd, func(line string) {
+	p, err := Start(name, cmd, func(line string) {
 		if m := ready.FindStringSubmatch(line); m != nil {
 			select {
 			case found <- m[1]:
@@ -66,18 +73,21 @@ func startReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.R
 	case match := <-found:
 		return p, match, nil
 	case <-p.done:
-		return nil, "", p.unexpected()
+		return nil, "", p.Unexpected()
 	case <-ctx.Done():
 		err = fmt.Errorf("start %s: %w", name, ctx.Err())
 	case <-time.After(startWithin):
 		err = fmt.Errorf("start %s: not ready within %v", name, startWithin)
 	}
-	p.kill()
+	p.Kill()
 	return nil, "", err
 }
 
-// ended reports whether p is gone.
-func (p *process) ended() bool {
+// OS returns p as the operating system knows it.
+func (p *Process) OS() *os.Process { return p.cmd.Process }
+
+// Ended reports whether p is gone.
+func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
 		return true
@@ -86,23 +96,23 @@ func (p *process) ended() bool {
 	}
 }
 
-// unexpected is the error of a p that has ended and should not have.
-func (p *process) unexpected() error {
+// Unexpected is the error of a p that has ended and should not have.
+func (p *Process) Unexpected() error {
 	if p.err == nil {
 		return fmt.Errorf("%s ended by itself", p.name)
 	}
 	return p.err
 }
 
-// kill ends p at once and waits for it.
-func (p *process) kill() {
+// Kill ends p at once and waits for it.
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // fails if it has ended
 	<-p.done
 }
 
-// stop asks p to end and waits for it. It fails unless p ends in time, with
+// Stop asks p to end and waits for it. It fails unless p ends in time, with
 // exit code 0 or, if it was too young to hear us, by the signal itself.
-func (p *process) stop() error {
+func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-p.done:
@@ -111,25 +121,9 @@ func (p *process) stop() error {
 		}
 		return p.err
 	case <-time.After(stopWithin):
-		p.kill()
+		p.Kill()
 		return fmt.Errorf("%s did not stop within %v of SIGTERM", p.name, stopWithin)
 	}
-}
-
-// tool runs a program to its end, in dir. The error has what it printed.
-func tool(ctx context.Context, dir, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = dir
-	cmd.WaitDelay = time.Second
-	bind(cmd)
-	out, err := cmd.CombinedOutput()
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("run %s: %w", program, ctx.Err())
-	}
-	if err != nil {
-		return fmt.Errorf("run %s in %s: %w\n%s", strings.Join(cmd.Args, " "), dir, err, bytes.TrimSpace(out))
-	}
-	return nil
 }
 
 // maxLine is how much of a line is kept.

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bufio"
@@ -10,14 +10,14 @@ import (
 )
 
 // parentEnv set to 1 makes the test binary a parent that waits to be killed.
-const parentEnv = "STACK_TEST_PARENT"
+const parentEnv = "PROCESS_TEST_PARENT"
 
 // beParent starts a child that holds descriptor 3 open, and hangs.
 func beParent() {
 	runtime.LockOSThread()
 	child := exec.Command("sleep", "60")
 	child.ExtraFiles = []*os.File{os.NewFile(3, "held")}
-	p, err := startProcess("child", child, func(string) {})
+	p, err := Start("child", child, func(string) {})
 	if err != nil {
 		panic(err)
 	}
@@ -53,7 +53,7 @@ func TestChildrenDieWithUs(t *testing.T) {
 	_ = parent.Wait()
 
 	// The pipe ends once nobody holds it.
-	_ = held.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = held.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := held.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("the child lives on: %v", err)
 	}
