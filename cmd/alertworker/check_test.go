@@ -27,6 +27,7 @@ import (
 	"alertworker/internal/standin"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // hubWith starts a hub of two partitions with an event of device d for each body.
@@ -350,7 +351,7 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: store})
+	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: store, Ownership: &ownership.Memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/notify/inbox"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // localSettle is how long local mode waits, when the devices have stopped, for
@@ -200,7 +201,7 @@ type localWorkers struct {
 func startLocalWorkers(ctx context.Context, o localOptions, hub *devhub.Hub, receiver *inbox.Server, view *console.Console) (*localWorkers, error) {
 	encoder := newEncoder(logConsole, false)
 	log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(view), zapcore.ErrorLevel))
-	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
+	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
 
 	var replicas []*replica
 	for i := range o.replicas {

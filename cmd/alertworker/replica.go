@@ -118,6 +118,7 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 		BalanceInterval:  c.BalanceInterval,
 		Owner:            c.ReplicaName,
 		Checkpoints:      s.checkpoints,
+		Ownership:        s.ownership,
 		Logger:           log,
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
@@ -23,7 +22,9 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/telemetry/blobownership"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // openTimeout is for connecting to one store at start.
@@ -32,7 +33,8 @@ const openTimeout = 30 * time.Second
 // stores are what replicas share. Close gives back their connections.
 type stores struct {
 	leases      lease.Store
-	checkpoints azeventhubs.CheckpointStore
+	checkpoints eventhubs.CheckpointStore
+	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
 }
@@ -50,6 +52,9 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
 	}
+	if s.ownership, err = s.openOwnership(c); err != nil {
+		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	}
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
@@ -61,7 +66,7 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 	return s, nil
 }
 
-func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.CheckpointStore, error) {
+func (s stores) openCheckpoints(ctx context.Context, c config) (eventhubs.CheckpointStore, error) {
 	if c.CheckpointStore == storeMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
@@ -79,6 +84,18 @@ func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.Chec
 		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
 	return checkpoints.NewBlobStore(client, nil)
+}
+
+// openOwnership returns the store in the checkpoints' container, which must exist.
+func (s stores) openOwnership(c config) (ownership.Store, error) {
+	if c.CheckpointStore == storeMemory {
+		return &ownership.Memory{}, nil
+	}
+	client, err := s.container(c, c.CheckpointContainer, azure.Retry())
+	if err != nil {
+		return nil, err
+	}
+	return blobownership.New(client), nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) (*deadletter.Store, error) {

@@ -27,7 +27,8 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest   internal/telemetry internal/web
-	internal/telemetry/*        internal/telemetry internal/azure
+	internal/telemetry/ownership
+	internal/telemetry/*        internal/telemetry internal/telemetry/ownership internal/azure
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
 	internal/lease/*            internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
@@ -54,10 +55,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/deadletter internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/telemetry/blob* internal/deadletter internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/blob* internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            cmd/alertworker
 	github.com/prometheus                                           internal/metrics
@@ -108,7 +109,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/deadletter, internal/standin, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/telemetry/blob*, internal/deadletter, internal/standin, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

@@ -61,7 +61,8 @@ const (
 
 // settings differ between worlds. Zero fields have their defaults.
 type settings struct {
-	hub           string        // connection string; default: a hub of this world, with 8 partitions
+	hub           string        // connection string; default: a hub of this world
+	partitions    int           // that this hub has; 8
 	store         string        // THROTTLE_STORE; blob
 	window        time.Duration // 3 s
 	notifyTimeout time.Duration // 1 s
@@ -100,8 +101,9 @@ type world struct {
 func newWorld(t *testing.T, storage string, s settings) *world {
 	t.Helper()
 	w := &world{t: t, rng: random(t), settings: s, workers: map[string]*process{}, sites: map[string]string{}, last: map[string]int64{}}
+	defaults(&w.partitions, 8)
 	if w.hub == "" {
-		w.devhub = listen(t, 8)
+		w.devhub = listen(t, w.partitions)
 		w.hub = w.devhub.ConnectionString()
 	}
 	defaults(&w.store, "blob")
@@ -260,7 +262,7 @@ func (w *world) ready() {
 	w.t.Helper()
 	within(w.t, startWithin, "every worker owns a partition and all are read", func() bool {
 		w.alive()
-		if w.devhub != nil && w.devhub.Readers("") != 8 {
+		if w.devhub != nil && w.devhub.Readers("") != w.partitions {
 			return false
 		}
 		owned := w.owned()

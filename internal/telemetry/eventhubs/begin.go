@@ -15,15 +15,15 @@ import (
 const beforeFirst = "-1"
 
 // begin decides where partitions without a checkpoint begin, before anything is
-// read, and returns what the Processor needs to know of it.
+// read, and returns what the Processor needs to know of it and the partitions.
 //
 // "Latest" means another event every time it is asked for. So it is resolved
 // and written down once, on the first start of the consumer group: otherwise a
 // crash before the first checkpoint, or an idle partition, would lose what
 // arrives until the next start. "Earliest" and a time need no such care.
-func (s *Source) begin(ctx context.Context, client *azeventhubs.ConsumerClient, g *guard) (azeventhubs.StartPositions, int, error) {
-	fail := func(err error) (azeventhubs.StartPositions, int, error) {
-		return azeventhubs.StartPositions{}, 0, err
+func (s *Source) begin(ctx context.Context, client *azeventhubs.ConsumerClient, g *guard) (azeventhubs.StartPositions, []string, error) {
+	fail := func(err error) (azeventhubs.StartPositions, []string, error) {
+		return azeventhubs.StartPositions{}, nil, err
 	}
 	hub, err := client.GetEventHubProperties(ctx, nil)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Source) begin(ctx context.Context, client *azeventhubs.ConsumerClient, 
 	if !start.Time.IsZero() {
 		positions.Default = azeventhubs.StartPosition{EnqueuedTime: &start.Time, Inclusive: true}
 	}
-	return positions, len(hub.PartitionIDs), nil
+	return positions, hub.PartitionIDs, nil
 }
 
 // pinLatest makes the present end of every partition its checkpoint if there is

@@ -5,12 +5,13 @@
 // A Processor shares the partitions of a hub among replicas and dies of the
 // first thing that goes wrong. What this package adds is what it takes to live
 // with that: a supervisor that starts another one (run.go), a guard in front of
-// the checkpoint store (guard.go), a start position that is written down before
+// the checkpoint store (guard.go), balancing of its own (owning.go), a start position that is written down before
 // anything is read (begin.go) and a buffer that is bounded in bytes
 // (partition.go).
 package eventhubs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // Defaults of a Config.
@@ -36,14 +38,15 @@ const (
 	// than about 14 KiB meet this bound before DefaultPrefetch.
 	DefaultBufferBytes = 16 << 20
 
-	// DefaultBalanceInterval is how often a replica looks for partitions to
-	// take, and renews its own.
-	DefaultBalanceInterval = 5 * time.Second
+	// DefaultBalanceInterval is how often a replica writes its heartbeat and
+	// looks for partitions to take: two storage operations.
+	DefaultBalanceInterval = 3 * time.Second
 
-	// DefaultOwnershipExpiry is how long a replica that was killed keeps its
-	// partitions. Another one reads them at most 1.3 intervals later, after
-	// 30 to 37 s: sooner than a window of 60 s ends.
-	DefaultOwnershipExpiry = 30 * time.Second
+	// DefaultOwnershipExpiry is how long a replica that shows no sign of life
+	// keeps its partitions: two missed heartbeats and a store that is slow for
+	// some seconds. With a store whose clock counts in seconds the others take
+	// them over within two seconds more.
+	DefaultOwnershipExpiry = 8 * time.Second
 )
 
 // MaxPrefetch is the most that azeventhubs allows.
@@ -74,15 +77,26 @@ type Config struct {
 	OwnershipExpiry time.Duration // at least 2 BalanceInterval
 	BalanceInterval time.Duration
 
-	// Owner labels this replica's ownerships for people. A random part is
-	// added: two Sources are never the same owner.
+	// Owner labels this replica's ownerships for people. What is not a letter, a
+	// digit or one of -._ is replaced. A random part is added: two Sources are never
+	// the same owner.
 	Owner string
 
-	// Checkpoints holds ownerships and checkpoints. Its answers are trusted,
-	// its failures are retried. It is safe for concurrent use.
-	Checkpoints azeventhubs.CheckpointStore
+	// Checkpoints holds checkpoints. Its answers are trusted, its failures are
+	// retried. It is safe for concurrent use.
+	Checkpoints CheckpointStore
+
+	// Ownership is where replicas settle who owns which partition.
+	Ownership ownership.Store
 
 	Logger *zap.Logger // default: none
+}
+
+// A CheckpointStore is the half of an [azeventhubs.CheckpointStore] that is about
+// checkpoints.
+type CheckpointStore interface {
+	ListCheckpoints(ctx context.Context, namespace, hub, group string, options *azeventhubs.ListCheckpointsOptions) ([]azeventhubs.Checkpoint, error)
+	SetCheckpoint(ctx context.Context, c azeventhubs.Checkpoint, options *azeventhubs.SetCheckpointOptions) error
 }
 
 // A Start is a place in all partitions: the latest event if it is zero. Time
@@ -187,6 +201,9 @@ func New(config Config) (*Source, error) {
 	if config.Checkpoints == nil {
 		complain("no checkpoint store is given")
 	}
+	if config.Ownership == nil {
+		complain("no ownership store is given")
+	}
 
 	if config.ConsumerGroup == "" {
 		config.ConsumerGroup = azeventhubs.DefaultConsumerGroup
@@ -224,21 +241,34 @@ func New(config Config) (*Source, error) {
 
 	owner := uuid.NewString()
 	if config.Owner != "" {
-		owner = config.Owner + "-" + owner
+		owner = strings.Map(plain, config.Owner) + "-" + owner
 	}
-	return &Source{
+	s := &Source{
 		config:          config,
 		namespace:       namespace,
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", config.Hub), zap.String("group", config.ConsumerGroup)),
-		patience:        config.OwnershipExpiry,
 		beginTimeout:    time.Minute,
 		firstStartGrace: 5 * time.Second,
 		recheck:         5 * time.Minute,
-		silence:         storeTimeout + config.OwnershipExpiry,
 		closing:         closeTimeout,
-	}, nil
+	}
+	s.patience = s.unreadAfter()
+	s.silence = storeTimeout + s.patience
+	return s, nil
 }
+
+// plain makes r a character that Azure takes in metadata and names.
+func plain(r rune) rune {
+	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '.' || r == '_' {
+		return r
+	}
+	return '_'
+}
+
+// unreadAfter is how long a partition may be owned without a reader before the
+// Processor is replaced: opening a link takes up to 7 s while the hub fails.
+func (s *Source) unreadAfter() time.Duration { return 4 * s.config.OwnershipExpiry }
 
 // Scope names what this Source reads, as namespace/hub/group, the way the
 // checkpoint store spells it: in lower case.
@@ -267,8 +297,8 @@ func (s *Source) connect() (*azeventhubs.ConsumerClient, error) {
 	options := &azeventhubs.ConsumerClientOptions{
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
-		// A Processor renews no ownership while it retries to open a link: all
-		// attempts together, 7 s, stay well below the expiry.
+		// A Processor opens no other link while it retries to open one: all attempts
+		// together take 7 s.
 		RetryOptions: azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second},
 	}
 	if s.config.ConnectionString == "" {

@@ -34,20 +34,6 @@ func (s *faultyStore) ask(method string) error {
 	return fail(method)
 }
 
-func (s *faultyStore) ClaimOwnership(ctx context.Context, claims []azeventhubs.Ownership, o *azeventhubs.ClaimOwnershipOptions) ([]azeventhubs.Ownership, error) {
-	if err := s.ask("ClaimOwnership"); err != nil {
-		return nil, err
-	}
-	return s.MemoryCheckpoints.ClaimOwnership(ctx, claims, o)
-}
-
-func (s *faultyStore) ListOwnership(ctx context.Context, namespace, hub, group string, o *azeventhubs.ListOwnershipOptions) ([]azeventhubs.Ownership, error) {
-	if err := s.ask("ListOwnership"); err != nil {
-		return nil, err
-	}
-	return s.MemoryCheckpoints.ListOwnership(ctx, namespace, hub, group, o)
-}
-
 func (s *faultyStore) ListCheckpoints(ctx context.Context, namespace, hub, group string, o *azeventhubs.ListCheckpointsOptions) ([]azeventhubs.Checkpoint, error) {
 	if err := s.ask("ListCheckpoints"); err != nil {
 		return nil, err

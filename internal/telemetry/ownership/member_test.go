@@ -1,0 +1,357 @@
+package ownership_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/telemetry/ownership"
+)
+
+// in runs a test in a world whose replicas have balanced the partitions.
+func in(t *testing.T, partitions int, names []string, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, partitions)
+		defer w.end()
+		for _, name := range names {
+			w.start(name)
+			w.pass(time.Duration(rand.Int64N(int64(interval))))
+		}
+		w.until(time.Minute, "partitions are shared", w.balanced)
+		w.pass(2 * interval)
+		w.moved()
+		test(w)
+	})
+}
+
+// Half of the replicas are killed at once. Nobody competes for their partitions,
+// and a partition moves once.
+func TestTakeOver(t *testing.T) {
+	for range 20 {
+		in(t, 32, []string{"a", "b", "c", "d", "e", "f"}, func(w *world) {
+			w.pass(time.Duration(rand.Int64N(int64(interval))))
+			w.refused = 0
+			for _, name := range []string{"a", "c", "e"} {
+				w.replicas[name].kill()
+			}
+			// The store's clock rounds away two seconds at most.
+			took := w.until(expiry+2*time.Second+2*look, "all partitions are owned again", w.read)
+			w.pass(10 * interval)
+			moves := w.moved()
+			t.Logf("%v, %d moves, %d refused", took, len(moves), w.refused)
+			if !w.balanced() {
+				t.Errorf("shares are %v", w.held())
+			}
+		})
+	}
+}
+
+// Three replicas with 32 partitions ask little of the store.
+func TestOperations(t *testing.T) {
+	in(t, 32, []string{"a", "b", "c"}, func(w *world) {
+		w.count()
+		w.pass(10 * time.Minute)
+		requests := w.count()
+		if n := requests["beat"] + requests["list"]; n > 2*600 || n < 600 {
+			t.Errorf("%v in ten minutes: want at most two a second", requests)
+		}
+		if requests["claim"] > 0 || requests["forget"] > 0 {
+			t.Errorf("%v: want no other writes than heartbeats", requests)
+		}
+	})
+}
+
+// Replicas and stores that are slow, or gone for a few seconds, lose nothing.
+func TestNobodyStealsFromTheSlow(t *testing.T) {
+	slow := func(d time.Duration) func(w *world) {
+		return func(w *world) {
+			for _, r := range w.replicas {
+				r.set(func() { r.delay = d })
+			}
+			w.pass(time.Minute)
+		}
+	}
+	for name, trouble := range map[string]func(w *world){
+		"slow store":      slow(time.Second),
+		"very slow store": slow(1900 * time.Millisecond),
+		"frozen for a moment": func(w *world) {
+			for range 10 {
+				w.replicas["b"].freeze()
+				w.pass(4 * time.Second)
+				w.replicas["b"].set(w.replicas["b"].thaw)
+				w.pass(time.Duration(rand.Int64N(int64(10 * time.Second))))
+			}
+		},
+		"store gone for a moment": func(w *world) {
+			for range 10 {
+				for _, r := range w.replicas {
+					r.set(func() { r.fail = errors.New("503") })
+				}
+				w.pass(4 * time.Second)
+				for _, r := range w.replicas {
+					r.set(func() { r.fail = nil })
+				}
+				w.pass(time.Duration(rand.Int64N(int64(10 * time.Second))))
+			}
+		},
+		"store gone for long": func(w *world) {
+			for _, r := range w.replicas {
+				r.set(func() { r.fail = errors.New("503") })
+			}
+			w.pass(5 * time.Minute)
+			for _, r := range w.replicas {
+				r.set(func() { r.fail = nil })
+			}
+			w.pass(time.Minute)
+		},
+		"all frozen for long": func(w *world) {
+			for _, r := range w.replicas {
+				r.freeze()
+			}
+			w.pass(5 * time.Minute)
+			for _, r := range w.replicas {
+				r.set(r.thaw)
+			}
+			w.pass(time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, 32, []string{"a", "b", "c"}, func(w *world) {
+				trouble(w)
+				if moves := w.moved(); len(moves) > 0 {
+					t.Errorf("%d moves, the first is %s", len(moves), moves[0])
+				}
+				if !w.balanced() {
+					t.Errorf("shares are %v", w.held())
+				}
+			})
+		})
+	}
+}
+
+// One that wakes up after the others gave it up does not believe for a moment
+// that it still owns anything.
+func TestAwakeHoldsNothing(t *testing.T) {
+	in(t, 8, []string{"a", "b"}, func(w *world) {
+		b := w.replicas["b"]
+		b.freeze()
+		w.until(expiry+2*time.Second+2*look, "a takes all", w.read)
+		b.set(b.thaw)
+		if held := b.Held(); len(held) > 0 {
+			t.Errorf("it holds %v", held)
+		}
+		w.until(5*interval, "it gets its share again", w.balanced)
+	})
+}
+
+// What a replica gives back is taken at the next listing of the others, and
+// nothing of it is left.
+func TestGiveBack(t *testing.T) {
+	in(t, 32, []string{"a", "b", "c"}, func(w *world) {
+		w.stop("b")
+		w.pass(look)
+		records, err := w.store.List(t.Context(), scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(records.Partitions, func(p ownership.Record) bool { return p.Owner == "b" }) ||
+			slices.ContainsFunc(records.Heartbeats, func(b ownership.Heartbeat) bool { return b.Owner == "b" }) {
+			t.Errorf("it left %+v", records)
+		}
+		w.until(interval*6/5+2*look, "the others take all", w.read)
+		if !w.balanced() {
+			t.Errorf("shares are %v", w.held())
+		}
+	})
+}
+
+// While it drains a replica keeps what it has, and takes no more.
+func TestDrain(t *testing.T) {
+	in(t, 8, []string{"a", "b", "c"}, func(w *world) {
+		a := w.replicas["a"]
+		before := a.Held()
+		a.Drain()
+		w.pass(interval * 6 / 5) // the others know
+		w.stop("b")
+		w.until(interval*6/5+2*look, "the other takes what is given back", w.read)
+		w.start("d")
+		w.pass(5 * interval)
+		if got := a.Held(); !slices.Equal(got, before) {
+			t.Errorf("it had %v and has %v", before, got)
+		}
+	})
+}
+
+// The heartbeats of the dead do not pile up.
+func TestDeadAreForgotten(t *testing.T) {
+	in(t, 4, []string{"a"}, func(w *world) {
+		for i := range 20 {
+			name := fmt.Sprint("dead ", i)
+			w.start(name)
+			w.pass(interval)
+			w.replicas[name].kill()
+		}
+		w.pass(time.Minute + 20*interval)
+		records, err := w.store.List(t.Context(), scope)
+		if err != nil || len(records.Heartbeats) != 1 {
+			t.Errorf("%+v, %v: want one heartbeat", records.Heartbeats, err)
+		}
+	})
+}
+
+// A consumer has ended. Who owns its partition is only known after another look.
+func TestDoubt(t *testing.T) {
+	in(t, 2, []string{"a"}, func(w *world) {
+		a := w.replicas["a"]
+		a.Doubt("1")
+		if got := a.Held(); !slices.Equal(got, []string{"0"}) {
+			t.Errorf("it holds %v", got)
+		}
+		select {
+		case <-a.Changed():
+		default:
+		}
+		w.until(interval*6/5+2*look, "it holds both", w.read)
+		select {
+		case <-a.Changed():
+		default:
+			t.Error("nobody was told")
+		}
+	})
+}
+
+// Replicas of versions without heartbeats renew the records of their partitions,
+// and take those of others that do not.
+func TestEarlierVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 8)
+		defer w.end()
+		records := func() ownership.Records {
+			all, err := w.store.List(t.Context(), scope)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		renew := func(versions map[string]string) { // as an earlier version renews what it still has
+			for _, p := range records().Partitions {
+				if p.Owner == "earlier" {
+					if ok, err := w.store.Claim(t.Context(), scope, p.Partition, "earlier", p.Version); err != nil || !ok {
+						t.Fatal(ok, err)
+					}
+				}
+			}
+		}
+		for _, p := range w.partitions {
+			if ok, err := w.store.Claim(t.Context(), scope, p, "earlier", ""); err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+		}
+		w.start("new")
+		oldest := func() (oldest time.Duration, mine int) {
+			for _, p := range records().Partitions {
+				if p.Owner == "new" {
+					oldest, mine = max(oldest, p.Age), mine+1
+				}
+			}
+			return oldest, mine
+		}
+		for range 60 {
+			w.pass(time.Second)
+			renew(nil)
+			if age, _ := oldest(); age > 2*interval {
+				t.Fatalf("a record was not renewed for %v", age)
+			}
+		}
+		if _, mine := oldest(); mine != 4 {
+			t.Errorf("it has %d of 8 partitions", mine)
+		}
+		if got := len(records().Owners(expiry)); got != 8 {
+			t.Errorf("%d partitions have an owner", got)
+		}
+
+		// The earlier one dies.
+		w.pass(25 * time.Second)
+		if _, mine := oldest(); mine != 4 {
+			t.Errorf("it took partitions from one that may be alive: it has %d", mine)
+		}
+		w.until(10*time.Second, "all are taken over", w.read)
+		w.pass(time.Minute)
+		w.count()
+		w.pass(time.Minute)
+		if requests := w.count(); requests["claim"] > 0 {
+			t.Errorf("%v: records are still renewed", requests)
+		}
+	})
+}
+
+// Whatever happens to replicas and their links, no two that are alive hold a
+// partition for longer than it takes to look, and in the end all partitions are
+// shared.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, rapid.IntRange(1, 12).Draw(r, "partitions"))
+			w.t = r
+			defer w.end()
+			w.start("0")
+			next := 1
+			failure := errors.New("on purpose")
+			for range rapid.IntRange(1, 25).Draw(r, "steps") {
+				var alive []string
+				for name, one := range w.replicas {
+					if !one.killed {
+						alive = append(alive, name)
+					}
+				}
+				slices.Sort(alive)
+				var one *replica
+				if len(alive) > 0 {
+					one = w.replicas[rapid.SampledFrom(alive).Draw(r, "replica")]
+				}
+				action := rapid.SampledFrom([]string{"start", "stop", "kill", "freeze", "thaw", "slow", "fail", "lose answers", "mend"}).Draw(r, "action")
+				switch {
+				case action == "start" && len(alive) < 6:
+					w.start(fmt.Sprint(next))
+					next++
+				case one == nil:
+				case action == "stop" && one.alive():
+					w.stop(one.name)
+				case action == "kill":
+					one.kill()
+				case action == "freeze":
+					one.freeze()
+				case action == "thaw":
+					one.set(one.thaw)
+				case action == "slow":
+					one.set(func() { one.delay = time.Duration(rapid.Int64Range(0, int64(3*time.Second)).Draw(r, "delay")) })
+				case action == "fail":
+					one.set(func() { one.fail, one.lose = failure, false })
+				case action == "lose answers":
+					one.set(func() { one.fail, one.lose = failure, true })
+				case action == "mend":
+					one.set(func() { one.fail, one.lose, one.delay = nil, false, 0 })
+				}
+				w.pass(time.Duration(rapid.Int64Range(0, int64(15*time.Second)).Draw(r, "pass")))
+			}
+			for _, one := range w.replicas {
+				one.set(func() {
+					one.fail, one.lose, one.delay = nil, false, 0
+					if !one.killed {
+						one.thaw()
+					}
+				})
+			}
+			w.start("last")
+			// A record that a lost claim wrote after its owner had gone is trusted for 30 s.
+			w.until(time.Minute, "partitions are shared", w.balanced)
+		})
+	})
+}
