@@ -9,10 +9,10 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/telemetry/blobownership"
 )
 
 // checkpointContainer is where the workers keep checkpoints and ownerships.
@@ -25,9 +25,9 @@ const (
 
 // owners looks up who owns which partition, where the workers settle it among themselves.
 type owners struct {
-	http           *http.Client
-	store          *checkpoints.BlobStore
-	namespace, hub string
+	http  *http.Client
+	store *blobownership.Store
+	scope string
 }
 
 func newOwners(storage, hub string) (*owners, error) {
@@ -42,11 +42,8 @@ func newOwners(storage, hub string) (*owners, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to Azurite: %w", err)
 	}
-	store, err := checkpoints.NewBlobStore(blobs, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open the checkpoint store: %w", err)
-	}
-	return &owners{client, store, strings.ToLower(where.FullyQualifiedNamespace), strings.ToLower(*where.EntityPath)}, nil
+	scope := strings.ToLower(where.FullyQualifiedNamespace + "/" + *where.EntityPath + "/" + azeventhubs.DefaultConsumerGroup)
+	return &owners{client, blobownership.New(blobs), scope}, nil
 }
 
 // watch tells the owner's name of every owned partition, again and again until
@@ -67,17 +64,14 @@ func (o *owners) watch(ctx context.Context, tell func(owners map[string]string))
 func (o *owners) look(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	all, err := o.store.ListOwnership(ctx, o.namespace, o.hub, strings.ToLower(azeventhubs.DefaultConsumerGroup), nil)
+	records, err := o.store.List(ctx, o.scope)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]string{}
-	for _, owned := range all {
+	for partition, owner := range records.Owners(ownershipExpiry) {
 		// An owner's id is the worker's name, then a random part.
-		name, _, _ := strings.Cut(owned.OwnerID, "-")
-		if name != "" && time.Since(owned.LastModifiedTime) <= ownershipExpiry+balanceInterval {
-			found[owned.PartitionID] = name
-		}
+		found[partition], _, _ = strings.Cut(owner, "-")
 	}
 	return found, nil
 }
