@@ -67,7 +67,7 @@ func TestBesideAnEarlierVersion(t *testing.T) {
 	stopEarlier()
 	eventually(t, "the new one to read all", func() bool { return s.Stats().Reading == 8 })
 	time.Sleep(config.OwnershipExpiry + time.Second) // until no record is renewed any more
-	owner, stopEarlier = earlierVersion(t, h, c)      // somebody goes back
+	owner, stopEarlier = earlierVersion(t, h, c)     // somebody goes back
 	defer stopEarlier()
 	shared(owner)
 }

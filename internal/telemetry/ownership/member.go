@@ -168,12 +168,12 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 	m.Seen(view.told)
 	claims := m.claims(view, partitions, beat)
 	if len(claims) > 0 {
-		taken, err := m.claim(ctx, claims, began)
+		taken, err := m.claim(ctx, claims)
 		m.Seen(with(view.told, taken, m.Owner))
 		if err != nil {
 			return 0, err
 		}
-		if len(taken) < len(claims) { // somebody was quicker: perhaps there is more to take
+		if len(taken) < len(claims) { // somebody was quicker, or there was no time: perhaps there is more to take
 			return min(jitter(m.Interval/4), time.Until(m.nextBeat)), nil
 		}
 	}
@@ -273,17 +273,16 @@ func (m *Member) claims(v view, partitions []string, renew bool) []claim {
 	return claims
 }
 
-// claim claims partitions that were free to take when a listing began, and
-// returns those it got.
-func (m *Member) claim(ctx context.Context, claims []claim, began time.Time) (taken []string, err error) {
+// claim claims partitions, perhaps not all, and returns those it got.
+func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err error) {
 	var mu sync.Mutex
 	var claiming sync.WaitGroup
 	var errs []error
 	slots := make(chan struct{}, claimsAtATime)
-	for _, c := range claims {
+	for i, c := range claims {
 		slots <- struct{}{}
-		if ctx.Err() != nil || elapsed(began) > m.Interval {
-			break // what the listing said may be wrong by now
+		if late := time.Now().After(m.nextBeat); ctx.Err() != nil || late && i >= claimsAtATime {
+			break // a heartbeat is more important; the next round claims the rest
 		}
 		claiming.Go(func() {
 			defer func() { <-slots }()

@@ -31,21 +31,29 @@ func in(t *testing.T, partitions int, names []string, test func(w *world)) {
 	})
 }
 
-// Half of the replicas are killed at once. Nobody competes for their partitions,
-// and a partition moves once.
+// Half of the replicas are killed at once. The others do not compete for their
+// partitions: next to none is claimed in vain or moves twice.
 func TestTakeOver(t *testing.T) {
 	for range 20 {
 		in(t, 32, []string{"a", "b", "c", "d", "e", "f"}, func(w *world) {
-			w.pass(time.Duration(rand.Int64N(int64(interval))))
+			for _, r := range w.replicas {
+				r.set(func() { r.delay = time.Duration(rand.Int64N(int64(200 * time.Millisecond))) })
+			}
+			w.pass(time.Duration(rand.Int64N(int64(interval))) + interval)
+			w.moved()
 			w.refused = 0
 			for _, name := range []string{"a", "c", "e"} {
 				w.replicas[name].kill()
 			}
-			// The store's clock rounds away two seconds at most.
-			took := w.until(expiry+2*time.Second+2*look, "all partitions are owned again", w.read)
+			// The store's clock rounds away two seconds at most, and then there are a
+			// heartbeat, a listing and two claims one after the other.
+			took := w.until(expiry+2*time.Second+4*200*time.Millisecond+2*look, "all partitions are owned again", w.read)
 			w.pass(10 * interval)
-			moves := w.moved()
-			t.Logf("%v, %d moves, %d refused", took, len(moves), w.refused)
+			moves := len(w.moved())
+			t.Logf("%v, %d moves, %d claims refused", took, moves, w.refused)
+			if moves < 15 || moves > 20 || w.refused > 4 {
+				t.Errorf("%d moves and %d refused claims for 15 to 18 partitions", moves, w.refused)
+			}
 			if !w.balanced() {
 				t.Errorf("shares are %v", w.held())
 			}
@@ -136,6 +144,25 @@ func TestNobodyStealsFromTheSlow(t *testing.T) {
 	}
 }
 
+// Who has much to claim from a slow store lives on meanwhile.
+func TestSlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 64)
+		defer w.end()
+		w.start("a")
+		w.replicas["a"].set(func() { w.replicas["a"].delay = 1900 * time.Millisecond })
+		for range 600 {
+			w.pass(100 * time.Millisecond)
+			if records, err := w.store.List(t.Context(), scope); err != nil || len(records.Heartbeats) > 0 && records.Heartbeats[0].Age >= expiry {
+				t.Fatalf("%+v, %v: it looks dead", records.Heartbeats, err)
+			}
+		}
+		if !w.balanced() {
+			t.Errorf("held are %v", w.held())
+		}
+	})
+}
+
 // One that wakes up after the others gave it up does not believe for a moment
 // that it still owns anything.
 func TestAwakeHoldsNothing(t *testing.T) {
@@ -210,6 +237,16 @@ func TestDeadAreForgotten(t *testing.T) {
 func TestDoubt(t *testing.T) {
 	in(t, 2, []string{"a"}, func(w *world) {
 		a := w.replicas["a"]
+		a.set(func() { a.delay = time.Second })
+		w.count()
+		w.until(interval*2, "a listing is under way", func() bool { return w.count()["list"] > 0 })
+		a.Doubt("0")
+		w.pass(600 * time.Millisecond)
+		if got := a.Held(); !slices.Equal(got, []string{"1"}) {
+			t.Errorf("it holds %v because of a listing from before", got)
+		}
+		w.until(interval*2, "it holds both", w.read)
+
 		a.Doubt("1")
 		if got := a.Held(); !slices.Equal(got, []string{"0"}) {
 			t.Errorf("it holds %v", got)
@@ -218,7 +255,7 @@ func TestDoubt(t *testing.T) {
 		case <-a.Changed():
 		default:
 		}
-		w.until(interval*6/5+2*look, "it holds both", w.read)
+		w.until(interval*2, "it holds both", w.read)
 		select {
 		case <-a.Changed():
 		default:

@@ -129,15 +129,16 @@ func (w *world) stop(name string) {
 }
 
 func (r *replica) call(ctx context.Context, method string, do func() error) error {
-	hang := func() {
+	hang := func() (hung bool) {
 		r.mu.Lock()
 		frozen := r.frozen
 		r.mu.Unlock()
 		if frozen != nil {
 			<-frozen
 		}
+		return frozen != nil
 	}
-	pause := func() error {
+	pause := func(ctx context.Context) error {
 		r.mu.Lock()
 		delay := r.delay
 		r.mu.Unlock()
@@ -148,8 +149,10 @@ func (r *replica) call(ctx context.Context, method string, do func() error) erro
 		}
 		return nil
 	}
-	hang()
-	if err := pause(); err != nil {
+	if hang() { // as if it had been frozen just before the call began
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := pause(ctx); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -165,7 +168,7 @@ func (r *replica) call(ctx context.Context, method string, do func() error) erro
 	if fail != nil {
 		err = fail
 	}
-	if late := pause(); err == nil {
+	if late := pause(ctx); err == nil {
 		err = late
 	}
 	hang()
