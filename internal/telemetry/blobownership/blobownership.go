@@ -3,8 +3,8 @@
 // azeventhubs, so that versions which used that store see the same owners.
 //
 // Of a scope, a partition's record is the blob ownership/<partition> and a
-// replica's heartbeat the blob owner/<owner>, both empty, with the owner in
-// their metadata. One listing returns both.
+// replica's heartbeat the blob owner/<owner>, both empty, with metadata. One
+// listing returns both.
 package blobownership
 
 import (
@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (s *Store) List(ctx context.Context, scope string) (ownership.Records, erro
 				})
 			} else if id, ok := strings.CutPrefix(*item.Name, scope+heartbeats); ok {
 				all.Heartbeats = append(all.Heartbeats, ownership.Heartbeat{
-					Owner: id, Version: version, Leaving: value(item.Metadata, leavingKey) != "", Age: age,
+					Owner: id, Version: version, Leaving: value(item.Metadata, leavingKey) == "true", Age: age,
 				})
 			}
 		}
@@ -118,11 +119,14 @@ func (s *Store) Claim(ctx context.Context, scope, partition, owner, version stri
 
 // Beat implements [ownership.Store].
 func (s *Store) Beat(ctx context.Context, scope, owner string, leaving bool) error {
-	metadata := map[string]*string{}
-	if leaving {
-		metadata[leavingKey] = new("true")
+	client := s.container.NewBlockBlobClient(scope + heartbeats + owner)
+	metadata := map[string]*string{leavingKey: new(strconv.FormatBool(leaving))}
+	// An account with soft delete would keep every blob that is written over.
+	_, err := client.SetMetadata(ctx, metadata, nil)
+	if bloberror.HasCode(err, bloberror.BlobNotFound) {
+		err = put(ctx, client, metadata, nil)
 	}
-	if err := put(ctx, s.container.NewBlockBlobClient(scope+heartbeats+owner), metadata, nil); err != nil {
+	if err != nil {
 		return fmt.Errorf("write the heartbeat of %s in %s: %w", owner, scope, azure.Explain(err))
 	}
 	return nil
