@@ -100,7 +100,7 @@ func TestNobodyStealsFromTheSlow(t *testing.T) {
 		"store gone for a moment": func(w *world) {
 			for range 10 {
 				for _, r := range w.replicas {
-					r.set(func() { r.fail = errors.New("503") })
+					r.set(func() { r.fail = errOnPurpose })
 				}
 				w.pass(4 * time.Second)
 				for _, r := range w.replicas {
@@ -111,7 +111,7 @@ func TestNobodyStealsFromTheSlow(t *testing.T) {
 		},
 		"store gone for long": func(w *world) {
 			for _, r := range w.replicas {
-				r.set(func() { r.fail = errors.New("503") })
+				r.set(func() { r.fail = errOnPurpose })
 			}
 			w.pass(5 * time.Minute)
 			for _, r := range w.replicas {
@@ -277,7 +277,7 @@ func TestEarlierVersions(t *testing.T) {
 			}
 			return all
 		}
-		renew := func(versions map[string]string) { // as an earlier version renews what it still has
+		renew := func() { // as an earlier version renews what it still has
 			for _, p := range records().Partitions {
 				if p.Owner == "earlier" {
 					if ok, err := w.store.Claim(t.Context(), scope, p.Partition, "earlier", p.Version); err != nil || !ok {
@@ -302,7 +302,7 @@ func TestEarlierVersions(t *testing.T) {
 		}
 		for range 60 {
 			w.pass(time.Second)
-			renew(nil)
+			renew()
 			if age, _ := oldest(); age > 2*interval {
 				t.Fatalf("a record was not renewed for %v", age)
 			}
@@ -333,50 +333,41 @@ func TestEarlierVersions(t *testing.T) {
 // partition for longer than it takes to look, and in the end all partitions are
 // shared.
 func TestModel(t *testing.T) {
+	type step struct {
+		action  string
+		replica int // of those not killed
+		delay   time.Duration
+		pass    time.Duration
+	}
 	rapid.Check(t, func(r *rapid.T) {
+		partitions := rapid.IntRange(1, 12).Draw(r, "partitions")
+		steps := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) step {
+			return step{
+				rapid.SampledFrom([]string{"start", "stop", "kill", "freeze", "thaw", "slow", "fail", "lose answers", "mend"}).Draw(r, "action"),
+				rapid.IntRange(0, 5).Draw(r, "replica"),
+				time.Duration(rapid.Int64Range(0, int64(3*time.Second)).Draw(r, "delay")),
+				time.Duration(rapid.Int64Range(0, int64(15*time.Second)).Draw(r, "pass")),
+			}
+		}), 1, 25).Draw(r, "steps")
+
+		failed := ""
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, rapid.IntRange(1, 12).Draw(r, "partitions"))
-			w.t = r
+			w := newWorld(t, partitions)
+			w.t = violations{}
 			defer w.end()
+			defer func() {
+				switch v := recover().(type) {
+				case nil:
+				case violation:
+					failed = string(v)
+				default:
+					panic(v)
+				}
+			}()
 			w.start("0")
-			next := 1
-			failure := errors.New("on purpose")
-			for range rapid.IntRange(1, 25).Draw(r, "steps") {
-				var alive []string
-				for name, one := range w.replicas {
-					if !one.killed {
-						alive = append(alive, name)
-					}
-				}
-				slices.Sort(alive)
-				var one *replica
-				if len(alive) > 0 {
-					one = w.replicas[rapid.SampledFrom(alive).Draw(r, "replica")]
-				}
-				action := rapid.SampledFrom([]string{"start", "stop", "kill", "freeze", "thaw", "slow", "fail", "lose answers", "mend"}).Draw(r, "action")
-				switch {
-				case action == "start" && len(alive) < 6:
-					w.start(fmt.Sprint(next))
-					next++
-				case one == nil:
-				case action == "stop" && one.alive():
-					w.stop(one.name)
-				case action == "kill":
-					one.kill()
-				case action == "freeze":
-					one.freeze()
-				case action == "thaw":
-					one.set(one.thaw)
-				case action == "slow":
-					one.set(func() { one.delay = time.Duration(rapid.Int64Range(0, int64(3*time.Second)).Draw(r, "delay")) })
-				case action == "fail":
-					one.set(func() { one.fail, one.lose = failure, false })
-				case action == "lose answers":
-					one.set(func() { one.fail, one.lose = failure, true })
-				case action == "mend":
-					one.set(func() { one.fail, one.lose, one.delay = nil, false, 0 })
-				}
-				w.pass(time.Duration(rapid.Int64Range(0, int64(15*time.Second)).Draw(r, "pass")))
+			for i, s := range steps {
+				w.do(s.action, s.replica, s.delay, fmt.Sprint(i+1))
+				w.pass(s.pass)
 			}
 			for _, one := range w.replicas {
 				one.set(func() {
@@ -390,5 +381,55 @@ func TestModel(t *testing.T) {
 			// A record that a lost claim wrote after its owner had gone is trusted for 30 s.
 			w.until(time.Minute, "partitions are shared", w.balanced)
 		})
+		if failed != "" {
+			r.Fatal(failed)
+		}
 	})
 }
+
+// do changes something about one of the replicas that were not killed, or starts another.
+func (w *world) do(action string, replica int, delay time.Duration, name string) {
+	var left []string
+	for name, one := range w.replicas {
+		if !one.killed {
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
+	if action == "start" && len(left) < 6 {
+		w.start(name)
+	}
+	if action == "start" || len(left) == 0 {
+		return
+	}
+	one := w.replicas[left[replica%len(left)]]
+	switch {
+	case action == "stop" && one.alive():
+		w.stop(one.name)
+	case action == "kill":
+		one.kill()
+	case action == "freeze":
+		one.freeze()
+	case action == "thaw":
+		one.set(one.thaw)
+	case action == "slow":
+		one.set(func() { one.delay = delay })
+	case action == "fail":
+		one.set(func() { one.fail, one.lose = errOnPurpose, false })
+	case action == "lose answers":
+		one.set(func() { one.fail, one.lose = errOnPurpose, true })
+	case action == "mend":
+		one.set(func() { one.fail, one.lose, one.delay = nil, false, 0 })
+	}
+}
+
+var errOnPurpose = errors.New("on purpose")
+
+// A violation ends the run of a model.
+type violation string
+
+type violations struct{}
+
+func (violations) Helper() {}
+
+func (violations) Fatalf(format string, args ...any) { panic(violation(fmt.Sprintf(format, args...))) }

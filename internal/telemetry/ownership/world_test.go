@@ -2,7 +2,6 @@ package ownership_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,9 +28,7 @@ const (
 type world struct {
 	t interface {
 		Helper()
-		Errorf(string, ...any)
 		Fatalf(string, ...any)
-		Logf(string, ...any)
 	}
 	store      ownership.Memory
 	partitions []string
@@ -85,7 +82,7 @@ func (w *world) end() {
 	for _, r := range w.replicas {
 		r.cancel()
 		r.set(func() {
-			r.fail = errors.New("the test is over")
+			r.fail = errOnPurpose
 			r.thaw()
 		})
 	}
