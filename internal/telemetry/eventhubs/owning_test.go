@@ -38,7 +38,7 @@ func (s *faultyOwnership) ask(method string) error {
 }
 
 func (s *faultyOwnership) List(ctx context.Context, scope string) (ownership.Records, error) {
-	if err := s.ask("List"); err != nil {
+	if err := s.ask("ListOwnership"); err != nil {
 		return ownership.Records{}, err
 	}
 	return s.Memory.List(ctx, scope)

@@ -31,7 +31,7 @@ func (s *faultyStore) failing(method string, n int64) (left *atomic.Int64) {
 // None of these ends a Processor or leaves a partition without a reader.
 func TestStoreFailuresDoNotStopReading(t *testing.T) {
 	t.Parallel()
-	for _, method := range []string{"List", "Claim", "Beat", "ListCheckpoints"} {
+	for _, method := range []string{"ListOwnership", "Claim", "Beat", "ListCheckpoints"} {
 		t.Run(method, func(t *testing.T) {
 			h := newHub(t, 2)
 			s := h.source(t, h.config())
@@ -55,7 +55,7 @@ func TestStoreFailuresDoNotStopReading(t *testing.T) {
 			h.Publish(t, "0", "b")
 			h.Publish(t, "1", "b")
 			next(t, bodies, "0:b", "1:b")
-			if method == "List" || method == "Beat" {
+			if method == "ListOwnership" || method == "Beat" {
 				eventually(t, "the failures to be over", func() bool { return left.Load() < 0 })
 			}
 			if stats := s.Stats(); stats.Restarts != 0 || stats.Lost != 0 {
