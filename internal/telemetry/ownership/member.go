@@ -128,15 +128,20 @@ func (m *Member) Run(ctx context.Context, partitions []string) {
 			m.since = nil // nobody else may have got through either
 			wait = jitter(pause)
 			pause = min(2*pause, retryMax)
-			if time.Since(m.warned) > warnEvery {
-				m.warned = time.Now()
-				m.Logger.Warn("ownership store failed; trying again until it answers", zap.Error(err))
-			}
+			m.warn("ownership store failed; trying again until it answers", err)
 		}
 		sleep(ctx, wait)
 	}
 	if err := m.giveBack(); err != nil {
-		m.Logger.Warn("partitions could not be given back: others take them over once they expire", zap.Error(err))
+		m.Logger.Warn("not all could be given back: others take partitions over once this replica's heartbeat expires", zap.Error(err))
+	}
+}
+
+// warn logs, unless it has just done so.
+func (m *Member) warn(what string, err error) {
+	if time.Since(m.warned) > warnEvery {
+		m.warned = time.Now()
+		m.Logger.Warn(what, zap.Error(err))
 	}
 }
 
@@ -177,9 +182,7 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 			return min(jitter(m.Interval/4), time.Until(m.nextBeat)), nil
 		}
 	}
-	if err := m.forgetOne(ctx, view, records); err != nil {
-		return 0, err
-	}
+	m.forgetOne(ctx, view, records)
 	return max(m.Interval/20, min(view.expires, time.Until(m.nextBeat))), nil
 }
 
@@ -306,15 +309,18 @@ func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err
 	return taken, errors.Join(errs...)
 }
 
-// forgetOne removes the heartbeat of a replica that is dead and owns nothing.
-func (m *Member) forgetOne(ctx context.Context, v view, records Records) error {
+// forgetOne removes the heartbeat of a replica that is dead and owns nothing. It
+// may fail: that heartbeat does no harm.
+func (m *Member) forgetOne(ctx context.Context, v view, records Records) {
 	for _, b := range records.Heartbeats {
 		if v.live[b.Owner] || slices.ContainsFunc(records.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
 			continue
 		}
-		return m.call(ctx, func(ctx context.Context) error { return m.Store.Forget(ctx, m.Scope, b.Owner, b.Version) })
+		if err := m.call(ctx, func(ctx context.Context) error { return m.Store.Forget(ctx, m.Scope, b.Owner, b.Version) }); err != nil {
+			m.warn("the heartbeat of a replica that is gone could not be removed", err)
+		}
+		return
 	}
-	return nil
 }
 
 // giveBack gives up what the store says is this member's until that is nothing,
@@ -328,7 +334,7 @@ func (m *Member) giveBack() error {
 	for {
 		err := m.giveBackOnce(ctx)
 		if err == nil {
-			return nil
+			return m.call(ctx, func(ctx context.Context) error { return m.Store.Forget(ctx, m.Scope, m.Owner, "") })
 		}
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
@@ -370,10 +376,7 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 		})
 	}
 	giving.Wait()
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	return m.call(ctx, func(ctx context.Context) error { return m.Store.Forget(ctx, m.Scope, m.Owner, "") })
+	return errors.Join(errs...)
 }
 
 func (m *Member) list(ctx context.Context) (records Records, began time.Time, err error) {

@@ -233,6 +233,20 @@ func TestDeadAreForgotten(t *testing.T) {
 	})
 }
 
+// Replicas that may not remove blobs take over all the same, and end.
+func TestHeartbeatsThatStay(t *testing.T) {
+	in(t, 8, []string{"a", "b", "c"}, func(w *world) {
+		for _, r := range w.replicas {
+			r.set(func() { r.keep = true })
+		}
+		w.replicas["b"].kill()
+		w.until(expiry+2*time.Second+2*look, "the others take over", w.read)
+		w.pass(time.Minute)
+		w.replicas["c"].kill()
+		w.until(expiry+2*time.Second+2*look, "the last one takes over", w.read)
+	})
+}
+
 // A consumer has ended. Who owns its partition is only known after another look.
 func TestDoubt(t *testing.T) {
 	in(t, 2, []string{"a"}, func(w *world) {

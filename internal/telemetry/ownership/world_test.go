@@ -65,6 +65,7 @@ type replica struct {
 	delay  time.Duration // half before a call is carried out, half after
 	fail   error
 	lose   bool // calls are carried out and fail
+	keep   bool // heartbeats must not be removed
 }
 
 func (w *world) start(names ...string) {
@@ -213,7 +214,15 @@ func (r *replica) Beat(ctx context.Context, scope, owner string, leaving bool) e
 }
 
 func (r *replica) Forget(ctx context.Context, scope, owner, version string) error {
-	return r.call(ctx, "forget", func() error { return r.w.store.Forget(context.WithoutCancel(ctx), scope, owner, version) })
+	r.mu.Lock()
+	keep := r.keep
+	r.mu.Unlock()
+	return r.call(ctx, "forget", func() error {
+		if keep {
+			return errOnPurpose
+		}
+		return r.w.store.Forget(context.WithoutCancel(ctx), scope, owner, version)
+	})
 }
 
 // look is how often the world is looked at.
