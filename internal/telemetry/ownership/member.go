@@ -72,7 +72,7 @@ func New(config Config) *Member {
 	}
 	return &Member{
 		Config:  config,
-		attempt: min(max(config.Expiry/4, time.Second), 10*time.Second),
+		attempt: min(max(config.Expiry/4, 2*time.Second), 10*time.Second),
 		changed: make(chan struct{}, 1),
 		held:    map[string]bool{},
 		doubted: map[string]time.Time{},
