@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/config"
@@ -30,6 +29,7 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // hubWith starts a hub of two partitions with an event of device d for each body.
@@ -349,12 +349,7 @@ func TestCheckOnAzureStorage(t *testing.T) {
 // settle reads a hub's n events as a worker does.
 func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	t.Helper()
-	ownerships, err := checkpoints.NewBlobStore(c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := blobCheckpoints{ownerships, blobcheckpoint.New(c)}
-	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: store})
+	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: blobcheckpoint.New(c), Ownership: &ownership.Memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,6 +139,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 		BalanceInterval:  c.BalanceInterval,
 		Owner:            c.ReplicaName,
 		Checkpoints:      s.checkpoints,
+		Ownership:        s.ownership,
 		Logger:           log,
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -26,8 +25,10 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/peers"
+	"alertworker/internal/telemetry/blobownership"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // openTimeout is for connecting to one store at start.
@@ -36,7 +37,8 @@ const openTimeout = 30 * time.Second
 // stores are what replicas share. Close gives back their connections.
 type stores struct {
 	leases      lease.Store
-	checkpoints eventhubs.Store
+	checkpoints eventhubs.Records
+	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
 	identity    *azure.Credential // nil if everything has a key
@@ -80,6 +82,9 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
 	}
+	if s.ownership, err = s.openOwnership(ctx, c); err != nil {
+		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	}
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
@@ -96,13 +101,7 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	return s, nil
 }
 
-// blobCheckpoints are an eventhubs.Store on a container.
-type blobCheckpoints struct {
-	*checkpoints.BlobStore // ownerships
-	*blobcheckpoint.Store
-}
-
-func (s stores) openCheckpoints(ctx context.Context, c config.Config) (eventhubs.Store, error) {
+func (s stores) openCheckpoints(ctx context.Context, c config.Config) (eventhubs.Records, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
@@ -119,8 +118,19 @@ func (s stores) openCheckpoints(ctx context.Context, c config.Config) (eventhubs
 	} else if err != nil {
 		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
-	ownerships, err := checkpoints.NewBlobStore(client, nil)
-	return blobCheckpoints{ownerships, blobcheckpoint.New(client)}, err
+	return blobcheckpoint.New(client), nil
+}
+
+// openOwnership returns the store in the checkpoints' container, which must exist.
+func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.Store, error) {
+	if c.CheckpointStore == config.StoreMemory {
+		return &ownership.Memory{}, nil
+	}
+	client, err := s.container(ctx, c, c.CheckpointContainer, azure.Retry())
+	if err != nil {
+		return nil, err
+	}
+	return blobownership.New(client), nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {

@@ -29,9 +29,10 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest   internal/telemetry internal/web
-	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/azure
+	internal/telemetry/ownership
+	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
 	internal/telemetry/eventhubs/amqpfilter
-	internal/telemetry/*        internal/telemetry internal/azure
+	internal/telemetry/*        internal/telemetry internal/telemetry/ownership internal/azure
 	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
@@ -64,10 +65,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/deadletter internal/peers internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/deadletter internal/peers internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
@@ -118,7 +119,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/deadletter, internal/peers, internal/standin, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/blob*, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/deadletter, internal/peers, internal/standin, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

@@ -67,8 +67,8 @@ type Config struct {
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an alert that cannot be delivered becomes a dead letter; keep it below the hub's retention"`
 
-	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"30s" group:"Replicas" desc:"how long a dead replica keeps its partitions"`
-	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"5s" desc:"how often replicas look for partitions to take over"`
+	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"8s" group:"Replicas" desc:"how long a replica that shows no sign of life keeps its partitions"`
+	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"3s" desc:"how often a replica shows that it lives and looks for partitions to take over"`
 	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
 	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
 

@@ -5,10 +5,10 @@
 // A Processor shares the partitions of a hub among replicas and dies of the
 // first thing that goes wrong. What this package adds is what it takes to live
 // with that: a supervisor that starts another one (run.go), a guard in front of
-// the checkpoint store (guard.go), checkpoints that know their hub and only move
-// forward (checkpoints.go), a start position that is written down before anything
-// is read (begin.go), a buffer that is bounded in bytes (budget.go), and a
-// connection that messages cannot break (dial.go).
+// the checkpoint store (guard.go), balancing of its own (owning.go), checkpoints
+// that know their hub and only move forward (checkpoints.go), a start position
+// that is written down before anything is read (begin.go), a buffer that is
+// bounded in bytes (budget.go), and a connection that messages cannot break (dial.go).
 package eventhubs
 
 import (
@@ -27,6 +27,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // Defaults of a Config.
@@ -39,14 +40,15 @@ const (
 	// takes: 32 for each of 32 partitions that are all busy.
 	DefaultBufferBytes = 256 << 20
 
-	// DefaultBalanceInterval is how often a replica looks for partitions to
-	// take, and renews its own.
-	DefaultBalanceInterval = 5 * time.Second
+	// DefaultBalanceInterval is how often a replica writes its heartbeat and
+	// looks for partitions to take: two storage operations.
+	DefaultBalanceInterval = 3 * time.Second
 
-	// DefaultOwnershipExpiry is how long a replica that was killed keeps its
-	// partitions. Another one reads them at most 1.3 intervals later, after
-	// 30 to 37 s: sooner than a window of 60 s ends.
-	DefaultOwnershipExpiry = 30 * time.Second
+	// DefaultOwnershipExpiry is how long a replica that shows no sign of life
+	// keeps its partitions: two missed heartbeats and a store that is slow for
+	// some seconds. With a store whose clock counts in seconds the others take
+	// them over within two seconds more.
+	DefaultOwnershipExpiry = 8 * time.Second
 )
 
 // MaxPrefetch is the most that azeventhubs allows.
@@ -87,13 +89,17 @@ type Config struct {
 	OwnershipExpiry time.Duration // at least 2 BalanceInterval
 	BalanceInterval time.Duration
 
-	// Owner labels this replica's ownerships for people. A random part is
-	// added: two Sources are never the same owner.
+	// Owner labels this replica's ownerships for people. What is not a letter, a
+	// digit or one of -._ is replaced. A random part is added: two Sources are never
+	// the same owner.
 	Owner string
 
-	// Checkpoints holds ownerships and checkpoints. Its answers are trusted,
-	// its failures are retried. It is safe for concurrent use.
-	Checkpoints Store
+	// Checkpoints holds checkpoints. Its answers are trusted, its failures are
+	// retried. It is safe for concurrent use.
+	Checkpoints Records
+
+	// Ownership is where replicas settle who owns which partition.
+	Ownership ownership.Store
 
 	Logger *zap.Logger // default: none
 }
@@ -209,6 +215,9 @@ func New(config Config) (*Source, error) {
 	if config.Checkpoints == nil {
 		complain("no checkpoint store is given")
 	}
+	if config.Ownership == nil {
+		complain("no ownership store is given")
+	}
 	if (config.IoTHub == "") != (config.Resolve == nil) {
 		complain("an IoT Hub needs both its host name and what resolves it")
 	}
@@ -249,22 +258,35 @@ func New(config Config) (*Source, error) {
 
 	owner := uuid.NewString()
 	if config.Owner != "" {
-		owner = config.Owner + "-" + owner
+		owner = strings.Map(plain, config.Owner) + "-" + owner
 	}
-	return &Source{
+	s := &Source{
 		config:          config,
 		namespace:       namespace,
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
 		inquirer:        inquirer{places: make(chan struct{}, maxInquiries)},
-		patience:        config.OwnershipExpiry,
 		beginTimeout:    time.Minute,
 		firstStartGrace: 5 * time.Second,
 		recheck:         5 * time.Minute,
-		silence:         storeTimeout + config.OwnershipExpiry,
 		closing:         closeTimeout,
-	}, nil
+	}
+	s.patience = s.unreadAfter()
+	s.silence = storeTimeout + s.patience
+	return s, nil
 }
+
+// plain makes r a character that Azure takes in metadata and names.
+func plain(r rune) rune {
+	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '.' || r == '_' {
+		return r
+	}
+	return '_'
+}
+
+// unreadAfter is how long a partition may be owned without a reader before the
+// Processor is replaced: opening a link takes up to 7 s while the hub fails.
+func (s *Source) unreadAfter() time.Duration { return 4 * s.config.OwnershipExpiry }
 
 // Owner is the id under which this Source owns partitions.
 func (s *Source) Owner() string { return s.owner }
@@ -289,8 +311,8 @@ func (s *Source) connect() (*azeventhubs.ConsumerClient, error) {
 		InstanceID:    s.owner,
 
 		NewWebSocketConn: s.dialer().dial,
-		// A Processor renews no ownership while it retries to open a link: all
-		// attempts together, 7 s, stay well below the expiry.
+		// A Processor opens no other link while it retries to open one: all attempts
+		// together take 7 s.
 		RetryOptions: azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second},
 	}
 	if s.config.ConnectionString == "" {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -32,20 +30,6 @@ func (s *faultyStore) ask(method string) error {
 	fail := s.fail
 	s.mu.Unlock()
 	return fail(method)
-}
-
-func (s *faultyStore) ClaimOwnership(ctx context.Context, claims []azeventhubs.Ownership, o *azeventhubs.ClaimOwnershipOptions) ([]azeventhubs.Ownership, error) {
-	if err := s.ask("ClaimOwnership"); err != nil {
-		return nil, err
-	}
-	return s.MemoryCheckpoints.ClaimOwnership(ctx, claims, o)
-}
-
-func (s *faultyStore) ListOwnership(ctx context.Context, namespace, hub, group string, o *azeventhubs.ListOwnershipOptions) ([]azeventhubs.Ownership, error) {
-	if err := s.ask("ListOwnership"); err != nil {
-		return nil, err
-	}
-	return s.MemoryCheckpoints.ListOwnership(ctx, namespace, hub, group, o)
 }
 
 func (s *faultyStore) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {

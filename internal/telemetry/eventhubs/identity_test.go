@@ -51,7 +51,7 @@ func newMortal(t *testing.T, partitions int) *hub {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = first.Close() })
-	return &hub{Hub: first, store: newFaultyStore()}
+	return &hub{Hub: first, store: newFaultyStore(), ownership: newFaultyOwnership()}
 }
 
 // readAndSettle is read with a checkpoint after every batch.
@@ -231,7 +231,7 @@ func TestRetentionOverrun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = small.Close() })
-	h := &hub{Hub: small, store: newFaultyStore()}
+	h := &hub{Hub: small, store: newFaultyStore(), ownership: newFaultyOwnership()}
 	texts, _ := numbered(10)
 	h.Publish(t, "0", texts...)
 	settled := time.Now().Add(-24 * time.Hour).UTC().Truncate(time.Second)
@@ -284,7 +284,7 @@ func TestRetentionOverrunsAPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = small.Close() })
-	h := &hub{Hub: small, store: newFaultyStore()}
+	h := &hub{Hub: small, store: newFaultyStore(), ownership: newFaultyOwnership()}
 	const published = 500 // more than the hub looks ahead for a reader
 	h.Publish(t, "0", "0")
 	config, logs := h.watched()

@@ -5,15 +5,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/telemetry/ownership"
 )
 
 // A PartitionOwnership is one partition as all replicas see it.
 type PartitionOwnership struct {
 	Partition  string
-	Owner      string // as [Source.Owner]; empty if no replica has renewed it for OwnershipExpiry
+	Owner      string // as [Source.Owner]; empty if it has shown no sign of life for OwnershipExpiry
 	Checkpoint int64  // sequence number; -1 if there is none
 	Last       int64  // sequence number of the last event; -1 if there never was one, or the hub does not say, or it is before the checkpoint: then the hub is not the one it was
 }
@@ -27,9 +28,9 @@ func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 	if err != nil {
 		return nil, err
 	}
-	var owned []azeventhubs.Ownership
+	var records ownership.Records
 	err = attempt(ctx, "list ownerships", func(ctx context.Context) (err error) {
-		owned, err = g.store.ListOwnership(ctx, g.namespace, g.hub, g.group, nil)
+		records, err = s.config.Ownership.List(ctx, g.scope())
 		return err
 	})
 	if err != nil {
@@ -54,10 +55,11 @@ func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 			p.Last = -1
 		}
 	}
-	for _, o := range owned {
-		if p := of(o.PartitionID); time.Since(o.LastModifiedTime) < s.config.OwnershipExpiry {
-			p.Owner = o.OwnerID
-		}
+	for _, r := range records.Partitions {
+		of(r.Partition)
+	}
+	for id, owner := range records.Owners(s.config.OwnershipExpiry) {
+		of(id).Owner = owner
 	}
 	all := make([]PartitionOwnership, 0, len(byID))
 	for _, p := range byID {

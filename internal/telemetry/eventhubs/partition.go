@@ -35,13 +35,13 @@ type partition struct {
 	events     []telemetry.Event
 	window     window
 	fresh      bool      // nothing came since last, which is the checkpoint
-	guessed    int64     // events that came since last and did not tell their numbers
+	unproven   int64     // undecodable messages that came since last
 	toldMissed time.Time // when a gap was logged last
 	second     time.Time // in which lines about undecodable messages were logged
 	lines      int
 
 	mu      sync.Mutex
-	last    *telemetry.Position // the last event that came and told its number, or the checkpoint; nil if neither is known
+	last    *telemetry.Position // the last event that came and could be decoded, or the checkpoint; nil if neither is known
 	written *Checkpoint         // what the store had when it was last seen; nil if that is not known
 }
 
@@ -114,27 +114,24 @@ const notTold = -1
 
 // follow compares the sequence numbers of events with those that should come: a
 // hub counts them one by one, unless it is a compacted one. False if these
-// cannot be the events of the hub that was read so far. An event that does not tell
-// its number gets the next one, which proves nothing.
+// cannot be the events of the hub that was read so far. What an undecodable
+// message says of its place proves nothing.
 func (p *partition) follow(events []telemetry.Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range events {
 		at := &events[i].Position
-		if at.Sequence == notTold {
-			p.guess(at)
+		if events[i].Undecodable != "" {
+			p.place(at)
 			continue
 		}
 		if p.last == nil {
-			p.last = &telemetry.Position{Sequence: at.Sequence - 1 - p.guessed}
-		}
-		if at.Time.IsZero() { // a replaced message's
-			at.Time = p.last.Time
+			p.last = &telemetry.Position{Sequence: at.Sequence - 1 - p.unproven}
 		}
 		switch {
 		case at.Sequence == p.last.Sequence+1:
 		case at.Sequence > p.last.Sequence:
-			if missing := at.Sequence - p.last.Sequence - 1 - p.guessed; missing > 0 {
+			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
 				p.missed(gap{missing, *p.last, *at, p.fresh})
 			}
 		case at.Time.After(p.last.Time): // earlier in the order, later in time
@@ -145,20 +142,28 @@ func (p *partition) follow(events []telemetry.Event) bool {
 		default: // it came again
 			continue
 		}
-		*p.last, p.fresh, p.guessed = *at, false, 0
+		*p.last, p.fresh, p.unproven = *at, false, 0
 	}
 	return true
 }
 
-// guess completes the position of an event that does not tell its number. If not even
-// the one before is known, it gets no checkpoint.
-func (p *partition) guess(at *telemetry.Position) {
-	p.guessed++
+// place completes the position of an undecodable message. One that does not tell its
+// number gets the next; if not even the one before is known, it gets no checkpoint.
+func (p *partition) place(at *telemetry.Position) {
+	told := at.Sequence != notTold
 	if p.last == nil {
-		at.Sequence, at.Offset = p.guessed-1, ""
+		p.unproven++
+		if !told {
+			at.Sequence, at.Offset = p.unproven-1, ""
+		}
 		return
 	}
-	at.Sequence = p.last.Sequence + p.guessed
+	if !told || at.Sequence > p.last.Sequence { // else it came again
+		p.unproven++
+	}
+	if !told {
+		at.Sequence = p.last.Sequence + p.unproven
+	}
 	if at.Time.IsZero() {
 		at.Time = p.last.Time
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 const (
@@ -38,7 +39,7 @@ type PartitionState struct {
 // and uses no checkpoint store. It tries once and returns by the time ctx ends.
 // An error is of one line that says what to do; it holds no secret.
 func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, error) {
-	config.Checkpoints = &MemoryCheckpoints{} // New wants one
+	config.Checkpoints, config.Ownership = &MemoryCheckpoints{}, &ownership.Memory{} // New wants them
 	s, err := New(config)
 	if err != nil {
 		return Snapshot{}, err

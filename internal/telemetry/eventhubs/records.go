@@ -3,16 +3,7 @@ package eventhubs
 import (
 	"context"
 	"errors"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 )
-
-// A Store keeps who owns which partition and how far each one is settled.
-type Store interface {
-	ListOwnership(ctx context.Context, namespace, hub, group string, options *azeventhubs.ListOwnershipOptions) ([]azeventhubs.Ownership, error)
-	ClaimOwnership(ctx context.Context, claims []azeventhubs.Ownership, options *azeventhubs.ClaimOwnershipOptions) ([]azeventhubs.Ownership, error)
-	Records
-}
 
 // Records keep small records by name, for example checkpoints. They are safe
 // for concurrent use. A call that fails with anything but ErrNoRecord and

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 const (
@@ -59,6 +60,7 @@ type life struct {
 	mu      sync.Mutex
 	reading map[string]*partition
 	unread  map[string]time.Time // owned partitions without a reader, since when
+	ending  bool                 // partitions need no reader any more
 }
 
 // live runs one Processor until ctx ends, and then returns once all consumers
@@ -85,13 +87,11 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	}
 
 	processor, err := azeventhubs.NewProcessor(client, g, &azeventhubs.ProcessorOptions{
-		// The balanced strategy takes one partition per interval: minutes
-		// without a reader for the last of many.
-		LoadBalancingStrategy:       azeventhubs.ProcessorStrategyGreedy,
-		UpdateInterval:              s.config.BalanceInterval,
-		PartitionExpirationDuration: s.config.OwnershipExpiry,
-		StartPositions:              from.positions,
-		Prefetch:                    -1, // partitions ask for events themselves
+		// It must claim all that it sees, for it gets what the guard gives it.
+		LoadBalancingStrategy: azeventhubs.ProcessorStrategyGreedy,
+		UpdateInterval:        time.Millisecond, // the guard paces it
+		StartPositions:        from.positions,
+		Prefetch:              -1, // partitions ask for events themselves
 	})
 	if err != nil {
 		return fmt.Errorf("event hub processor: %w", err)
@@ -112,13 +112,21 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 		reading: map[string]*partition{},
 		unread:  map[string]time.Time{},
 	}
-	g.listed, g.claimed = l.listed, l.claimed
+	g.member = ownership.New(ownership.Config{
+		Store: s.config.Ownership, Scope: g.scope(), Owner: s.owner,
+		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
+		Seen: l.seen, Logger: s.log,
+	})
 	g.called.Store(time.Now().UnixNano())
 
-	// Renewal goes on while consumers settle: the Processor does not see ctx.
+	// Partitions are kept while consumers settle, and until links are closed:
+	// neither Processor nor Member sees ctx.
 	renewing, stopRenewing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRenewing()
-	var background, consumers sync.WaitGroup
+	owning, stopOwning := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOwning()
+	var background, consumers, ownerships sync.WaitGroup
+	ownerships.Go(func() { g.member.Run(owning, from.partitions) })
 	background.Go(func() {
 		err := processor.Run(renewing)
 		if err == nil {
@@ -138,19 +146,20 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	}
 	<-working.Done()
 
-	g.draining.Store(true)
+	l.end()
 	if ctx.Err() == nil {
 		l.loseAll()
 	}
 	consumers.Wait()
 
-	// The Processor closes its links and hands its partitions back. If the hub
-	// does not answer, hanging up unblocks it.
-	g.stopping.Store(true)
+	// The Processor closes its links. If the hub does not answer, hanging up
+	// unblocks it. Then the partitions are given back.
 	stopRenewing()
 	timer := time.AfterFunc(s.closing, hangUp)
 	defer timer.Stop()
 	background.Wait()
+	stopOwning()
+	ownerships.Wait()
 	s.count(func(stats *Stats) { stats.Owned = 0 })
 	return context.Cause(working)
 }
@@ -170,6 +179,7 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	defer p.window.close()
 	l.add(p)
 	err := consume(consuming, p)
+	l.guard.member.Doubt(p.id) // until it is known who owns it now
 	l.remove(p)
 	lost := held.Err() != nil
 	lose(nil) // a consumer that has returned holds nothing
@@ -244,7 +254,7 @@ func (l *life) add(p *partition) {
 	l.reading[p.id] = p
 	if _, ok := l.unread[p.id]; ok {
 		delete(l.unread, p.id)
-		l.source.patience = l.source.config.OwnershipExpiry
+		l.source.patience = l.source.unreadAfter()
 	}
 	l.source.count(func(stats *Stats) { stats.Reading++ })
 }
@@ -261,6 +271,14 @@ func (l *life) remove(p *partition) {
 	})
 }
 
+// end keeps what is owned, and takes no more.
+func (l *life) end() {
+	l.guard.member.Drain()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+}
+
 func (l *life) loseAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -269,38 +287,42 @@ func (l *life) loseAll() {
 	}
 }
 
-// listed finds partitions that another replica owns now, whether or not their
-// consumer is calling Receive.
-func (l *life) listed(all []azeventhubs.Ownership) {
+// seen gets the owner of every partition. It finds those that another replica
+// owns now, whether or not their consumer is calling Receive, and those that this
+// replica owns and nobody reads: the Processor opens a link as soon as it is
+// told of a partition; if it has not done so for long, it never will.
+func (l *life) seen(owners map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, o := range all {
-		if p := l.reading[o.PartitionID]; p != nil && o.OwnerID != "" && o.OwnerID != l.guard.owner {
+	for id, p := range l.reading {
+		if owner := owners[id]; owner != "" && owner != l.source.owner {
 			p.lose(telemetry.ErrLost)
 		}
 	}
-}
-
-// claimed finds partitions that this replica owns and that nobody reads. The
-// Processor opens a link in the same round in which it claims a partition; if
-// it has not done so for long, it never will.
-func (l *life) claimed(got []azeventhubs.Ownership) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	for _, o := range got {
-		since, waiting := l.unread[o.PartitionID]
-		switch {
-		case l.reading[o.PartitionID] != nil || l.guard.draining.Load():
-		case !waiting:
-			l.unread[o.PartitionID] = now
-		case now.Sub(since) > l.source.patience:
-			l.source.patience = min(2*l.source.patience, 16*l.source.config.OwnershipExpiry)
-			l.source.count(func(stats *Stats) { stats.Unread++ })
-			l.recycle(fmt.Errorf("partition %s is owned and was not read for %v", o.PartitionID, now.Sub(since).Round(time.Millisecond)))
+	owned, now := 0, time.Now()
+	unread := map[string]time.Time{}
+	for id, owner := range owners {
+		if owner != l.source.owner {
+			continue
 		}
+		owned++
+		if l.reading[id] != nil || l.ending {
+			continue
+		}
+		since, waiting := l.unread[id]
+		switch {
+		case !waiting:
+			since = now
+		case now.Sub(since) > l.source.patience:
+			l.source.patience = min(2*l.source.patience, 16*l.source.unreadAfter())
+			l.source.count(func(stats *Stats) { stats.Unread++ })
+			l.recycle(fmt.Errorf("partition %s is owned and was not read for %v", id, now.Sub(since).Round(time.Millisecond)))
+			l.ending = true
+		}
+		unread[id] = since
 	}
-	l.source.count(func(stats *Stats) { stats.Owned = len(got) })
+	l.unread = unread
+	l.source.count(func(stats *Stats) { stats.Owned = owned })
 }
 
 // watch recycles a Processor that hangs, or whose hub is another one now, is
@@ -317,7 +339,7 @@ func (l *life) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		if silent := time.Since(time.Unix(0, l.guard.called.Load())); silent > s.silence {
-			l.recycle(fmt.Errorf("processor hangs: it renewed no partition for %v", silent.Round(time.Millisecond)))
+			l.recycle(fmt.Errorf("processor hangs: it asked for no partition for %v", silent.Round(time.Millisecond)))
 			return
 		}
 		doubt := false

@@ -30,10 +30,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newContainer(t *testing.T, azurite *standin.Azurite, via http.RoundTripper) *container.Client {
 	t.Helper()
 	name := azurite.NewContainer()
-	if _, err := azurite.Container(t, name, nil).Create(t.Context(), nil); err != nil {
+	if _, err := azurite.RetryingContainer(t, name, nil).Create(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	return azurite.Container(t, name, via)
+	return azurite.RetryingContainer(t, name, via)
 }
 
 // What every implementation of Records keeps.
@@ -212,7 +212,7 @@ func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestErrorsSayWhat(t *testing.T) {
 	t.Parallel()
 	azurite := standin.StartAzurite(t)
-	store := blobcheckpoint.New(azurite.Container(t, azurite.NewContainer(), nil))
+	store := blobcheckpoint.New(azurite.RetryingContainer(t, azurite.NewContainer(), nil))
 	_, write := store.Write(t.Context(), "ns/0", nil, "")
 	_, replace := store.Write(t.Context(), "ns/0", nil, "etag")
 	_, read := store.Read(t.Context(), "ns/0")
