@@ -233,7 +233,7 @@ func (k *checkup) events(context.Context) (string, error) {
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
-	store, err := k.stores.openCheckpoints(ctx, k.config)
+	store, err := k.stores.openCheckpoints(ctx, k.config, zap.NewNop())
 	if err != nil {
 		return "", k.storageError(err)
 	}

@@ -79,7 +79,7 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 			return s, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
 		}
 	}
-	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
+	if s.checkpoints, err = s.openCheckpoints(ctx, c, log); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
 	}
 	if s.ownership, err = s.openOwnership(ctx, c); err != nil {
@@ -101,7 +101,7 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	return s, nil
 }
 
-func (s stores) openCheckpoints(ctx context.Context, c config.Config) (eventhubs.Records, error) {
+func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.Logger) (eventhubs.Records, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
@@ -118,10 +118,14 @@ func (s stores) openCheckpoints(ctx context.Context, c config.Config) (eventhubs
 	} else if err != nil {
 		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
-	return blobcheckpoint.New(client), nil
+	home := restorable(client, c.CheckpointContainer)
+	home.OnCreate(func(container string) {
+		log.Error("the checkpoint container was missing and has been created again: partitions that nobody reads right now start over; what was settled is not told again", zap.String("container", container))
+	})
+	return restoredRecords{home, blobcheckpoint.New(client)}, nil
 }
 
-// openOwnership returns the store in the checkpoints' container, which must exist.
+// openOwnership returns the store in the checkpoints' container.
 func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.Store, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return &ownership.Memory{}, nil
@@ -130,7 +134,7 @@ func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.S
 	if err != nil {
 		return nil, err
 	}
-	return blobownership.New(client), nil
+	return restoredOwnership{restorable(client, c.CheckpointContainer), blobownership.New(client)}, nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {

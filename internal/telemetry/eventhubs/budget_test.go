@@ -163,6 +163,7 @@ func TestBufferIsBoundedInBytesPerReplica(t *testing.T) {
 		BufferBytes:      bound,
 		BalanceInterval:  100 * time.Millisecond,
 		Checkpoints:      newFaultyStore(),
+		Ownership:        newFaultyOwnership(),
 	})
 	if err != nil {
 		t.Fatal(err)
