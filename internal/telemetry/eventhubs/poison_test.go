@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/go-amqp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -231,6 +232,9 @@ func FuzzMessage(f *testing.F) {
 		_ = h.Close()
 	})
 	f.Fuzz(func(t *testing.T, message []byte) {
+		if len(message) > 64<<10 || decodable(message) { // the library recurses as deep as a message is long
+			t.Skip("a hub writes the position itself, and this one would lie about it")
+		}
 		if _, err := h.PublishRaw("0", func(devhub.Published) []byte { return message }); err != nil {
 			t.Fatal(err)
 		}
@@ -251,6 +255,16 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("%x: %d connections", message, n)
 		}
 	})
+}
+
+// decodable reports whether the client library takes message as it is.
+func decodable(message []byte) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	return new(amqp.Message).UnmarshalBinary(message) == nil
 }
 
 // The largest event that a hub takes arrives. One that is larger than the hub says that it
