@@ -69,7 +69,7 @@ type config struct {
 	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to settle what is in flight on SIGTERM"`
 	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people; owner ids are random per process"`
 
-	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, which one replica does for all" desc:"blobs of devices unheard of for so long are removed, 24h to 87600h; longer than an event can come late"`
+	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, which one replica does for all" desc:"records of devices unheard of for so long are removed, 24h to 87600h; longer than an event can come late"`
 	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: sends NOTIFY_URLS a summary of the day before and the day so far; empty: none"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`

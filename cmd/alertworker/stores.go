@@ -111,9 +111,9 @@ func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, s.http)
+		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, c.LeaseRetention, s.http)
 	default:
-		return memlease.New(), nil
+		return memlease.Keeping(c.LeaseRetention), nil
 	}
 }
 
