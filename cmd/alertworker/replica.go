@@ -126,7 +126,7 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
 	var duties []duty.Duty
 	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
-		duties = append(duties, duty.Janitor(blobs, c.LeaseRetention))
+		duties = append(duties, duty.Janitor(blobs, scope(c), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {
 		schedule, err := duty.ParseSchedule(c.SummarySchedule)

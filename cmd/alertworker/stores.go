@@ -53,6 +53,10 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
+	if blobs, ok := s.leases.(interface{ PlainNames() bool }); ok && blobs.PlainNames() {
+		log.Warn("the throttle container's blobs have the names of an earlier version, which the next one will not read: to give it new ones, stop all replicas, wait for THROTTLE_WINDOW and a minute, and start them with another THROTTLE_CONTAINER",
+			zap.String("container", c.ThrottleContainer))
+	}
 	if c.hasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)

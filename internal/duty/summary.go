@@ -51,7 +51,7 @@ type summary struct {
 	settled map[string]string // of that, by receiver: why not to report again; empty if it has taken it
 }
 
-func (s *summary) do(ctx context.Context, c Call) (string, error) {
+func (s *summary) do(ctx context.Context, c *Call) (string, error) {
 	if !c.Due.Equal(s.due) {
 		s.due, s.settled = c.Due, map[string]string{}
 	}

@@ -120,7 +120,7 @@ func TestSummary(t *testing.T) {
 			return day.Day(), nil
 		}
 		due := time.Date(2000, 1, 4, 8, 0, 0, 0, time.UTC)
-		report, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), duty.Call{Due: due.In(time.FixedZone("", 60*60))})
+		report, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), &duty.Call{Due: due.In(time.FixedZone("", 60*60))})
 		if err != nil || report != "3 and 3 alerts" {
 			t.Errorf("%q, %v", report, err)
 		}
@@ -155,7 +155,7 @@ func TestSummary(t *testing.T) {
 // Nothing to tell is told too, and without a count of dead letters if there are none.
 func TestSummaryOfNothing(t *testing.T) {
 	r := &reader{}
-	if _, err := duty.Summary(duty.Every(time.Hour), config(memlease.New(), map[string]notify.Reporter{"r": r})).Do(t.Context(), duty.Call{Due: time.Now()}); err != nil {
+	if _, err := duty.Summary(duty.Every(time.Hour), config(memlease.New(), map[string]notify.Reporter{"r": r})).Do(t.Context(), &duty.Call{Due: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range r.last(t).Days {
@@ -182,7 +182,7 @@ func TestSummaryTop(t *testing.T) {
 			for _, d := range all {
 				alert(t, s, "r", d.Device, d.Suppressed)
 			}
-			if _, err := duty.Summary(duty.Every(time.Hour), config(s, map[string]notify.Reporter{"r": r})).Do(t.Context(), duty.Call{Due: time.Now()}); err != nil {
+			if _, err := duty.Summary(duty.Every(time.Hour), config(s, map[string]notify.Reporter{"r": r})).Do(t.Context(), &duty.Call{Due: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -234,7 +234,7 @@ func TestSummaryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, more := range map[int]bool{100_000: false, 100_001: true} {
 			r := &reader{}
-			if _, err := duty.Summary(duty.Every(time.Hour), config(crowd{memlease.New(), n}, map[string]notify.Reporter{"r": r})).Do(t.Context(), duty.Call{Due: time.Now()}); err != nil {
+			if _, err := duty.Summary(duty.Every(time.Hour), config(crowd{memlease.New(), n}, map[string]notify.Reporter{"r": r})).Do(t.Context(), &duty.Call{Due: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.last(t); got.More != more || got.Days[1].Devices != 100_000 || len(got.Days[1].MostAlerts) != 10 {
@@ -339,7 +339,7 @@ func TestSummaryFails(t *testing.T) {
 		r := &reader{}
 		c := config(memlease.New(), map[string]notify.Reporter{"r": r})
 		change(&c)
-		if _, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), duty.Call{Due: time.Now()}); err == nil || !strings.Contains(err.Error(), "count ") || len(r.came) > 0 {
+		if _, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), &duty.Call{Due: time.Now()}); err == nil || !strings.Contains(err.Error(), "count ") || len(r.came) > 0 {
 			t.Errorf("%s: %v, %d summaries", name, err, len(r.came))
 		}
 	}
@@ -356,7 +356,7 @@ func TestSummaryToAHangingReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := reporter(func(ctx context.Context, _ notify.Summary) error { <-ctx.Done(); return context.Cause(ctx) })
 		r, start := &reader{}, time.Now()
-		_, err := duty.Summary(duty.Every(time.Hour), config(memlease.New(), map[string]notify.Reporter{"a": hangs, "b": r})).Do(t.Context(), duty.Call{Due: time.Now()})
+		_, err := duty.Summary(duty.Every(time.Hour), config(memlease.New(), map[string]notify.Reporter{"a": hangs, "b": r})).Do(t.Context(), &duty.Call{Due: time.Now()})
 		if err == nil || !strings.Contains(err.Error(), "within 10s") || len(r.taken) != 1 || time.Since(start) != 10*time.Second {
 			t.Errorf("%v after %v, the other took %d", err, time.Since(start), len(r.taken))
 		}

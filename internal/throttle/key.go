@@ -22,6 +22,16 @@ func (g *Gate) key(device string) string {
 	return "~h" + hex.EncodeToString(sum[:]) // no shorter key has ~h
 }
 
+// InScope returns whether a key is one of the gates of scope. Keys that are
+// hashes, of devices whose names have more than some 600 bytes, are of no scope.
+func InScope(scope string) func(key string) bool {
+	prefix := scope + "/"
+	return func(key string) bool {
+		rest, ok := strings.CutPrefix(key, prefix)
+		return ok && strings.Count(rest, "/") == 1 // between receiver and device; a longer scope has more
+	}
+}
+
 // escape makes s a part between slashes, as RFC 6901 does, and valid UTF-8.
 func escape(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsAny(s, "~/") {

@@ -40,6 +40,27 @@ func TestUnescapeIsTheInverse(t *testing.T) {
 	})
 }
 
+// A scope has its own keys, and none of a scope whose name begins with its own.
+func TestInScope(t *testing.T) {
+	scopes, receivers, devices := []string{"s", "s/t", "s/t/u", "S", "s/"}, []string{"r", "t", "t/u", "~"}, []string{"d", "u", "u/d", "", "\xff"}
+	for _, scope := range scopes {
+		for _, other := range scopes {
+			for _, r := range receivers {
+				for _, d := range devices {
+					if key := New(Config{Scope: other, Receiver: r}).key(d); InScope(scope)(key) != (scope == other) {
+						t.Errorf("key %q of scope %q is in scope %q: %t", key, other, scope, scope != other)
+					}
+				}
+			}
+		}
+		for _, key := range []string{"", "~duties/" + scope, scope, New(Config{Scope: scope, Receiver: "r"}).key(strings.Repeat("x", 1200))} {
+			if InScope(scope)(key) {
+				t.Errorf("key %q is in scope %q", key, scope)
+			}
+		}
+	}
+}
+
 func TestUsualKeysCanBeRead(t *testing.T) {
 	if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log"}).key("line#3"); got != "contoso/telemetry/$default/log/line#3" {
 		t.Error(got)
