@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/metrics"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/tally"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
@@ -30,6 +31,7 @@ type replica struct {
 	worker    *worker.Worker
 	receivers []receivers.Receiver
 	duties    *duty.Roster  // nil if there are none
+	tally     *tally.Tally  // for the daily summary; nil if there is none
 	ends      *metrics.Ends // of partitions, for their lag
 	http      *httpServer   // nil if HTTP is off
 }
@@ -67,13 +69,16 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		}
 	}
 
+	if c.SummarySchedule != "" {
+		r.tally = tally.New(s.tallies, scope(c), log)
+	}
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
 	leases := recorder.Store(measured.Store(tracer.Store(s.leases, store), store))
 	for _, to := range rs {
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			Name:     to.Name,
-			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(to.Notifier, to.Name), to.Name), to.Name),
+			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(r.tally.Notifier(to.Notifier, to.Name), to.Name), to.Name), to.Name),
 			Gate: throttle.New(throttle.Config{
 				Store: leases, Scope: scope(c), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
@@ -84,7 +89,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		stats := r.source.Stats()
 		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts}
 	}, store)
-	if r.duties, err = newDuties(c, s, rs, log); err != nil {
+	if r.duties, err = newDuties(c, s, rs, r.tally, log); err != nil {
 		return nil, err
 	}
 	if r.duties != nil {
@@ -123,7 +128,7 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
+func newDuties(c config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*duty.Roster, error) {
 	var duties []duty.Duty
 	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
 		duties = append(duties, duty.Janitor(blobs, scope(c), c.LeaseRetention))
@@ -134,7 +139,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, log *zap.Logger) (*d
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
 		summary := duty.SummaryConfig{
-			Store: s.leases, Scope: scope(c), Source: "/" + origin(c),
+			Tally: counted, Scope: scope(c), Source: "/" + origin(c),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
 		for _, to := range rs {
@@ -162,8 +167,12 @@ func (r *replica) run(ctx context.Context) error {
 			to.Close()
 		}
 	}()
-	var beside, serving sync.WaitGroup
+	var beside, serving, counting sync.WaitGroup
 	unserve := func() {}
+	counted, uncount := context.WithCancel(context.WithoutCancel(ctx))
+	if r.tally != nil {
+		counting.Go(func() { r.tally.Run(counted) })
+	}
 	if r.http != nil {
 		served, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		unserve = cancel
@@ -181,5 +190,7 @@ func (r *replica) run(ctx context.Context) error {
 	beside.Wait()
 	unserve()
 	serving.Wait()
+	uncount() // all alerts are counted by now
+	counting.Wait()
 	return err
 }

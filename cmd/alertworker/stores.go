@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/tally"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -34,6 +35,7 @@ type stores struct {
 	leases      lease.Store
 	checkpoints azeventhubs.CheckpointStore
 	deadLetters *deadletter.Store // nil without Azure Storage
+	tallies     tally.Store       // beside the dead letters, or in memory
 	http        *http.Client
 }
 
@@ -45,7 +47,7 @@ func (s stores) Close() {
 
 // openStores connects to the stores that c names and creates the containers that are missing.
 func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) {
-	s := stores{http: azure.NewHTTPClient()}
+	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
 	var err error
 	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
@@ -61,6 +63,11 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
 		}
+		beside, err := s.deadLetterContainer(c)
+		if err != nil {
+			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
+		}
+		s.tallies = tally.Blobs{Container: beside}
 	}
 	return s, nil
 }
@@ -86,15 +93,19 @@ func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.Chec
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) (*deadletter.Store, error) {
-	retry := azure.Retry()
-	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
-	client, err := s.container(c, c.DeadLetterContainer, retry)
+	client, err := s.deadLetterContainer(c)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	return deadletter.Open(ctx, client, log)
+}
+
+func (s stores) deadLetterContainer(c config) (*container.Client, error) {
+	retry := azure.Retry()
+	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
+	return s.container(c, c.DeadLetterContainer, retry)
 }
 
 func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {

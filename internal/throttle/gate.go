@@ -146,7 +146,6 @@ type claim struct {
 	lease  lease.Lease
 	note   note
 	taken  time.Time // when send said so
-	counts counts    // with this alert
 }
 
 // Do makes one attempt: it claims the device, calls send at most once, then starts the
@@ -199,7 +198,7 @@ func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now 
 		if last.unresolved(prev) {
 			grant.ID, grant.Ambiguous = last.ID, true
 		}
-		c.note = note{Phase: phaseClaim, ID: grant.ID, Quiet: millis(quiet), Proof: (ClaimTTL(g.sendTimeout) + g.window).Milliseconds(), Counts: last.Counts}
+		c.note = note{Phase: phaseClaim, ID: grant.ID, Quiet: millis(quiet), Proof: (ClaimTTL(g.sendTimeout) + g.window).Milliseconds()}
 		return c.note.String(), nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
@@ -208,7 +207,6 @@ func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now 
 	c.lease, err = g.store.Acquire(ctx, g.key(r.Device), ClaimTTL(g.sendTimeout), next)
 	grant.Token = c.lease.Token
 	grant.Suppressed = g.recent.suppressed(r.Device)
-	c.counts = c.note.Counts.add(now, grant.Suppressed)
 	return grant, c, now, err
 }
 
@@ -281,7 +279,7 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 // is recorded (no error), or there is nothing left to record.
 func (g *Gate) extend(ctx context.Context, c claim) (done bool, err error) {
 	n := c.note
-	n.Phase, n.Counts = phaseWindow, c.counts
+	n.Phase = phaseWindow
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		left := g.window - time.Since(c.taken)
 		if left <= 0 {

@@ -86,7 +86,7 @@ func (g *Gate) Reopen(ctx context.Context, device string) error {
 		if prev.Now.Before(quiet) {
 			quiet = prev.Now
 		}
-		return note{Phase: phaseFree, Quiet: millis(quiet), Counts: last.Counts}.String(), nil
+		return note{Phase: phaseFree, Quiet: millis(quiet)}.String(), nil
 	})
 	if err != nil {
 		return fmt.Errorf("reopen the gate for device %q: %w", device, err)

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -51,35 +50,6 @@ func escape(s string) string {
 			b.WriteString(s[i : i+n])
 		}
 		i += n
-	}
-	return b.String()
-}
-
-// unescape is the inverse of escape.
-func unescape(s string) string {
-	if !strings.Contains(s, "~") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch rest := s[i:]; {
-		case strings.HasPrefix(rest, "~0"):
-			b.WriteByte('~')
-			i++
-		case strings.HasPrefix(rest, "~1"):
-			b.WriteByte('/')
-			i++
-		case strings.HasPrefix(rest, "~x") && len(rest) >= 4:
-			c, err := strconv.ParseUint(rest[2:4], 16, 8)
-			if err != nil {
-				b.WriteByte(s[i])
-				continue
-			}
-			b.WriteByte(byte(c))
-			i += 3
-		default:
-			b.WriteByte(s[i])
-		}
 	}
 	return b.String()
 }

@@ -30,16 +30,6 @@ func TestKeysNeverCollide(t *testing.T) {
 	})
 }
 
-func TestUnescapeIsTheInverse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := string(rapid.SliceOf(rapid.SampledFrom([]byte("~/01xf#\xff\xc3\xbc\x00"))).Draw(t, "s"))
-		if got := unescape(escape(s)); got != s {
-			t.Fatalf("%q came back as %q", s, got)
-		}
-		_ = unescape(s) // of what nobody escaped
-	})
-}
-
 // A scope has its own keys, and none of a scope whose name begins with its own.
 func TestInScope(t *testing.T) {
 	scopes, receivers, devices := []string{"s", "s/t", "s/t/u", "S", "s/"}, []string{"r", "t", "t/u", "~"}, []string{"d", "u", "u/d", "", "\xff"}
