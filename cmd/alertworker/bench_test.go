@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
+	"alertworker/internal/config"
 	"alertworker/internal/devhub"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/receivers"
@@ -70,8 +71,8 @@ func readBare(b *testing.B, hub *devhub.Hub, events int) {
 
 // readWorker is a replica from start to stop.
 func readWorker(b *testing.B, hub *devhub.Hub, events int) {
-	c := config{
-		EventHubConnectionString: newSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default", EventHubStart: eventhubs.Start{Earliest: true},
+	c := config.Config{
+		EventHubConnectionString: config.NewSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default", EventHubStart: eventhubs.Start{Earliest: true},
 		EventHubPrefetch: eventhubs.DefaultPrefetch, TemperatureThreshold: 80, TemperatureField: telemetry.DefaultFields, ThrottleWindow: time.Minute,
 		CheckpointInterval: 5 * time.Second, NotifyTimeout: 10 * time.Second, NotifyConcurrency: 64, NotifyGiveUp: time.Hour,
 		OwnershipExpiry: 30 * time.Second, BalanceInterval: 5 * time.Second, DrainTimeout: time.Second,

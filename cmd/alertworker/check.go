@@ -37,9 +37,12 @@ func checkTo(ctx context.Context, out report, args []string) error {
 		return &checkError{err}
 	}
 	defer func() { _ = log.Sync() }()
-	examination := newCheckup(ctx, c, rs, log)
-	defer examination.close()
-	return out.run(ctx, examination.steps(*send))
+	k, err := newCheckup(ctx, c, rs, log)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	return out.run(ctx, k.steps(*send))
 }
 
 // A checkError is what a check found wrong with the configuration. To a check
@@ -98,7 +101,7 @@ func (r report) run(ctx context.Context, steps []step) error {
 			open++
 		}
 	}
-	verdict := fmt.Sprintf("%d of %d work", works, len(steps))
+	verdict := fmt.Sprintf("%d of %d checks passed", works, len(steps))
 	if open > 0 {
 		verdict += fmt.Sprintf(", %d could not be tried", open)
 	}

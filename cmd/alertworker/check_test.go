@@ -23,6 +23,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
+	"alertworker/internal/config"
 	"alertworker/internal/devhub"
 	"alertworker/internal/standin"
 	"alertworker/internal/telemetry"
@@ -398,7 +399,7 @@ func TestCheckTellsStorageFailuresApart(t *testing.T) {
 		})
 	}
 	for variable, k := range map[string]checkup{
-		"STORAGE_CONNECTION_STRING": {config: config{StorageConnectionString: newSecret("x")}},
+		"STORAGE_CONNECTION_STRING": {config: config.Config{StorageConnectionString: config.NewSecret("x")}},
 		"STORAGE_ACCOUNT_URL":       {},
 	} {
 		if err := k.storageError(errors.New("no answer from x")); !strings.Contains(err.Error(), "check the address in "+variable) {
@@ -417,7 +418,10 @@ func TestProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newCheckup(t.Context(), c, rs, log)
+	k, err := newCheckup(t.Context(), c, rs, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer k.close()
 	at := func(partition string, sequence int64) azeventhubs.Checkpoint {
 		return azeventhubs.Checkpoint{PartitionID: partition, SequenceNumber: &sequence}
@@ -453,7 +457,7 @@ func TestReport(t *testing.T) {
 			"\x1b[31m✗\x1b[0m slow too  no answer within 3s\n" +
 			"\x1b[32m✓\x1b[0m quick     well \uFFFD[31mred\n" +
 			"\x1b[33m–\x1b[0m odd       who knows\n" +
-			"\n1 of 4 work, 1 could not be tried\n"
+			"\n1 of 4 checks passed, 1 could not be tried\n"
 		if b.String() != want || err == nil {
 			t.Errorf("got %v and:\n%s\nwant:\n%s", err, b.String(), want)
 		}

@@ -9,15 +9,18 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/throttle"
 )
 
 const (
@@ -31,6 +34,9 @@ const (
 
 	maxCounted = 1000 // dead letters
 
+	// identityTimeout is for tokens, which developers' tools take long to fetch.
+	identityTimeout = time.Minute
+
 	// checkGroup is the consumer group in whose name checks write a checkpoint,
 	// to see that they may. Nobody reads in it.
 	checkGroup = "alertworker-check"
@@ -41,24 +47,27 @@ const (
 
 // A checkup is one run of `alertworker check`. Its methods are the steps.
 type checkup struct {
-	config    config
+	config    config.Config
 	stores    stores
 	receivers []receivers.Receiver
 
-	resolved func() (config, error)             // with the IoT Hub's endpoint
+	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
 }
 
 // newCheckup prepares a checkup and connects to nothing. The caller closes it.
-func newCheckup(ctx context.Context, c config, rs []receivers.Receiver, log *zap.Logger) *checkup {
-	k := &checkup{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
-	k.resolved = sync.OnceValues(func() (config, error) { return resolveHub(ctx, c, log) })
+func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger) (*checkup, error) {
+	k := &checkup{config: c, receivers: rs}
+	var err error
+	if k.stores, err = newStores(c); err != nil {
+		k.close()
+		return nil, err
+	}
+	k.resolved = sync.OnceValues(func() (config.Config, error) { return resolveHub(ctx, c, log) })
 	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) {
-		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-		defer cancel()
 		return k.probe(ctx)
 	})
-	return k
+	return k, nil
 }
 
 func (k *checkup) close() {
@@ -75,14 +84,22 @@ func (k *checkup) steps(send bool) []step {
 	if k.config.IoTHubConnectionString.IsSet() {
 		steps = append(steps, step{"IoT Hub", stepTimeout, k.iotHub})
 	}
+	limit := stepTimeout
+	if k.config.Keyless() {
+		limit += identityTimeout
+		steps = append(steps, step{"identity", identityTimeout, k.identity})
+	}
 	steps = append(steps,
-		step{"hub", stepTimeout, k.hub},
-		step{"events", stepTimeout, k.events},
-		step{"checkpoints", stepTimeout, k.checkpoints},
-		step{"throttle store", stepTimeout, k.throttleStore},
+		step{"hub", limit, k.hub},
+		step{"events", limit, k.events},
+		step{"checkpoints", limit, k.checkpoints},
+		step{"throttle store", limit, k.throttleStore},
 	)
-	if k.config.hasStorage() {
-		steps = append(steps, step{"dead letters", stepTimeout, k.deadLetters})
+	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
+		steps = append(steps, step{"replicas", limit, k.replicas})
+	}
+	if k.config.HasStorage() {
+		steps = append(steps, step{"dead letters", limit, k.deadLetters})
 	}
 	for i, raw := range k.config.NotifyURLs.Reveal() {
 		name := "receiver"
@@ -101,7 +118,39 @@ func (k *checkup) iotHub(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("its endpoint is event hub %s at %s", c.hub().Name, c.hub().Host), nil
+	return fmt.Sprintf("its endpoint is event hub %s at %s", c.Hub().Name, c.Hub().Host), nil
+}
+
+// identity gets a token for everything that is used without a key.
+func (k *checkup) identity(ctx context.Context) (string, error) {
+	var requests []policy.TokenRequestOptions
+	var names []string
+	need := func(name string, r policy.TokenRequestOptions) {
+		names, requests = append(names, name), append(requests, r)
+	}
+	if k.config.EventHubNamespace != "" {
+		need("Event Hubs", azure.EventHubsScope)
+	}
+	if k.config.StorageAccountURL != "" {
+		need("Azure Storage", azure.StorageScope)
+	}
+	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
+		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
+	}
+	if err := k.stores.identity.Warm(ctx, requests...); err != nil {
+		return "", err
+	}
+	return "has a token for " + strings.Join(names, ", "), nil
+}
+
+// withoutToken makes what failed for want of a token something that was not tried: why is
+// said once, under "identity".
+func withoutToken(err error) error {
+	var none *azure.IdentityError
+	if errors.As(err, &none) {
+		return undecided("not tried: the Azure identity has no token for it")
+	}
+	return err
 }
 
 // probe looks at the hub.
@@ -117,10 +166,13 @@ func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
 		ConsumerGroup:    c.EventHubConsumerGroup,
 	}
 	if c.EventHubNamespace != "" {
-		if config.Credential, err = credential("EVENTHUB_NAMESPACE"); err != nil {
-			return eventhubs.Snapshot{}, err
+		if err := k.stores.identity.Warm(ctx, azure.EventHubsScope); err != nil {
+			return eventhubs.Snapshot{}, withoutToken(err)
 		}
+		config.Credential = k.stores.identity
 	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
 	return eventhubs.Probe(ctx, config, perPartition)
 }
 
@@ -143,7 +195,7 @@ func (k *checkup) hub(context.Context) (string, error) {
 			busy++
 		}
 	}
-	text := fmt.Sprintf("%s at %s: %s", c.hub().Name, c.hub().Host, count(len(snapshot.Partitions), "partition"))
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, count(len(snapshot.Partitions), "partition"))
 	if newest.IsZero() {
 		text += ", no events yet"
 	} else {
@@ -183,14 +235,14 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", k.storageError(err)
 	}
-	if k.config.CheckpointStore == storeMemory {
+	if k.config.CheckpointStore == config.StoreMemory {
 		return fmt.Sprintf("in memory: every start begins at %v", k.config.EventHubStart), nil
 	}
 	c, err := k.resolved()
 	if err != nil {
 		return "", undecided("the store answers; whose checkpoints to look for the IoT Hub does not tell")
 	}
-	namespace, hub, group := eventhubs.CheckpointNames(c.hub().Host, c.hub().Name, c.EventHubConsumerGroup)
+	namespace, hub, group := eventhubs.CheckpointNames(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
 	written, err := store.ListCheckpoints(ctx, namespace, hub, group, nil)
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("list checkpoints in container %q: %w", c.CheckpointContainer, azure.Explain(err)))
@@ -234,11 +286,11 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	fail := k.storageError
 	name := "in memory, for one replica"
 	switch c.ThrottleStore {
-	case storeBlob:
+	case config.StoreBlob:
 		name = fmt.Sprintf("container %q, ETags", c.ThrottleContainer)
-	case storeBlobLease:
+	case config.StoreBlobLease:
 		name = fmt.Sprintf("container %q, native leases", c.ThrottleContainer)
-	case storeCosmos:
+	case config.StoreCosmos:
 		name, fail = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer), k.cosmosError
 	}
 	store, err := k.stores.openLeases(ctx, c)
@@ -257,6 +309,26 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 		return "", fail(fmt.Errorf("give a lease back: %w", azure.Explain(err)))
 	}
 	return fmt.Sprintf("%s: a lease taken and given back in %s", name, milliseconds(time.Since(start))), nil
+}
+
+// replicas compares settings with those of the replicas that run.
+func (k *checkup) replicas(ctx context.Context) (string, error) {
+	c, err := k.resolved()
+	if err != nil {
+		return "", undecided("not tried: the IoT Hub does not tell where it is")
+	}
+	member, err := k.stores.member(ctx, c, zap.NewNop())
+	if err != nil {
+		return "", k.storageError(err)
+	}
+	reason, err := member.Look(ctx)
+	switch {
+	case err != nil:
+		return "", k.storageError(err)
+	case reason != "":
+		return "", undecided(reason)
+	}
+	return "none is active with other settings", nil
 }
 
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {
@@ -298,7 +370,11 @@ func (k *checkup) cosmosError(err error) error {
 // which says so itself.
 func unlessAnswered(err error, variable string) error {
 	var answer *azcore.ResponseError
-	if errors.As(err, &answer) {
+	var none *azure.IdentityError
+	switch {
+	case errors.As(err, &none):
+		return withoutToken(err)
+	case errors.As(err, &answer):
 		return err
 	}
 	return fmt.Errorf("%w: check the address in %s, and that this machine may connect to it", err, variable)
@@ -306,7 +382,7 @@ func unlessAnswered(err error, variable string) error {
 
 // receiver connects to the receiver at raw and, if asked to, sends it a test alert.
 func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver, send bool) (string, error) {
-	site := strings.TrimSuffix(redactURL(raw), ":")
+	site := strings.TrimSuffix(config.RedactURL(raw), ":")
 	found, err := reach(ctx, raw)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", site, err)
@@ -327,7 +403,7 @@ func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver
 func (k *checkup) testAlert() notify.Alert {
 	c, source := k.config, "/check"
 	if resolved, err := k.resolved(); err == nil {
-		source = "/" + origin(resolved)
+		source = "/" + resolved.Origin()
 	}
 	now := time.Now()
 	return notify.Alert{
@@ -340,7 +416,7 @@ func (k *checkup) testAlert() notify.Alert {
 		Partition:   "check",
 		Window:      c.ThrottleWindow,
 		Token:       now.UnixMilli(),
-		Expires:     now.Add(c.claim()).UTC(),
+		Expires:     now.Add(throttle.ClaimTTL(c.NotifyTimeout)).UTC(),
 		Replica:     c.ReplicaName,
 		Test:        true,
 	}
@@ -360,7 +436,7 @@ func milliseconds(d time.Duration) string {
 // roughly shows a duration to the second, or to the minute if it is long.
 func roughly(d time.Duration) string {
 	if d >= time.Hour {
-		return plain(d.Round(time.Minute))
+		return config.Plain(d.Round(time.Minute))
 	}
-	return plain(max(0, d).Round(time.Second))
+	return config.Plain(max(0, d).Round(time.Second))
 }

@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
@@ -60,7 +60,7 @@ func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
 // A letterbox is what both commands work with.
 type letterbox struct {
 	*deadletter.Store
-	config    config
+	config    config.Config
 	stores    stores
 	receivers []receivers.Receiver
 }
@@ -71,8 +71,12 @@ func openLetterbox(ctx context.Context) (*letterbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &letterbox{config: c, stores: stores{http: azure.NewHTTPClient()}, receivers: rs}
-	if !c.hasStorage() {
+	b := &letterbox{config: c, receivers: rs}
+	if b.stores, err = newStores(c); err != nil {
+		b.Close()
+		return nil, err
+	}
+	if !c.HasStorage() {
 		b.Close()
 		return nil, &usageError{errors.New("without Azure Storage dead letters are lines in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
 	}
@@ -274,11 +278,11 @@ func (r *replay) openGates(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.scope = scope(c)
+	r.scope = c.Scope()
 	if r.leases, err = r.stores.openLeases(ctx, c); err != nil {
 		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
-	if c.ThrottleStore == storeMemory {
+	if c.ThrottleStore == config.StoreMemory {
 		fmt.Fprintln(r.out, "THROTTLE_STORE is memory: only the worker itself knows its windows, so an alert may come less than THROTTLE_WINDOW after one of the worker's")
 	}
 	return nil
@@ -360,7 +364,7 @@ func (r *replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 	case throttle.Throttled:
 		return fmt.Sprintf("not sent: within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
 	case throttle.Busy:
-		return "not sent: an alert of the device is being sent by somebody else; try again in a minute"
+		return "not sent: an alert of the device is being sent by somebody else, or its window has only just ended; try again in a minute"
 	case throttle.Unavailable:
 		return "not sent: " + err.Error()
 	case throttle.Unconfirmed:

@@ -15,14 +15,14 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/standin"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // letters is a container of dead letters and a receiver of alerts.
@@ -57,13 +57,13 @@ func newLetters(t *testing.T, azurite *standin.Azurite) *letters {
 }
 
 // letter is the n-th letter to a receiver, its reading n minutes old.
-func letter(n int, to string) worker.DeadLetter {
+func letter(n int, to string) notify.DeadLetter {
 	a := notifytest.Alert(n)
 	a.Enqueued = time.Now().Add(-time.Duration(n) * time.Minute).Truncate(time.Millisecond).UTC()
-	return worker.DeadLetter{Alert: a, Receiver: to, Reason: "refused for good: answered 422 Unprocessable Entity"}
+	return notify.DeadLetter{Alert: a, Receiver: to, Reason: "refused for good: answered 422 Unprocessable Entity"}
 }
 
-func (l *letters) keep(t *testing.T, all ...worker.DeadLetter) {
+func (l *letters) keep(t *testing.T, all ...notify.DeadLetter) {
 	t.Helper()
 	for _, d := range all {
 		if err := l.Keep(t.Context(), d); err != nil {
@@ -131,11 +131,11 @@ func TestDeadLetters(t *testing.T) {
 		out, code := l.command(t, "list")
 		want(t, out, code, exitStopped, "no dead letters\n")
 
-		d := worker.DeadLetter{Alert: notifytest.Alert(1), Receiver: "example.com-1a2b3c4d", Reason: "refused for good: answered 422"}
-		odd := worker.DeadLetter{Alert: notifytest.Alert(2), Receiver: "example.com-1a2b3c4d", Reason: "two\nlines"}
+		d := notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "example.com-1a2b3c4d", Reason: "refused for good: answered 422"}
+		odd := notify.DeadLetter{Alert: notifytest.Alert(2), Receiver: "example.com-1a2b3c4d", Reason: "two\nlines"}
 		odd.Alert.Device, odd.Alert.Temperature = "Käl\x1b[31mte 工場", 1234567.25
 		odd.Alert.Enqueued = odd.Alert.Enqueued.Add(time.Hour)
-		broken := worker.DeadLetter{Receiver: "example.com-1a2b3c4d", Reason: "refused for good: no id"}
+		broken := notify.DeadLetter{Receiver: "example.com-1a2b3c4d", Reason: "refused for good: no id"}
 		broken.Alert.Enqueued = odd.Alert.Enqueued.Add(time.Hour)
 		l.keep(t, odd, broken, d)
 		out, code = l.command(t, "list")
@@ -244,17 +244,20 @@ func TestDeadLetters(t *testing.T) {
 		first, second := letter(1, l.name), letter(30, l.name)
 		second.Alert.Device = first.Alert.Device
 		environment(t, l.env)
-		c, _, err := loadConfig()
+		c, _, err := config.Load()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := stores{http: azure.NewHTTPClient()}
+		s, err := newStores(c)
 		defer s.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
 		leases, err := s.openLeases(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		gate := throttle.New(throttle.Config{Store: leases, Scope: scope(c), Receiver: l.name, Window: time.Minute, SendTimeout: 5 * time.Second})
+		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.name, Window: time.Minute, SendTimeout: 5 * time.Second})
 		worker := func(id string) throttle.Outcome {
 			t.Helper()
 			r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: id, Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })

@@ -11,8 +11,10 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/admin"
+	"alertworker/internal/config"
 	"alertworker/internal/duty"
 	"alertworker/internal/telemetry/ingest"
+	"alertworker/internal/throttle"
 	"alertworker/internal/web"
 	"alertworker/internal/worker"
 )
@@ -40,9 +42,9 @@ type httpServer struct {
 }
 
 // listenHTTP listens, so that a wrong HTTP_ADDR ends the start.
-func listenHTTP(c config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*httpServer, error) {
+func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*httpServer, error) {
 	o := admin.Options{
-		Source:    scope(c),
+		Source:    c.Scope(),
 		Replica:   c.ReplicaName,
 		Version:   number(),
 		Threshold: c.TemperatureThreshold,
@@ -50,11 +52,12 @@ func listenHTTP(c config, shared stores, r *replica, metrics http.Handler, recor
 		Worker:    r.worker,
 		Recorder:  recorder,
 		Metrics:   metrics,
-		Token:     c.HTTPIngestToken.Reveal(),
+		Token:     c.HTTPAdminToken.Reveal(),
 		Reading: func() admin.Reading {
 			stats := r.source.Stats()
 			return admin.Reading{Running: stats.Running, Owned: stats.Owned, Read: stats.Reading}
 		},
+		Standby:    r.waiting,
 		Partitions: func(ctx context.Context) ([]admin.Partition, error) { return partitions(ctx, r) },
 		Log:        log,
 	}
@@ -65,10 +68,17 @@ func listenHTTP(c config, shared stores, r *replica, metrics http.Handler, recor
 		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, shared) }
 	}
 	s := &httpServer{log: log}
-	if o.Token != "" {
+	if token := c.HTTPIngestToken.Reveal(); token != "" {
 		s.intake = r.worker.NewIntake(context.Background(), "http")
-		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: o.Token, Timeout: c.claim()})
-		o.Ingest = s.trigger
+		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
+		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if r.waiting() == "" {
+				s.trigger.ServeHTTP(w, req)
+				return
+			}
+			w.Header().Set("Retry-After", "10")
+			web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: send it again, another may take it"})
+		})
 	}
 	var err error
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
@@ -78,7 +88,7 @@ func listenHTTP(c config, shared stores, r *replica, metrics http.Handler, recor
 	s.server = &http.Server{
 		Handler:           s.admin,
 		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      c.claim() + 3*web.BodyTimeout, // the outcome of a reading takes a claim's time
+		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*web.BodyTimeout, // the outcome of a reading takes a claim's time
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          zap.NewStdLog(log),
@@ -134,8 +144,8 @@ func partitions(ctx context.Context, r *replica) ([]admin.Partition, error) {
 }
 
 // duties returns what the leader's lease tells.
-func duties(ctx context.Context, c config, s stores) (admin.Duties, error) {
-	status, err := duty.ReadStatus(ctx, s.leases, duty.Key(scope(c)))
+func duties(ctx context.Context, c config.Config, s stores) (admin.Duties, error) {
+	status, err := duty.ReadStatus(ctx, s.leases, duty.Key(c.Scope()))
 	if err != nil {
 		return admin.Duties{}, err
 	}

@@ -5,24 +5,25 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/config"
 	"alertworker/internal/telemetry/iothub"
 )
 
 // resolveHub returns c reading from the Event Hubs endpoint of its
 // IOTHUB_CONNECTION_STRING, or c itself if it has none.
-func resolveHub(ctx context.Context, c config, log *zap.Logger) (config, error) {
+func resolveHub(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, error) {
 	if !c.IoTHubConnectionString.IsSet() {
 		return c, nil
 	}
 	endpoint, err := iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
 	if err != nil {
-		return config{}, err
+		return config.Config{}, err
 	}
 	c.EventHubName = "" // the endpoint names the hub
-	if c, err = c.withHub(endpoint); err != nil {
-		return config{}, err
+	if c, err = c.WithHub(endpoint); err != nil {
+		return config.Config{}, err
 	}
-	hub := c.hub()
+	hub := c.Hub()
 	log.Info("IoT Hub resolved", zap.String("namespace", hub.Host), zap.String("hub", hub.Name))
 	return c, nil
 }

@@ -6,6 +6,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
+
+	"alertworker/internal/config"
 )
 
 // newLogger returns a logger that writes to out in LOG_FORMAT from LOG_LEVEL up;
@@ -13,17 +15,17 @@ import (
 // of an alert that nobody got. What can repeat in a storm is limited
 // where it is logged. The caller ends with Sync, whose error means nothing on a
 // terminal or a pipe.
-func newLogger(c config, out *os.File) *zap.Logger {
+func newLogger(c config.Config, out *os.File) *zap.Logger {
 	level, err := zapcore.ParseLevel(string(c.LogLevel))
 	if err != nil {
 		level = zapcore.InfoLevel
 	}
-	coloured := c.LogFormat == logConsole && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd()))
+	coloured := c.LogFormat == config.LogConsole && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd()))
 	sink := zapcore.Lock(out)
 	return zap.New(zapcore.NewCore(newEncoder(c.LogFormat, coloured), sink, level), zap.ErrorOutput(sink))
 }
 
-func newEncoder(format choice, coloured bool) zapcore.Encoder {
+func newEncoder(format config.Choice, coloured bool) zapcore.Encoder {
 	e := zapcore.EncoderConfig{
 		TimeKey:        "time",
 		LevelKey:       "level",
@@ -34,7 +36,7 @@ func newEncoder(format choice, coloured bool) zapcore.Encoder {
 		EncodeLevel:    zapcore.LowercaseLevelEncoder,
 		EncodeDuration: zapcore.StringDurationEncoder,
 	}
-	if format == logJSON {
+	if format == config.LogJSON {
 		return zapcore.NewJSONEncoder(e)
 	}
 	e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")

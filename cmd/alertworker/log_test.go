@@ -11,10 +11,12 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
+
+	"alertworker/internal/config"
 )
 
 // logged returns what write logs with LOG_FORMAT and LOG_LEVEL.
-func logged(t *testing.T, format, level choice, write func(*zap.Logger)) string {
+func logged(t *testing.T, format, level config.Choice, write func(*zap.Logger)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
 	out, err := os.Create(path)
@@ -22,7 +24,7 @@ func logged(t *testing.T, format, level choice, write func(*zap.Logger)) string 
 		t.Fatal(err)
 	}
 	defer out.Close()
-	log := newLogger(config{LogFormat: format, LogLevel: level}, out)
+	log := newLogger(config.Config{LogFormat: format, LogLevel: level}, out)
 	write(log)
 	if err := log.Sync(); err != nil {
 		t.Fatal(err)
@@ -35,7 +37,7 @@ func logged(t *testing.T, format, level choice, write func(*zap.Logger)) string 
 }
 
 func TestLogJSON(t *testing.T) {
-	out := logged(t, logJSON, "info", func(log *zap.Logger) {
+	out := logged(t, config.LogJSON, "info", func(log *zap.Logger) {
 		log.Debug("too quiet")
 		log.Named("worker").Error("send failed", zap.Duration("after", 1500*time.Millisecond), zap.Error(errors.New("refused")))
 	})
@@ -59,7 +61,7 @@ func TestLogJSON(t *testing.T) {
 }
 
 func TestLogConsole(t *testing.T) {
-	out := logged(t, logConsole, "warn", func(log *zap.Logger) {
+	out := logged(t, config.LogConsole, "warn", func(log *zap.Logger) {
 		log.Info("too quiet")
 		log.Warn("slow receiver", zap.Int("tries", 3))
 	})
@@ -69,7 +71,7 @@ func TestLogConsole(t *testing.T) {
 	if strings.Contains(out, "\x1b") {
 		t.Error("coloured, although a file is no terminal")
 	}
-	line, err := newEncoder(logConsole, true).EncodeEntry(zap.NewNop().Check(zap.PanicLevel, "x").Entry, nil)
+	line, err := newEncoder(config.LogConsole, true).EncodeEntry(zap.NewNop().Check(zap.PanicLevel, "x").Entry, nil)
 	if err != nil || !bytes.Contains(line.Bytes(), []byte("\x1b")) {
 		t.Errorf("on a terminal it is not coloured: %q, %v", line, err)
 	}
@@ -78,7 +80,7 @@ func TestLogConsole(t *testing.T) {
 // The same line many times over: sampling would drop most of them.
 func TestLogDropsNothing(t *testing.T) {
 	const lines = 5000
-	out := logged(t, logJSON, "info", func(log *zap.Logger) {
+	out := logged(t, config.LogJSON, "info", func(log *zap.Logger) {
 		for range lines {
 			log.Error("dead letter")
 		}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"alertworker/internal/config"
 )
 
 // reachTimeout is for a connection to a receiver.
@@ -20,7 +22,7 @@ const reachTimeout = 10 * time.Second
 // might be more than a receiver expects. It returns what that showed. Its
 // errors hold nothing of raw.
 func reach(ctx context.Context, raw string) (string, error) {
-	if !isWeb(raw) {
+	if !config.IsWeb(raw) {
 		return "needs no connection; it is on you to read it", nil
 	}
 	u, err := url.Parse(raw)

@@ -2,18 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 
 	"alertworker/internal/admin"
+	"alertworker/internal/config"
 	"alertworker/internal/duty"
 	"alertworker/internal/metrics"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/peers"
 	"alertworker/internal/tally"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -34,11 +38,20 @@ type replica struct {
 	tally     *tally.Tally  // for the daily summary; nil if there is none
 	ends      *metrics.Ends // of partitions, for their lag
 	http      *httpServer   // nil if HTTP is off
+
+	member  *peers.Member // nil if there can be no replica with other settings
+	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
+}
+
+// waiting says why this replica stands by; empty if it does not.
+func (r *replica) waiting() string {
+	reason, _ := r.standby.Load().(string)
+	return reason
 }
 
 // newReplica puts a replica together. It is the only place that picks
 // implementations. A nil tracer traces nothing.
-func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
+func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
 	r := &replica{receivers: rs}
 	var err error
 	if r.source, err = newSource(c, s, log); err != nil {
@@ -49,7 +62,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
 	}
 	config := worker.Config{
-		Origin:             origin(c),
+		Origin:             c.Origin(),
 		Replica:            c.ReplicaName,
 		Threshold:          c.TemperatureThreshold,
 		Window:             c.ThrottleWindow,
@@ -59,7 +72,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
 		DeadLetters:        deadLetterLog{log},
-		Trace:              tracer.Flights(),
+		Trace:              tracer.Deliveries(),
 		Log:                log,
 	}
 	if s.deadLetters != nil {
@@ -70,7 +83,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 	}
 
 	if c.SummarySchedule != "" {
-		r.tally = tally.New(s.tallies, scope(c), log)
+		r.tally = tally.New(s.tallies, c.Scope(), log)
 	}
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
@@ -80,7 +93,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 			Name:     to.Name,
 			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(r.tally.Notifier(to.Notifier, to.Name), to.Name), to.Name), to.Name),
 			Gate: throttle.New(throttle.Config{
-				Store: leases, Scope: scope(c), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
+				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
 		})
 	}
@@ -95,6 +108,7 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 	if r.duties != nil {
 		measured.Duties(r.duties.Leading)
 	}
+	measured.Standby(func() bool { return r.waiting() != "" })
 	if c.HTTPAddr != "" {
 		if r.http, err = listenHTTP(c, s, r, measured.Handler(), recorder, log); err != nil {
 			return nil, err
@@ -103,13 +117,10 @@ func newReplica(c config, s stores, rs []receivers.Receiver, tracer *tracing.Tra
 	return r, nil
 }
 
-func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
+func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
-		var err error
-		if identity, err = credential("EVENTHUB_NAMESPACE"); err != nil {
-			return nil, err
-		}
+		identity = s.identity
 	}
 	return eventhubs.New(eventhubs.Config{
 		ConnectionString: c.EventHubConnectionString.Reveal(),
@@ -128,10 +139,10 @@ func newSource(c config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*duty.Roster, error) {
+func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*duty.Roster, error) {
 	var duties []duty.Duty
 	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
-		duties = append(duties, duty.Janitor(blobs, scope(c), c.LeaseRetention))
+		duties = append(duties, duty.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {
 		schedule, err := duty.ParseSchedule(c.SummarySchedule)
@@ -139,7 +150,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, counted *tally.Tally
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
 		summary := duty.SummaryConfig{
-			Tally: counted, Scope: scope(c), Source: "/" + origin(c),
+			Tally: counted, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
 		for _, to := range rs {
@@ -156,7 +167,7 @@ func newDuties(c config, s stores, rs []receivers.Receiver, counted *tally.Tally
 		return nil, nil
 	}
 	return duty.New(duty.Config{
-		Store: s.leases, Key: duty.Key(scope(c)), Replica: c.ReplicaName, Duties: duties, Log: log,
+		Store: s.leases, Key: duty.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
 	}), nil
 }
 
@@ -167,6 +178,8 @@ func (r *replica) run(ctx context.Context) error {
 			to.Close()
 		}
 	}()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	var beside, serving, counting sync.WaitGroup
 	unserve := func() {}
 	counted, uncount := context.WithCancel(context.WithoutCancel(ctx))
@@ -183,14 +196,44 @@ func (r *replica) run(ctx context.Context) error {
 			r.http.drain()
 		})
 	}
-	if r.duties != nil {
-		beside.Go(func() { r.duties.Run(ctx) })
-	}
-	err := r.source.Run(ctx, r.worker.Consume) // returns when ctx ends
+	err := r.work(ctx, stop)
+	stop(err)
 	beside.Wait()
 	unserve()
 	serving.Wait()
 	uncount() // all alerts are counted by now
 	counting.Wait()
+	return err
+}
+
+// work reads until ctx ends, once no replicas with other settings are active. It calls stop if
+// some take over, and fails.
+func (r *replica) work(ctx context.Context, stop context.CancelCauseFunc) error {
+	var beside sync.WaitGroup
+	keeping, unkeep := context.WithCancel(context.WithoutCancel(ctx)) // until all is settled
+	defer beside.Wait()
+	defer unkeep()
+	if r.member != nil {
+		err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })
+		r.standby.Store("")
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("compare settings with other replicas: %w", err)
+		}
+		beside.Go(func() {
+			if err := r.member.Keep(keeping); err != nil {
+				stop(err)
+			}
+		})
+	}
+	if r.duties != nil {
+		beside.Go(func() { r.duties.Run(ctx) })
+	}
+	err := r.source.Run(ctx, r.worker.Consume) // returns when ctx ends
+	if cause := context.Cause(ctx); errors.Is(cause, peers.ErrReplaced) {
+		return cause
+	}
 	return err
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/config"
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/webhook"
 	"alertworker/internal/tracing"
-	"alertworker/internal/worker"
 )
 
 // run is the worker, configured by the environment alone.
@@ -26,14 +27,17 @@ func run(ctx context.Context) error {
 	}
 
 	stores, err := openStores(ctx, c, log)
+	defer stores.Close()
 	if err != nil {
 		return err
 	}
-	defer stores.Close()
 	tracer := openTracing(ctx, c, log)
 	defer tracer.Close()
 	replica, err := newReplica(c, stores, rs, tracer, log)
 	if err != nil {
+		return err
+	}
+	if replica.member, err = stores.member(ctx, c, log); err != nil {
 		return err
 	}
 	if err := replica.run(ctx); err != nil {
@@ -45,8 +49,8 @@ func run(ctx context.Context) error {
 
 // openTracing returns nil if no traces are asked for, or not in a way that we can
 // serve: platforms set variables of OpenTelemetry for all that they run.
-func openTracing(ctx context.Context, c config, log *zap.Logger) *tracing.Tracing {
-	hub := c.hub()
+func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
+	hub := c.Hub()
 	tracer, err := tracing.Open(ctx, tracing.Config{
 		Version: number(),
 		Replica: c.ReplicaName,
@@ -60,43 +64,36 @@ func openTracing(ctx context.Context, c config, log *zap.Logger) *tracing.Tracin
 }
 
 // configure reads the environment, warns, and opens what can be opened without
-// connecting to anything. Its error has everything that is wrong.
-func configure() (config, *zap.Logger, []receivers.Receiver, error) {
-	c, warnings, err := loadConfig()
+// connecting to anything. Its error lists everything that is wrong.
+func configure() (config.Config, *zap.Logger, []receivers.Receiver, error) {
+	c, warnings, err := config.Load()
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
 	}
-	log := newLogger(c, os.Stderr)
-	rs, wrong := openReceivers(c, log)
-	if wrong != nil {
-		err = withProblem(err, "NOTIFY_URLS", wrong.Error())
+	if err != nil {
+		return config.Config{}, nil, nil, err
 	}
+	log := newLogger(c, os.Stderr)
+	rs, err := openReceivers(c, log)
 	return c, log, rs, err
 }
 
-func openReceivers(c config, log *zap.Logger) ([]receivers.Receiver, error) {
-	return receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log:           log,
-		WebhookSecret: c.NotifyWebhookSecret.Reveal(),
-		Concurrency:   c.NotifyConcurrency,
-	})
-}
-
-// origin names where events come from in alert ids: the namespace's first
-// label and the hub.
-func origin(c config) string {
-	hub := c.hub()
-	namespace, _, _ := strings.Cut(hub.Host, ".")
-	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
-		namespace = "local" // an emulator at an address
+func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, error) {
+	secret, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
 	}
-	return strings.ToLower(namespace + "/" + hub.Name)
+	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: log, WebhookSecret: secret, Concurrency: c.NotifyConcurrency})
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFY_URLS %w", err)
+	}
+	return rs, nil
 }
 
 // deadLetterLog keeps dead letters in the log, whole.
 type deadLetterLog struct{ log *zap.Logger }
 
-func (d deadLetterLog) Keep(_ context.Context, l worker.DeadLetter) error {
+func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	a := l.Alert
 	d.log.Error("alert not delivered, kept here",
 		zap.String("receiver", l.Receiver), zap.String("reason", l.Reason),

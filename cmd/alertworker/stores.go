@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -17,12 +19,14 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/peers"
 	"alertworker/internal/tally"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -37,18 +41,44 @@ type stores struct {
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
 	http        *http.Client
+	identity    *azure.Credential // nil if everything has a key
 }
 
 func (s stores) Close() {
 	if s.http != nil {
 		s.http.CloseIdleConnections()
 	}
+	if s.identity != nil {
+		s.identity.Close()
+	}
 }
 
-// openStores connects to the stores that c names and creates the containers that are missing.
-func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) {
+// newStores returns what is needed to open stores. It connects to nothing.
+func newStores(c config.Config) (stores, error) {
 	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
-	var err error
+	if c.Keyless() {
+		source, err := azidentity.NewDefaultAzureCredential(nil)
+		if err != nil {
+			return s, fmt.Errorf("find an Azure identity: %w", err)
+		}
+		s.identity = azure.NewCredential(source)
+	}
+	return s, nil
+}
+
+// openStores connects to the stores that c names and creates the containers that are
+// missing. If anything is used without a key, the identity has a token for it then.
+// The caller closes the stores, also after an error.
+func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
+	s, err := newStores(c)
+	if err != nil {
+		return s, err
+	}
+	if c.EventHubNamespace != "" {
+		if err := s.identity.Warm(ctx, azure.EventHubsScope); err != nil {
+			return s, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
+		}
+	}
 	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
 	}
@@ -59,24 +89,29 @@ func openStores(ctx context.Context, c config, log *zap.Logger) (stores, error) 
 		log.Warn("the throttle container's blobs have the names of an earlier version, which the next one will not read: to give it new ones, stop all replicas, wait for THROTTLE_WINDOW and a minute, and start them with another THROTTLE_CONTAINER",
 			zap.String("container", c.ThrottleContainer))
 	}
-	if c.hasStorage() {
+	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
+		deletable.OnCreate(func(container string) {
+			log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+		})
+	}
+	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
 		}
-		beside, err := s.deadLetterContainer(c)
+		beside, err := s.deadLetterContainer(ctx, c)
 		if err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
 		}
-		s.tallies = tally.Blobs{Container: beside}
+		s.tallies = tally.NewBlobs(beside)
 	}
 	return s, nil
 }
 
-func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.CheckpointStore, error) {
-	if c.CheckpointStore == storeMemory {
+func (s stores) openCheckpoints(ctx context.Context, c config.Config) (azeventhubs.CheckpointStore, error) {
+	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
-	client, err := s.container(c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
+	client, err := s.container(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +127,8 @@ func (s stores) openCheckpoints(ctx context.Context, c config) (azeventhubs.Chec
 	return checkpoints.NewBlobStore(client, nil)
 }
 
-func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) (*deadletter.Store, error) {
-	client, err := s.deadLetterContainer(c)
+func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
+	client, err := s.deadLetterContainer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -102,60 +137,61 @@ func (s stores) openDeadLetters(ctx context.Context, c config, log *zap.Logger) 
 	return deadletter.Open(ctx, client, log)
 }
 
-func (s stores) deadLetterContainer(c config) (*container.Client, error) {
+func (s stores) deadLetterContainer(ctx context.Context, c config.Config) (*container.Client, error) {
 	retry := azure.Retry()
 	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
-	return s.container(c, c.DeadLetterContainer, retry)
+	return s.container(ctx, c, c.DeadLetterContainer, retry)
 }
 
-func (s stores) openLeases(ctx context.Context, c config) (lease.Store, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
-	defer cancel()
+func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, error) {
 	switch c.ThrottleStore {
-	case storeBlob, storeBlobLease:
-		client, err := s.container(c, c.ThrottleContainer, azure.Retry())
+	case config.StoreBlob, config.StoreBlobLease:
+		client, err := s.container(ctx, c, c.ThrottleContainer, azure.Once())
 		if err != nil {
 			return nil, err
 		}
-		if c.ThrottleStore == storeBlobLease {
+		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+		defer cancel()
+		if c.ThrottleStore == config.StoreBlobLease {
 			return bloblease.Open(ctx, client)
 		}
 		return blobetag.Open(ctx, client)
-	case storeCosmos:
-		account, err := cosmosAccount(c)
+	case config.StoreCosmos:
+		account, err := s.cosmosAccount(ctx, c)
 		if err != nil {
 			return nil, err
 		}
+		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+		defer cancel()
 		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, c.LeaseRetention, s.http)
 	default:
 		return memlease.Keeping(c.LeaseRetention), nil
 	}
 }
 
-func cosmosAccount(c config) (cosmoslease.Account, error) {
+func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease.Account, error) {
 	if c.CosmosConnectionString.IsSet() {
 		return cosmoslease.WithKey(c.CosmosConnectionString.Reveal())
 	}
-	identity, err := credential("COSMOS_ENDPOINT")
-	if err != nil {
+	if err := s.identity.Warm(ctx, azure.CosmosScope(c.CosmosEndpoint)); err != nil {
 		return cosmoslease.Account{}, err
 	}
-	return cosmoslease.WithCredential(c.CosmosEndpoint, identity)
+	return cosmoslease.WithCredential(c.CosmosEndpoint, s.identity)
 }
 
-// container returns a client for one container of the storage account.
-func (s stores) container(c config, name string, retry policy.RetryOptions) (*container.Client, error) {
+// container returns a client for one container of the storage account. Without a key it
+// waits for a token: requests of a gate have no time for that.
+func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, error) {
 	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry}}
 	var client *azblob.Client
 	var err error
 	if c.StorageConnectionString.IsSet() {
 		client, err = azblob.NewClientFromConnectionString(c.StorageConnectionString.Reveal(), options)
 	} else {
-		var identity azcore.TokenCredential
-		if identity, err = credential("STORAGE_ACCOUNT_URL"); err != nil {
+		if err := s.identity.Warm(ctx, azure.StorageScope); err != nil {
 			return nil, err
 		}
-		client, err = azblob.NewClient(c.StorageAccountURL, identity, options)
+		client, err = azblob.NewClient(c.StorageAccountURL, s.identity, options)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to Azure Storage: %w", azure.Explain(err))
@@ -163,11 +199,48 @@ func (s stores) container(c config, name string, retry policy.RetryOptions) (*co
 	return client.ServiceClient().NewContainerClient(name), nil
 }
 
-// credential finds an identity for what a variable names without a key.
-func credential(variable string) (azcore.TokenCredential, error) {
-	identity, err := azidentity.NewDefaultAzureCredential(nil)
-	if err != nil {
-		return nil, fmt.Errorf("find an Azure identity for %s: %w", variable, err)
+// member returns this replica among those of its consumer group, nil if checkpoints are
+// in memory: then it is alone. Resolve IOTHUB_CONNECTION_STRING first.
+func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*peers.Member, error) {
+	if c.CheckpointStore == config.StoreMemory {
+		return nil, nil
 	}
-	return identity, nil
+	place, err := s.place(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.container(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 3 * time.Second, MaxRetries: 1})
+	if err != nil {
+		return nil, err
+	}
+	namespace, hub, group := eventhubs.CheckpointNames(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
+	return peers.Open(client, strings.Join([]string{namespace, hub, group}, "/"), peers.Settings{
+		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(), Window: c.ThrottleWindow,
+	}, log), nil
+}
+
+// place names where the throttle store is, the same however it is signed in to.
+func (s stores) place(ctx context.Context, c config.Config) (string, error) {
+	var address string
+	switch c.ThrottleStore {
+	case config.StoreBlob, config.StoreBlobLease:
+		client, err := s.container(ctx, c, c.ThrottleContainer, azure.Retry())
+		if err != nil {
+			return "", err
+		}
+		address = client.URL()
+	case config.StoreCosmos:
+		account, err := s.cosmosAccount(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		address = strings.TrimRight(account.Endpoint(), "/") + "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
+	default:
+		return "memory", nil
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the throttle store's address is not a URL")
+	}
+	return strings.TrimSuffix(strings.ToLower(u.Host), ":443") + u.Path, nil
 }

@@ -84,10 +84,14 @@ type Options struct {
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
-	Token     string       // what GET /devices/{id} and DELETE /devices/{id}/window want; empty turns them off
+	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
 
 	// Reading tells what this replica reads.
 	Reading func() Reading
+
+	// Standby says why this replica waits for others to stop before it reads anything;
+	// empty if it does not. Nil: it never does.
+	Standby func() string
 
 	// Partitions asks what is shared about all partitions. It is called while
 	// somebody looks at the status page, at most every 4 s. Nil: only this
@@ -198,11 +202,14 @@ func serveAlive(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var b strings.Builder
 	status := http.StatusOK
-	if state, reason := a.state(); state != ready {
+	switch state, reason := a.state(); state {
+	case ready:
+		b.WriteString("ready\n")
+	case standby: // or a rolling update would never stop those that this one waits for
+		fmt.Fprintf(&b, "ready: standing by: %s\n", reason)
+	default:
 		status = http.StatusServiceUnavailable
 		fmt.Fprintf(&b, "not ready: %s\n", reason)
-	} else {
-		b.WriteString("ready\n")
 	}
 	for _, r := range a.Worker.Receivers() {
 		if r.Down {
@@ -218,6 +225,7 @@ const (
 	starting   = "starting"
 	draining   = "draining"
 	notReading = "not reading"
+	standby    = "standing by"
 )
 
 // state says how the replica does and, unless it is ready, why.
@@ -226,6 +234,8 @@ func (a *Admin) state() (state, reason string) {
 	switch {
 	case a.draining.Load():
 		return draining, "draining: what is in flight is being settled"
+	case a.Standby != nil && a.Standby() != "":
+		return standby, a.Standby()
 	case !r.Running:
 		return starting, "starting: the hub and the checkpoint store have yet to answer"
 	case r.Read < r.Owned:

@@ -93,7 +93,14 @@ func TestNoToken(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) { o.Token, o.Ingest = "", nil })
 	for _, path := range []string{"/devices/oven", "/devices/oven/window", "/devices/oven/telemetry"} {
 		for _, authorization := range []string{"", "Bearer", "Bearer "} {
-			problem(t, w.do("GET", path, "Authorization", authorization), 404)
+			variable := "HTTP_ADMIN_TOKEN"
+			if strings.HasSuffix(path, "telemetry") {
+				variable = "HTTP_INGEST_TOKEN"
+			}
+			answer := w.do("GET", path, "Authorization", authorization)
+			if problem(t, answer, 404); !strings.Contains(answer.Body.String(), variable) {
+				t.Errorf("%s: %s, want %s named", path, answer.Body, variable)
+			}
 			problem(t, w.do("DELETE", path, "Authorization", authorization), 404)
 			problem(t, w.do("POST", path, "Authorization", authorization), 404)
 		}
@@ -125,6 +132,8 @@ func TestReady(t *testing.T) {
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
 		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		w.standby = "others are active"
+		check(200, "ready: standing by: others are active\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
 		w.admin.Drain()
 		check(503, "not ready: draining: what is in flight is being settled\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
 	})

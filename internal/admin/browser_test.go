@@ -355,7 +355,7 @@ func (b *browser) eval(expression string) string {
 // until waits for an expression to be true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); b.eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); b.eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("the page never came to %s", expression)
 		}

@@ -27,12 +27,14 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case ok && action == "telemetry" && a.Ingest != nil:
 		a.Ingest.ServeHTTP(w, r)
+	case ok && action == "telemetry":
+		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on"})
 	case a.Token == "":
-		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "devices are only to be asked for with a token: set HTTP_INGEST_TOKEN"})
+		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "devices cannot be looked at or changed: set HTTP_ADMIN_TOKEN to allow it"})
 	case !ok || allow == "":
 		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "here are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry, where a / in the id is %2F"})
 	case !web.Authorized(r, a.Token):
-		web.Unauthorized(w)
+		web.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.showDevice(w, r, device)
 	case action == "window" && r.Method == http.MethodDelete:

@@ -38,6 +38,7 @@ type world struct {
 	reading         admin.Reading
 	partitions      []admin.Partition
 	partitionsError error
+	standby         string
 	asked           int // for partitions
 }
 
@@ -56,6 +57,7 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 			defer w.mu.Unlock()
 			return w.reading
 		},
+		Standby: func() string { return w.standby },
 		Partitions: func(context.Context) ([]admin.Partition, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -98,7 +100,7 @@ func (w *world) busy() {
 	}
 	w.worker.partitions = []worker.PartitionState{
 		{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
-		{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Flights: 3},
+		{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
 		{Partition: "http"},
 	}
 	w.worker.receivers = []worker.ReceiverState{

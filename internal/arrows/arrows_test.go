@@ -20,6 +20,8 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker             internal/* internal/*/*
 
+	internal/config             internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/duty internal/azure
+
 	internal/worker             internal/telemetry internal/throttle internal/notify
 	internal/throttle           internal/lease
 	internal/telemetry
@@ -27,44 +29,51 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest   internal/telemetry internal/web
+	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/azure
+	internal/telemetry/eventhubs/amqpfilter
 	internal/telemetry/*        internal/telemetry internal/azure
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
+	internal/lease/leasetest    internal/lease internal/lab/busytest
 	internal/lease/*            internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
 	internal/notify/receivers   internal/notify internal/notify/*
 	internal/notify/inbox       internal/notify internal/notify/webhook
 	internal/notify/notifytest  internal/notify internal/notify/inbox internal/notify/webhook
 	internal/notify/*           internal/notify
-	internal/deadletter         internal/worker internal/notify internal/notify/webhook internal/azure
+	internal/deadletter         internal/telemetry internal/notify internal/notify/webhook internal/azure
 
 	internal/web
 	internal/admin              internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/web
 	internal/metrics            internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/tracing            internal/lease internal/throttle internal/notify internal/worker
+	internal/peers              internal/azure
 	internal/duty               internal/lease internal/throttle internal/notify internal/tally
 	internal/tally              internal/notify internal/azure
 	internal/console            internal/audit internal/notify
 	internal/audit
+	internal/lab/busytest
+	internal/lab/process
+	internal/lab/simulator      internal/lab/process internal/audit internal/console internal/devhub internal/devhub/devices internal/notify internal/notify/inbox
 	internal/devhub             internal/devhub/frames
 	internal/devhub/*
 	internal/azure
-	internal/standin            internal/azure
+	internal/standin            internal/azure internal/lab/process
 `
 
 // A third party's package, or one below it, is imported by the packages of its
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/deadletter internal/tally internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/tally internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
-	github.com/kelseyhightower/envconfig                            cmd/alertworker
+	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
 	go.opentelemetry.io                                             internal/tracing
 	github.com/robfig/cron                                          internal/duty
-	golang.org/x/term                                               internal/console cmd/alertworker
+	golang.org/x/term                                               internal/console internal/lab/simulator cmd/alertworker
 `
 
 // unshipped are packages that tests need and the binary must not have.
@@ -109,7 +118,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/deadletter, internal/tally, internal/standin, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/deadletter, internal/peers, internal/tally, internal/standin, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

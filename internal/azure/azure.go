@@ -36,9 +36,15 @@ func NewHTTPClient() *http.Client {
 	}}
 }
 
-// Retry returns the retries of a gate, whose caller waits 3 to 4 s in all: two
-// more tries of a second each, soon. For Cosmos set TryTimeout to zero: that
-// SDK pauses inside it.
+// Once returns the retries of a client whose caller repeats by Again: none, so
+// that one layer does and six tries are six requests. A try has a second. For
+// Cosmos set TryTimeout to zero: that SDK pauses inside it.
+func Once() policy.RetryOptions {
+	return policy.RetryOptions{MaxRetries: -1, TryTimeout: time.Second}
+}
+
+// Retry returns the retries of a client whose caller does not repeat and waits 3
+// to 4 s in all: two more tries of a second each, soon.
 func Retry() policy.RetryOptions {
 	return policy.RetryOptions{
 		MaxRetries:    2,

@@ -29,6 +29,10 @@ func Again(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil {
 		return false
 	}
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return false
+	}
 	pause := min(minPause<<try, maxPause)
 	pause += rand.N(pause)
 	if resp := response(err); resp != nil {
@@ -90,6 +94,10 @@ func Explain(err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
+	var identity *IdentityError // which may wrap what the identity's own service answered
+	if errors.As(err, &identity) {
+		return identity
+	}
 	var resp *azcore.ResponseError
 	var link *url.Error
 	switch {
@@ -121,9 +129,9 @@ func Explain(err error) error {
 func advise(status int, code string) string {
 	switch {
 	case code == "ContainerNotFound":
-		return "the container does not exist (any more): create it, or restart the worker, which does"
+		return "the container does not exist (any more): the worker creates it if it may, else create it"
 	case code == "ContainerBeingDeleted":
-		return "the container is being deleted: wait a minute, then restart the worker"
+		return "the container is being deleted: wait a minute; the worker then creates it if it may"
 	case code == "AccountIsDisabled":
 		return "the storage account is disabled"
 	case code == "AuthenticationFailed", status == http.StatusUnauthorized:

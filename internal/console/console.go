@@ -1,6 +1,6 @@
-// Package console is the terminal view of local mode: a line for every alert,
-// a live view of the devices below them, and the verdict at the end. Where the output
-// is no terminal the live view is a plain line every few seconds.
+// Package console is the terminal view of local mode: a line for every alert and for
+// what happens to workers, a live view of devices and workers below them, and the verdict
+// at the end. Where the output is no terminal the live view is plain lines every few seconds.
 package console
 
 import (
@@ -76,6 +76,22 @@ type Console struct {
 	rate     float64
 	names    int // width of the widest device id so far
 	devices  map[string]*track
+	workers  []Worker
+	sent     map[string]tally // by worker
+	hint     string
+}
+
+// A Worker is how one of the workers is.
+type Worker struct {
+	Name  string
+	Alive bool
+	State string // in words
+}
+
+// A tally is what one worker's alerts told.
+type tally struct {
+	alerts     int
+	suppressed int64
 }
 
 // A track is the latest readings of a device, oldest first.
@@ -93,6 +109,7 @@ func New(w io.Writer, o Options) *Console {
 		w:       w,
 		names:   12,
 		devices: make(map[string]*track),
+		sent:    make(map[string]tally),
 	}
 	c.ratedAt = c.start
 	if o.Live {
@@ -175,7 +192,30 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.alerts++
+	sent := c.sent[a.Replica]
+	c.sent[a.Replica] = tally{sent.alerts + 1, sent.suppressed + a.Suppressed}
 	c.above(c.alertLine(a, lag) + "\n")
+}
+
+// Event prints a line about a worker. It may hold what comes from outside.
+func (c *Console) Event(worker, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.above(c.workerLine(worker, Clean(text)) + "\n")
+}
+
+// Show has the live view show these workers from now on, and what can be done.
+func (c *Console) Show(workers []Worker, hint string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers, c.hint = workers, hint
+}
+
+// Err returns the first error of the writer.
+func (c *Console) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // Write prints p, whole lines, above the live view: a log can write to a
@@ -207,7 +247,11 @@ func (c *Console) progress() {
 		c.rated, c.ratedAt = c.readings, now
 	}
 	if !c.opts.Live {
-		c.print(c.statusLine() + "\n")
+		text := c.statusLine() + "\n"
+		for _, w := range c.workers {
+			text += c.workerLine(w.Name, w.State) + "\n"
+		}
+		c.print(text)
 		return
 	}
 	width := 80
@@ -217,6 +261,7 @@ func (c *Console) progress() {
 		}
 	}
 	lines := append([]string{c.statusLine()}, c.hottestLines()...)
+	lines = append(lines, c.workerLines()...)
 	var live bytes.Buffer
 	for i, line := range lines {
 		if i > 0 {
@@ -255,6 +300,9 @@ func (c *Console) erase() string {
 func (c *Console) print(s string) {
 	if c.err != nil || s == "" {
 		return
+	}
+	if c.opts.Live { // a terminal that gives us its keys wants them, others do not mind
+		s = strings.ReplaceAll(s, "\n", "\r\n")
 	}
 	if _, err := io.WriteString(c.w, s); err != nil {
 		c.err = fmt.Errorf("write to the console: %w", err)

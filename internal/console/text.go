@@ -46,7 +46,7 @@ func (c *Console) elapsed() string {
 }
 
 func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
-	name := shorten(clean(a.Device), maxName)
+	name := shorten(Clean(a.Device), maxName)
 	c.names = max(c.names, utf8.RuneCountInString(name))
 	since := "first alert"
 	if a.Suppressed > 0 {
@@ -59,7 +59,7 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 		c.paint(bold, fmt.Sprintf("%7s", degrees(a.Temperature))),
 		fmt.Sprintf("%6s over %s", "+"+degrees(a.Temperature-a.Threshold), plainNumber(a.Threshold)),
 		since,
-		c.paint(dim, fmt.Sprintf("%s, %d ms", clean(a.Replica), lag.Milliseconds())))
+		c.paint(dim, fmt.Sprintf("%s, %d ms", Clean(a.Replica), lag.Milliseconds())))
 }
 
 func (c *Console) statusLine() string {
@@ -78,9 +78,33 @@ func (c *Console) hottestLines() (lines []string) {
 			heat = yellow
 		}
 		lines = append(lines, fmt.Sprintf("         %s  %s  %s",
-			pad(shorten(clean(device), maxName), maxName),
+			pad(shorten(Clean(device), maxName), maxName),
 			c.paint(heat, pad(sparkline(t.readings), history)),
 			c.paint(heat, fmt.Sprintf("%7s", degrees(t.last())))))
+	}
+	return lines
+}
+
+// workerLine is one about a worker.
+func (c *Console) workerLine(name, text string) string {
+	return fmt.Sprintf("%s  %s  %s", c.elapsed(), pad(name, len("ALERT")), text)
+}
+
+// workerLines shows the workers, one line each, and what can be done.
+func (c *Console) workerLines() (lines []string) {
+	for _, w := range c.workers {
+		mark := c.paint(green, "● "+pad(w.Name, 4))
+		if !w.Alive {
+			mark = c.paint(red, "✗ "+pad(w.Name, 4))
+		}
+		sent := plural(c.sent[w.Name].alerts, "alert")
+		if n := c.sent[w.Name].suppressed; n > 0 {
+			sent += "  +" + grouped(int(n))
+		}
+		lines = append(lines, fmt.Sprintf("         %s  %s  %s", mark, pad(w.State, maxName), c.paint(dim, sent)))
+	}
+	if c.hint != "" {
+		lines = append(lines, "         "+c.paint(dim, c.hint))
 	}
 	return lines
 }
@@ -132,13 +156,13 @@ func evidence[E fmt.Stringer](b *strings.Builder, kind string, all []E) {
 			fmt.Fprintf(b, "  %s: and %s more\n", kind, grouped(len(all)-i))
 			return
 		}
-		fmt.Fprintf(b, "  %s: %s\n", kind, clean(e.String()))
+		fmt.Fprintf(b, "  %s: %s\n", kind, Clean(e.String()))
 	}
 }
 
-// clean replaces what could do more to a terminal than to stand there: control
+// Clean replaces what could do more to a terminal than to stand there: control
 // characters, escape sequences, text that changes direction.
-func clean(s string) string {
+func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return utf8.RuneError
@@ -202,6 +226,13 @@ func degrees(v float64) string {
 }
 
 func plainNumber(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return grouped(n) + " " + what + "s"
+}
 
 // grouped writes 1234567 as 1,234,567.
 func grouped(n int) string {

@@ -12,8 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/webhook"
-	"alertworker/internal/worker"
+	"alertworker/internal/telemetry"
 )
 
 // Of an event that cannot be decoded, these many bytes are kept at most.
@@ -54,7 +55,7 @@ type malformed struct {
 	Truncated       bool              `json:"truncated,omitempty"`  // body or properties
 }
 
-func encodeAlert(d worker.DeadLetter, now time.Time) []byte {
+func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	l := letter{Kept: sayable(now), Receiver: d.Receiver, Reason: d.Reason}
 	// Even what no receiver could be told is not lost.
 	if alert, err := webhook.Encode(d.Alert); err == nil {
@@ -65,7 +66,7 @@ func encodeAlert(d worker.DeadLetter, now time.Time) []byte {
 	return encode(l)
 }
 
-func encodeMalformed(e worker.MalformedEvent, now time.Time) []byte {
+func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 	m := malformed{
 		Kept:            sayable(now),
 		Reason:          e.Reason.String(),

@@ -8,15 +8,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // Whatever is in a blob, there is an answer; and what is not broken can be kept again.
 func FuzzDecode(f *testing.F) {
-	f.Add(encodeAlert(worker.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "x"}, time.Now()))
-	f.Add(encodeAlert(worker.DeadLetter{Receiver: "r"}, time.Now()))
+	f.Add(encodeAlert(notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "x"}, time.Now()))
+	f.Add(encodeAlert(notify.DeadLetter{Receiver: "r"}, time.Now()))
 	f.Add([]byte(`{"alert":null}`))
 	f.Add([]byte(`{"alert":{},"kept":"x"}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -24,7 +24,7 @@ func FuzzDecode(f *testing.F) {
 		if l.Broken != nil {
 			return
 		}
-		again := decode(encodeAlert(worker.DeadLetter{Alert: l.Alert, Receiver: l.Receiver, Reason: l.Reason}, l.Kept))
+		again := decode(encodeAlert(notify.DeadLetter{Alert: l.Alert, Receiver: l.Receiver, Reason: l.Reason}, l.Kept))
 		if again.Broken != nil || again.Alert != l.Alert || again.Receiver != l.Receiver || again.Reason != l.Reason {
 			t.Fatalf("%+v became %+v", l, again)
 		}
@@ -37,7 +37,7 @@ func FuzzMalformed(f *testing.F) {
 	f.Add(strings.Repeat("é", 300), []byte(strings.Repeat("€", maxBody)), "\xff", strings.Repeat("v", maxProperties), int64(1)<<62)
 	f.Add("", append([]byte(strings.Repeat("x", maxBody-1)), "é"...), "", "", int64(-1)<<62)
 	f.Fuzz(func(t *testing.T, device string, body []byte, name, value string, seconds int64) {
-		content := encodeMalformed(worker.MalformedEvent{Event: telemetry.Event{
+		content := encodeMalformed(telemetry.MalformedEvent{Event: telemetry.Event{
 			Device: device, Body: body, Enqueued: time.Unix(seconds, 0), Properties: map[string]any{name: value},
 		}}, time.Unix(seconds, 0))
 		var m malformed

@@ -9,10 +9,9 @@
 // makes the letter this one, so that keeping it again changes nothing.
 //
 // Events that cannot be decoded are bounded in number and size. Alerts are
-// not dropped, ever; what bounds them is that there is one flight per device and
-// receiver, and no more of them than NOTIFY_CONCURRENCY: each letter stands for an
-// attempt that the receiver answered. Nothing here deletes what is old: that
-// is for a lifecycle rule of the storage account.
+// not dropped, ever; what bounds them is that there is one delivery per device and
+// receiver, and that no more than NOTIFY_CONCURRENCY for each receiver are written at a time.
+// Nothing here deletes what is old: that is for a lifecycle rule of the storage account.
 package deadletter
 
 import (
@@ -37,7 +36,8 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
-	"alertworker/internal/worker"
+	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
 )
 
 const (
@@ -56,40 +56,33 @@ const (
 // no keys or signatures.
 type Store struct {
 	blobs     *container.Client
+	home      *azure.Container
 	log       *zap.Logger
 	malformed quota
 	lines     quota
 }
 
-var (
-	_ worker.DeadLetters     = (*Store)(nil)
-	_ worker.MalformedEvents = (*Store)(nil)
-)
-
 // Open returns the store in c, a container that it creates when it is missing.
 // c's retries bound how long Open and every call but those that keep take.
 func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, error) {
 	s := &Store{blobs: c, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
+	s.home = azure.NewContainer(s.name(), azure.ContainerMissing, func(ctx context.Context) error {
+		_, err := c.Create(ctx, nil)
+		if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
+			return nil
+		}
+		return err
+	})
 	// A look at some blob shows whether the container is there to an identity
 	// that may not create containers, or may not list them.
-	_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
-	switch {
-	case err == nil || bloberror.HasCode(err, bloberror.BlobNotFound):
-		return s, nil
-	case !bloberror.HasCode(err, bloberror.ContainerNotFound):
-		return nil, fmt.Errorf("look at container %q: %w", s.name(), azure.Explain(err))
-	}
-	if err := s.create(ctx); err != nil {
-		return nil, err
+	err := s.home.Do(ctx, func() error {
+		_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
+		return err
+	})
+	if err != nil && !bloberror.HasCode(err, bloberror.BlobNotFound) {
+		return nil, fmt.Errorf("open dead letters in %q: %w", s.name(), azure.Explain(err))
 	}
 	return s, nil
-}
-
-func (s *Store) create(ctx context.Context) error {
-	if _, err := s.blobs.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-		return fmt.Errorf("create container %q: %w", s.name(), azure.Explain(err))
-	}
-	return nil
 }
 
 // name returns the container's address without a signature.
@@ -98,8 +91,8 @@ func (s *Store) name() string {
 	return address
 }
 
-// Keep implements worker.DeadLetters. It takes at most 15 s.
-func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
+// Keep returns nil once d is kept, after at most 15 s.
+func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	id := newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
 	if err := s.put(ctx, blobName(alertsFolder, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
@@ -115,10 +108,10 @@ func (s *Store) Keep(ctx context.Context, d worker.DeadLetter) error {
 	return nil
 }
 
-// KeepMalformed implements worker.MalformedEvents. It takes at most 15 s. Of the
+// KeepMalformed returns nil once e is kept, after at most 15 s. Of the
 // attempts beyond 60 a minute it drops the events: neither a storm
 // of them nor an outage of the store makes many wait.
-func (s *Store) KeepMalformed(ctx context.Context, e worker.MalformedEvent) error {
+func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
 	if ok, first, refused := s.malformed.take(); !ok {
 		if first {
 			s.log.Warn("too many events cannot be decoded; the rest of this minute's are not kept",
@@ -140,13 +133,7 @@ func (s *Store) Try(ctx context.Context) error { return s.put(ctx, probe, nil) }
 func (s *Store) put(ctx context.Context, name string, content []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, keepTimeout, fmt.Errorf("no answer within %v", keepTimeout))
 	defer cancel()
-	err := s.upload(ctx, name, content)
-	if bloberror.HasCode(err, bloberror.ContainerNotFound) {
-		if err := s.create(ctx); err != nil {
-			return err
-		}
-		err = s.upload(ctx, name, content)
-	}
+	err := s.home.Do(ctx, func() error { return s.upload(ctx, name, content) })
 	if err != nil && !bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet) {
 		return fmt.Errorf("write blob %q in %q: %w", name, s.name(), explain(ctx, err))
 	}

@@ -27,10 +27,10 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/deadletter"
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/standin"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -39,14 +39,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const receiver = "example.com-1a2b3c4d"
 
-func refused(n int) worker.DeadLetter {
-	d := worker.DeadLetter{Alert: notifytest.Alert(n), Receiver: receiver, Reason: `refused for good: answered 422 Unprocessable Entity ("no <such> device")`}
+func refused(n int) notify.DeadLetter {
+	d := notify.DeadLetter{Alert: notifytest.Alert(n), Receiver: receiver, Reason: `refused for good: answered 422 Unprocessable Entity ("no <such> device")`}
 	d.Alert.Enqueued = d.Alert.Enqueued.Add(time.Duration(n) * time.Minute)
 	return d
 }
 
-func event(n int) worker.MalformedEvent {
-	return worker.MalformedEvent{
+func event(n int) telemetry.MalformedEvent {
+	return telemetry.MalformedEvent{
 		Partition: "3",
 		Reason:    telemetry.ReasonMissing,
 		Event: telemetry.Event{
@@ -71,7 +71,7 @@ func open(t *testing.T, c *container.Client) *deadletter.Store {
 	return s
 }
 
-func keep(t *testing.T, s *deadletter.Store, letters ...worker.DeadLetter) {
+func keep(t *testing.T, s *deadletter.Store, letters ...notify.DeadLetter) {
 	t.Helper()
 	for _, d := range letters {
 		if err := s.Keep(t.Context(), d); err != nil {
@@ -178,7 +178,7 @@ func TestAzurite(t *testing.T) {
 		c := azurite.Container(t, azurite.NewContainer(), nil)
 		open(t, c)
 		lost := 0
-		s := open(t, azurite.Container(t, c.URL()[strings.LastIndexByte(c.URL(), '/')+1:], transport(func(r *http.Request) (*http.Response, error) {
+		s := open(t, azurite.RetryingContainer(t, c.URL()[strings.LastIndexByte(c.URL(), '/')+1:], transport(func(r *http.Request) (*http.Response, error) {
 			resp, err := azurite.Transport().RoundTrip(r)
 			if r.Method == http.MethodPut && lost == 0 && err == nil {
 				lost++
@@ -495,7 +495,7 @@ func TestKeepTakesBoundedTime(t *testing.T) {
 }
 
 func TestContent(t *testing.T) {
-	with := func(change func(*telemetry.Event)) worker.MalformedEvent {
+	with := func(change func(*telemetry.Event)) telemetry.MalformedEvent {
 		e := event(7)
 		change(&e.Event)
 		return e
@@ -522,9 +522,9 @@ func TestContent(t *testing.T) {
 				s, service := openService(t, zap.NewNop())
 				var err error
 				switch c := content.(type) {
-				case worker.DeadLetter:
+				case notify.DeadLetter:
 					err = s.Keep(t.Context(), c)
-				case worker.MalformedEvent:
+				case telemetry.MalformedEvent:
 					err = s.KeepMalformed(t.Context(), c)
 				}
 				if err != nil || len(service.blobs) != 1 {

@@ -48,6 +48,7 @@ type Hub struct {
 	wg         sync.WaitGroup
 	robin      atomic.Uint32 // where the next message without a key goes
 	faults     faults
+	accepted   atomic.Int64
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -94,6 +95,7 @@ func (h *Hub) accept() {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+		h.accepted.Add(1)
 		c := newConn(h, nc)
 		h.mu.Lock()
 		if h.closed {
@@ -165,6 +167,19 @@ func (h *Hub) Publish(m Message) (Published, error) {
 	return pub, nil
 }
 
+// PublishRaw adds a message of any bytes at all to a partition: what encode makes of
+// the place that the message gets. Clients may choke on it.
+func (h *Hub) PublishRaw(partition string, encode func(Published) []byte) (Published, error) {
+	p := h.byID(partition)
+	if p == nil {
+		return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", partition, len(h.partitions)-1)
+	}
+	return p.append(time.Now().Truncate(time.Millisecond), func(pub Published) ([]byte, error) { return append([]byte{}, encode(pub)...), nil })
+}
+
+// Accepted returns how many connections there have been.
+func (h *Hub) Accepted() int64 { return h.accepted.Load() }
+
 // Readers returns how many links read the partition, or any partition if it is "".
 func (h *Hub) Readers(partition string) int {
 	n := 0
@@ -174,6 +189,20 @@ func (h *Hub) Readers(partition string) int {
 		}
 	}
 	return n
+}
+
+// Owners returns the name of the receiver with an epoch, which is the only one of its
+// consumer group, that reads a partition, by partition.
+func (h *Hub) Owners() map[string]string {
+	owners := map[string]string{}
+	for _, p := range h.partitions {
+		for _, l := range p.links() {
+			if l.epoch != nil {
+				owners[p.id] = l.receiver
+			}
+		}
+	}
+	return owners
 }
 
 // byKey returns the partition that all messages with this key go to.

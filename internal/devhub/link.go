@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	linkCredit = 1000    // granted to who sends to the hub
-	maxMessage = 1 << 20 // that the hub takes
-	maxReplies = 1000    // waiting on one link
-	lookAhead  = 64      // events that a link takes from the log at once
+	linkCredit = 1000     // granted to who sends to the hub
+	maxMessage = 1 << 20  // that the hub takes
+	maxAdded   = 64 << 10 // to it by the hub
+	maxReplies = 1000     // waiting on one link
+	lookAhead  = 64       // events that a link takes from the log at once
 )
 
 // A session is one of a connection's. conn.mu guards it.
@@ -118,6 +119,9 @@ func (c *conn) attach(s *session, a frames.Attach) *frames.Error {
 		ReceiverSettleMode: a.ReceiverSettleMode,
 		MaxMessageSize:     maxMessage,
 	}
+	if a.Role == frames.Receiver {
+		answer.MaxMessageSize += maxAdded
+	}
 	if a.Role == frames.Receiver && answer.SenderSettleMode == nil {
 		settled := frames.SenderSettled
 		answer.SenderSettleMode = &settled
@@ -162,7 +166,8 @@ func (c *conn) attachSending(l *link, a frames.Attach) *frames.Error {
 	if a.Source == nil {
 		return notAllowed("The link has no source.")
 	}
-	if a.Target != nil {
+	l.target = a.Name // as the JavaScript client means it, which gives no address
+	if a.Target != nil && a.Target.Address != "" {
 		l.target = a.Target.Address
 	}
 	path, refused := c.authorize(a.Source.Address)

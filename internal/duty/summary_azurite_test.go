@@ -22,7 +22,6 @@ import (
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/standin"
 	"alertworker/internal/tally"
-	"alertworker/internal/worker"
 )
 
 // On a real service: what gates have sent by it comes to a webhook, once, whichever of the replicas leads.
@@ -47,13 +46,13 @@ func TestSummaryOnBlobs(t *testing.T) {
 			}
 			devices := []string{"oven #7", strings.Repeat("#", 128)}
 			for _, device := range devices { // each on a replica of its own
-				of := newTally(tally.Blobs{Container: kept})
+				of := newTally(tally.NewBlobs(kept))
 				alert(t, of, "r", device, 0)
 				if err := of.Write(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			d := worker.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "refused"}
+			d := notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "refused"}
 			d.Alert.Enqueued = time.Now()
 			if err := letters.Keep(t.Context(), d); err != nil {
 				t.Fatal(err)
@@ -81,7 +80,7 @@ func TestSummaryOnBlobs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := config(newTally(tally.Blobs{Container: kept}), map[string]notify.Reporter{"r": hook})
+				c := config(newTally(tally.NewBlobs(kept)), map[string]notify.Reporter{"r": hook})
 				c.DeadLetters = letters.Count
 				defer run(s, replica, duty.Summary(once, c))()
 			}

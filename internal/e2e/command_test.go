@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	"alertworker/internal/devhub"
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/standin"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -97,10 +100,52 @@ func TestLocal(t *testing.T) {
 	})
 }
 
+// Workers are processes, one is killed by hand at once and others by themselves.
+func TestLocalProcesses(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("npm"); err != nil && os.Getenv(standin.SkipEnv) == "1" {
+		t.Skipf("Node.js is not installed, and %s=1", standin.SkipEnv)
+	}
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	busytest.Run(t, func(t *busytest.Attempt) {
+		cmd := exec.Command(path, "local", "--processes", "--replicas", "3", "--for", t.Time(6*time.Second).String(), "--kill", t.Time(2*time.Second).String(),
+			"--window", "5s", "--devices", "20", "--rate", "100", "--http", "0")
+		cmd.Env = os.Environ() // node is on the path
+		cmd.Stdin = strings.NewReader("1\n")
+		p := run(t.T, "local", cmd)
+		select {
+		case <-p.done:
+		case <-time.After(startWithin):
+		}
+		if unanswered.MatchString(strings.ReplaceAll(p.stdout.String()+p.stderr.String(), ": alertworker:", "\nalertworker:")) {
+			t.Missed("a worker got no answer from its storage account when it started")
+		}
+		p.wait(exitWithin, 0)
+		out := judgedGood(t.T, p)
+		for _, want := range []string{"w1     killed", "ALERT", " from ", "status pages: http://127.0.0.1:"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("it did not say %q", want)
+			}
+		}
+		if strings.Contains(out, "too near the end") {
+			t.Error("it did not wait for the last alerts")
+		}
+	})
+}
+
 func local(t *testing.T, args ...string) (stdout string) {
 	t.Helper()
 	p := alertworker(t, "local", nil, append([]string{"local"}, args...)...)
-	p.wait(40*time.Second, 0)
+	p.wait(startWithin, 0)
+	return judgedGood(t, p)
+}
+
+// judgedGood returns what local mode printed, which must have had alerts and kept the promise.
+func judgedGood(t *testing.T, p *process) (stdout string) {
+	t.Helper()
 	out := p.stdout.String()
 	if !strings.Contains(out, "lost 0, too close 0") {
 		t.Errorf("want lost 0, too close 0:\n%s", p.stdout.last(15))

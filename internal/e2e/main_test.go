@@ -86,7 +86,8 @@ func random(t *testing.T) *rand.Rand {
 // poll is how often a condition is looked at.
 const poll = 20 * time.Millisecond
 
-// within waits until met, and fails the test if that takes longer than limit.
+// within waits until met, and fails the test if that takes longer than limit, which
+// is so long that it is no question of how busy the machine is.
 func within(t *testing.T, limit time.Duration, what string, met func() bool) {
 	t.Helper()
 	if !eventually(limit, met) {

@@ -7,12 +7,12 @@ import (
 	"regexp"
 	"strconv"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/audit"
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/notify/notifytest"
 )
 
@@ -20,8 +20,8 @@ var connectionString = regexp.MustCompile(`^(Endpoint=\S+)\n`)
 
 // The hub is served by a process of its own. A single worker is asked to end in
 // the middle of a stream, does so in time, and a successor goes on from its checkpoints.
-func otherHub(t *testing.T, storage string) {
-	hub := alertworker(t, "devhub", nil, "devhub", "--addr", "127.0.0.1:0", "--hub", hubName, "--partitions", "8")
+func otherHub(t *busytest.Attempt, storage string) {
+	hub := alertworker(t.T, "devhub", nil, "devhub", "--addr", "127.0.0.1:0", "--hub", hubName, "--partitions", "8")
 	w := newWorld(t, storage, settings{hub: hub.find(startWithin, connectionString)})
 	w.receiver.BehaveAlways(notifytest.Delay(100*time.Millisecond, notifytest.Take)) // so that there are sends to wait for
 
@@ -33,7 +33,7 @@ func otherHub(t *testing.T, storage string) {
 	stop := w.publishing(func(device string, temperature float64) { w.send(producer, device, temperature) })
 
 	w.start("a")
-	within(t, startWithin, "an alert arrives", func() bool { return len(w.receiver.Taken()) > 0 })
+	within(t.T, startWithin, "an alert arrives", func() bool { return len(w.receiver.Taken()) > 0 })
 	w.pass(w.between(0, time.Second))
 	w.stop("a")
 	if n := w.owned()["a"]; n > 0 {
@@ -41,7 +41,7 @@ func otherHub(t *testing.T, storage string) {
 	}
 	w.start("b")
 	before := len(w.receiver.Taken())
-	within(t, startWithin, "the successor's alerts arrive", func() bool { w.alive(); return len(w.receiver.Taken()) >= before+10 })
+	within(t.T, startWithin, "the successor's alerts arrive", func() bool { w.alive(); return len(w.receiver.Taken()) >= before+10 })
 	stop()
 	for partition := range 8 {
 		id := strconv.Itoa(partition)

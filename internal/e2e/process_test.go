@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -16,7 +17,7 @@ import (
 )
 
 // exitWithin is for a process that has been asked to end and has nothing to do.
-const exitWithin = 10 * time.Second
+const exitWithin = time.Minute
 
 // A process is one that the test started. It ends with the test at the latest.
 type process struct {
@@ -39,8 +40,14 @@ func alertworker(t *testing.T, name string, env []string, args ...string) *proce
 
 func start(t *testing.T, name string, env []string, path string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Env = append([]string{}, env...) // not nil: that means ours
+	cmd := exec.Command(path, args...)
+	cmd.Env = append([]string{}, env...) // not nil: that means ours
+	return run(t, name, cmd)
+}
+
+func run(t *testing.T, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: cmd, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = attributes()
@@ -77,22 +84,27 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// freeze stops the process and returns once it does nothing any more: on a busy
-// machine its threads go on for a while after the signal.
 func (p *process) freeze() {
 	p.t.Helper()
-	p.signal(syscall.SIGSTOP)
-	within(p.t, exitWithin, p.name+" stops", func() bool {
-		yes, err := stopped(p.cmd.Process.Pid)
-		if err != nil {
-			p.t.Fatalf("ask for the state of %s: %v", p.name, err)
-		}
-		return yes
-	})
+	freeze(p.t, p.cmd.Process)
 }
 
 // thaw lets a frozen process go on.
 func (p *process) thaw() { p.signal(syscall.SIGCONT) }
+
+// freeze stops a process and returns once it does nothing any more: on a busy
+// machine its threads go on for a while after the signal.
+func freeze(t *testing.T, p *os.Process) {
+	t.Helper()
+	_ = p.Signal(syscall.SIGSTOP)
+	within(t, exitWithin, fmt.Sprintf("process %d stops", p.Pid), func() bool {
+		yes, err := stopped(p.Pid)
+		if err != nil {
+			t.Fatalf("ask for the state of process %d: %v", p.Pid, err)
+		}
+		return yes
+	})
+}
 
 func (p *process) running() bool {
 	select {

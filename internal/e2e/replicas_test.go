@@ -4,13 +4,20 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/standin"
+	"alertworker/internal/throttle"
 )
 
 // Whatever breaks, nothing is lost, nothing comes too soon, and the checkpoints
@@ -22,10 +29,11 @@ import (
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	storage := standin.StartAzurite(t).ConnectionString
-	for name, scenario := range map[string]func(t *testing.T, storage string){
+	for name, scenario := range map[string]func(t *busytest.Attempt, storage string){
 		"kill, on Cosmos DB":     killOnCosmos,
 		"kill":                   kill,
 		"roll":                   roll,
+		"roll to other settings": rollToOtherSettings,
 		"kill while sending":     killWhileSending,
 		"freeze while sending":   freezeWhileSending,
 		"storage frozen":         storageFrozen,
@@ -36,16 +44,16 @@ func TestReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			scenario(t, storage)
+			busytest.Run(t, func(t *busytest.Attempt) { scenario(t, storage) })
 		})
 	}
 }
 
 // Workers are killed and started again at random moments.
-func kill(t *testing.T, storage string) { killOn(newWorld(t, storage, settings{})) }
+func kill(t *busytest.Attempt, storage string) { killOn(newWorld(t, storage, settings{})) }
 
-func killOnCosmos(t *testing.T, storage string) {
-	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=" + startCosmos(t)}}))
+func killOnCosmos(t *busytest.Attempt, storage string) {
+	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=" + startCosmos(t.T)}}))
 }
 
 func killOn(w *world) {
@@ -65,7 +73,7 @@ func killOn(w *world) {
 
 // Every worker is replaced in turn, as by a new version. It is asked to end, so
 // its partitions need not expire.
-func roll(t *testing.T, storage string) {
+func roll(t *busytest.Attempt, storage string) {
 	w := newWorld(t, storage, settings{})
 	w.receiver.BehaveAlways(notifytest.Delay(100*time.Millisecond, notifytest.Take)) // so that there are sends to wait for
 	w.start("a", "b", "c")
@@ -84,6 +92,48 @@ func roll(t *testing.T, storage string) {
 	w.finish()
 }
 
+// Every worker is replaced by one that keeps windows elsewhere. Those wait, ready, until
+// the last of the others has stopped, and a window longer. One with the old settings waits then.
+func rollToOtherSettings(t *busytest.Attempt, storage string) {
+	w := newWorld(t, storage, settings{env: []string{"HTTP_INGEST_TOKEN=" + ingestToken}})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		w.sites[name] = freeAddr(t.T)
+	}
+	waits := func(name string) {
+		t.Helper()
+		within(t.T, startWithin, name+" stands by", func() bool {
+			w.alive()
+			status, body := try(http.MethodGet, "http://"+w.sites[name]+"/readyz", "")
+			return status == http.StatusOK && strings.Contains(body, "ready: standing by: replicas with other settings are active (the place of windows is ")
+		})
+	}
+	w.start("a", "b")
+	stop := w.publishing(w.publish)
+	w.ready()
+
+	old := w.env
+	w.env = append(slices.Clone(w.env), "THROTTLE_CONTAINER=throttle-"+uuid.NewString())
+	w.start("c", "d")
+	waits("c")
+	waits("d")
+	expect(t.T, http.MethodPost, "http://"+w.sites["c"]+"/devices/posted/telemetry", `{"temperature":99}`, http.StatusServiceUnavailable, "standing by")
+	w.stop("a")
+	w.pass(w.between(time.Second, 3*time.Second))
+	if owned := w.owned(); owned["c"]+owned["d"] > 0 {
+		t.Errorf("they stand by and own partitions: %v", owned)
+	}
+	w.stop("b")
+	w.ready()
+
+	w.env, old = old, w.env
+	w.start("e")
+	waits("e")
+	w.stop("e")
+	w.env = old
+	stop()
+	w.finish()
+}
+
 // hot publishes one reading over the threshold of each of n devices that have
 // not been heard of before.
 func (w *world) hot(prefix string, n int) {
@@ -95,7 +145,7 @@ func (w *world) hot(prefix string, n int) {
 // holding waits until alerts are held, and returns the replica that most are of.
 func (w *world) holding(h *hold) (replica string) {
 	w.t.Helper()
-	within(w.t, startWithin, "an alert arrives", func() bool {
+	within(w.t.T, startWithin, "an alert arrives", func() bool {
 		w.alive()
 		replica = h.holding()
 		return replica != ""
@@ -105,7 +155,7 @@ func (w *world) holding(h *hold) (replica string) {
 
 // Workers die between claiming a device and the delivery, and between the
 // delivery and recording it.
-func killWhileSending(t *testing.T, storage string) {
+func killWhileSending(t *busytest.Attempt, storage string) {
 	// The window is longer than the claim, so that the receiver gets, and drops, what
 	// was delivered but not recorded.
 	w := newWorld(t, storage, settings{window: 20 * time.Second, notifyTimeout: 2 * time.Second})
@@ -138,16 +188,15 @@ func killWhileSending(t *testing.T, storage string) {
 
 // A worker is frozen while the receiver has its alerts, for longer than it
 // holds its devices and its partitions, and then goes on as if nothing had been.
-func freezeWhileSending(t *testing.T, storage string) {
-	const notifyTimeout = 5 * time.Second
-	w := newWorld(t, storage, settings{window: 25 * time.Second, notifyTimeout: notifyTimeout})
+func freezeWhileSending(t *busytest.Attempt, storage string) {
+	w := newWorld(t, storage, settings{window: 25 * time.Second, notifyTimeout: 5 * time.Second})
 	w.start("a", "b", "c")
 	w.ready()
 
 	h := newHold(func(a notify.Alert) bool { return a.Replica == "a" }, false)
 	w.receiver.BehaveAlways(h.behave)
 	w.hot("z", 16)
-	within(t, startWithin, "the alerts of all devices arrive", func() bool {
+	within(t.T, startWithin, "the alerts of all devices arrive", func() bool {
 		w.alive()
 		devices, _, _ := h.seen()
 		return devices == 16
@@ -156,15 +205,15 @@ func freezeWhileSending(t *testing.T, storage string) {
 	zombie.freeze()
 	switch _, held, left := h.seen(); {
 	case held["a"] == 0:
-		t.Fatal("the worker to freeze sent no alert")
+		t.Missed("the worker to freeze sent no alert: another had taken its partitions")
 	case left > 0:
-		t.Fatalf("this machine took more than NOTIFY_TIMEOUT=%v to bring 16 alerts on their way", notifyTimeout)
+		t.Missed("16 alerts took more than NOTIFY_TIMEOUT=%v to be on their way", w.notifyTimeout)
 	}
 	close(h.release) // they are taken, and nobody hears it
 	w.receiver.BehaveAlways(notifytest.Take)
 
 	stop := w.publishing(w.publish)
-	within(t, startWithin, "another worker repeats an alert, which the receiver drops", func() bool { w.alive(); return w.report().Dropped > 0 })
+	within(t.T, startWithin, "another worker repeats an alert, which the receiver drops", func() bool { w.alive(); return w.report().Dropped > 0 })
 	zombie.thaw()
 	w.pass(2 * time.Second)
 	stop()
@@ -173,16 +222,16 @@ func freezeWhileSending(t *testing.T, storage string) {
 
 // The storage account, and with it ownership, checkpoints and windows, does not
 // answer for ten seconds.
-func storageFrozen(t *testing.T, _ string) {
-	azurite, storage := startAzurite(t)
-	w := newWorld(t, storage, settings{slack: claim(time.Second)})
+func storageFrozen(t *busytest.Attempt, _ string) {
+	azurite := standin.StartAzurite(t.T)
+	w := newWorld(t, azurite.ConnectionString, settings{slack: throttle.ClaimTTL(time.Second)})
 	w.start("a", "b", "c")
 	stop := w.publishing(w.publish)
 	w.ready()
 	w.pass(w.between(0, time.Second))
-	azurite.freeze()
+	freeze(t.T, azurite.OS())
 	w.pass(10 * time.Second)
-	azurite.thaw()
+	_ = azurite.OS().Signal(syscall.SIGCONT)
 	w.pass(time.Second)
 	stop()
 	w.finish()
@@ -190,7 +239,7 @@ func storageFrozen(t *testing.T, _ string) {
 
 // The hub closes links, drops connections, refuses claims, is slow and falls
 // silent, in random order.
-func hubBreaksLinks(t *testing.T, storage string) {
+func hubBreaksLinks(t *busytest.Attempt, storage string) {
 	w := newWorld(t, storage, settings{})
 	w.start("a", "b", "c")
 	stop := w.publishing(w.publish)
@@ -220,7 +269,7 @@ func hubBreaksLinks(t *testing.T, storage string) {
 
 // The receiver fails in every way, for long, and comes back. Meanwhile a worker
 // is killed: what its successor reads again must not be sent again.
-func receiverDown(t *testing.T, storage string) {
+func receiverDown(t *busytest.Attempt, storage string) {
 	w := newWorld(t, storage, settings{})
 	w.start("a", "b", "c")
 	stop := w.publishing(w.publish)
@@ -241,7 +290,7 @@ func receiverDown(t *testing.T, storage string) {
 }
 
 // The store of native leases, whose claims and windows last 15 s at least.
-func nativeLeases(t *testing.T, storage string) {
+func nativeLeases(t *busytest.Attempt, storage string) {
 	w := newWorld(t, storage, settings{store: "blob-lease", window: 15 * time.Second, notifyTimeout: 5 * time.Second})
 	w.start("a", "b")
 	w.ready()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/standin"
 )
 
@@ -18,7 +19,11 @@ func TestTakeoverTime(t *testing.T) {
 	if !*takeover {
 		t.Skip("takes minutes: set -takeover to measure")
 	}
-	w := newWorld(t, standin.StartAzurite(t).ConnectionString, settings{env: []string{"OWNERSHIP_EXPIRY=30s", "BALANCE_INTERVAL=5s"}})
+	busytest.Run(t, measureTakeover)
+}
+
+func measureTakeover(t *busytest.Attempt) {
+	w := newWorld(t, standin.StartAzurite(t.T).ConnectionString, settings{env: []string{"OWNERSHIP_EXPIRY=30s", "BALANCE_INTERVAL=5s"}})
 	w.start("a", "b", "c")
 	w.ready()
 	for _, how := range []struct {
@@ -33,7 +38,7 @@ func TestTakeoverTime(t *testing.T) {
 			w.pass(w.between(0, 5*time.Second))
 			began := time.Now()
 			how.end("a")
-			within(t, startWithin, "the partitions are read again", func() bool { w.alive(); return w.devhub.Readers("") == 8 })
+			within(t.T, startWithin, "the partitions are read again", func() bool { w.alive(); return w.devhub.Readers("") == 8 })
 			times = append(times, time.Since(began).Round(10*time.Millisecond))
 			w.start("a")
 			w.ready()

@@ -33,12 +33,17 @@ type Lease struct {
 	ID      string    // names this grant; random, never used for another attempt
 	Token   int64     // of two leases on one key the later has the greater, across release, expiry, deletion and restarts
 	Claimed time.Time // when it was granted, by the store's clock
+	Note    string    // that was written with it: of what several calls of next returned, the one that counts
 	Until   time.Time // when it ends, by this machine's monotonic clock counted from the start of the granting call: never late
-	Version string    // the store's concurrency tag; opaque
+	// Frees is when others can have the key unless it is extended or released,
+	// by the same clock: never early, for the store's clock has a resolution.
+	Frees   time.Time
+	Version string // the store's concurrency tag; opaque
 }
 
 // A Store grants leases. It is safe for concurrent use, by any number of
-// processes. Every call returns by the time its ctx ends.
+// processes. Every call returns by the time its ctx ends, or a second later if
+// it has to undo something.
 type Store interface {
 	// Acquire takes key for ttl if nobody holds it, this process included.
 	// Keys are any non-empty UTF-8 strings of up to 1 KiB; distinct keys never
@@ -47,8 +52,9 @@ type Store interface {
 	// Before it takes a free key it calls next with the record it is about to
 	// replace and writes the note that next returns; it replaces that very
 	// record or none. If next returns an error, Acquire changes nothing and
-	// returns that error as it is. next may be called more than once, each time with
-	// a later record; the last call counts. It must not block.
+	// returns that error as it is. next may be called more than once, and after an
+	// answer was lost the last call need not be the one that counts: see
+	// Lease.Note. It must not block.
 	//
 	// A held key is answered with a *HeldError. Any other error leaves the
 	// outcome unknown: the key may stay taken for ttl.
@@ -76,10 +82,11 @@ var ErrHeld = errors.New("lease held")
 type HeldError struct {
 	Key    string
 	Record Record
-	// Until is a moment, by this machine's monotonic clock, not later than
-	// the one when the key frees unless its holder extends it. Zero if unknown:
-	// poll, at least a second apart, with jitter.
-	Until time.Time
+	// Until is a moment not later than the end of the hold, and Frees one not
+	// earlier than when the key frees, unless its holder changes that: the first
+	// at which asking again is sure not to be in vain. Both are by this machine's
+	// monotonic clock, and zero if unknown: poll, at least a second apart, with jitter.
+	Until, Frees time.Time
 }
 
 func (e *HeldError) Error() string {

@@ -121,7 +121,7 @@ func (m *moody) Notify(_ context.Context, a notify.Alert) error {
 
 type buried struct{}
 
-func (buried) Keep(context.Context, worker.DeadLetter) error { return nil }
+func (buried) Keep(context.Context, notify.DeadLetter) error { return nil }
 
 // A partition has one hot reading of each device.
 type partition struct {

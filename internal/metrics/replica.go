@@ -52,6 +52,15 @@ func (m *Metrics) Duties(leading func() (term int64, ok bool)) {
 	}))
 }
 
+// Standby shows whether this replica waits for others, which have other settings, to
+// stop. standby is called at each scrape. Standby may be called once.
+func (m *Metrics) Standby(standby func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "standby",
+		Help: "1 while this replica stands by because replicas with other settings are active.",
+	}, func() float64 { return number(standby()) }))
+}
+
 func number(is bool) float64 {
 	if is {
 		return 1
@@ -88,7 +97,7 @@ var (
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have been a second delivery; they carry the first one's id.")
 	deadDesc       = desc("dead_letters_total", "Alerts that a receiver will not get, kept as dead letters.")
 
-	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: alerts wait, and one at a time tries it.", "receiver")
+	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: attempts in a row have failed, and nothing was taken since.", "receiver")
 
 	hubPartitionsDesc = desc("hub_partitions", "Partitions that the hub has.")
 	ownedDesc         = desc("partitions_owned", "Partitions that this replica owns.")
@@ -101,13 +110,13 @@ var (
 	lagSecondsDesc = desc("partition_lag_seconds", "At most how long the oldest unread event has waited; the hub's clock against this machine's.", "partition")
 	unsettledDesc  = desc("partition_unsettled_events", "Events that hold the checkpoint: their alerts are under way.", "partition")
 	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds the checkpoint, by this machine's clock; 0 if there is none.", "partition")
-	flightsDesc    = desc("partition_flights", "Alerts under way, one for each hot device and receiver.", "partition")
+	deliveringDesc = desc("partition_flights", "Alerts under way or waiting, one for each hot device and receiver.", "partition")
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not moved although events after it are settled; 0 if there is nothing to record.", "partition")
 
 	descs = []*prometheus.Desc{
 		eventsDesc, overDesc, suppressedDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
-		lagEventsDesc, lagSecondsDesc, unsettledDesc, oldestDesc, flightsDesc, checkpointDesc,
+		lagEventsDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
 	}
 )
 
@@ -179,7 +188,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 			oldest = max(0, now.Sub(p.Oldest).Seconds())
 		}
 		gauge(oldestDesc, oldest, id)
-		gauge(flightsDesc, float64(p.Flights), id)
+		gauge(deliveringDesc, float64(p.Delivering), id)
 		gauge(checkpointDesc, ages[id].Seconds(), id)
 		if lag, ok := r.ends.lag(id, now); ok {
 			gauge(lagEventsDesc, float64(lag.events), id)
@@ -218,7 +227,7 @@ func byPartition(states []worker.PartitionState) map[string]worker.PartitionStat
 	for _, s := range states {
 		if former, ok := one[s.Partition]; ok {
 			s.Unsettled += former.Unsettled
-			s.Flights += former.Flights
+			s.Delivering += former.Delivering
 			if s.Oldest.IsZero() || !former.Oldest.IsZero() && former.Oldest.Before(s.Oldest) {
 				s.Oldest = former.Oldest
 			}

@@ -43,7 +43,7 @@ func TestWorkerIsRead(t *testing.T) {
 		s.source = metrics.SourceStats{Owned: 3, Reading: 1, Lost: 6, Unread: 7, Restarts: 8}
 		s.partitions = []worker.PartitionState{
 			{Partition: "0"},
-			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Flights: 3},
+			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
 		}
 		expect(t, m, map[string]float64{
 			`events_total{reason="ok", result="reading"}`:              100,
@@ -84,14 +84,23 @@ func TestDuties(t *testing.T) {
 	expect(t, m, map[string]float64{`duty_leader`: 1})
 }
 
+func TestStandby(t *testing.T) {
+	m := metrics.New("")
+	waits := false
+	m.Standby(func() bool { return waits })
+	expect(t, m, map[string]float64{`standby`: 0})
+	waits = true
+	expect(t, m, map[string]float64{`standby`: 1})
+}
+
 // A partition that was lost and came back while its former consumer settles is one.
 func TestPartitionTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &state{}
 		m := metrics.New("")
 		ends := m.Watch(s, s.Source, "blob")
-		former := worker.PartitionState{Partition: "0", Read: at(10), Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Flights: 1}
-		present := worker.PartitionState{Partition: "0", Read: at(20), Unsettled: 1, Oldest: time.Now().Add(-time.Second), Flights: 1}
+		former := worker.PartitionState{Partition: "0", Read: at(10), Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 1}
+		present := worker.PartitionState{Partition: "0", Read: at(20), Unsettled: 1, Oldest: time.Now().Add(-time.Second), Delivering: 1}
 		for _, order := range [][]worker.PartitionState{{former, present}, {present, former}} {
 			s.partitions = order
 			ends.End("0", 25)

@@ -41,6 +41,7 @@ func newWorld() *world {
 	w := &world{m: metrics.New(""), malformed: 1}
 	w.ends = w.m.Watch(w, w.Source, "blob")
 	w.m.Duties(func() (int64, bool) { return 7, !w.leaderless })
+	w.m.Standby(func() bool { return false })
 	w.store = w.m.Store(&w.backend, "blob")
 	w.receiver.by = 50 * time.Millisecond
 	w.notifier = w.m.Notifier(&w.receiver, "hook")
@@ -70,9 +71,9 @@ func (w *world) step(t testing.TB) {
 		if !w.unmarked {
 			p.Committed = former // as far as the last scrape saw
 		}
-		p.Unsettled, p.Oldest, p.Flights = 0, w.waiting, 0
+		p.Unsettled, p.Oldest, p.Delivering = 0, w.waiting, 0
 		if !w.waiting.IsZero() {
-			p.Unsettled, p.Flights = 1, 1
+			p.Unsettled, p.Delivering = 1, 1
 		}
 	}
 

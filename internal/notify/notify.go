@@ -29,6 +29,13 @@ type Alert struct {
 	Test        bool // sent by `alertworker check --notify`
 }
 
+// A DeadLetter is an alert that a receiver will not get.
+type DeadLetter struct {
+	Alert    Alert
+	Receiver string
+	Reason   string // for people
+}
+
 // A Notifier delivers alerts to one receiver.
 type Notifier interface {
 	// Notify returns nil only once the receiver has taken the alert. It returns

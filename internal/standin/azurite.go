@@ -1,9 +1,7 @@
 package standin
 
 import (
-	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,37 +13,30 @@ import (
 	"github.com/google/uuid"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/process"
 )
 
-// What every Azurite has, as its documentation says.
+// What every Azurite has.
 const (
-	AzuriteAccount = "devstoreaccount1"
-	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	AzuriteAccount = process.AzuriteAccount
+	AzuriteKey     = process.AzuriteKey
 )
 
 // Azurite is a blob service in memory.
 type Azurite struct {
-	URL              string // of the account
-	ConnectionString string
-
+	*process.Azurite
 	client *http.Client
 }
-
-var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 
 // StartAzurite starts an empty blob service that runs until tb ends.
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
-	url := Node(tb, azuriteReady, "node_modules/azurite/dist/src/blob/main.js",
-		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry")
-	url += "/" + AzuriteAccount
+	azurite, err := process.StartAzurite(tb.Context())
+	started(tb, err)
+	tb.Cleanup(azurite.Kill)
 	client := azure.NewHTTPClient()
 	tb.Cleanup(client.CloseIdleConnections)
-	return &Azurite{
-		URL:              url,
-		ConnectionString: fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", AzuriteAccount, AzuriteKey, url),
-		client:           client,
-	}
+	return &Azurite{azurite, client}
 }
 
 // Transport returns what carries the requests of its containers.
@@ -54,11 +45,22 @@ func (a *Azurite) Transport() http.RoundTripper { return a.client.Transport }
 // NewContainer returns the name of a container that does not exist.
 func (a *Azurite) NewContainer() string { return "c" + uuid.NewString() }
 
-// Container returns a client of the named container with the retries of a gate.
-// Its requests go through via, by Transport if that is nil.
+// Container returns a client of the named container that tries once, as a gate's
+// does. Its requests go through via, by Transport if that is nil.
 func (a *Azurite) Container(tb testing.TB, name string, via http.RoundTripper) *container.Client {
 	tb.Helper()
-	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via))
+	return a.container(tb, name, via, azure.Once())
+}
+
+// RetryingContainer is like Container, but the client retries.
+func (a *Azurite) RetryingContainer(tb testing.TB, name string, via http.RoundTripper) *container.Client {
+	tb.Helper()
+	return a.container(tb, name, via, azure.Retry())
+}
+
+func (a *Azurite) container(tb testing.TB, name string, via http.RoundTripper, retry policy.RetryOptions) *container.Client {
+	tb.Helper()
+	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via, retry))
 	if err != nil {
 		tb.Fatalf("container client: %v", err)
 	}
@@ -78,7 +80,7 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 		tb.Fatalf("shared access signature: %v", err)
 	}
 	_, signature, _ := strings.Cut(signed, "?")
-	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via))
+	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via, azure.Once()))
 	if err != nil {
 		tb.Fatalf("container client: %v", err)
 	}
@@ -89,11 +91,10 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 // no fault.
 const patience = 20 * time.Second
 
-func (a *Azurite) options(via http.RoundTripper) *container.ClientOptions {
+func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *container.ClientOptions {
 	if via == nil {
 		via = a.Transport()
 	}
-	retry := azure.Retry()
 	retry.TryTimeout = patience
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/process"
 )
 
 // Cosmos is a Cosmos DB account in memory. It knows ETags; it does not know
@@ -29,7 +30,9 @@ server.listen(0, "127.0.0.1", () => console.log("listens on http://127.0.0.1:" +
 // StartCosmos starts an empty account that runs until tb ends.
 func StartCosmos(tb testing.TB) *Cosmos {
 	tb.Helper()
-	url := Node(tb, cosmosReady, "-e", cosmosScript)
+	server, url, err := process.Node(tb.Context(), "the Cosmos DB emulator", cosmosReady, "-e", cosmosScript)
+	started(tb, err)
+	tb.Cleanup(server.Kill)
 	client := azure.NewHTTPClient()
 	tb.Cleanup(client.CloseIdleConnections)
 	return &Cosmos{

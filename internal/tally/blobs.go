@@ -23,19 +23,39 @@ const (
 	maxObject = 16 << 20 // bytes
 )
 
-// Blobs is a Store in a container of Azure Storage, which has to exist. Its errors
-// name the container and say what to do; they hold no keys or signatures.
-type Blobs struct{ Container *container.Client }
+// Blobs is a Store in a container of Azure Storage, which is created when it is
+// missing. Use NewBlobs. Its errors name the container and say what to do; they hold no
+// keys or signatures.
+type Blobs struct {
+	container *container.Client
+	home      *azure.Container
+}
 
-func (b Blobs) Put(ctx context.Context, name string, content []byte) error {
-	_, err := b.Container.NewBlockBlobClient(name).Upload(ctx, streaming.NopCloser(bytes.NewReader(content)), &blockblob.UploadOptions{
-		HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr("application/json")},
+// NewBlobs returns the Store in c. It connects to nothing.
+func NewBlobs(c *container.Client) *Blobs {
+	b := &Blobs{container: c}
+	b.home = azure.NewContainer(b.name(), azure.ContainerMissing, func(ctx context.Context) error {
+		_, err := c.Create(ctx, nil)
+		if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
+			return nil
+		}
+		return err
+	})
+	return b
+}
+
+func (b *Blobs) Put(ctx context.Context, name string, content []byte) error {
+	err := b.home.Do(ctx, func() error {
+		_, err := b.container.NewBlockBlobClient(name).Upload(ctx, streaming.NopCloser(bytes.NewReader(content)), &blockblob.UploadOptions{
+			HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr("application/json")},
+		})
+		return err
 	})
 	return b.explain("write", name, err)
 }
 
-func (b Blobs) Get(ctx context.Context, name string) ([]byte, error) {
-	resp, err := b.Container.NewBlobClient(name).DownloadStream(ctx, nil)
+func (b *Blobs) Get(ctx context.Context, name string) ([]byte, error) {
+	resp, err := b.container.NewBlobClient(name).DownloadStream(ctx, nil)
 	if bloberror.HasCode(err, bloberror.BlobNotFound) {
 		return nil, fmt.Errorf("tally %q: %w", name, fs.ErrNotExist)
 	}
@@ -48,20 +68,28 @@ func (b Blobs) Get(ctx context.Context, name string) ([]byte, error) {
 	return content, b.explain("read", name, err)
 }
 
-func (b Blobs) Delete(ctx context.Context, name string) error {
-	_, err := b.Container.NewBlobClient(name).Delete(ctx, nil)
+func (b *Blobs) Delete(ctx context.Context, name string) error {
+	_, err := b.container.NewBlobClient(name).Delete(ctx, nil)
 	if bloberror.HasCode(err, bloberror.BlobNotFound) {
 		return nil
 	}
 	return b.explain("delete", name, err)
 }
 
-func (b Blobs) List(ctx context.Context, prefix string, limit int) (names []string, err error) {
-	pager := b.Container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](pageSize)})
+func (b *Blobs) List(ctx context.Context, prefix string, limit int) (names []string, err error) {
+	err = b.home.Do(ctx, func() (err error) {
+		names, err = b.list(ctx, prefix, limit)
+		return err
+	})
+	return names, b.explain("list", prefix, err)
+}
+
+func (b *Blobs) list(ctx context.Context, prefix string, limit int) (names []string, err error) {
+	pager := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](pageSize)})
 	for pager.More() && len(names) < limit {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
-			return nil, b.explain("list", prefix, err)
+			return nil, err
 		}
 		for _, item := range page.Segment.BlobItems {
 			names = append(names, *item.Name)
@@ -70,10 +98,15 @@ func (b Blobs) List(ctx context.Context, prefix string, limit int) (names []stri
 	return names[:min(limit, len(names))], nil
 }
 
-func (b Blobs) explain(verb, name string, err error) error {
+func (b *Blobs) explain(verb, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	address, _, _ := strings.Cut(b.Container.URL(), "?")
-	return fmt.Errorf("%s tally %q in %q: %w", verb, name, address, azure.Explain(err))
+	return fmt.Errorf("%s tally %q in %q: %w", verb, name, b.name(), azure.Explain(err))
+}
+
+// name returns the container's address without a signature.
+func (b *Blobs) name() string {
+	address, _, _ := strings.Cut(b.container.URL(), "?")
+	return address
 }

@@ -199,7 +199,7 @@ func TestOnBlobs(t *testing.T) {
 	if _, err := c.Create(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	store := tally.Blobs{Container: c}
+	store := tally.NewBlobs(c)
 	var replicas []*tally.Tally
 	all := map[string]int64{}
 	for r := range 3 {
@@ -261,4 +261,21 @@ type transport struct {
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.n.Add(1)
 	return t.next.RoundTrip(req)
+}
+
+// A container that is missing, or has been deleted since, is created by who writes and by who reads.
+func TestMissingContainerIsCreated(t *testing.T) {
+	azurite := standin.StartAzurite(t)
+	for name, use := range map[string]func(*tally.Blobs) error{
+		"write": func(b *tally.Blobs) error { return b.Put(t.Context(), "tallies/x", []byte("{}")) },
+		"list":  func(b *tally.Blobs) error { _, err := b.List(t.Context(), "tallies/", 1); return err },
+	} {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		if err := use(tally.NewBlobs(c)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := c.GetProperties(t.Context(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

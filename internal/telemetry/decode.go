@@ -3,7 +3,6 @@ package telemetry
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"io"
 	"math"
 	"strconv"
@@ -22,14 +21,15 @@ const (
 	ReasonNotTelemetry               // a twin change, a lifecycle event: not sent by the device as telemetry
 	ReasonNoDevice                   // the hub names no device
 	ReasonEmpty                      // no body, or nothing but white space
-	ReasonMalformed                  // not JSON, or broken off: nothing of it is believed
+	ReasonMalformed                  // not JSON, or broken before any reading was complete
 	ReasonMissing                    // JSON, but none of the fields is there
 	ReasonNull                       // the field is null
 	ReasonNotANumber                 // the field is text, a boolean or an object
 	ReasonNotFinite                  // the field is NaN, infinite, or beyond a float64
 	ReasonUnsupportedEncoding        // CBOR or another binary format, a charset or compression that is not read
 	ReasonTooLarge                   // more than MaxBody, as it came or unpacked
-	ReasonTooDeep                    // objects and arrays nested more than 64 deep
+	ReasonTooDeep                    // no reading in the first 64 levels of nested objects and arrays
+	ReasonUndecodableMessage         // not the body but the message around it: see Event.Undecodable
 
 	// ReasonCount is the number of reasons, for arrays indexed by Reason.
 	ReasonCount = iota
@@ -48,6 +48,7 @@ var reasonNames = [ReasonCount]string{
 	ReasonUnsupportedEncoding: "unsupported_encoding",
 	ReasonTooLarge:            "too_large",
 	ReasonTooDeep:             "too_deep",
+	ReasonUndecodableMessage:  "undecodable_message",
 }
 
 // String returns the reason as the value of a metric's label.
@@ -63,7 +64,8 @@ const (
 	// IoT Hub takes 256 KiB, Event Hubs 1 MiB.
 	MaxBody = 1 << 20
 
-	maxDepth = 64       // of nested objects and arrays
+	maxDepth = 64       // of nested objects and arrays that are looked into
+	maxSkip  = 10_000   // of those that are skipped: jsontext's limit
 	maxKept  = 64 << 10 // bytes of a buffer that a pooled scanner keeps
 )
 
@@ -106,9 +108,23 @@ func NewDecoder(fields string) (*Decoder, error) {
 // hottest counts, and one that cannot be read hides no other. If none
 // can be read, the reason is that of the first field that is there.
 //
+// A body that is cut off, or is not JSON from some place on, is read up to
+// there. What was complete before counts as if the body had ended: a string with
+// its closing quote, and a number with the comma or bracket that follows it, since
+// without one the number itself may have been cut. Without such a reading the
+// reason is ReasonMalformed. Nothing counts of gzip, or of a JSON string, that is
+// cut off.
+//
+// Objects and arrays nested more than 64 deep are skipped. The reason is ReasonTooDeep
+// if a field might have been in one and nothing could be read elsewhere. A body nested
+// more than 10,000 deep is read up to there; without a reading its reason is ReasonTooDeep too.
+//
 // Decode does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
 func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
+	if e.Undecodable != "" {
+		return 0, ReasonUndecodableMessage
+	}
 	if e.MessageSource != "" && !strings.EqualFold(e.MessageSource, "Telemetry") {
 		return 0, ReasonNotTelemetry
 	}
@@ -117,9 +133,12 @@ func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
 	}
 	s := d.scanners.Get().(*scanner)
 	defer s.putBack(&d.scanners)
-	reason = s.unpack(e.Body, func(text []byte) (r Reason) {
-		temperature, r = s.temperature(d.start, text)
-		return r
+	reason = s.unpack(e.Body, func(text []byte) (r Reason, broken bool) {
+		found, r, broken := s.temperature(d.start, text)
+		if r == ReasonOK {
+			temperature = found
+		}
+		return r, broken
 	})
 	if reason == ReasonMalformed && !understood(e.ContentEncoding) {
 		reason = ReasonUnsupportedEncoding
@@ -135,6 +154,8 @@ func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
 type scanner struct {
 	json    *jsontext.Decoder
 	input   bytes.Buffer
+	body    []byte   // what json reads
+	tooDeep bool     // a value was skipped that a field might be in
 	cursors []cursor // a stack: what the names down to here have matched
 	text    []byte   // the last string that had to be unescaped
 	gzip    gzip.Reader
@@ -148,17 +169,15 @@ func (s *scanner) putBack(pool *sync.Pool) {
 	if cap(s.text) > maxKept {
 		s.text = nil
 	}
-	s.cursors = s.cursors[:0]
+	s.cursors, s.body = s.cursors[:0], nil
 	pool.Put(s)
 }
 
-// What devices send is read as generously as encoding/json does. Never changed.
-var generous = []jsontext.Options{
+// What devices send is read as leniently as encoding/json does. Never changed.
+var lenient = []jsontext.Options{
 	jsontext.AllowDuplicateNames(true),
 	jsontext.AllowInvalidUTF8(true),
 }
-
-var errTooDeep = errors.New("nested too deep")
 
 // begin makes s ready for text, or says why there is nothing to scan.
 func (s *scanner) begin(text []byte) Reason {
@@ -173,58 +192,71 @@ func (s *scanner) begin(text []byte) Reason {
 	}
 	// Over a bytes.Buffer the decoder reads the bytes where they are, and does
 	// not write to them.
+	s.body, s.tooDeep = text, false
 	s.input = *bytes.NewBuffer(text)
-	s.json.Reset(&s.input, generous...)
+	s.json.Reset(&s.input, lenient...)
 	return ReasonOK
 }
 
-// failure turns what stopped a scan into a reason.
-func failure(err error) Reason {
-	if err == errTooDeep {
-		return ReasonTooDeep
+// outcome returns the reason of a scan that found what found says before err ended
+// it, and whether the text is broken there.
+func (s *scanner) outcome(found Reason, err error) (r Reason, broken bool) {
+	broken = err != io.EOF
+	switch {
+	case found == ReasonOK:
+		return ReasonOK, broken
+	case s.tooDeep || s.json.StackDepth() >= maxSkip:
+		return ReasonTooDeep, broken
+	case broken:
+		return ReasonMalformed, broken
 	}
-	return ReasonMalformed
+	return found, broken
 }
 
 // temperature returns the hottest reading in text, which is a sequence of JSON
-// values.
-func (s *scanner) temperature(start []cursor, text []byte) (float64, Reason) {
+// values, perhaps broken.
+func (s *scanner) temperature(start []cursor, text []byte) (value float64, r Reason, broken bool) {
 	if r := s.begin(text); r != ReasonOK {
-		return 0, r
+		return 0, r, r == ReasonMalformed
 	}
 	all := nothing
 	for {
 		one, err := s.value(start)
-		if err == io.EOF {
-			return all.value, all.reason
-		}
-		if err != nil {
-			return 0, failure(err)
-		}
 		all = hotter(all, one)
+		if err != nil {
+			r, broken = s.outcome(all.reason, err)
+			return all.value, r, broken
+		}
 	}
 }
 
-// value scans the next value, at the place in the body that at describes.
+// value scans the next value, at the place in the body that at describes. With
+// an error it returns what was found before.
 func (s *scanner) value(at []cursor) (finding, error) {
 	switch s.json.PeekKind() {
 	case '[':
-		if err := s.enter(); err != nil {
+		if s.deepest() {
+			return nothing, s.json.SkipValue()
+		}
+		if _, err := s.json.ReadToken(); err != nil {
 			return nothing, err
 		}
 		all := nothing
 		for s.json.PeekKind() != ']' {
 			one, err := s.value(at)
-			if err != nil {
-				return nothing, err
-			}
 			all = hotter(all, one)
+			if err != nil {
+				return all, err
+			}
 		}
 		_, err := s.json.ReadToken()
 		return all, err
 
 	case '{':
-		if err := s.enter(); err != nil {
+		if s.deepest() {
+			return nothing, s.json.SkipValue()
+		}
+		if _, err := s.json.ReadToken(); err != nil {
 			return nothing, err
 		}
 		all := nothing
@@ -233,10 +265,10 @@ func (s *scanner) value(at []cursor) (finding, error) {
 		}
 		for s.json.PeekKind() != '}' {
 			one, err := s.member(at)
-			if err != nil {
-				return nothing, err
-			}
 			all = preferred(all, one)
+			if err != nil {
+				return all, err
+			}
 		}
 		_, err := s.json.ReadToken()
 		return all, err
@@ -247,12 +279,34 @@ func (s *scanner) value(at []cursor) (finding, error) {
 			return nothing, err
 		}
 		rank, ok := whole(at)
-		if !ok {
+		if !ok || !s.complete(v) {
 			return nothing, nil
 		}
 		f, reason := s.number(v)
 		return finding{rank, f, reason}, nil
 	}
+}
+
+// deepest reports, and remembers, that an array or object that comes next is
+// nested too deep to look into.
+func (s *scanner) deepest() bool {
+	deep := s.json.StackDepth() >= maxDepth
+	s.tooDeep = s.tooDeep || deep
+	return deep
+}
+
+// complete reports whether v, the value just read, cannot go on: the end of the body
+// may have cut a number, and 099 is not 0.
+func (s *scanner) complete(v []byte) bool {
+	if c := v[0]; c != '-' && (c < '0' || c > '9') {
+		return true
+	}
+	for _, c := range s.body[s.json.InputOffset():] {
+		if !isSpace(c) {
+			return c == ',' || c == '}' || c == ']'
+		}
+	}
+	return false
 }
 
 // member scans a name and its value.
@@ -269,33 +323,11 @@ func (s *scanner) member(at []cursor) (finding, error) {
 		}
 	}
 	if len(s.cursors) == depth {
-		return nothing, s.skip()
+		return nothing, s.json.SkipValue()
 	}
 	found, err := s.value(s.cursors[depth:])
 	s.cursors = s.cursors[:depth]
 	return found, err
-}
-
-// enter reads the token that opens an object or an array.
-func (s *scanner) enter() error {
-	_, err := s.json.ReadToken()
-	if err == nil && s.json.StackDepth() > maxDepth {
-		err = errTooDeep
-	}
-	return err
-}
-
-// skip reads past the next value.
-func (s *scanner) skip() error {
-	outside := s.json.StackDepth()
-	for {
-		if err := s.enter(); err != nil {
-			return err
-		}
-		if s.json.StackDepth() <= outside {
-			return nil
-		}
-	}
 }
 
 // unquote returns what a JSON string says. It is valid until the next call.

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"io"
 	"slices"
 	"strings"
 	"unicode"
@@ -11,18 +10,14 @@ const maxPaths = 64
 
 // Fields returns the dotted paths at which body holds finite numbers, in the
 // body's order, at most 64: for each of them a Decoder with that field alone reads
-// the body. It returns nil if the body cannot be decoded. Names that no
-// field can be written for are left out.
+// the body. Names that no field can be written for are left out.
 func Fields(body []byte) []string {
 	s := newScanner()
 	var l lister
-	reason := s.unpack(body, func(text []byte) Reason {
+	s.unpack(body, func(text []byte) (Reason, bool) {
 		l = lister{scanner: s}
 		return l.list(text)
 	})
-	if reason != ReasonOK {
-		return nil
-	}
 	return l.paths
 }
 
@@ -32,17 +27,13 @@ type lister struct {
 	paths []string
 }
 
-func (l *lister) list(text []byte) Reason {
+func (l *lister) list(text []byte) (r Reason, broken bool) {
 	if r := l.begin(text); r != ReasonOK {
-		return r
+		return r, r == ReasonMalformed
 	}
 	for {
-		err := l.value("")
-		if err == io.EOF {
-			return ReasonOK
-		}
-		if err != nil {
-			return failure(err)
+		if err := l.value(""); err != nil {
+			return l.outcome(ReasonMissing, err)
 		}
 	}
 }
@@ -51,7 +42,10 @@ func (l *lister) list(text []byte) Reason {
 func (l *lister) value(path string) error {
 	switch l.json.PeekKind() {
 	case '[':
-		if err := l.enter(); err != nil {
+		if l.deepest() {
+			return l.json.SkipValue()
+		}
+		if _, err := l.json.ReadToken(); err != nil {
 			return err
 		}
 		for l.json.PeekKind() != ']' {
@@ -63,7 +57,10 @@ func (l *lister) value(path string) error {
 		return err
 
 	case '{':
-		if err := l.enter(); err != nil {
+		if l.deepest() {
+			return l.json.SkipValue()
+		}
+		if _, err := l.json.ReadToken(); err != nil {
 			return err
 		}
 		for l.json.PeekKind() != '}' {
@@ -76,7 +73,7 @@ func (l *lister) value(path string) error {
 
 	default:
 		v, err := l.json.ReadValue()
-		if err != nil || path == "" || len(l.paths) == maxPaths {
+		if err != nil || path == "" || len(l.paths) == maxPaths || !l.complete(v) {
 			return err
 		}
 		_, reason := l.number(v)
@@ -99,7 +96,7 @@ func (l *lister) member(path string) error {
 	}
 	odd := func(r rune) bool { return r == ',' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
 	if _, err := parseField(below); err != nil || strings.ContainsFunc(below, odd) {
-		return l.skip()
+		return l.json.SkipValue()
 	}
 	return l.value(below)
 }

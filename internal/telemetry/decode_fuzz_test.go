@@ -3,8 +3,8 @@ package telemetry_test
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,13 +41,7 @@ func FuzzDecode(f *testing.F) {
 		}
 
 		if root, ok := parse(body); ok {
-			if strings.TrimSpace(fields) == "" {
-				fields = telemetry.DefaultFields
-			}
-			want := reference(root, "", strings.Split(fields, ","))
-			if depthOf(root) > 64 {
-				want = reading{reason: telemetry.ReasonTooDeep}
-			}
+			want := reference(root, fields)
 			if got != want.value || reason != want.reason {
 				t.Errorf("got %v, %v; the reference has %v, %v", got, reason, want.value, want.reason)
 			}
@@ -96,10 +90,49 @@ func TestDecodeAgainstReference(t *testing.T) {
 			return
 		}
 		got, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(text)})
-		if want := reference(root, "", fields); got != want.value || reason != want.reason {
+		if want := reference(root, strings.Join(fields, ",")); got != want.value || reason != want.reason {
 			t.Errorf("got %v, %v; the reference has %v, %v", got, reason, want.value, want.reason)
 		}
+		for cut := range text {
+			checkTruncated(t, d, text[:cut], text, strings.Join(fields, ","))
+		}
 	})
+}
+
+// A body that is cut off yields what was complete before, and never a number that is cut.
+func FuzzDecodeTruncated(f *testing.F) {
+	for _, b := range bodies {
+		if len(b.body) < 4096 {
+			f.Add([]byte(b.body), b.fields, uint(len(b.body)-2))
+		}
+	}
+	f.Add([]byte(`[{"temperature":-91.5e+1 },{"temp" : "91.5" , "temperature": [1,[2.5]]}]`), "", uint(60))
+
+	f.Fuzz(func(t *testing.T, body []byte, fields string, cut uint) {
+		d, err := telemetry.NewDecoder(fields)
+		if err != nil || cut > uint(len(body)) {
+			return
+		}
+		if _, ok := parse(body); ok {
+			checkTruncated(t, d, string(body[:cut]), string(body), fields)
+		}
+	})
+}
+
+// checkTruncated decodes text, which is whole cut off.
+func checkTruncated(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, text, whole, fields string) {
+	root, complete := parser{json.NewDecoder(strings.NewReader(whole)), whole, int64(len(text))}.value()
+	if complete || root == nil {
+		return // not cut off, or nothing but part of a scalar
+	}
+	got, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(text)})
+	want := reference(root, fields)
+	if want.reason != telemetry.ReasonOK && want.reason != telemetry.ReasonTooDeep {
+		want.reason = telemetry.ReasonMalformed
+	}
+	if got != want.value || reason != want.reason {
+		t.Errorf("%q, %d bytes of %q: got %v, %v; the reference has %v, %v", text, len(text), whole, got, reason, want.value, want.reason)
+	}
 }
 
 // The reference reads JSON by encoding/json into a tree, and the tree by the
@@ -117,56 +150,67 @@ func parse(body []byte) (any, bool) {
 	if !json.Valid(body) {
 		return nil, false
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	root := parseValue(dec)
-	if _, err := dec.Token(); err != io.EOF {
-		panic(err) // cannot be: the body is valid
-	}
+	root, _ := parser{json.NewDecoder(bytes.NewReader(body)), string(body), math.MaxInt64}.value()
 	_, isString := root.(string)
 	return root, !isString
 }
 
-func parseValue(dec *json.Decoder) any {
-	token, err := dec.Token()
+// A parser reads text, which is valid JSON, as if it ended at end.
+type parser struct {
+	*json.Decoder
+	text string
+	end  int64
+}
+
+// value returns as much of the next value as there is, and whether that is all of it; nil
+// if it is a scalar and not all there.
+func (p parser) value() (v any, complete bool) {
+	p.UseNumber()
+	token, err := p.Token()
 	if err != nil {
-		panic(err) // cannot be: the body is valid
+		panic(err) // cannot be: the text is valid
+	}
+	end := p.InputOffset()
+	if _, ok := token.(json.Number); ok && p.end < int64(len(p.text)) {
+		rest := p.text[end:]
+		end += int64(len(rest) - len(strings.TrimLeft(rest, " \t\r\n")) + 1) // with what follows
+	}
+	if end > p.end {
+		return nil, false
 	}
 	switch token {
 	case json.Delim('['):
 		list := []any{}
-		for dec.More() {
-			list = append(list, parseValue(dec))
+		for p.More() {
+			e, complete := p.value()
+			if complete || e != nil {
+				list = append(list, e)
+			}
+			if !complete {
+				return list, false
+			}
 		}
-		_, _ = dec.Token()
-		return list
+		_, _ = p.Token()
+		return list, p.InputOffset() <= p.end
 	case json.Delim('{'):
 		o := object{}
-		for dec.More() {
-			name := parseValue(dec).(string)
-			o = append(o, member{name, parseValue(dec)})
+		for p.More() {
+			name, complete := p.value()
+			if !complete {
+				return o, false
+			}
+			v, complete := p.value()
+			if complete || v != nil {
+				o = append(o, member{name.(string), v})
+			}
+			if !complete {
+				return o, false
+			}
 		}
-		_, _ = dec.Token()
-		return o
+		_, _ = p.Token()
+		return o, p.InputOffset() <= p.end
 	}
-	return token
-}
-
-func depthOf(v any) int {
-	depth := 0
-	switch v := v.(type) {
-	case []any:
-		for _, e := range v {
-			depth = max(depth, depthOf(e))
-		}
-	case object:
-		for _, m := range v {
-			depth = max(depth, depthOf(m.value))
-		}
-	default:
-		return 0
-	}
-	return depth + 1
+	return token, true
 }
 
 type reading struct {
@@ -175,19 +219,51 @@ type reading struct {
 	reason telemetry.Reason
 }
 
-// reference returns what v, which is at path, holds for the fields.
-func reference(v any, path string, fields []string) reading {
+// reference returns what the tree holds for the fields.
+func reference(root any, fields string) reading {
+	if strings.TrimSpace(fields) == "" {
+		fields = telemetry.DefaultFields
+	}
+	r := referrer{}
+	for f := range strings.SplitSeq(fields, ",") {
+		r.fields = append(r.fields, strings.TrimSpace(f))
+	}
+	found := r.refer(root, "", 0)
+	if found.reason != telemetry.ReasonOK && r.tooDeep {
+		return reading{reason: telemetry.ReasonTooDeep}
+	}
+	return found
+}
+
+type referrer struct {
+	fields  []string
+	tooDeep bool
+}
+
+// leads reports whether one of the fields is at path or below.
+func (r *referrer) leads(path string) bool {
+	return path == "" || slices.ContainsFunc(r.fields, func(f string) bool {
+		names := strings.SplitAfterN(f, ".", strings.Count(path, ".")+2)
+		start := strings.Join(names[:min(len(names), strings.Count(path, ".")+1)], "")
+		return strings.EqualFold(strings.TrimSuffix(start, "."), path)
+	})
+}
+
+// refer returns what v holds, which is at path in so many objects and arrays.
+func (r *referrer) refer(v any, path string, depth int) reading {
 	var parts []reading
-	rank := -1
-	for i, f := range fields {
-		if strings.EqualFold(strings.TrimSpace(f), path) {
-			rank = i
+	rank := slices.IndexFunc(r.fields, func(f string) bool { return strings.EqualFold(f, path) })
+	switch v.(type) {
+	case []any, object:
+		if depth == 64 {
+			r.tooDeep = r.tooDeep || r.leads(path)
+			return reading{reason: telemetry.ReasonMissing}
 		}
 	}
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			parts = append(parts, reference(e, path, fields))
+			parts = append(parts, r.refer(e, path, depth+1))
 		}
 		return best(parts, true)
 	case object:
@@ -200,7 +276,7 @@ func reference(v any, path string, fields []string) reading {
 				below = path + "." + m.name
 			}
 			if below != "" {
-				parts = append(parts, reference(m.value, below, fields))
+				parts = append(parts, r.refer(m.value, below, depth+1))
 			}
 		}
 		return best(parts, false)

@@ -113,16 +113,39 @@ var bodies = []struct {
 	{"text", "", `temperature=99`, 0, telemetry.ReasonMalformed},
 	{"text that is base64 of nothing", "", `temperature`, 0, telemetry.ReasonMalformed},
 	{"XML", "", `<temperature>99</temperature>`, 0, telemetry.ReasonMalformed},
-	{"broken off", "", `{"temperature":99,"hum`, 0, telemetry.ReasonMalformed},
-	{"broken off in the number", "", `{"temperature":9`, 0, telemetry.ReasonMalformed},
-	{"broken off in the array", "", `[{"temperature":99}`, 0, telemetry.ReasonMalformed},
-	{"garbage behind", "", `{"temperature":99}}`, 0, telemetry.ReasonMalformed},
-	{"comma at the end", "", `{"temperature":99,}`, 0, telemetry.ReasonMalformed},
 	{"single quotes", "", `{'temperature':99}`, 0, telemetry.ReasonMalformed},
 	{"leading zero", "", `{"temperature":099}`, 0, telemetry.ReasonMalformed},
 	{"invalid UTF-8 in a value", "", "{\"unit\":\"\xb0C\",\"temperature\":99}", 99, telemetry.ReasonOK},
 	{"invalid UTF-8 in a name", "", "{\"\xff\":1,\"temperature\":99}", 99, telemetry.ReasonOK},
 	{"lone surrogate", "", `{"x":"\ud800","temperature":99}`, 99, telemetry.ReasonOK},
+
+	// What is broken from some place on: what was complete before counts.
+	{"broken off", "", `{"temperature":99,"hum`, 99, telemetry.ReasonOK},
+	{"broken off in the number", "", `{"temperature":9`, 0, telemetry.ReasonMalformed},
+	{"broken off behind the number", "", `{"temperature":99`, 0, telemetry.ReasonMalformed},
+	{"broken off in the exponent", "", `{"temperature":9e`, 0, telemetry.ReasonMalformed},
+	{"broken off in a buffer of C", "", "{\"temperature\":9\x00", 0, telemetry.ReasonMalformed},
+	{"broken off in the string", "", `{"temperature":"9`, 0, telemetry.ReasonMalformed},
+	{"broken off behind the string", "", `{"temperature":"99"`, 99, telemetry.ReasonOK},
+	{"broken off in the name", "", `{"temp":99,"temperatur`, 99, telemetry.ReasonOK},
+	{"broken off in the first field", "", `{"temp":99,"temperature":10`, 99, telemetry.ReasonOK},
+	{"broken off in the array", "", `[{"temperature":99}`, 99, telemetry.ReasonOK},
+	{"broken off in an array of values", "", `{"temperature":[99,10`, 99, telemetry.ReasonOK},
+	{"broken off in a line", "", "{\"temperature\":20}\n{\"temperature\":99}\n{\"temperature\":10", 99, telemetry.ReasonOK},
+	{"broken off in the first line", "", "{\"temperature\":20", 0, telemetry.ReasonMalformed},
+	{"broken off behind null", "", `{"temperature":null,"temp":9`, 0, telemetry.ReasonMalformed},
+	{"broken off in UTF-16", "", utf16Text(binary.LittleEndian, `{"temperature":99,"hum`) + "i", 99, telemetry.ReasonOK},
+	{"broken off in UTF-16, in the number", "", utf16Text(binary.LittleEndian, `{"temperature":9`), 0, telemetry.ReasonMalformed},
+	{"broken off in base64", "", base64.StdEncoding.EncodeToString([]byte(`{"temperature":99,"hum`)), 99, telemetry.ReasonOK},
+	{"broken off behind a bare NaN", "", `[{"temperature":20,"humidity":NaN},{"temperature":99},{"temperature":10`, 99, telemetry.ReasonOK},
+	{"garbage behind", "", `{"temperature":99}}`, 99, telemetry.ReasonOK},
+	{"garbage behind a line", "", "{\"temperature\":99}\nBye!", 99, telemetry.ReasonOK},
+	{"garbage before", "", `!{"temperature":99}`, 0, telemetry.ReasonMalformed},
+	{"comma at the end", "", `{"temperature":99,}`, 99, telemetry.ReasonOK},
+	{"comma missing", "", `{"temp":99 "temperature":10}`, 0, telemetry.ReasonMalformed},
+	{"unit behind the number", "", `{"temperature":99°}`, 0, telemetry.ReasonMalformed},
+	{"blank in the number", "", `{"temperature":1 099}`, 0, telemetry.ReasonMalformed},
+	{"space behind the number", "", `{"temperature":99 ,"hum`, 99, telemetry.ReasonOK},
 
 	// How it comes.
 	{"byte order mark", "", "\ufeff{\"temperature\":21.4}", 21.4, telemetry.ReasonOK},
@@ -160,7 +183,15 @@ var bodies = []struct {
 	{"as large as can be", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-20) + `}`, 21.4, telemetry.ReasonOK},
 	{"too large", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-19) + `}`, 0, telemetry.ReasonTooLarge},
 	{"as deep as can be", "", `{"temperature":21.4,"x":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, 21.4, telemetry.ReasonOK},
-	{"too deep", "", `{"temperature":21.4,"x":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, 0, telemetry.ReasonTooDeep},
+	{"deeper siblings", "", `{"a":` + nested(64) + `,"temperature":21.4,"x":` + nested(9998) + `}`, 21.4, telemetry.ReasonOK},
+	{"deeper siblings, none is a field", "", `{"x":` + nested(64) + `}`, 0, telemetry.ReasonMissing},
+	{"deeper siblings in an array", "", `[` + nested(100) + `,{"temperature":21.4}]`, 21.4, telemetry.ReasonOK},
+	{"deeper sibling with a bare NaN", "", `{"x":` + strings.Repeat("[", 100) + "NaN" + strings.Repeat("]", 100) + `,"temperature":99}`, 99, telemetry.ReasonOK},
+	{"too deep for the parser, behind", "", `{"temperature":21.4,"x":` + nested(500_000), 21.4, telemetry.ReasonOK},
+	{"too deep for the parser, before", "", `{"x":` + nested(10_000) + `,"temperature":21.4}`, 0, telemetry.ReasonTooDeep},
+	{"too deep", "", strings.Repeat("[", 64) + `{"temperature":21.4}` + strings.Repeat("]", 64), 0, telemetry.ReasonTooDeep},
+	{"too deep in the field", "", `{"temperature":` + nested(64) + `}`, 0, telemetry.ReasonTooDeep},
+	{"too deep in the field, another", "", `{"temperature":` + nested(64) + `,"temp":99}`, 99, telemetry.ReasonOK},
 	{"too deep on the way", "", strings.Repeat("[", 500_000), 0, telemetry.ReasonTooDeep},
 	{"too deep in objects", "", strings.Repeat(`{"temperature":`, 60_000), 0, telemetry.ReasonTooDeep},
 }
@@ -193,6 +224,7 @@ func TestDecodeMetadata(t *testing.T) {
 		{"twin change", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Body: []byte(hot)}, telemetry.ReasonNotTelemetry},
 		{"lifecycle, no device", telemetry.Event{MessageSource: "deviceLifecycleEvents"}, telemetry.ReasonNotTelemetry},
 		{"no device", telemetry.Event{Body: []byte(hot)}, telemetry.ReasonNoDevice},
+		{"message that cannot be decoded", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Undecodable: "char", Body: []byte(hot)}, telemetry.ReasonUndecodableMessage},
 		{"blank device", telemetry.Event{Device: " ", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"wrong labels", telemetry.Event{Device: "d", ContentType: "text/plain", ContentEncoding: "gzip", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"unknown label", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte(hot)}, telemetry.ReasonOK},
@@ -294,7 +326,7 @@ func TestReasonNames(t *testing.T) {
 
 // Every reason but those of TestDecodeMetadata has a body that gets it.
 func TestEveryReasonHasABody(t *testing.T) {
-	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true}
+	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true, telemetry.ReasonUndecodableMessage: true}
 	for _, b := range bodies {
 		seen[b.reason] = true
 	}
@@ -319,8 +351,8 @@ func TestFields(t *testing.T) {
 		{"UTF-16", utf16Text(binary.BigEndian, `{"a😀ö":1}`), []string{"a😀ö"}},
 		{"names that no field can be", `{"":1,"a,b":2," a":3,"a..b":4,"a\n":5,"\ud800":6,"` + strings.Repeat("x", 257) + `":7,"ok":8}`, []string{"ok"}},
 		{"nothing to name", `21.4`, nil},
-		{"broken", `{"a":1,`, nil},
-		{"too deep", `{"a":1,"b":` + strings.Repeat("[", 100), nil},
+		{"broken", `{"a":1,"b":2`, []string{"a"}},
+		{"too deep", `{"a":1,"b":` + strings.Repeat("[", 100), []string{"a"}},
 		{"binary", "\xa1\x61a\x01", nil},
 	} {
 		if got := telemetry.Fields([]byte(tt.body)); !slices.Equal(got, tt.want) {
@@ -360,6 +392,9 @@ func quoted(n int, text string) string {
 	}
 	return text
 }
+
+// nested returns n arrays, one in the other.
+func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 func gzipText(text string) string {
 	var b bytes.Buffer

@@ -17,19 +17,24 @@ import (
 // bare NaN takes four.
 const maxLayers = 5
 
-// unpack calls try with body and, as long as try finds that malformed, with what is
+// unpack calls try with body and, as long as try finds that broken, with what is
 // packed in it. It returns try's last reason, or why there was nothing more to
-// try.
-func (s *scanner) unpack(body []byte, try func([]byte) Reason) Reason {
-	reason := try(body)
+// try. A reading that was complete before a break is kept if there is none further in.
+func (s *scanner) unpack(body []byte, try func([]byte) (r Reason, broken bool)) Reason {
+	reason, broken := try(body)
 	for range maxLayers {
-		if reason != ReasonMalformed {
-			return reason
+		if !broken {
+			break
 		}
-		if body, reason = s.inner(body); reason != ReasonOK {
-			return reason
+		inner, r := s.inner(body)
+		broken = r == ReasonOK
+		if broken {
+			body = inner
+			r, broken = try(body)
 		}
-		reason = try(body)
+		if reason == ReasonMalformed || r == ReasonOK {
+			reason = r
+		}
 	}
 	return reason
 }

@@ -10,8 +10,11 @@ import (
 type Intake interface {
 	// Handle settles one event, or gives up waiting for that when ctx ends: then
 	// the verdict is VerdictFailed, and the work goes on without the caller.
-	// key, if not empty, names the event, and its alert, when it is handed in
-	// again. Errors are a *DecodeError or ErrBusy.
+	// e.Enqueued is the time.Now of its arrival: its age by the monotonic clock
+	// decides, the time of day is only shown to people. key, if not empty, names
+	// the event, and its alert, when it is handed in again. Errors are a
+	// *DecodeError, or ErrBusy for a reading that needs an outcome: not one below
+	// the threshold, or of a device whose window is known to be in force.
 	Handle(ctx context.Context, e Event, key string) (Verdict, error)
 }
 

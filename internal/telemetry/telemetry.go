@@ -21,11 +21,23 @@ type Event struct {
 	Position
 	Device          string // iothub-connection-device-id: any string, case-sensitive; empty if the event has none
 	Body            []byte
-	Enqueued        time.Time // the hub's clock
+	Enqueued        time.Time // the hub's clock; of an event for an Intake, this machine's
 	MessageSource   string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry
 	ContentType     string
 	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here
 	Properties      map[string]any // application properties
+
+	// Undecodable says why the message could not be decoded; it is empty if it
+	// could. Body is then the message as it came, at most its first 64 KiB, and of
+	// the other fields those are set that could be found in it.
+	Undecodable string
+}
+
+// A MalformedEvent is telemetry in which no reading could be found.
+type MalformedEvent struct {
+	Partition string
+	Reason    Reason
+	Event     Event
 }
 
 // ErrLost says that another replica owns the partition now.

@@ -25,9 +25,8 @@ const (
 	settleTimeout  = 6 * time.Second
 )
 
-// How soon at the earliest to ask again about a key that somebody holds: one whose Until has come, for
-// that is never late, and up to 2 s early where the store's clock counts in seconds; and one
-// whose Until is unknown.
+// How soon at the earliest to ask again about a key that somebody holds: one
+// that should be free by now, and one of which it is not known when it frees.
 const (
 	pollHeld    = 250 * time.Millisecond
 	pollUnknown = time.Second
@@ -43,6 +42,18 @@ type Request struct {
 	Device   string    // any string
 	ID       string    // of the alert to send, if none is unresolved
 	Enqueued time.Time // when the hub took the reading, by the hub's clock
+	// Arrived, if not zero, is when this process took the reading, with time.Now's
+	// monotonic clock: then its age is what counts, and Enqueued does not.
+	Arrived time.Time
+}
+
+// at returns when the reading was taken by the store's clock, which showed now in
+// a call that began at asked.
+func (r Request) at(now, asked time.Time) time.Time {
+	if r.Arrived.IsZero() {
+		return r.Enqueued
+	}
+	return now.Add(r.Arrived.Sub(asked))
 }
 
 // A Grant is leave to send one alert.
@@ -76,8 +87,8 @@ const (
 	Busy
 	// Failed: send did not answer Taken. The claim was given back. Ask again.
 	Failed
-	// Throttled: a recorded window covers the request, and any other request of the
-	// device with Enqueued before Result.Quiet.
+	// Throttled: a recorded window covers the request, and any other that
+	// Result.Covers.
 	Throttled
 	// Sent: taken, and the window recorded in time. It covers the request and
 	// all of the device that were made while Do ran.
@@ -100,8 +111,13 @@ type Result struct {
 	Quiet   time.Time // Throttled: the end of the recorded window, by the store's clock
 	Retry   time.Time // Busy: when to ask again, by this machine's clock
 	Now     time.Time // the store's clock early in the call; zero if it gave no answer
+	asked   time.Time // when the call began, by this machine's clock
 	pending claim     // Unconfirmed
 }
+
+// Covers reports whether the window of a Throttled result covers r, a request for the same
+// device: its reading was taken before the window's end.
+func (res Result) Covers(r Request) bool { return r.at(res.Now, res.asked).Before(res.Quiet) }
 
 // Config says what a Gate is for. All fields are required.
 type Config struct {
@@ -119,7 +135,7 @@ type Gate struct {
 	prefix      string
 	window      time.Duration
 	sendTimeout time.Duration
-	recent      recent
+	windows     *windows
 }
 
 func New(c Config) *Gate {
@@ -128,17 +144,17 @@ func New(c Config) *Gate {
 		prefix:      c.Scope + "/" + escape(c.Receiver) + "/",
 		window:      c.Window,
 		sendTimeout: c.SendTimeout,
-		recent:      recent{marks: map[string]*mark{}},
+		windows:     newWindows(),
 	}
 }
 
 // Recent reports whether the device's recorded window is known, without asking
 // the store, to be still open, and counts one more suppressed reading if so. It
 // allocates nothing.
-func (g *Gate) Recent(device string) bool { return g.recent.suppress(device) }
+func (g *Gate) Recent(device string) bool { return g.windows.suppress(device) }
 
 // Suppressed counts n more suppressed readings of device, for its next alert to tell.
-func (g *Gate) Suppressed(device string, n int64) { g.recent.add(device, n) }
+func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
 
 // A claim is a lease under which an alert is being sent.
 type claim struct {
@@ -155,12 +171,16 @@ type claim struct {
 // Unconfirmed and is nil otherwise.
 func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
 	start := time.Now()
-	grant, c, now, err := g.claim(ctx, r)
+	if wait := g.windows.wait(r.Device); wait > 0 { // a store with a coarse clock frees a key late
+		return Result{Outcome: Busy, Retry: start.Add(wait)}, nil
+	}
+	grant, c, err := g.claim(ctx, start, r)
+	now := c.lease.Claimed
 	var covered *coveredError
 	var held *lease.HeldError
 	switch {
 	case errors.As(err, &covered):
-		return Result{Outcome: Throttled, Quiet: covered.quiet, Now: covered.now}, nil
+		return Result{Outcome: Throttled, Quiet: covered.quiet, Now: covered.now, asked: start}, nil
 	case errors.As(err, &held):
 		return g.refused(start, r, held), nil
 	case err != nil:
@@ -185,29 +205,31 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	return Result{Outcome: outcome, Now: now, pending: c}, err
 }
 
-// claim takes the device's key for r.
-func (g *Gate) claim(ctx context.Context, r Request) (grant Grant, c claim, now time.Time, err error) {
+// claim takes the device's key for r, in a call that began at start. What is granted is
+// what the lease's own note says: next may have been called again after an answer was lost.
+func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, claim, error) {
+	ttl := ClaimTTL(g.sendTimeout)
 	next := func(prev lease.Record) (string, error) {
-		now = prev.Now
 		last := parseNote(prev.Note)
 		quiet := last.quietUntil(prev)
-		if r.Enqueued.Before(quiet) {
-			return "", &coveredError{quiet: quiet, now: now}
+		if r.at(prev.Now, start).Before(quiet) {
+			return "", &coveredError{quiet: quiet, now: prev.Now}
 		}
-		grant = Grant{ID: r.ID, Expires: now.Add(ClaimTTL(g.sendTimeout))}
+		n := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(quiet), Proof: (ttl + g.window).Milliseconds()}
 		if last.unresolved(prev) {
-			grant.ID, grant.Ambiguous = last.ID, true
+			n.ID, n.Again = last.ID, true
 		}
-		c.note = note{Phase: phaseClaim, ID: grant.ID, Quiet: millis(quiet), Proof: (ClaimTTL(g.sendTimeout) + g.window).Milliseconds()}
-		return c.note.String(), nil
+		return n.String(), nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
 	defer cancel()
-	c.device = r.Device
-	c.lease, err = g.store.Acquire(ctx, g.key(r.Device), ClaimTTL(g.sendTimeout), next)
-	grant.Token = c.lease.Token
-	grant.Suppressed = g.recent.suppressed(r.Device)
-	return grant, c, now, err
+	l, err := g.store.Acquire(ctx, g.key(r.Device), ttl, next)
+	if err != nil {
+		return Grant{}, claim{}, err
+	}
+	n := parseNote(l.Note)
+	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Suppressed: g.windows.suppressed(r.Device)}
+	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
 
 // coveredError is how next declines to claim for a reading that the last window covered.
@@ -219,19 +241,21 @@ func (*coveredError) Error() string { return "covered by the last recorded windo
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
 	now := held.Record.Now
 	quiet := parseNote(held.Record.Note).quietUntil(held.Record)
-	if now.Before(quiet) {
-		g.recent.remember(r.Device, start.Add(quiet.Sub(now)))
+	if now.Before(quiet) && !held.Until.IsZero() {
+		// What the record proves may end before its hold, by so much.
+		early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
+		g.windows.remember(r.Device, held.Until.Add(-early), held.Frees)
 	}
-	if now.Before(quiet) || r.Enqueued.Before(quiet) {
-		return Result{Outcome: Throttled, Quiet: quiet, Now: now}
+	if now.Before(quiet) || r.at(now, start).Before(quiet) {
+		return Result{Outcome: Throttled, Quiet: quiet, Now: now, asked: start}
 	}
 	wait := pollHeld
-	if held.Until.IsZero() {
+	if held.Frees.IsZero() {
 		wait = pollUnknown
 	}
 	retry := time.Now().Add(wait + rand.N(wait/2))
-	if held.Until.After(retry) {
-		retry = held.Until
+	if held.Frees.After(retry) {
+		retry = held.Frees
 	}
 	return Result{Outcome: Busy, Retry: retry, Now: now}
 }
@@ -240,7 +264,7 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 // end. The ID of an alert that may have been taken stays behind. Failure is
 // harmless: the claim ends by itself and its ID stays.
 func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer, grant Grant) {
-	c.note.Phase = phaseFree
+	c.note.Phase, c.note.Again = phaseFree, false
 	if answer == NotTaken && !grant.Ambiguous {
 		c.note.ID = ""
 	}
@@ -253,12 +277,12 @@ func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer, grant Grant
 func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
-	done, err := g.extend(ctx, c)
+	l, done, err := g.extend(ctx, c)
 	switch {
 	case !done:
 		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
 	case err == nil && valid(time.Now(), c.lease.Until):
-		g.recent.sent(c.device, c.taken.Add(g.window))
+		g.windows.sent(c.device, c.taken.Add(g.window), l.Frees)
 		return Sent, nil
 	default:
 		return SentLate, nil
@@ -269,7 +293,7 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 // recorded, another claim was made, or the window would be over. The alert counts as SentLate
 // then. An error says that ctx ended first.
 func (g *Gate) Confirm(ctx context.Context, r Result) error {
-	if done, err := g.extend(ctx, r.pending); !done {
+	if _, done, err := g.extend(ctx, r.pending); !done {
 		return fmt.Errorf("record the window of device %q: %w", r.pending.device, err)
 	}
 	return nil
@@ -277,23 +301,23 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 
 // extend turns the claim into what is left of the window. It is done when that
 // is recorded (no error), or there is nothing left to record.
-func (g *Gate) extend(ctx context.Context, c claim) (done bool, err error) {
+func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, err error) {
 	n := c.note
-	n.Phase = phaseWindow
+	n.Phase, n.Again = phaseWindow, false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		left := g.window - time.Since(c.taken)
 		if left <= 0 {
-			return true, errors.New("the window is over")
+			return l, true, errors.New("the window is over")
 		}
 		try, cancel := context.WithTimeout(ctx, settleTimeout/2)
-		_, err := g.store.Extend(try, c.lease, n.String(), left)
+		l, err := g.store.Extend(try, c.lease, n.String(), left)
 		cancel()
 		if err == nil || errors.Is(err, lease.ErrLost) {
-			return true, err
+			return l, true, err
 		}
 		select {
 		case <-ctx.Done():
-			return false, err
+			return l, false, err
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 	}

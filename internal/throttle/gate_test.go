@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
 )
@@ -120,6 +121,38 @@ func TestOneAlertPerWindow(t *testing.T) {
 			t.Fatalf("grant %+v after a recorded window, want alert 3", *grant)
 		}
 	})
+}
+
+// A reading that this process took is compared by its age: whatever the replica's
+// clock shows, a window covers what arrived before its end and nothing else.
+func TestArrivedReadingsAreComparedByAge(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(leasetest.Ahead(memlease.New(), ahead))
+			arrived := func() throttle.Request {
+				return throttle.Request{Device: "oven#7", ID: "id", Enqueued: time.Now(), Arrived: time.Now()}
+			}
+			r, _ := do(t, g, arrived(), throttle.Taken)
+			want(t, r, throttle.Sent)
+			time.Sleep(window - time.Second)
+			within := arrived()
+			r, _ = do(t, g, within, throttle.Taken)
+			want(t, r, throttle.Throttled)
+			if !r.Covers(within) {
+				t.Errorf("store ahead by %v: the window does not cover what it throttled", ahead)
+			}
+			time.Sleep(time.Second)
+			after := arrived()
+			time.Sleep(time.Second)
+			r, _ = do(t, g, within, throttle.Taken) // late, as after a long wait
+			want(t, r, throttle.Throttled)
+			if !r.Covers(within) || r.Covers(after) {
+				t.Errorf("store ahead by %v: covers %v what arrived before the window's end, %v what arrived at it", ahead, r.Covers(within), r.Covers(after))
+			}
+			r, _ = do(t, g, after, throttle.Taken)
+			want(t, r, throttle.Sent)
+		})
+	}
 }
 
 func TestClaimOfTheDeadDelaysAndDoesNotEat(t *testing.T) {
@@ -238,6 +271,32 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// twice is a store whose first write lands although its answer was lost: it has asked
+// again by then, when the last alert's id was too old to be sent again.
+type twice struct{ lease.Store }
+
+func (s twice) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	return s.Store.Acquire(ctx, key, ttl, func(r lease.Record) (string, error) {
+		note, err := next(r)
+		r.Now = r.Now.Add(claimTTL + window)
+		_, _ = next(r)
+		return note, err
+	})
+}
+
+// What was written counts, not what was computed last.
+func TestTheNoteThatWonIsTheAlertThatIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		do(t, newGate(store), request("1"), throttle.Unknown)
+		r, grant := do(t, newGate(twice{store}), request("2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		if grant.ID != "1" || !grant.Ambiguous || !grant.Expires.Equal(time.Now().Add(claimTTL)) || !r.Now.Equal(time.Now()) {
+			t.Errorf("grant %+v at %v, want alert 1 again, as the record has it", *grant, r.Now)
+		}
+	})
+}
+
 func TestLateRecordSuppressesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memlease.New()}
@@ -348,7 +407,7 @@ func TestVeryLateRecordIsBusyNotThrottled(t *testing.T) {
 // A store may say that a held key frees at a moment that has passed.
 func TestBusyIsNotAskedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		held := &lease.HeldError{Until: time.Now().Add(-time.Second)}
+		held := &lease.HeldError{Until: time.Now().Add(-time.Second), Frees: time.Now().Add(-time.Second)}
 		store := &faulty{Store: memlease.New(), before: func(string) error { return held }}
 		r, _ := do(t, newGate(store), request("1"), throttle.Taken)
 		want(t, r, throttle.Busy)
@@ -386,12 +445,12 @@ func TestReplayIsSilent(t *testing.T) {
 // tight loop.
 func TestBusyNeverMeansAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for until, least := range map[time.Time]time.Duration{{}: time.Second, time.Now().Add(-time.Second): 250 * time.Millisecond} {
-			store := &faulty{Store: memlease.New(), before: func(string) error { return &lease.HeldError{Until: until} }}
+		for frees, least := range map[time.Time]time.Duration{{}: time.Second, time.Now().Add(-time.Second): 250 * time.Millisecond} {
+			store := &faulty{Store: memlease.New(), before: func(string) error { return &lease.HeldError{Until: frees, Frees: frees} }}
 			r, _ := do(t, newGate(store), request("1"), throttle.Taken)
 			want(t, r, throttle.Busy)
 			if wait := time.Until(r.Retry); wait < least || wait > 2*least {
-				t.Errorf("held until %v: ask again in %v, want about %v", until, wait, least)
+				t.Errorf("the key frees at %v: ask again in %v, want about %v", frees, wait, least)
 			}
 		}
 	})

@@ -51,7 +51,7 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 		Token:      r.Token,
 		Claimed:    r.Claimed,
 		Now:        r.Now,
-		Suppressed: g.recent.suppressed(device),
+		Suppressed: g.windows.suppressed(device),
 	}
 	if end := r.Written.Add(r.Hold); r.Now.Before(end) {
 		switch n.Phase {
@@ -70,7 +70,7 @@ var ErrSending = errors.New("an alert is being sent")
 // Reopen ends the device's window before its time: the next reading over the
 // threshold that the hub takes makes an alert. Readings that it took before
 // stay settled, so that nothing is repeated. Other replicas that
-// remember the window keep quiet until it would have ended.
+// remember the window keep quiet until its key would have freed.
 //
 // Reopen does nothing if there is no window. The error Is ErrSending while a claim is in force,
 // which is never broken: its alert may be on the way. It Is errors.ErrUnsupported if the store
@@ -79,18 +79,25 @@ var ErrSending = errors.New("an alert is being sent")
 func (g *Gate) Reopen(ctx context.Context, device string) error {
 	err := lease.Break(ctx, g.store, g.key(device), func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
-		if last.Phase != phaseWindow {
-			return "", ErrSending
+		free := last // says the same as an end of the hold by itself
+		free.Phase, free.Again = phaseFree, false
+		switch last.Phase {
+		case phaseClaim:
+			if prev.Now.Before(prev.Written.Add(prev.Hold + settleTimeout)) {
+				return "", ErrSending
+			}
+		case phaseWindow:
+			quiet := last.quietUntil(prev)
+			if prev.Now.Before(quiet) {
+				quiet = prev.Now
+			}
+			free = note{Quiet: millis(quiet)}
 		}
-		quiet := last.quietUntil(prev)
-		if prev.Now.Before(quiet) {
-			quiet = prev.Now
-		}
-		return note{Phase: phaseFree, Quiet: millis(quiet)}.String(), nil
+		return free.String(), nil
 	})
 	if err != nil {
 		return fmt.Errorf("reopen the gate for device %q: %w", device, err)
 	}
-	g.recent.forget(device)
+	g.windows.forget(device)
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/caslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
 )
@@ -158,6 +160,54 @@ func TestReopenBeatsALateRecord(t *testing.T) {
 		want(t, r, throttle.SentLate)
 		if s := inspect(t, sender); s.Phase != throttle.Open {
 			t.Errorf("closed again: %+v", s)
+		}
+	})
+}
+
+// A read that is older than the window makes nobody believe that it was opened.
+func TestReopenDoesNotBelieveALaggingRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seconds{lags: true}
+		store := s.store()
+		for _, before := range []string{"never taken", "an ended window"} {
+			l, err := store.Acquire(t.Context(), "ns/hub/group/r/oven#7", claimTTL, func(lease.Record) (string, error) { return "", nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Release(t.Context(), l, `{"quiet":1}`); err != nil { // so that the record before is a free one
+				t.Fatal(err)
+			}
+			s.mu.Lock()
+			free := s.records["ns/hub/group/r/oven#7"]
+			s.mu.Unlock()
+			r, _ := do(t, newGate(store), request("1"), throttle.Taken)
+			want(t, r, throttle.Sent)
+			s.mu.Lock()
+			if s.outdated = 2; before == "never taken" {
+				free = caslease.Record{}
+			}
+			s.old["ns/hub/group/r/oven#7"] = free
+			s.mu.Unlock()
+			if err := newGate(store).Reopen(t.Context(), "oven#7"); err != nil {
+				t.Errorf("%s: %v", before, err)
+			}
+			if state := inspect(t, newGate(store)); state.Phase != throttle.Open {
+				t.Errorf("after reads of a record that was %s: %+v", before, state)
+			}
+			time.Sleep(time.Second)
+		}
+
+		// What has ended by itself says the same after it.
+		g := newGate(store)
+		do(t, g, request("2"), throttle.Unknown)
+		was := inspect(t, g)
+		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+			t.Error(err)
+		}
+		is := inspect(t, g)
+		is.Now = was.Now
+		if is != was || !is.Unresolved {
+			t.Errorf("%+v became %+v", was, is)
 		}
 	})
 }

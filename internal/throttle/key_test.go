@@ -3,8 +3,6 @@ package throttle
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -55,22 +53,4 @@ func TestUsualKeysCanBeRead(t *testing.T) {
 	if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log"}).key("line#3"); got != "contoso/telemetry/$default/log/line#3" {
 		t.Error(got)
 	}
-}
-
-func TestRecentIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := recent{marks: map[string]*mark{}}
-		name := func(i int) string { return strings.Repeat("x", i%7) + time.Duration(i).String() }
-		for i := range maxMarks + 100 {
-			r.sent(name(i), time.Now().Add(time.Minute))
-		}
-		if len(r.marks) != maxMarks {
-			t.Fatalf("%d marks, want %d", len(r.marks), maxMarks)
-		}
-		time.Sleep(time.Minute)
-		r.sent("new", time.Now().Add(time.Minute))
-		if !r.suppress("new") {
-			t.Fatal("no room was made although every window is over")
-		}
-	})
 }

@@ -20,6 +20,8 @@ type note struct {
 	Phase string `json:"phase,omitempty"`
 	// ID of the alert last sent; unless in phase window, it may have been taken or not.
 	ID string `json:"id,omitempty"`
+	// Again: in phase claim, the alert was sent under an earlier claim and may have been taken.
+	Again bool `json:"again,omitempty"`
 	// Quiet is the end of the last window before this record's own, in ms since 1970.
 	Quiet int64 `json:"quiet,omitempty"`
 	// Proof is claim + window in ms: how long after its claim was granted a

@@ -12,7 +12,7 @@ import (
 // A note fits into a record, with the longest ID and figures.
 func TestNoteFits(t *testing.T) {
 	n := note{
-		Phase: phaseWindow, ID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807",
+		Phase: phaseWindow, Again: true, ID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807",
 		Quiet: math.MaxInt64, Proof: math.MaxInt64,
 	}
 	if s := n.String(); len(s) > 1024 || parseNote(s) != n {

@@ -42,7 +42,7 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 	return worker.New(worker.Config{
 		Origin: "ns/telemetry", Threshold: 30, Window: time.Minute, Concurrency: 4, GiveUp: time.Hour,
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
-		Trace: t.Flights(),
+		Trace: t.Deliveries(),
 		Receivers: []worker.Receiver{{Name: "hook", Notifier: t.Notifier(n, "hook"), Gate: throttle.New(throttle.Config{
 			Store: t.Store(store, "memory"), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
 		})}},
@@ -106,7 +106,7 @@ func (s *script) Notify(ctx context.Context, _ notify.Alert) error {
 
 type graveyard struct{}
 
-func (graveyard) Keep(context.Context, worker.DeadLetter) error { return nil }
+func (graveyard) Keep(context.Context, notify.DeadLetter) error { return nil }
 
 var errBroken = errors.New("broken")
 

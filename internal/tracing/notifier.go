@@ -8,7 +8,7 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Notifier returns next, whose attempts in a flight are spans of it; next itself if t is nil.
+// Notifier returns next, whose attempts in a delivery are spans of it; next itself if t is nil.
 // receiver is a name without secrets.
 func (t *Tracing) Notifier(next notify.Notifier, receiver string) notify.Notifier {
 	if t == nil {

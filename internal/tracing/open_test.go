@@ -48,8 +48,8 @@ func TestOff(t *testing.T) {
 		if tr != nil || err != nil {
 			t.Fatalf("%v: got %v, %v", variables, tr, err)
 		}
-		if tr.Flights() != nil {
-			t.Error("flights are followed")
+		if tr.Deliveries() != nil {
+			t.Error("deliveries are followed")
 		}
 		store, notifier := memlease.New(), &script{}
 		if tr.Store(store, "memory") != store || tr.Notifier(notifier, "hook") != notifier {
@@ -177,7 +177,7 @@ func TestExport(t *testing.T) {
 	}
 	for _, name := range []string{"lease acquire", "notify hook", "lease extend"} {
 		if s := byName[name]; s == nil || string(s.TraceId) != string(root.TraceId) || string(s.ParentSpanId) != string(root.SpanId) {
-			t.Errorf("%s is %v, no child of the flight", name, s)
+			t.Errorf("%s is %v, no child of the delivery", name, s)
 		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"alertworker/internal/lease"
 )
 
-// Store returns next, whose calls in a flight are spans of it; next itself if t is nil. name is
+// Store returns next, whose calls in a delivery are spans of it; next itself if t is nil. name is
 // one of few.
 func (t *Tracing) Store(next lease.Store, name string) lease.Store {
 	if t == nil {
 		return next
 	}
 	return lease.Observe(next, func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
-		if op == lease.OpBreak || !trace.SpanFromContext(ctx).IsRecording() { // no flight's
+		if op == lease.OpBreak || !trace.SpanFromContext(ctx).IsRecording() { // no delivery's
 			return ctx, nil
 		}
 		ctx, span := t.tracer.Start(ctx, "lease "+string(op), trace.WithAttributes(storeKey.String(name)))

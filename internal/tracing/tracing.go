@@ -1,7 +1,7 @@
 // Package tracing shows each alert's way as an OpenTelemetry trace: one span for
-// the flight, and in it one for each call of the store and each attempt to notify.
+// the delivery, and in it one for each call of the store and each attempt to notify.
 //
-// Only alerts are traced: readings that settle without a flight cost nothing.
+// Only alerts are traced: readings that settle without a delivery cost nothing.
 // The standard variables of OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT and its like) are all
 // of its configuration. Without them [Open] returns nil, and a nil *Tracing
 // wraps nothing and follows nothing.

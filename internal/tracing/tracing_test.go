@@ -26,14 +26,14 @@ import (
 	"alertworker/internal/worker"
 )
 
-// The ways that flights go, as spans.
-func TestFlights(t *testing.T) {
+// The ways that deliveries go, as spans.
+func TestDeliveries(t *testing.T) {
 	refused := &notify.Error{Refused: true, Untaken: true, Err: errors.New("422 no")}
 	busy := &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 	for name, c := range map[string]struct {
 		answers []error
 		store   func(lease.Store) lease.Store
-		// before the flight that is traced, if not nil
+		// before the delivery that is traced, if not nil
 		before func(t *testing.T, s lease.Store)
 		events func() []telemetry.Event
 		by     time.Duration
@@ -46,7 +46,7 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven o
   notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=taken receiver=hook suppressed=0 token=1
   lease extend, internal outcome=ok store=memory token=1
 `},
-		"three readings are one flight": {
+		"three readings are one delivery": {
 			by:     time.Second,
 			events: func() []telemetry.Event { return []telemetry.Event{hot(1, "oven"), hot(2, "oven"), hot(3, "oven")} },
 			want: `
@@ -142,19 +142,19 @@ func (dead) Acquire(_ context.Context, _ string, _ time.Duration, next func(leas
 func TestStoreDeclinedRound(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
-	flight := tr.Flights()(worker.Departure{Partition: "http"})
-	_, err := tr.Store(dead{}, "blob").Acquire(flight.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
+	delivery := tr.Deliveries()(worker.Start{Partition: "http"})
+	_, err := tr.Store(dead{}, "blob").Acquire(delivery.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
 	if err != errBroken {
 		t.Errorf("got %v, want %v as it is", err, errBroken)
 	}
-	flight.End(worker.Landing{Settled: true, Outcome: throttle.Throttled})
+	delivery.End(worker.End{Outcome: throttle.Throttled.String()})
 	if want := "  lease acquire, internal, Error: broken error.type=unavailable outcome=error store=blob\n"; !strings.HasSuffix(tree(t, r), want) {
 		t.Errorf("got:\n%s\nwant, at its end:\n%s", tree(t, r), want)
 	}
 }
 
-// The flight's span follows the conventions for messages of Event Hubs, and lasts from
-// the flight's beginning to its end.
+// The delivery's span follows the conventions for messages of Event Hubs, and lasts from
+// the delivery's beginning to its end.
 func TestConventions(t *testing.T) {
 	for host, server := range map[string]map[attribute.Key]string{
 		"ns.servicebus.windows.net": {"server.address": "ns.servicebus.windows.net"},
@@ -224,11 +224,11 @@ func TestIntake(t *testing.T) {
 	})
 }
 
-// A traced store keeps the contract of a store, in a flight and outside.
+// A traced store keeps the contract of a store, in a delivery and outside.
 func TestTracedStore(t *testing.T) {
 	for name, in := range map[string]func(*tracing.Tracing, lease.Store) lease.Store{
-		"flight": func(tr *tracing.Tracing, s lease.Store) lease.Store {
-			return unlisted{inFlight{s, tr.Flights()(worker.Departure{})}, s.(lease.Breaker)}
+		"delivery": func(tr *tracing.Tracing, s lease.Store) lease.Store {
+			return unlisted{inDelivery{s, tr.Deliveries()(worker.Start{})}, s.(lease.Breaker)}
 		},
 		"outside": func(_ *tracing.Tracing, s lease.Store) lease.Store { return unlisted{s, s.(lease.Breaker)} },
 	} {
@@ -245,7 +245,7 @@ func TestTracedStore(t *testing.T) {
 				},
 				Bubble: synctest.Test,
 			})
-			if n := r.spans.Load(); (n > 0) != (name == "flight") {
+			if n := r.spans.Load(); (n > 0) != (name == "delivery") {
 				t.Errorf("there are %d spans", n)
 			}
 		})
@@ -266,22 +266,22 @@ type unlisted struct {
 	lease.Breaker
 }
 
-// inFlight calls a store as a flight does.
-type inFlight struct {
+// inDelivery calls a store as a delivery does.
+type inDelivery struct {
 	lease.Store
-	flight worker.Trace
+	delivery worker.Trace
 }
 
-func (s inFlight) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
-	return s.Store.Acquire(s.flight.Under(ctx), key, ttl, next)
+func (s inDelivery) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	return s.Store.Acquire(s.delivery.Under(ctx), key, ttl, next)
 }
 
-func (s inFlight) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
-	return s.Store.Extend(s.flight.Under(ctx), l, note, ttl)
+func (s inDelivery) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+	return s.Store.Extend(s.delivery.Under(ctx), l, note, ttl)
 }
 
-func (s inFlight) Release(ctx context.Context, l lease.Lease, note string) error {
-	return s.Store.Release(s.flight.Under(ctx), l, note)
+func (s inDelivery) Release(ctx context.Context, l lease.Lease, note string) error {
+	return s.Store.Release(s.delivery.Under(ctx), l, note)
 }
 
 // What the store behind can besides, it can when traced, and nothing else.

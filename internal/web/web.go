@@ -67,10 +67,10 @@ func Fail(w http.ResponseWriter, p Problem) {
 	write(w, p.Status, "application/problem+json", p)
 }
 
-// Unauthorized answers a request that is not Authorized.
-func Unauthorized(w http.ResponseWriter) {
+// Unauthorized answers a request that is not Authorized; variable holds the token.
+func Unauthorized(w http.ResponseWriter, variable string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="alertworker"`)
-	Fail(w, Problem{Status: http.StatusUnauthorized, Detail: "send Authorization: Bearer and the value of HTTP_INGEST_TOKEN"})
+	Fail(w, Problem{Status: http.StatusUnauthorized, Detail: "send Authorization: Bearer and the value of " + variable})
 }
 
 // NotAllowed answers a method that is not among allow.

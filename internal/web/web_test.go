@@ -184,7 +184,7 @@ func TestAnswers(t *testing.T) {
 			map[string]any{"title": "Unprocessable Entity", "status": 422., "detail": "no <reading>", "reason": "malformed"}},
 		{"a short problem", func(w http.ResponseWriter) { web.Fail(w, web.Problem{Status: 404}) },
 			404, nil, map[string]any{"title": "Not Found", "status": 404.}},
-		{"no authorization", web.Unauthorized,
+		{"no authorization", func(w http.ResponseWriter) { web.Unauthorized(w, "HTTP_INGEST_TOKEN") },
 			401, map[string]string{"Www-Authenticate": `Bearer realm="alertworker"`}, map[string]any{"title": "Unauthorized", "status": 401., "detail": "send Authorization: Bearer and the value of HTTP_INGEST_TOKEN"}},
 		{"no such method", func(w http.ResponseWriter) { web.NotAllowed(w, "GET, HEAD") },
 			405, map[string]string{"Allow": "GET, HEAD"}, map[string]any{"title": "Method Not Allowed", "status": 405., "detail": "only GET, HEAD here"}},
@@ -217,7 +217,7 @@ func TestLimitBody(t *testing.T) {
 		defer client.Close()
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			web.LimitBody(w, r)
-			web.Unauthorized(w)
+			web.Unauthorized(w, "HTTP_INGEST_TOKEN")
 		})}
 		go func() { _ = server.Serve(&one{conn: conn}) }()
 		defer server.Close()

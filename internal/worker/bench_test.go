@@ -20,7 +20,7 @@ type nobody struct{}
 
 func (nobody) Notify(context.Context, notify.Alert) error { return nil }
 
-func (nobody) Keep(context.Context, DeadLetter) error { return errors.New("not kept") }
+func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New("not kept") }
 
 func benchStream(b testing.TB, window time.Duration) *stream {
 	decoder, err := telemetry.NewDecoder("temperature,temp")
@@ -52,9 +52,9 @@ func TestUsualPathsAllocateNothing(t *testing.T) {
 	}
 	for name, body := range map[string]string{"normal": normalBody, "suppressed": hotBody} {
 		s, events := benchStream(t, time.Hour), batch(body)
-		s.take(t.Context(), events)
+		s.take(events)
 		s.work.Wait()
-		if n := testing.AllocsPerRun(100, func() { s.take(t.Context(), events) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { s.take(events) }); n != 0 {
 			t.Errorf("%s: %v allocations per 100 events", name, n)
 		}
 	}
@@ -66,12 +66,11 @@ func BenchmarkSuppressed(b *testing.B) { benchTake(b, hotBody) }
 
 func benchTake(b *testing.B, body string) {
 	s, events := benchStream(b, time.Hour), batch(body)
-	ctx := b.Context()
-	s.take(ctx, events)
+	s.take(events)
 	s.work.Wait()
 	b.ReportAllocs()
 	for b.Loop() {
-		s.take(ctx, events)
+		s.take(events)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 }
@@ -82,14 +81,13 @@ func BenchmarkSent(b *testing.B) {
 	for i := range devices {
 		devices[i] = "oven-" + strconv.Itoa(i)
 	}
-	ctx := b.Context()
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		if n == len(devices) {
 			b.Fatal("more sends than devices; set -benchtime lower")
 		}
 		events[0].Device = devices[n]
-		s.take(ctx, events)
+		s.take(events)
 		s.work.Wait()
 	}
 }

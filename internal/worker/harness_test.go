@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -123,7 +124,7 @@ type receiver struct {
 	mu        sync.Mutex
 	taken     []notify.Alert
 	attempts  int
-	now, most int // in flight
+	now, most int // at a time
 }
 
 func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
@@ -179,14 +180,14 @@ func wait(d time.Duration) func(context.Context, notify.Alert) error {
 
 var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 
-// graveyard is a worker.DeadLetters.
-type graveyard struct {
+// deadLetters is a worker.DeadLetters.
+type deadLetters struct {
 	mu   sync.Mutex
-	kept []worker.DeadLetter
+	kept []notify.DeadLetter
 	err  error
 }
 
-func (g *graveyard) Keep(_ context.Context, d worker.DeadLetter) error {
+func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
@@ -195,13 +196,21 @@ func (g *graveyard) Keep(_ context.Context, d worker.DeadLetter) error {
 	return g.err
 }
 
+// all returns what was kept.
+func (g *deadLetters) all() []notify.DeadLetter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.kept)
+}
+
 // setup is a worker on a memory store and what it works with.
 type setup struct {
 	t         testing.TB
 	config    worker.Config
+	waiting   int // at most, if not zero
 	store     lease.Store
 	receivers []*receiver
-	dead      *graveyard
+	dead      *deadLetters
 	worker    *worker.Worker
 
 	work sync.WaitGroup
@@ -222,7 +231,7 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &setup{t: t, store: store, receivers: receivers, dead: &graveyard{}}
+	s := &setup{t: t, store: store, receivers: receivers, dead: &deadLetters{}}
 	s.config = worker.Config{
 		Origin: "ns/hub", Replica: "a", Threshold: threshold, Window: window, Concurrency: 64, GiveUp: 12 * time.Hour,
 		CheckpointInterval: interval, DrainTimeout: drain, Decoder: decoder, DeadLetters: s.dead, Log: zap.NewNop(),
@@ -245,6 +254,9 @@ func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 		})})
 	}
 	s.worker = worker.New(s.config)
+	if s.waiting > 0 {
+		s.worker.LimitWaiting(s.waiting)
+	}
 	for _, p := range partitions {
 		s.work.Go(func() {
 			if err := s.worker.Consume(ctx, p); err != nil {
@@ -264,30 +276,32 @@ func (s *setup) end() {
 // outage is a store that can be out of reach, for as long as it takes.
 type outage struct {
 	lease.Store
-	down atomic.Bool
+	down  atomic.Bool
+	calls atomic.Int64 // while it was
 }
 
 func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
 	if o.down.Load() {
+		o.calls.Add(1)
 		return lease.Lease{}, errors.New("no route to store")
 	}
 	return o.Store.Acquire(ctx, key, ttl, next)
 }
 
-// attic is a worker.MalformedEvents.
-type attic struct {
+// malformedEvents is a worker.MalformedEvents.
+type malformedEvents struct {
 	mu     sync.Mutex
-	events []worker.MalformedEvent
+	events []telemetry.MalformedEvent
 	err    error
 }
 
-func (a *attic) set(err error) {
+func (a *malformedEvents) set(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.err = err
 }
 
-func (a *attic) KeepMalformed(_ context.Context, e worker.MalformedEvent) error {
+func (a *malformedEvents) KeepMalformed(_ context.Context, e telemetry.MalformedEvent) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil {

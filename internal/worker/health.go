@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"context"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"alertworker/internal/notify"
@@ -14,113 +12,108 @@ const (
 	minBackoff       = time.Second
 	maxBackoff       = time.Minute
 	maxRetryAfter    = 10 * time.Minute // no receiver silences its alerts for longer with one answer
+
+	minAskAgain = time.Second // after a foreign claim was met: claims usually end early
+	maxAskAgain = 2 * time.Second
 )
 
-// health is what all flights know about one receiver. While it is down only one
-// of them at a time tries it.
+// health is what attempts have shown about one receiver. Times are the worker's.
+//
+// One alert that keeps failing says little about the receiver, which is shown as
+// down, but other alerts do not wait. Once two alerts have failed
+// the receiver is probed, by one alert at a time. The better probe is one that has not failed yet;
+// the pauses between such grow with the number of alerts that have. What has
+// failed is tried again only if nothing else waits.
 type health struct {
-	mu       sync.Mutex
-	failures int       // in a row
-	retry    time.Time // when down: the next probe; zero if up
-	probing  bool
-	taken    int64         // alerts, ever
-	changed  chan struct{} // closed at each change
+	answered int64         // alerts taken or refused for good, ever
+	taken    int64         // of these
+	failure  *notify.Error // the last one that counted
+
+	// Since the receiver last answered so:
+	failures int
+	suspects int // different alerts that failed, without those that failed before while others did not
+	down     bool
+	untried  time.Duration // no probe with an alert that has not failed before this
+	tried    time.Duration // no probe with one that has before this
 }
 
 type change int
 
 const (
-	stayed change = iota
+	unchanged change = iota
 	wentDown
 	cameUp
 )
 
-// await blocks until the receiver is up or due for a probe. False if ctx ended first.
-func (h *health) await(ctx context.Context) bool {
-	for {
-		h.mu.Lock()
-		wait, free, changed := time.Until(h.retry), h.retry.IsZero(), h.changed
-		if h.probing {
-			wait = maxBackoff
-		}
-		h.mu.Unlock()
-		if free || wait <= 0 {
-			return ctx.Err() == nil
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-changed:
-			timer.Stop()
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		}
+// probed reports whether the receiver may be tried only by one alert at a time.
+func (h *health) probed() bool { return h.down && h.suspects > 1 }
+
+// succeeded says that the receiver has taken an alert, or refused it for good: it is well.
+func (h *health) succeeded(taken bool) (c change) {
+	if h.down {
+		c = cameUp
+	}
+	*h = health{answered: h.answered + 1, taken: h.taken, failure: h.failure}
+	if taken {
+		h.taken++
+	}
+	return c
+}
+
+// failed says that an attempt failed. While the receiver is probed only a probe counts: other
+// attempts began before. suspect says that the alert counts as one more that failed.
+func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe bool) (c change) {
+	if h.probed() && !probe {
+		return unchanged // no news
+	}
+	h.failures++
+	if suspect {
+		h.suspects++
+	}
+	h.failure = failure
+	told := min(failure.RetryAfter, maxRetryAfter)
+	if !h.down && (h.failures >= failuresToGoDown || h.suspects > 1 && told > 0) {
+		h.down, c = true, wentDown
+	}
+	h.tried = now + max(backoff(h.failures-failuresToGoDown+1), told)
+	if suspect {
+		h.untried = now + max(backoff(h.suspects-failuresToGoDown+1), told)
+	}
+	return c
+}
+
+// storeHealth is what attempts have shown about the throttle store. When it
+// has not answered about several alerts in a row it is asked about one at a time.
+type storeHealth struct {
+	failures int           // of different alerts, in a row
+	retry    time.Duration // not before this, by the worker's clock
+
+	now   time.Time // the store's clock, when it was last heard
+	heard time.Duration
+}
+
+func (h *storeHealth) probed() bool { return h.failures >= failuresToGoDown }
+
+// answered says that the store's clock was at storeNow, if that is not zero.
+func (h *storeHealth) answered(now time.Duration, storeNow time.Time) {
+	h.failures, h.retry = 0, 0
+	if !storeNow.IsZero() {
+		h.now, h.heard = storeNow, now
 	}
 }
 
-// enter asks for leave to try the receiver; who gets it calls leave. probe says that
-// the receiver is down and this is the one attempt to find out.
-func (h *health) enter() (probe, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.retry.IsZero():
-		return false, true
-	case h.probing || time.Now().Before(h.retry):
-		return false, false
+// failed says that the store did not answer about an alert, and whether it did when it was
+// asked about the same alert before.
+func (h *storeHealth) failed(now time.Duration, first, probe bool) {
+	if h.probed() && !probe {
+		return // no news
 	}
-	h.probing = true
-	return true, true
-}
-
-// leave ends what enter began.
-func (h *health) leave(probe bool) {
-	if !probe {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probing = false
-	h.broadcast()
-}
-
-// report tells what came of an attempt; nil is success. It returns how many
-// alerts the receiver has taken. seen is what it returned at the same alert's last
-// failure, or -1: one alert that fails alone does not take a receiver down.
-func (h *health) report(failure *notify.Error, probe bool, seen int64) (taken int64, c change) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	down := !h.retry.IsZero()
-	switch {
-	case failure == nil || failure.Refused: // it is well
-		if failure == nil {
-			h.taken++
-		}
-		h.failures, h.retry = 0, time.Time{}
-		if down {
-			h.broadcast()
-			return h.taken, cameUp
-		}
-	case down && !probe: // began before it went down: no news
-	case !down && seen == h.taken && failure.RetryAfter == 0: // it is known to fail
-	default:
+	if first || h.probed() {
 		h.failures++
-		if h.failures < failuresToGoDown && failure.RetryAfter == 0 {
-			break
-		}
-		wait := max(backoff(h.failures-failuresToGoDown+1), min(failure.RetryAfter, maxRetryAfter))
-		h.retry = time.Now().Add(wait)
-		if !down {
-			return h.taken, wentDown
-		}
 	}
-	return h.taken, stayed
-}
-
-func (h *health) broadcast() {
-	close(h.changed)
-	h.changed = make(chan struct{})
+	if h.probed() {
+		h.retry = now + backoff(h.failures-failuresToGoDown+1)
+	}
 }
 
 // backoff is the pause after the nth failure in a row, doubling up to a minute, with jitter.
@@ -128,16 +121,4 @@ func backoff(n int) time.Duration {
 	d := minBackoff << min(max(n-1, 0), 6)
 	d = min(d, maxBackoff)
 	return d/2 + rand.N(d/2)
-}
-
-// sleep returns false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

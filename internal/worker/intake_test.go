@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/lease/leasetest"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -51,23 +53,74 @@ func TestIntake(t *testing.T) {
 	})
 }
 
+// Neither the time at which a reading is said to be covered, nor its age, depends on
+// what this replica's clock shows.
+func TestIntakeOnAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &receiver{}
+				s := newReplica(t, leasetest.Ahead(memlease.New(), ahead), r).consume(t.Context())
+				in := s.worker.NewIntake(t.Context(), "http")
+				defer in.Close()
+				handle := func(want telemetry.Verdict) {
+					t.Helper()
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					if got, err := in.Handle(ctx, event("oven", 99), ""); got != want || err != nil {
+						t.Errorf("%v, %v, want %v", got, err, want)
+					}
+				}
+				handle(telemetry.VerdictAlerted)
+				pass(window - time.Second)
+				handle(telemetry.VerdictThrottled)
+				pass(time.Second)
+				handle(telemetry.VerdictAlerted)
+
+				// A failing alert is given up by its reading's age.
+				pass(window)
+				r.set(func(context.Context, notify.Alert) error { return errBusy })
+				handle(telemetry.VerdictFailed)
+				r.set(nil)
+				pass(time.Minute)
+				wantAlerts(t, r, "oven", 3)
+				if n := len(s.dead.all()); n > 0 {
+					t.Errorf("%d dead letters, of an alert that is a minute old", n)
+				}
+			})
+		})
+	}
+}
+
+// When not even dead letters can be kept, an Intake takes no more.
 func TestIntakeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
-		r.set(func(context.Context, notify.Alert) error { return errBusy })
-		s := newSetup(t, r).consume(t.Context())
+		s := newSetup(t, r)
+		s.waiting = 1000
+		s.dead.err = errors.New("disk full")
+		s.consume(t.Context())
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
+		if got, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictAlerted || err != nil {
+			t.Fatalf("%v, %v", got, err)
+		}
+		r.set(failing(errBusy))
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
+		const most = 1000 + 4096
 		var busy int
-		for i := range 5000 {
+		for i := range most + 1000 {
 			if _, err := in.Handle(gone, event(fmt.Sprint("device", i), 99), ""); errors.Is(err, telemetry.ErrBusy) {
 				busy++
 			}
 		}
-		if busy != 5000-4096 {
-			t.Errorf("refused %d of 5000", busy)
+		if busy != 1000 {
+			t.Errorf("refused %d of %d", busy, most+1000)
+		}
+		// What needs no outcome is taken all the same.
+		if got, err := in.Handle(gone, event("warned", 99), ""); got != telemetry.VerdictThrottled || err != nil {
+			t.Errorf("in a window that is known: %v, %v", got, err)
 		}
 	})
 }
@@ -81,7 +134,7 @@ func TestPartitionsTellWhereTheyStand(t *testing.T) {
 		cold := p.publish("cold", 1)
 		pass(0)
 		got := s.worker.Partitions()
-		want := worker.PartitionState{Partition: "7", Read: cold.Position, ReadUntil: cold.Enqueued, Unsettled: 1, Oldest: hot.Enqueued, Flights: 1}
+		want := worker.PartitionState{Partition: "7", Read: cold.Position, ReadUntil: cold.Enqueued, Unsettled: 1, Oldest: hot.Enqueued.UTC(), Delivering: 1}
 		if len(got) != 1 || got[0] != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}

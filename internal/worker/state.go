@@ -8,21 +8,21 @@ import (
 
 // A PartitionState is where one partition stands.
 type PartitionState struct {
-	Partition string
-	Read      telemetry.Position // the last event read
-	ReadUntil time.Time          // when the hub took it
-	Settled   telemetry.Position // up to here
-	Committed telemetry.Position // the last checkpoint this replica wrote
-	Unsettled int                // events that hold the checkpoint
-	Oldest    time.Time          // when the hub took the oldest of them; zero if there is none
-	Flights   int
+	Partition  string
+	Read       telemetry.Position // the last event read
+	ReadUntil  time.Time          // when the hub took it
+	Settled    telemetry.Position // up to here
+	Committed  telemetry.Position // the last checkpoint this replica wrote
+	Unsettled  int                // events that hold the checkpoint
+	Oldest     time.Time          // when the hub took the oldest of them; zero if there is none
+	Delivering int                // alerts under way, one for each hot device and receiver
 }
 
 // A ReceiverState is how a receiver does.
 type ReceiverState struct {
 	Name  string
 	Down  bool
-	Retry time.Time // when down: the next attempt
+	Retry time.Time // when down: the next attempt, at the earliest; zero if one is under way
 	Taken int64     // alerts, since the worker started
 }
 
@@ -41,12 +41,19 @@ func (w *Worker) Partitions() []PartitionState {
 func (w *Worker) Receivers() []ReceiverState {
 	var all []ReceiverState
 	for _, r := range w.receivers {
-		h := &r.health
-		h.mu.Lock()
-		all = append(all, ReceiverState{Name: r.Name, Down: !h.retry.IsZero(), Retry: h.retry, Taken: h.taken})
-		h.mu.Unlock()
+		all = append(all, r.state())
 	}
 	return all
+}
+
+func (r *receiver) state() ReceiverState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken}
+	if state.Down && r.wake > 0 && !r.probing {
+		state.Retry = r.worker.started.Add(r.wake)
+	}
+	return state
 }
 
 func (s *stream) state() PartitionState {
@@ -58,13 +65,11 @@ func (s *stream) state() PartitionState {
 		ReadUntil: s.readUntil,
 		Settled:   s.mark.position(),
 		Committed: s.committed,
-		Unsettled: len(s.mark.unsettled),
+		Unsettled: s.mark.unsettled(),
+		Oldest:    s.mark.oldest(),
 	}
-	if p.Unsettled > 0 {
-		p.Oldest = s.mark.unsettled[0].enqueued
-	}
-	for _, of := range s.flights {
-		p.Flights += len(of)
+	for _, q := range s.queues {
+		p.Delivering += len(q.byDevice)
 	}
 	return p
 }

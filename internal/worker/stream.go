@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,125 +22,122 @@ type stream struct {
 	id        string
 	partition telemetry.Partition // nil for an Intake
 	log       *zap.Logger
-	slots     chan struct{}  // this partition's share of the worker's
+	queues    []*queue       // one for each receiver
 	room      chan struct{}  // signals that something was settled
 	progress  chan struct{}  // signals that much was settled
-	work      sync.WaitGroup // flights and the committer
+	work      sync.WaitGroup // attempts and the committer
 	lastRead  telemetry.Position
 
-	// send is for sends: it goes on when the partition ends, until cut.
+	ctx context.Context
+	// send is for sends: it goes on when ctx ends, until cut.
 	send context.Context
 	cut  context.CancelFunc
 
 	mu        sync.Mutex
 	mark      watermark
-	flights   []map[string]*flight // by receiver, then device
-	sinceMark int                  // events since progress was signalled
-	readUntil time.Time            // when the last event read was enqueued
-	committed telemetry.Position   // written by whoever calls checkpoint, one at a time
+	malformed int                // events being kept
+	sinceMark int                // events since progress was signalled
+	readUntil time.Time          // when the last event read was enqueued
+	committed telemetry.Position // written by whoever calls checkpoint, one at a time
 }
 
-// newStream returns the stream id. Its sends outlive ctx until drain cuts them.
+// newStream returns the stream id. Its sends outlive ctx until drain cuts them. Drain it.
 func newStream(ctx context.Context, w *Worker, id string) *stream {
 	s := &stream{
 		Worker:   w,
 		id:       id,
 		log:      w.Log.With(zap.String("partition", id)),
-		slots:    make(chan struct{}, perPartition),
 		room:     make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
-		flights:  make([]map[string]*flight, len(w.receivers)),
+		ctx:      ctx,
 	}
 	s.send, s.cut = context.WithCancel(context.WithoutCancel(ctx))
-	for i := range s.flights {
-		s.flights[i] = map[string]*flight{}
+	for _, r := range w.receivers {
+		s.queues = append(s.queues, r.open(s))
 	}
 	return s
 }
 
-// drain waits for the flights to end, which their context has told to, and cuts
-// what is still being sent after DrainTimeout.
+// drain drops the deliveries that wait, waits for attempts under way, and cuts
+// what is still being sent after DrainTimeout. s.ctx has ended, and nothing is admitted any more.
 func (s *stream) drain() {
+	for _, q := range s.queues {
+		q.close()
+	}
 	late := time.AfterFunc(s.DrainTimeout, s.cut)
 	s.work.Wait()
 	late.Stop()
 	s.cut()
 }
 
-// A reading over the threshold.
-type reading struct {
-	device   string
-	value    float64
-	enqueued time.Time
-	sequence int64
-	id       string       // of the alert, where it is not the sequence that names it
-	told     *atomic.Bool // if not nil, set once an alert about this very reading was taken
-}
-
-// admit hands a reading over the threshold, the one after position before, to
-// every receiver: to the device's flight if there is one, else to its open
-// window, else to a new flight, which waits no longer than ctx. It returns these
-// flights if somebody waits for the reading (told).
-func (s *stream) admit(ctx context.Context, before telemetry.Position, r reading) (in []*flight) {
+// admit hands e's reading over the threshold, the one after position before, to
+// every receiver: to the device's delivery if there is one, else to its open
+// window, else to a new delivery. It returns these deliveries if somebody waits for the reading:
+// if it has an arrival.
+func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value float64, a *arrival) (in []*delivery) {
+	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: e.Sequence, arrival: a}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var e *entry
-	for i, to := range s.receivers {
-		if f := s.flights[i][r.device]; f != nil {
-			f.join(r)
+	var held *entry
+	for _, q := range s.queues {
+		d := q.byDevice[e.Device]
+		switch {
+		case d != nil:
+			d.join(r)
 			s.stats.Suppressed.Add(1)
-			if r.told != nil {
-				in = append(in, f)
+		case q.to.Gate.Recent(e.Device):
+			s.stats.Suppressed.Add(1)
+			continue
+		default:
+			if held == nil {
+				held = s.mark.admit(before, r.enqueued)
 			}
-			continue
+			d = q.begin(e.Device, r, held)
 		}
-		if to.Gate.Recent(r.device) {
-			s.stats.Suppressed.Add(1)
-			continue
-		}
-		if e == nil {
-			e = s.mark.admit(before, r.enqueued)
-		}
-		e.pending++
-		f := &flight{stream: s, to: to, among: s.flights[i], entry: e, head: r, seen: -1, ended: make(chan struct{})}
-		s.flights[i][r.device] = f
-		s.work.Go(func() { f.fly(ctx) })
-		if r.told != nil {
-			in = append(in, f)
+		if a != nil {
+			if d.ended == nil {
+				d.ended = make(chan struct{})
+			}
+			in = append(in, d)
 		}
 	}
 	return in
 }
 
 // keepMalformed has an event kept, the one after position before, which holds
-// the watermark meanwhile.
-func (s *stream) keepMalformed(ctx context.Context, before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
-	e.Body, e.Properties = bytes.Clone(e.Body), maps.Clone(e.Properties)
+// the watermark meanwhile. Where too many wait for that it is only counted.
+func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
 	s.mu.Lock()
-	held := s.mark.admit(before, e.Enqueued)
+	defer s.mu.Unlock()
+	if s.malformed >= maxMalformed {
+		s.warn("too many events that cannot be decoded wait to be kept; more are not", nil)
+		return
+	}
+	s.malformed++
+	e.Body, e.Properties = bytes.Clone(e.Body), maps.Clone(e.Properties)
+	held := s.mark.admit(before, micros(e.Enqueued))
 	held.pending = 1
-	s.mu.Unlock()
 	s.work.Go(func() {
 		for n := 1; ; n++ {
-			err := s.Malformed.KeepMalformed(s.send, MalformedEvent{Partition: s.id, Reason: reason, Event: e})
+			err := s.Malformed.KeepMalformed(s.send, telemetry.MalformedEvent{Partition: s.id, Reason: reason, Event: e})
 			if err == nil {
 				break
 			}
 			s.warn("an event that cannot be decoded cannot be kept; it stays unsettled", err)
-			if !sleep(ctx, backoff(n)) {
+			if !sleep(s.ctx, backoff(n)) {
 				return
 			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.malformed--
 		s.settle(held)
 	})
 }
 
 // settle says that one of those who settle an event has. The caller holds s.mu.
 func (s *stream) settle(e *entry) {
-	e.pending--
-	s.mark.settle()
+	s.mark.settle(e)
 	signal(s.room)
 }
 
@@ -156,11 +153,23 @@ func (s *stream) advance(p telemetry.Position, enqueued time.Time, events int) {
 	}
 }
 
-// warn logs what may befall every flight at once, now and then.
+// warn logs what may befall every delivery at once, now and then.
 func (s *stream) warn(msg string, err error) {
 	now := time.Now().UnixNano()
 	if last := s.warned.Load(); now-last > int64(10*time.Second) && s.warned.CompareAndSwap(last, now) {
 		s.log.Warn(msg, zap.Error(err))
+	}
+}
+
+// sleep returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -172,14 +181,14 @@ func signal(c chan struct{}) {
 	}
 }
 
-// full reports whether too much is unsettled to take more.
+// full reports whether so much is unsettled, even of what was given up, that no more can be taken.
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.mark.unsettled) >= maxUnsettled
+	return slices.ContainsFunc(s.queues, func(q *queue) bool { return len(q.byDevice) >= s.maxWaiting+maxGivenUp })
 }
 
-// waitForRoom pauses reading while too much is unsettled. It fails when ctx ends.
+// waitForRoom pauses reading while s is full. It fails when ctx ends.
 func (s *stream) waitForRoom(ctx context.Context) error {
 	for {
 		if !s.full() {

@@ -9,60 +9,59 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
 
-// A journal follows flights.
+// A journal follows deliveries.
 type journal struct {
-	mu    sync.Mutex
-	trips []*trip
+	mu       sync.Mutex
+	followed []*followed
 }
 
-type trip struct {
-	worker.Departure
-	landings []worker.Landing
+type followed struct {
+	worker.Start
+	ends []worker.End
 }
 
-func (j *journal) follow(d worker.Departure) worker.Trace {
+func (j *journal) follow(start worker.Start) worker.Trace {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	t := &trip{Departure: d}
-	j.trips = append(j.trips, t)
-	return t
+	f := &followed{Start: start}
+	j.followed = append(j.followed, f)
+	return f
 }
 
-func (t *trip) Under(ctx context.Context) context.Context {
-	return context.WithValue(ctx, (*trip)(nil), t)
+func (f *followed) Under(ctx context.Context) context.Context {
+	return context.WithValue(ctx, (*followed)(nil), f)
 }
-func (t *trip) End(l worker.Landing) { t.landings = append(t.landings, l) }
+func (f *followed) End(end worker.End) { f.ends = append(f.ends, end) }
 
-// buriedBy is a worker.DeadLetters.
-type buriedBy func(context.Context)
+// keepFunc is a worker.DeadLetters.
+type keepFunc func(context.Context)
 
-func (b buriedBy) Keep(ctx context.Context, _ worker.DeadLetter) error {
+func (b keepFunc) Keep(ctx context.Context, _ notify.DeadLetter) error {
 	b(ctx)
 	return nil
 }
 
-// Each flight is followed from its beginning to its end, and nothing else is.
+// Each delivery is followed from its beginning to its end, and nothing else is.
 func TestTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer error // after a second
 		work   time.Duration
-		want   worker.Landing
+		want   worker.End
 	}{
-		"sent": {nil, time.Minute, worker.Landing{Outcome: throttle.Sent, Settled: true, Suppressed: 2}},
+		"sent": {nil, time.Minute, worker.End{Outcome: "sent", Suppressed: 2}},
 		// The first becomes a dead letter, the last is tried then, and so the second has none of its own.
-		"refused":   {&notify.Error{Refused: true, Err: errBusy}, time.Minute, worker.Landing{Outcome: throttle.Failed, Settled: true, Suppressed: 1, Err: errBusy}},
-		"unsettled": {errBusy, 1100 * time.Millisecond, worker.Landing{Outcome: throttle.Failed, Suppressed: 2, Err: errBusy}},
+		"refused":   {&notify.Error{Refused: true, Err: errBusy}, time.Minute, worker.End{Outcome: "dead_letter", Suppressed: 1, Err: errBusy}},
+		"unsettled": {errBusy, 1100 * time.Millisecond, worker.End{Outcome: "unsettled", Suppressed: 2, Err: errBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j := &journal{}
 				p, r := newPartition("0"), &receiver{}
 				r.answer = func(ctx context.Context, a notify.Alert) error {
-					if in, _ := ctx.Value((*trip)(nil)).(*trip); in == nil || in.Device != a.Device {
+					if in, _ := ctx.Value((*followed)(nil)).(*followed); in == nil || in.Device != a.Device {
 						t.Errorf("an alert of %s is sent under %v", a.Device, in)
 					}
 					time.Sleep(time.Second)
@@ -74,36 +73,36 @@ func TestTrace(t *testing.T) {
 				p.publish("hot", 32)
 				s := newSetup(t, r)
 				s.config.Trace = j.follow
-				s.config.DeadLetters = buriedBy(func(ctx context.Context) {
-					if in, _ := ctx.Value((*trip)(nil)).(*trip); in == nil {
-						t.Error("a dead letter is kept under no flight")
+				s.config.DeadLetters = keepFunc(func(ctx context.Context) {
+					if in, _ := ctx.Value((*followed)(nil)).(*followed); in == nil {
+						t.Error("a dead letter is kept under no delivery")
 					}
 				})
 				s.start(p)
 				pass(c.work)
 				s.end()
 
-				if len(j.trips) == 0 {
-					t.Fatal("no flight is followed")
+				if len(j.followed) == 0 {
+					t.Fatal("no delivery is followed")
 				}
-				got := j.trips[0]
-				want := worker.Departure{AlertID: "ns/hub/0/2/946684800000", Device: "hot", Receiver: "receiver0", Partition: "0", FromHub: true, Sequence: 2, Enqueued: first.Enqueued}
-				if got.Departure != want {
-					t.Errorf("departed as %+v, want %+v", got.Departure, want)
+				got := j.followed[0]
+				want := worker.Start{AlertID: "ns/hub/0/2/946684800000", Device: "hot", Receiver: "receiver0", Partition: "0", FromHub: true, Sequence: 2, Enqueued: first.Enqueued.UTC()}
+				if got.Start != want {
+					t.Errorf("started as %+v, want %+v", got.Start, want)
 				}
-				if len(got.landings) != 1 {
-					t.Fatalf("landed as %+v", got.landings)
+				if len(got.ends) != 1 {
+					t.Fatalf("ended as %+v", got.ends)
 				}
-				l := got.landings[0]
-				if !errors.Is(l.Err, c.want.Err) {
-					t.Errorf("landed with %v, want %v", l.Err, c.want.Err)
+				end := got.ends[0]
+				if !errors.Is(end.Err, c.want.Err) {
+					t.Errorf("ended with %v, want %v", end.Err, c.want.Err)
 				}
-				l.Err, c.want.Err = nil, nil
-				if l != c.want {
-					t.Errorf("landed as %+v, want %+v", l, c.want)
+				end.Err, c.want.Err = nil, nil
+				if end != c.want {
+					t.Errorf("ended as %+v, want %+v", end, c.want)
 				}
-				if len(j.trips) != 1 {
-					t.Errorf("%d flights are followed, want 1", len(j.trips))
+				if len(j.followed) != 1 {
+					t.Errorf("%d deliveries are followed, want 1", len(j.followed))
 				}
 			})
 		})

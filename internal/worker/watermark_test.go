@@ -1,8 +1,9 @@
 package worker
 
 import (
+	"maps"
+	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -23,20 +24,22 @@ func TestWatermark(t *testing.T) {
 				mark.read(at(last))
 			},
 			"admitted": func(t *rapid.T) {
-				e := mark.admit(at(last), time.Time{})
-				e.pending = rapid.IntRange(1, 3).Draw(t, "receivers")
+				e := mark.admit(at(last), last)
+				e.pending = rapid.Int32Range(1, 3).Draw(t, "receivers")
 				last++
 				unsettled[last] = e
 				mark.read(at(last))
 			},
 			"one receiver settles": func(t *rapid.T) {
-				for sequence, e := range unsettled {
-					if e.pending--; e.pending == 0 {
-						delete(unsettled, sequence)
-					}
-					break
+				if len(unsettled) == 0 {
+					t.Skip("none is unsettled")
 				}
-				mark.settle()
+				sequence := rapid.SampledFrom(slices.Sorted(maps.Keys(unsettled))).Draw(t, "event")
+				e := unsettled[sequence]
+				mark.settle(e)
+				if e.pending == 0 {
+					delete(unsettled, sequence)
+				}
 			},
 			"": func(t *rapid.T) {
 				want := last
@@ -51,6 +54,12 @@ func TestWatermark(t *testing.T) {
 					t.Fatalf("watermark moved back from %d to %d", highest, got)
 				}
 				highest = got
+				if mark.unsettled() != len(unsettled) {
+					t.Fatalf("%d events are unsettled, want %d", mark.unsettled(), len(unsettled))
+				}
+				if len(mark.entries) > 2*len(unsettled) {
+					t.Fatalf("%d entries for %d unsettled events", len(mark.entries), len(unsettled))
+				}
 			},
 		})
 	})

@@ -3,8 +3,10 @@
 //
 // A partition is read by one goroutine. Nearly every event ends there: below
 // the threshold, or of a device whose window is known to be open. Any other
-// starts a flight, a goroutine that ends when its alert is delivered, proven
-// needless, or kept as a dead letter. Later events of the same device join the flight.
+// starts a delivery to each receiver, which ends when its alert is delivered, proven
+// needless, or kept as a dead letter. Later events of the same device join the delivery.
+// Each receiver has a schedule of its own, which says when a delivery is
+// tried: in a goroutine, for as long as an attempt takes.
 // Unsettled events hold the partition's watermark, which the checkpoint follows.
 package worker
 
@@ -26,12 +28,12 @@ import (
 )
 
 const (
-	perPartition    = 16     // alerts in flight
-	maxUnsettled    = 4096   // per partition; then its reading pauses
+	maxWaiting      = 65_536 // alerts of a partition that wait for one receiver; the oldest beyond it become dead letters
+	maxGivenUp      = 4096   // of these, to be kept; with more the partition's reading pauses
+	maxMalformed    = 1024   // events of a partition that cannot be decoded and are being kept
 	checkpointEvery = 10_000 // events, if CheckpointInterval has not come first
 
 	checkpointTimeout = 5 * time.Second
-	refusalsToGiveUp  = 8 // failures of one alert, each while the receiver took others
 )
 
 // Config holds what a Worker needs. All fields but Malformed and Trace are required.
@@ -40,15 +42,15 @@ type Config struct {
 	Replica            string // a label for people
 	Threshold          float64
 	Window             time.Duration // to tell receivers; the gates hold their own
-	Concurrency        int           // alerts in flight, over all partitions
-	GiveUp             time.Duration // age of a failing alert at which it becomes a dead letter
+	Concurrency        int           // alerts in flight, for each receiver, over all partitions
+	GiveUp             time.Duration // age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
 	CheckpointInterval time.Duration
 	DrainTimeout       time.Duration // for sends in flight when a partition is given up
 	Decoder            *telemetry.Decoder
 	Receivers          []Receiver // at least one
 	DeadLetters        DeadLetters
-	Malformed          MalformedEvents       // nil: what cannot be decoded is only counted
-	Trace              func(Departure) Trace // called where a flight begins; nil: nobody follows flights
+	Malformed          MalformedEvents   // nil: what cannot be decoded is only counted
+	Trace              func(Start) Trace // called where a delivery begins; nil: nobody follows deliveries
 	Log                *zap.Logger
 }
 
@@ -59,35 +61,21 @@ type Receiver struct {
 	Notifier notify.Notifier
 }
 
-// A DeadLetter is an alert that a receiver will not get.
-type DeadLetter struct {
-	Alert    notify.Alert
-	Receiver string
-	Reason   string // for people
-}
-
 // DeadLetters keeps what could not be delivered.
 type DeadLetters interface {
 	// Keep returns nil once d is kept durably. Safe for concurrent use.
-	Keep(ctx context.Context, d DeadLetter) error
-}
-
-// A MalformedEvent is telemetry in which no reading could be found.
-type MalformedEvent struct {
-	Partition string
-	Reason    telemetry.Reason
-	Event     telemetry.Event
+	Keep(ctx context.Context, d notify.DeadLetter) error
 }
 
 // MalformedEvents keeps events that could not be decoded.
 type MalformedEvents interface {
-	// Keep returns nil once e is kept, or dropped because there are too many.
+	// KeepMalformed returns nil once e is kept, or dropped because there are too many.
 	// It may keep parts of e. Safe for concurrent use.
-	KeepMalformed(ctx context.Context, e MalformedEvent) error
+	KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error
 }
 
-// A Departure is a reading that no flight of its device was under way for: one begins.
-type Departure struct {
+// A Start is a reading of a device that no delivery was under way for: one begins.
+type Start struct {
 	AlertID   string
 	Device    string
 	Receiver  string
@@ -97,46 +85,45 @@ type Departure struct {
 	Enqueued  time.Time
 }
 
-// A Trace follows one flight, which calls it from one goroutine.
+// A Trace follows one delivery, which makes one call at a time.
 type Trace interface {
-	// Under returns ctx for what is done in the flight, once for each context it has.
+	// Under returns ctx for one thing that is done for the delivery: an attempt, a dead letter.
 	Under(ctx context.Context) context.Context
-	// End is called when the flight has ended.
-	End(Landing)
+	// End is called when the delivery has ended.
+	End(End)
 }
 
-// A Landing is how a flight ended.
-type Landing struct {
-	Outcome    throttle.Outcome // the last one; Failed with Settled: the alert became a dead letter
-	Settled    bool             // else its partition ended first, and its next owner begins again
-	Suppressed int64            // readings that no alert has told of
-	Err        error            // why the last attempt failed, if it did
+// An End is how a delivery ended.
+type End struct {
+	Outcome    string // the gate's that settled it, or OutcomeDeadLetter or OutcomeUnsettled
+	Suppressed int64  // readings that no alert has told of
+	Err        error  // why the last attempt failed, if it did
 }
 
 // A Worker is safe for concurrent use by its partitions.
 type Worker struct {
 	Config
 	receivers []*receiver
-	slots     chan struct{} // one for each alert in flight
+	started   time.Time
 	stats     Stats
 	warned    atomic.Int64 // when warn last logged
+
+	maxWaiting int
 
 	mu      sync.Mutex
 	streams map[*stream]struct{} // being consumed
 }
 
-type receiver struct {
-	Receiver
-	health health
-}
-
 func New(c Config) *Worker {
-	w := &Worker{Config: c, slots: make(chan struct{}, c.Concurrency), streams: map[*stream]struct{}{}}
+	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, streams: map[*stream]struct{}{}}
 	for _, r := range c.Receivers {
-		w.receivers = append(w.receivers, &receiver{Receiver: r, health: health{changed: make(chan struct{})}})
+		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w})
 	}
 	return w
 }
+
+// now is the time since w was made, by the monotonic clock.
+func (w *Worker) now() time.Duration { return time.Since(w.started) }
 
 // Stats returns the counters of this worker; they go on changing.
 func (w *Worker) Stats() *Stats { return &w.stats }
@@ -169,32 +156,13 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	return err
 }
 
-// alert puts together what r's receiver is told under grant.
-func (w *Worker) alert(partition string, r reading, g throttle.Grant, suppressed int64) notify.Alert {
-	return notify.Alert{
-		ID:          g.ID,
-		Source:      "/" + w.Origin,
-		Device:      r.device,
-		Temperature: r.value,
-		Threshold:   w.Threshold,
-		Enqueued:    r.enqueued,
-		Partition:   partition,
-		Sequence:    r.sequence,
-		Window:      w.Window,
-		Token:       g.Token,
-		Expires:     g.Expires,
-		Suppressed:  suppressed,
-		Replica:     w.Replica,
-	}
-}
-
 // alertID names the alert about one reading, the same whoever reads it. The time
 // tells a recreated hub, which counts from the start again, from its predecessor.
 func (w *Worker) alertID(partition string, r reading) string {
-	if r.id != "" {
-		return strings.Join([]string{w.Origin, partition, r.id}, "/")
+	if r.arrival != nil && r.arrival.id != "" {
+		return strings.Join([]string{w.Origin, partition, r.arrival.id}, "/")
 	}
-	return strings.Join([]string{w.Origin, partition, strconv.FormatInt(r.sequence, 10), strconv.FormatInt(r.enqueued.UnixMilli(), 10)}, "/")
+	return strings.Join([]string{w.Origin, partition, strconv.FormatInt(r.sequence, 10), strconv.FormatInt(fromMicros(r.enqueued).UnixMilli(), 10)}, "/")
 }
 
 // read takes events off the partition until ctx ends or it breaks.
@@ -210,12 +178,12 @@ func (s *stream) read(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("read partition %s: %w", s.id, err)
 		}
-		s.take(ctx, events)
+		s.take(events)
 	}
 }
 
 // take decides about events in order. This is the hot path.
-func (s *stream) take(ctx context.Context, events []telemetry.Event) {
+func (s *stream) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	at := s.lastRead
@@ -226,9 +194,9 @@ func (s *stream) take(ctx context.Context, events []telemetry.Event) {
 		switch {
 		case reason == telemetry.ReasonOK && value >= s.Threshold:
 			over++
-			s.admit(ctx, at, reading{device: e.Device, value: value, enqueued: e.Enqueued, sequence: e.Sequence})
+			s.admit(at, e, value, nil)
 		case reason > telemetry.ReasonNotTelemetry && s.Malformed != nil:
-			s.keepMalformed(ctx, at, *e, reason)
+			s.keepMalformed(at, *e, reason)
 		}
 		at = e.Position
 	}

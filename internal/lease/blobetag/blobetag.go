@@ -3,8 +3,8 @@
 // takes any ttl. A refused Acquire costs one call, a granted one two, an Extend
 // or Release one.
 //
-// The service's clock counts in seconds. A key is free when the clock is
-// a second past the ttl, so it frees 1 to 2 s late, and never early.
+// The service's clock counts in seconds, and its machines' clocks may be a second
+// apart. A key frees when the clock is 2 s past the ttl: 1 to 3 s late, and never early.
 package blobetag
 
 import (
@@ -33,13 +33,13 @@ var (
 )
 
 // Open returns the store in c, a container that it creates when it is missing.
-// c needs azure.Retry and an azure.NewHTTPClient.
+// c needs azure.Once and an azure.NewHTTPClient.
 func Open(ctx context.Context, c *container.Client) (*Store, error) {
 	blobs, err := blobrecord.Open(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	service := caslease.Service{Again: azure.Again, Resolution: blobrecord.Resolution}
+	service := caslease.Service{Again: azure.Again, Clock: blobrecord.Clock()}
 	return &Store{caslease.New(records{blobs}, service), blobs}, nil
 }
 
@@ -56,6 +56,9 @@ func (r records) Read(ctx context.Context, key string) (caslease.Record, error) 
 func (r records) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
 	return r.blobs.Write(ctx, key, prev, next, "")
 }
+
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (s *Store) OnCreate(f func(container string)) { s.blobs.OnCreate(f) }
 
 // List implements lease.Lister. It needs leave to list, and costs a call for every
 // 500 blobs of the container, whatever the prefix, and one for each of 256 parts

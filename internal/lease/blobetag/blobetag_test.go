@@ -44,7 +44,7 @@ func harness(azurite *standin.Azurite, breaking func(http.RoundTripper) http.Rou
 			}
 		},
 		MinTTL: time.Second,
-		Lag:    2 * time.Second,
+		Lag:    3 * time.Second,
 		Skew:   leasetest.ServiceClock,
 	}
 }
@@ -93,6 +93,11 @@ func TestMutants(t *testing.T) {
 		{"a hold ends too early", "Expiry", changed{response: func(r *http.Response) {
 			if at, err := http.ParseTime(r.Header.Get("Last-Modified")); err == nil {
 				r.Header.Set("Last-Modified", at.Add(-2*time.Second).Format(http.TimeFormat))
+			}
+		}}},
+		{"a hold ends too early for machines that are not quite of one time", "SkewedService", changed{response: func(r *http.Response) {
+			if at, err := http.ParseTime(r.Header.Get("Last-Modified")); err == nil {
+				r.Header.Set("Last-Modified", at.Add(-time.Second).Format(http.TimeFormat))
 			}
 		}}},
 		{"ETags do not guard", "OneWinner", changed{request: func(r *http.Request) { r.Header.Del("If-Match") }}},

@@ -3,8 +3,13 @@ package blobetag_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +30,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	azurite := standin.StartAzurite(t)
 	client := azure.NewHTTPClient()
 	defer client.CloseIdleConnections()
-	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: client}}
+	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: client}}
 	from := func(connection string) *container.Client {
 		c, err := container.NewClientFromConnectionString(connection, azurite.NewContainer(), options)
 		if err != nil {
@@ -62,9 +67,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"no such account", func() error { return open(unsigned("http://no-such-account.invalid/c")) },
 			[]string{"no answer from no-such-account.invalid", "is the account's name right?"}},
 		{"nobody listens", func() error { return open(unsigned("http://127.0.0.1:1/c")) }, []string{"no answer from 127.0.0.1:1", "refused"}},
-		{"container deleted", func() error {
-			c := azurite.Container(t, azurite.NewContainer(), nil)
-			s, err := blobetag.Open(t.Context(), c)
+		{"container deleted by who may create it again, which we may not", func() error {
+			name := azurite.NewContainer()
+			c := azurite.Container(t, name, nil)
+			if _, err := c.Create(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s, err := blobetag.Open(t.Context(), azurite.Container(t, name, uncreating{azurite.Transport()}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +82,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			}
 			_, err = s.Acquire(t.Context(), "device", time.Minute, func(lease.Record) (string, error) { return "", nil })
 			return err
-		}, []string{`acquire lease "device"`, "ContainerNotFound", "restart the worker"}},
+		}, []string{`acquire lease "device"`, "does not exist and could not be created", "create it", "403"}},
 		{"not a lease", func() error {
 			c := azurite.Container(t, azurite.NewContainer(), nil)
 			s, err := blobetag.Open(t.Context(), c)
@@ -138,13 +147,83 @@ func TestOpenNeedsNoRightToCreateContainers(t *testing.T) {
 	}
 }
 
+// A container that is deleted while replicas work is made again, and they go on: one creates
+// it, however many find it missing.
+func TestDeletedContainerIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	name := azurite.NewContainer()
+	made := &creations{next: azurite.Transport()}
+	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, made))
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(lease.Record) (string, error) { return "", nil }
+	l, err := s.Acquire(t.Context(), "before", time.Minute, note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told atomic.Int64
+	s.OnCreate(func(string) { told.Add(1) })
+	made.n.Store(0)
+	c := azurite.Container(t, name, nil)
+	_, err = c.Delete(t.Context(), nil)
+	if errors.Is(err, io.EOF) { // Azurite ends connections that were idle
+		_, err = c.Delete(t.Context(), nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			if _, err := s.Acquire(t.Context(), fmt.Sprint("device ", i), time.Minute, note); err != nil {
+				t.Errorf("device %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := made.n.Load(); n != 1 || told.Load() != 1 {
+		t.Errorf("%d attempts to create the container, told of %d, want one", n, told.Load())
+	}
+	if _, err := s.Extend(t.Context(), l, "window", time.Minute); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("a lease from before: %v, want ErrLost", err)
+	}
+}
+
+// uncreating is a service that lets nobody create a container, which Azurite does not keep anybody from.
+type uncreating struct{ next http.RoundTripper }
+
+func (u uncreating) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPut && req.URL.Query().Get("restype") == "container" {
+		return &http.Response{
+			StatusCode: http.StatusForbidden, Status: "403 Forbidden", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{"X-Ms-Error-Code": {"AuthorizationPermissionMismatch"}}, Body: http.NoBody, Request: req,
+		}, nil
+	}
+	return u.next.RoundTrip(req)
+}
+
+// creations counts the attempts to create a container.
+type creations struct {
+	next http.RoundTripper
+	n    atomic.Int64
+}
+
+func (c *creations) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPut && req.URL.Query().Get("restype") == "container" {
+		c.n.Add(1)
+	}
+	return c.next.RoundTrip(req)
+}
+
 // Open returns when its context ends, whoever does not answer.
 func TestOpenEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	c, err := container.NewClientWithNoCredential("http://account.invalid/c", &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: silent{}}},
+		ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: &http.Client{Transport: silent{}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,15 @@
 // Package bloblease is a lease.Store on Azure Blob Storage's native leases, for
 // ttls of 15 to 60 s.
 //
-// A record in the blob's metadata is the truth about a key; the native lease is
-// only the lock under which the record is changed, and shows outsiders that the
-// key is taken. A refused Acquire costs one call, a granted one three, an Extend
-// or Release two.
+// A record in the blob's metadata is the truth about a key. The native lease is
+// only a lock: Acquire takes it, and shows outsiders by it that the key is
+// claimed; Extend and Release give it back. A refused Acquire costs one call, a
+// granted one three, an Extend or Release two, and every later Extend one.
 //
-// A key frees 1 to 2 s after its ttl, never early. The real service, other than
-// its emulator, may take up to a minute longer to let go of a native lease
-// that expired: Acquire then answers with a HeldError whose Until is
-// unknown.
+// A key frees 1 to 3 s after its ttl, never early. The real service, other than
+// its emulator, may take up to a minute longer to let go of a native lease that
+// expired: that of a holder that died between Acquire and Extend. Acquire then
+// answers with a HeldError whose Until is unknown.
 package bloblease
 
 import (
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -39,6 +40,9 @@ const (
 	MaxTTL = 60 * time.Second
 )
 
+// unlockTimeout is how long a call may go on giving a native lease back when its context has ended.
+const unlockTimeout = time.Second
+
 // A Store keeps its records in one container. Use Open.
 type Store struct {
 	blobs *blobrecord.Blobs
@@ -51,7 +55,7 @@ var (
 )
 
 // Open returns the store in c, a container that it creates when it is missing.
-// c needs azure.Retry and an azure.NewHTTPClient.
+// c needs azure.Once and an azure.NewHTTPClient.
 func Open(ctx context.Context, c *container.Client) (*Store, error) {
 	blobs, err := blobrecord.Open(ctx, c)
 	if err != nil {
@@ -90,10 +94,11 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 		if prev.ID == id { // an earlier try did it and its answer was lost
-			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.Version}, nil
+			prev.Version = version(prev.Version, locked)
+			return prev.Won(key, start, blobrecord.Clock()), nil
 		}
-		if !prev.Free(blobrecord.Resolution) {
-			return lease.Lease{}, prev.Held(key, start, blobrecord.Resolution)
+		if !prev.Free(blobrecord.Clock()) {
+			return lease.Lease{}, prev.Held(key, start, blobrecord.Clock())
 		}
 		if locked && !tried { // someone else is taking the key, or the lock lags behind the record
 			return lease.Lease{}, &lease.HeldError{Key: key, Record: prev.Record}
@@ -102,7 +107,7 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 		if err != nil {
 			return lease.Lease{}, err
 		}
-		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Until: start.Add(ttl)}
+		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
 		if !prev.Exists { // only a blob that exists can be locked
 			prev.Version, err = s.blobs.Write(ctx, key, prev, caslease.Record{}, "")
 			prev.Exists = true
@@ -115,11 +120,13 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 				return lease.Lease{}, &lease.HeldError{Key: key, Record: prev.Record}
 			}
 		}
+		var etag string
 		if err == nil {
-			l.Version, err = s.blobs.Write(ctx, key, prev, caslease.Of(l, note, ttl), id)
+			etag, err = s.blobs.Write(ctx, key, prev, caslease.Of(l, note, ttl), id)
 		}
 		if err == nil {
-			return l, nil
+			l.Version = version(etag, true)
+			return blobrecord.Clock().Granted(l, start, ttl), nil
 		}
 		if !azure.Again(ctx, try, err) {
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
@@ -127,24 +134,24 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 	}
 }
 
-// Extend implements lease.Store. It refuses a ttl over MaxTTL. Below MinTTL the
-// record has the ttl asked for and the lock goes on for MinTTL, so that the key
-// may free that much late.
+// Extend implements lease.Store. It refuses a ttl over MaxTTL. It gives the
+// native lease back, lest a service that is late to end it makes the hold longer.
 func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
 	if err := CheckTTL(max(ttl, MinTTL)); err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
-	l.Until = time.Now().Add(ttl)
-	version, err := s.replace(ctx, l, caslease.Of(l, note, ttl))
+	start := time.Now()
+	etag, err := s.replace(ctx, l, caslease.Of(l, note, ttl))
+	if _, locked := parseVersion(l.Version); locked && (err == nil || ctx.Err() != nil) { // the record may be there
+		unlocking, cancel := context.WithTimeout(ctx, unlockTimeout)
+		_ = s.unlock(unlocking, l.Key, l.ID) // else it ends by itself; the record stands
+		cancel()
+	}
 	if err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
-	l.Version = version
-	// Acquired again, for renewing would keep the old duration; and on this
-	// version only, lest a late duplicate cuts the next one short. The record
-	// stands even if this fails.
-	_ = s.lock(ctx, l.Key, l.ID, max(ttl, MinTTL), l.Version)
-	return l, nil
+	l.Note, l.Version = note, version(etag, false)
+	return blobrecord.Clock().Granted(l, start, ttl), nil
 }
 
 // Release implements lease.Store.
@@ -152,8 +159,11 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	freed := caslease.Of(l, note, 0)
 	freed.Released = true
 	_, err := s.replace(ctx, l, freed)
-	if err == nil || errors.Is(err, lease.ErrLost) {
+	switch {
+	case err == nil || errors.Is(err, lease.ErrLost):
 		err = s.unlock(ctx, l.Key, l.ID)
+	case ctx.Err() != nil: // the record may be there
+		_ = s.unlock(ctx, l.Key, l.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("release lease %q: %w", l.Key, err)
@@ -174,14 +184,30 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 	return nil
 }
 
+// lockedMark is before the ETag in the Version of a lease that has the lock.
+const lockedMark = "locked "
+
+func version(etag string, locked bool) string {
+	if locked {
+		return lockedMark + etag
+	}
+	return etag
+}
+
+func parseVersion(v string) (etag string, locked bool) { return strings.CutPrefix(v, lockedMark) }
+
 // replace writes r in place of l's record, whatever has become of that while l
 // is current, and returns the new ETag; ErrLost if l is not current.
-func (s *Store) replace(ctx context.Context, l lease.Lease, r caslease.Record) (version string, err error) {
-	prev, lock := caslease.Record{Exists: true, Version: l.Version}, l.ID
+func (s *Store) replace(ctx context.Context, l lease.Lease, r caslease.Record) (etag string, err error) {
+	etag, locked := parseVersion(l.Version)
+	prev, lock := caslease.Record{Exists: true, Version: etag}, ""
+	if locked {
+		lock = l.ID
+	}
 	for try := 0; ; try++ {
-		version, err := s.blobs.Write(ctx, l.Key, prev, r, lock)
+		etag, err := s.blobs.Write(ctx, l.Key, prev, r, lock)
 		if err == nil || !azure.Again(ctx, try, err) {
-			return version, err
+			return etag, err
 		}
 		// The record has changed, the lock has ended, or an earlier try did it
 		// and its answer was lost: all end well with another write while l is
@@ -195,14 +221,16 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r caslease.Record) (
 			if locked {
 				lock = l.ID
 			}
-		case !azure.Again(ctx, try, err):
-			return "", err
+		default:
+			if try++; !azure.Again(ctx, try, err) {
+				return "", err
+			}
 		}
 	}
 }
 
-// lock takes the native lease id for at least ttl, if the blob still is at etag.
-// Taking it again while it is held sets its duration anew.
+// lock takes the native lease id for at least ttl, if the blob still is at etag:
+// a late duplicate of the request takes nothing once the record has changed.
 func (s *Store) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
 	native, err := azlease.NewBlobClient(s.blobs.Blob(key), &azlease.BlobClientOptions{LeaseID: &id})
 	if err != nil {
@@ -218,22 +246,33 @@ func (s *Store) lock(ctx context.Context, key, id string, ttl time.Duration, eta
 	return nil
 }
 
-// unlock gives the native lease id back and does nothing if it is not held.
+// unlock gives the native lease id back and does nothing if it is not held. It
+// goes on for unlockTimeout when ctx has ended: a lock that nobody gives back keeps everybody waiting.
 func (s *Store) unlock(ctx context.Context, key, id string) error {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(unlockTimeout, cancel) })
+	defer stop()
 	native, err := azlease.NewBlobClient(s.blobs.Blob(key), &azlease.BlobClientOptions{LeaseID: &id})
 	if err != nil {
 		return err
 	}
 	for try := 0; ; try++ {
-		_, err = native.ReleaseLease(ctx, nil)
-		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound) {
+		_, err = native.ReleaseLease(lasting, nil)
+		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound, bloberror.ContainerNotFound) {
 			return nil
 		}
-		if !azure.Again(ctx, try, err) {
+		if !azure.Again(lasting, try, err) {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
 			return fmt.Errorf("unlock the blob of key %q: %w", key, azure.Explain(err))
 		}
 	}
 }
+
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (s *Store) OnCreate(f func(container string)) { s.blobs.OnCreate(f) }
 
 // List implements lease.Lister. It needs leave to list, and costs a call for every
 // 500 blobs of the container, whatever the prefix, and one for each of 256 parts

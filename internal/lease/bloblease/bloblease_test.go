@@ -49,7 +49,7 @@ func harness(azurite *standin.Azurite) leasetest.Harness {
 			}
 		},
 		MinTTL: bloblease.MinTTL,
-		Lag:    2 * time.Second,
+		Lag:    3 * time.Second,
 		Skew:   leasetest.ServiceClock,
 	}
 }

@@ -1,6 +1,7 @@
 package bloblease_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/blobrecord"
@@ -66,10 +69,15 @@ func TestTTLOutOfRange(t *testing.T) {
 	}
 }
 
-// The native lease shows outsiders that a key is taken, as long as it is: a late
-// duplicate of the acquisition does not cut short what Extend made longer.
-func TestNativeLeaseFollows(t *testing.T) {
+// The native lease shows outsiders that a key is claimed, and not for longer: a
+// late duplicate of the acquisition takes nothing.
+func TestNativeLeaseFollowsTheClaim(t *testing.T) {
 	t.Parallel()
+	busytest.Run(t, nativeLeaseFollows)
+}
+
+func nativeLeaseFollows(a *busytest.Attempt) {
+	t := a.T
 	azurite := standin.StartAzurite(t)
 	c := azurite.Container(t, azurite.NewContainer(), nil)
 	tap := &tape{next: azurite.Transport()}
@@ -77,33 +85,129 @@ func TestNativeLeaseFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	is := func(after string, want azlease.StateType) {
+		t.Helper()
+		if got := state(t, c, "key"); got != want {
+			t.Errorf("after %s the blob is %s, want %s", after, got, want)
+		}
+	}
 	l, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := state(t, c, "key"); got != azlease.StateTypeLeased {
-		t.Errorf("after Acquire the blob is %s", got)
-	}
-	if l, err = s.Extend(t.Context(), l, "", bloblease.MaxTTL); err != nil {
-		t.Fatal(err)
-	}
-	tap.play(t)
-	time.Sleep(bloblease.MinTTL + 2*time.Second)
-	if got := state(t, c, "key"); got != azlease.StateTypeLeased {
-		t.Errorf("%v after Extend to %v the blob is %s", bloblease.MinTTL, bloblease.MaxTTL, got)
+	is("Acquire", azlease.StateTypeLeased)
+	for range 2 {
+		if l, err = s.Extend(t.Context(), l, "", bloblease.MaxTTL); err != nil {
+			t.Fatal(err)
+		}
+		is("Extend", azlease.StateTypeAvailable)
+		tap.play(t)
+		is("a late duplicate of the acquisition", azlease.StateTypeAvailable)
 	}
 	if err := s.Release(t.Context(), l, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := state(t, c, "key"); got != azlease.StateTypeAvailable {
-		t.Errorf("after Release the blob is %s", got)
+	tap.play(t)
+	is("Release", azlease.StateTypeAvailable)
+}
+
+// A service that ends native leases a minute late, as the real one may, makes no window
+// longer: the lock is given back when the window is recorded.
+func TestLateServiceDoesNotLengthenAWindow(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	name := azurite.NewContainer()
+	s, err := bloblease.Open(t.Context(), azurite.SharedContainer(t, name, late{azurite.Transport()},
+		sas.AccountPermissions{Read: true, Write: true, Create: true}))
+	if err != nil {
+		t.Fatal(err)
 	}
+	l, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = s.Extend(t.Context(), l, "window", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(l.Frees))
+	if _, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, note); err != nil {
+		t.Errorf("when the window is over: %v", err)
+	}
+}
+
+// A native lease is given back although the context of the call has ended.
+func TestUnlocksWhenItsContextHasEnded(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	name := azurite.NewContainer()
+	c := azurite.Container(t, name, nil)
+	for _, call := range []string{"Acquire", "Extend", "Release"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		during := "" // which write of the record ends the context
+		s, err := bloblease.Open(t.Context(), azurite.Container(t, name, ending{azurite.Transport(), func(req *http.Request) {
+			if req.URL.Query().Get("comp") == "metadata" && during == call {
+				cancel()
+			}
+		}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if call == "Acquire" {
+			during = call
+		}
+		l, err := s.Acquire(ctx, call, bloblease.MaxTTL, note)
+		during = call
+		switch call {
+		case "Acquire":
+			if err == nil {
+				t.Error("Acquire succeeds although its context has ended")
+			}
+		case "Extend":
+			_, _ = s.Extend(ctx, l, "window", bloblease.MaxTTL)
+		case "Release":
+			_ = s.Release(ctx, l, "")
+		}
+		if got := state(t, c, call); got != azlease.StateTypeAvailable {
+			t.Errorf("after %s, whose context ended during the write, the blob is %s", call, got)
+		}
+		cancel()
+	}
+}
+
+// late is a service that ends a native lease of 15 s after a minute.
+type late struct{ next http.RoundTripper }
+
+func (l late) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	for header := range req.Header { // the SDK does not write it canonically
+		if strings.EqualFold(header, "x-ms-lease-duration") {
+			req.Header[header] = []string{"60"}
+		}
+	}
+	return l.next.RoundTrip(req)
+}
+
+// ending is a network that carries a request out, and then the context ends.
+type ending struct {
+	next http.RoundTripper
+	then func(*http.Request)
+}
+
+func (e ending) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := e.next.RoundTrip(req)
+	e.then(req)
+	return resp, err
 }
 
 // What is left of a window is often less than a native lease can last: the
 // record has it as it is.
 func TestExtendRecordsAnyShorterTTL(t *testing.T) {
 	t.Parallel()
+	busytest.Run(t, extendRecordsAnyShorterTTL)
+}
+
+func extendRecordsAnyShorterTTL(a *busytest.Attempt) {
+	t := a.T
 	azurite := standin.StartAzurite(t)
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), nil))
 	if err != nil {
@@ -113,10 +217,14 @@ func TestExtendRecordsAnyShorterTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	start := time.Now()
 	if _, err = s.Extend(t.Context(), l, "short", 14999*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Acquire(t.Context(), "key", bloblease.MinTTL, note)
+	if took := time.Since(start); took > 14999*time.Millisecond {
+		a.Missed("extending and asking took %v, longer than what was recorded", took)
+	}
 	if held := (*lease.HeldError)(nil); !errors.As(err, &held) || held.Record.Note != "short" || held.Record.Hold < 14999*time.Millisecond || held.Record.Hold > 15*time.Second {
 		t.Errorf("refused with %v, want the note and the ttl of Extend", err)
 	}
@@ -220,8 +328,8 @@ func (p *tape) play(t *testing.T) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.kept) < 2 {
-		t.Fatalf("%d native leases were acquired, want one for Acquire and one for Extend", len(p.kept))
+	if len(p.kept) != 1 {
+		t.Fatalf("%d native leases were acquired, want one", len(p.kept))
 	}
 	resp, err := p.next.RoundTrip(p.kept[0].Clone(t.Context()))
 	if err != nil {

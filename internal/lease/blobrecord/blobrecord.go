@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -27,19 +28,38 @@ import (
 	"alertworker/internal/lease/caslease"
 )
 
-// Resolution is that of the service's clock.
-const Resolution = time.Second
+// Resolution is that of the service's clock, and Skew how far apart the clocks
+// of its machines may be.
+const (
+	Resolution = time.Second
+	Skew       = time.Second
+)
+
+// Clock returns the service's clock.
+func Clock() caslease.Clock { return caslease.Clock{Resolution: Resolution, Skew: Skew} }
 
 // Blobs are the records of one container. Its methods are safe for concurrent
 // use. Their errors are explained and wrap what azure.Again looks for.
 type Blobs struct {
 	container *container.Client
-	plain     bool // blobs have the names of earlier versions
+	home      *azure.Container
+	plain     atomic.Bool // blobs have the names of earlier versions
 }
+
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (b *Blobs) OnCreate(f func(container string)) { b.home.OnCreate(f) }
 
 // Read is the Read of caslease.Records. It also says whether the blob has a
 // native lease.
 func (b *Blobs) Read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
+	err = b.home.Do(ctx, func() (err error) {
+		r, locked, err = b.read(ctx, key)
+		return err
+	})
+	return r, locked, err
+}
+
+func (b *Blobs) read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
 	resp, err := b.container.NewBlobClient(b.blobName(key)).GetProperties(ctx, nil)
 	var answer *azcore.ResponseError
 	if notFound(err) && errors.As(err, &answer) {
@@ -67,6 +87,14 @@ func (b *Blobs) Read(ctx context.Context, key string) (r caslease.Record, locked
 // Write is the Write of caslease.Records. A version is an ETag. lock is the
 // native lease under which to write, empty for none.
 func (b *Blobs) Write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
+	err = b.home.Do(ctx, func() (err error) {
+		version, err = b.write(ctx, key, prev, next, lock)
+		return err
+	})
+	return version, err
+}
+
+func (b *Blobs) write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
 	if !prev.Exists {
 		return b.create(ctx, key, next)
 	}
@@ -102,7 +130,7 @@ func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (
 	for try := 0; ; try++ {
 		prev, locked, err := b.Read(ctx, key)
 		if err == nil {
-			if prev.Free(Resolution) || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
+			if prev.Free(Clock()) || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
 				if id == "" && prev.Released && locked {
 					id = prev.ID
 				}

@@ -79,7 +79,7 @@ func (b *Blobs) list(ctx context.Context, blobs, keys string, to chan<- []lease.
 
 // prefixes returns what the names of blobs begin with. Each can be listed by itself.
 func (b *Blobs) prefixes() []string {
-	if b.plain {
+	if b.plain.Load() {
 		return []string{""}
 	}
 	all := make([]string, shards)
@@ -96,31 +96,37 @@ type page struct {
 	next  string    // the marker of the page after it; empty if this is the last
 }
 
-// page returns the blobs with a prefix from marker on. A page takes its time: it is
-// no matter for the retries of a gate.
+// page returns the blobs with a prefix from marker on.
 func (b *Blobs) page(ctx context.Context, prefix, marker string) (page, error) {
-	ctx = policy.WithRetryOptions(ctx, azure.Patient())
 	for try := 0; ; try++ {
-		// A pager that has failed once is of no more use.
-		resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
-			Include:    container.ListBlobsInclude{Metadata: true},
-			Prefix:     &prefix,
-			Marker:     &marker,
-			MaxResults: to.Ptr[int32](pageSize),
-		}).NextPage(ctx)
-		switch {
-		case err == nil && (resp.Date == nil || resp.Segment == nil):
-			return page{}, fmt.Errorf("list blobs in %q: the answer lacks Date or Blobs", b.name())
-		case err == nil:
-			p := page{items: resp.Segment.BlobItems, now: *resp.Date}
-			if resp.NextMarker != nil {
-				p.next = *resp.NextMarker
-			}
-			return p, nil
-		case !azure.Again(ctx, try, err):
-			return page{}, fmt.Errorf("list blobs in %q: %w", b.name(), azure.Explain(err))
+		p, err := b.tryPage(ctx, prefix, marker)
+		if err == nil || !azure.Again(ctx, try, err) {
+			return p, err
 		}
 	}
+}
+
+// tryPage is page for who repeats by Again himself. A page takes its time: it is no
+// matter for the retries of a gate.
+func (b *Blobs) tryPage(ctx context.Context, prefix, marker string) (page, error) {
+	// A pager that has failed once is of no more use.
+	resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
+		Include:    container.ListBlobsInclude{Metadata: true},
+		Prefix:     &prefix,
+		Marker:     &marker,
+		MaxResults: to.Ptr[int32](pageSize),
+	}).NextPage(policy.WithRetryOptions(ctx, azure.Patient()))
+	if err != nil {
+		return page{}, fmt.Errorf("list blobs in %q: %w", b.name(), azure.Explain(err))
+	}
+	if resp.Date == nil || resp.Segment == nil {
+		return page{}, fmt.Errorf("list blobs in %q: the answer lacks Date or Blobs", b.name())
+	}
+	p := page{items: resp.Segment.BlobItems, now: *resp.Date}
+	if resp.NextMarker != nil {
+		p.next = *resp.NextMarker
+	}
+	return p, nil
 }
 
 // entry returns item's key and record, but for Now; false if it is no record, or one of a key that nobody has had.

@@ -110,14 +110,14 @@ func TestSlowPages(t *testing.T) {
 	slow := via{azurite.Transport(), func(req *http.Request) *http.Response {
 		if req.URL.Query().Get("comp") == "list" {
 			select {
-			case <-time.After(azure.Retry().TryTimeout * 3 / 2):
+			case <-time.After(azure.Once().TryTimeout * 3 / 2):
 			case <-req.Context().Done():
 			}
 		}
 		return nil
 	}}
 	c, err := container.NewClientFromConnectionString(azurite.ConnectionString, name, &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: slow}},
+		ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: &http.Client{Transport: slow}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func shardPrefix(shard int) string { return hex.EncodeToString([]byte{byte(shard
 
 // blobName returns the name of key's blob.
 func (b *Blobs) blobName(key string) string {
-	if b.plain {
+	if b.plain.Load() {
 		return azure.Name(key)
 	}
 	return Name(key)
@@ -56,7 +56,7 @@ func (b *Blobs) blobName(key string) string {
 // keyOf returns the key of a blob; false if its name is none that blobName makes.
 func (b *Blobs) keyOf(item *container.BlobItem) (key string, ok bool) {
 	name := *item.Name
-	if !b.plain {
+	if !b.plain.Load() {
 		if len(name) < len("00/") {
 			return "", false
 		}
@@ -72,13 +72,14 @@ func (b *Blobs) keyOf(item *container.BlobItem) (key string, ok bool) {
 	return key, b.blobName(key) == *item.Name
 }
 
-// Open returns the records in c, a container that it creates when it is
-// missing. Of a container without a marker it has to know whether it is in use: to
-// an identity that may not list blobs every such container is.
+// Open returns the records in c, a container that is created when it is missing,
+// now or later. Of a container without a marker it has to know whether it is in use:
+// to an identity that may not list blobs every such container is.
 func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
 	b := &Blobs{container: c}
+	b.home = azure.NewContainer(b.name(), azure.ContainerMissing, b.createContainer)
 	for try := 0; ; try++ {
-		err := b.open(ctx)
+		err := b.home.Do(ctx, func() error { return b.open(ctx) })
 		if err == nil {
 			return b, nil
 		}
@@ -90,8 +91,9 @@ func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
 
 // Plain says that the blobs have the names of earlier versions, which begin with
 // the scope and not with a hash.
-func (b *Blobs) Plain() bool { return b.plain }
+func (b *Blobs) Plain() bool { return b.plain.Load() }
 
+// open finds out how the blobs are named.
 func (b *Blobs) open(ctx context.Context) error {
 	// A look at one blob shows whether the container is there to an identity that may
 	// not create containers, or may not look at them.
@@ -99,23 +101,36 @@ func (b *Blobs) open(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case bloberror.HasCode(err, bloberror.ContainerNotFound):
-		return b.createContainer(ctx)
 	case !notFound(err):
 		return fmt.Errorf("look at container %q: %w", b.name(), azure.Explain(err))
 	}
-	if b.plain, err = b.inUse(ctx); err != nil || b.plain {
+	plain, err := b.inUse(ctx)
+	if err != nil {
 		return err
+	}
+	b.plain.Store(plain)
+	if plain {
+		return nil
 	}
 	return b.mark(ctx)
 }
 
-// createContainer makes the container, and one with shards.
+// createContainer makes the container, which is missing, and one with shards. Whatever
+// names its blobs had, they are gone: everybody who has missed it uses shards
+// from now on, also if another is first to make it. The service takes half a minute
+// to delete a container, longer than a replica is without a call of its duties, so all
+// of them miss it.
 func (b *Blobs) createContainer(ctx context.Context) error {
+	b.plain.Store(false)
 	if _, err := b.container.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-		return fmt.Errorf("create container %q: %w", b.name(), azure.Explain(err))
+		return err
 	}
-	return b.mark(ctx)
+	for try := 0; ; try++ {
+		err := b.mark(ctx)
+		if err == nil || !azure.Again(ctx, try, err) {
+			return err
+		}
+	}
 }
 
 // mark makes the container one with shards.
@@ -133,9 +148,10 @@ func (b *Blobs) mark(ctx context.Context) error {
 // the first record found decides. Where a worker has run there is one at least,
 // its duties'.
 func (b *Blobs) inUse(ctx context.Context) (bool, error) {
-	earlier := &Blobs{container: b.container, plain: true}
+	earlier := &Blobs{container: b.container}
+	earlier.plain.Store(true)
 	for marker := ""; ; {
-		page, err := b.page(ctx, "", marker)
+		page, err := b.tryPage(ctx, "", marker)
 		if err != nil {
 			var answer *azcore.ResponseError
 			if errors.As(err, &answer) && answer.StatusCode == http.StatusForbidden {
@@ -160,5 +176,5 @@ func (b *Blobs) inUse(ctx context.Context) (bool, error) {
 func notFound(err error) bool {
 	var answer *azcore.ResponseError
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound &&
-		!bloberror.HasCode(err, bloberror.ContainerNotFound, bloberror.ResourceNotFound)
+		!azure.ContainerMissing(err) && !bloberror.HasCode(err, bloberror.ResourceNotFound)
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +140,75 @@ func TestNewNames(t *testing.T) {
 				}
 				if got := names(t, c); !slices.Contains(got, blobrecord.Name("s/r/d")) || !slices.Contains(got, "names/sharded") {
 					t.Errorf("the blobs are %q", got)
+				}
+			})
+		}
+	}
+}
+
+// A container that is deleted while replicas work is made again with shards and their
+// marker, whatever names its blobs had: those who have missed it and those who open it
+// later exclude each other.
+func TestNamesInAContainerMadeAgain(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	for name, open := range stores {
+		for _, plain := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, plain names %t", name, plain), func(t *testing.T) {
+				t.Parallel()
+				container := azurite.NewContainer()
+				c := azurite.Container(t, container, nil)
+				if plain {
+					earlier(t, c, "~duties/s", "free", 0)
+				}
+				// The real service takes its time to delete a container: all replicas miss it.
+				var deleting atomic.Bool
+				slow := via{azurite.Transport(), func(req *http.Request) *http.Response {
+					if deleting.Load() {
+						return answer(req, http.StatusConflict, "ContainerBeingDeleted")
+					}
+					return nil
+				}}
+				var replicas []named
+				for range 3 {
+					s, err := open(t.Context(), azurite.Container(t, container, slow))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if s.PlainNames() != plain {
+						t.Fatalf("plain names: %t", s.PlainNames())
+					}
+					replicas = append(replicas, s)
+				}
+				acquire(t, replicas[0], "s/r/before", time.Minute)
+
+				_, err := c.Delete(t.Context(), nil)
+				if errors.Is(err, io.EOF) { // Azurite ends connections that were idle
+					_, err = c.Delete(t.Context(), nil)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				deleting.Store(true)
+				for _, s := range replicas[1:] {
+					var missing *azure.MissingError
+					if _, err := s.Acquire(t.Context(), "s/r/d", time.Minute, note); !errors.As(err, &missing) {
+						t.Fatalf("while the container is being deleted: %v", err)
+					}
+				}
+				deleting.Store(false)
+				acquire(t, replicas[0], "s/r/d", time.Minute)
+				if got := names(t, c); !slices.Contains(got, blobrecord.Name("s/r/d")) || !slices.Contains(got, "names/sharded") || slices.Contains(got, azure.Name("s/r/d")) {
+					t.Errorf("the blobs are %q", got)
+				}
+				late, err := open(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, s := range append(replicas, late) {
+					if _, err := s.Acquire(t.Context(), "s/r/d", time.Minute, note); !errors.Is(err, lease.ErrHeld) || s.PlainNames() {
+						t.Errorf("replica %d: %v, plain names: %t", i, err, s.PlainNames())
+					}
 				}
 			})
 		}

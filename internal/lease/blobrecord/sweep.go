@@ -35,7 +35,7 @@ const removalsAtOnce = 32
 // delete. mine is called concurrently.
 func (b *Blobs) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {
 	s := &sweep{blobs: b, olderThan: olderThan, mine: mine, slots: make(chan struct{}, removalsAtOnce)}
-	if b.plain {
+	if b.plain.Load() {
 		next, err = s.blobsWith(ctx, "", from)
 	} else {
 		next, err = s.shardsFrom(ctx, from)

@@ -2,8 +2,8 @@
 // replace it by compare-and-swap. It takes any ttl. A refused Acquire costs one
 // call, a granted one two, an Extend or Release one.
 //
-// A key is free when the service's clock is one resolution past the ttl, so it
-// frees one to two resolutions late, and never early.
+// A key frees when the service's clock is past the ttl by its resolution and by
+// how far apart the clocks of the service's machines may be: late, and never early.
 package caslease
 
 import (
@@ -50,21 +50,56 @@ func Of(l lease.Lease, note string, hold time.Duration) Record {
 	return Record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
 }
 
-// Free says that nobody holds the key. Resolution is the clock's.
-func (r Record) Free(resolution time.Duration) bool {
-	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+resolution))
+// A Clock is what a service is known to tell the time by. It rounds down, and
+// the machine that dates an answer need not be the one that dated the record.
+type Clock struct {
+	Resolution time.Duration
+	Skew       time.Duration // how far apart two of its machines may be
+}
+
+// margin is how much less time than it seems may be between two times.
+func (c Clock) margin() time.Duration { return c.Resolution + c.Skew }
+
+// lasts returns how long at most after a record was written, or seen with left to go, its key frees.
+func (c Clock) lasts(left time.Duration) time.Duration {
+	if c.Resolution > 0 { // the clock gets there by steps
+		if part := left % c.Resolution; part > 0 {
+			left += c.Resolution - part
+		} else {
+			left -= part
+		}
+	}
+	return left + c.margin()
+}
+
+// Free says that nobody holds the key.
+func (r Record) Free(c Clock) bool {
+	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+c.margin()))
 }
 
 // Current says that l is the last lease granted and not released.
 func (r Record) Current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
 
-// Held returns the answer to a call that began at start and found r.
-func (r Record) Held(key string, start time.Time, resolution time.Duration) error {
+// Held returns the answer to a call that began at start and has found r just now.
+func (r Record) Held(key string, start time.Time, c Clock) error {
+	left := r.Written.Add(r.Hold).Sub(r.Now)
 	return &lease.HeldError{
 		Key:    key,
 		Record: r.Record,
-		Until:  start.Add(r.Written.Add(r.Hold).Sub(r.Now) - resolution),
+		Until:  start.Add(left - c.margin()),
+		Frees:  time.Now().Add(c.lasts(left)),
 	}
+}
+
+// Granted returns l, which holds its key for ttl by a call that began at start and has ended just now.
+func (c Clock) Granted(l lease.Lease, start time.Time, ttl time.Duration) lease.Lease {
+	l.Until, l.Frees = start.Add(ttl), time.Now().Add(c.lasts(ttl))
+	return l
+}
+
+// Won returns the lease that r records, whose call began at start.
+func (r Record) Won(key string, start time.Time, c Clock) lease.Lease {
+	return c.Granted(lease.Lease{Key: key, ID: r.ID, Token: r.Token, Claimed: r.Claimed, Note: r.Note, Version: r.Version}, start, r.Hold)
 }
 
 // A Service is what a Store has to know of the one that keeps its records.
@@ -74,9 +109,7 @@ type Service struct {
 	// after a few tries, when it is of no use, and when ctx ends first.
 	Again func(ctx context.Context, try int, err error) bool
 
-	// Resolution is that of its clock. What the clock calls so far apart may be
-	// no time at all apart, so a hold ends that much later than its figures say.
-	Resolution time.Duration
+	Clock Clock
 
 	// Lags says that Read may return a record that was replaced already.
 	Lags bool
@@ -109,19 +142,19 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 		if prev.ID == id { // an earlier try did it and its answer was lost
-			return lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Until: start.Add(ttl), Version: prev.Version}, nil
+			return prev.Won(key, start, s.service.Clock), nil
 		}
-		if !prev.Free(s.service.Resolution) {
-			return lease.Lease{}, prev.Held(key, start, s.service.Resolution)
+		if !prev.Free(s.service.Clock) {
+			return lease.Lease{}, prev.Held(key, start, s.service.Clock)
 		}
 		note, err := next(prev.Record)
 		if err != nil {
 			return lease.Lease{}, err
 		}
-		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Until: start.Add(ttl)}
+		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
 		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
 		if err == nil {
-			return l, nil
+			return s.service.Clock.Granted(l, start, ttl), nil
 		}
 		if !s.service.Again(ctx, try, err) {
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
@@ -131,13 +164,13 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 
 // Extend implements lease.Store.
 func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
-	l.Until = time.Now().Add(ttl)
+	start := time.Now()
 	version, err := s.replace(ctx, l, Of(l, note, ttl))
 	if err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
-	l.Version = version
-	return l, nil
+	l.Note, l.Version = note, version
+	return s.service.Clock.Granted(l, start, ttl), nil
 }
 
 // Release implements lease.Store.
@@ -152,19 +185,24 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 
 // Break implements lease.Breaker.
 func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	id := "" // of the lease to break
+	id, held := "", false // of the lease to break; whether it was held when last seen
 	for try := 0; ; try++ {
 		prev, err := s.records.Read(ctx, key)
 		if err == nil {
-			if prev.Free(s.service.Resolution) || id != "" && prev.ID != id { // an earlier try did it, or the lease has ended
+			over := prev.Free(s.service.Clock) || id != "" && prev.ID != id // an earlier try did it, or the lease has ended
+			if over && !s.service.Lags || held && prev.ID == id && prev.Released {
 				return nil
 			}
+			held = !over // a lease that was held and is released is over, however old the read
 			freed := prev
 			if freed.Note, err = next(prev.Record); err != nil {
 				return err
 			}
 			freed.Hold, freed.Released = 0, true
 			id = prev.ID
+			if id == "" { // a record has one
+				freed.ID = uuid.NewString()
+			}
 			if _, err = s.records.Write(ctx, key, prev, freed); err == nil {
 				return nil
 			}
@@ -199,8 +237,10 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 			return "", lease.ErrLost
 		case err == nil:
 			prev = now
-		case !s.service.Again(ctx, try, err):
-			return "", err
+		default:
+			if try++; !s.service.Again(ctx, try, err) {
+				return "", err
+			}
 		}
 	}
 }

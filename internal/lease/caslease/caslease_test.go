@@ -25,6 +25,8 @@ var (
 	errLost     = errors.New("no answer")
 )
 
+var clock = caslease.Clock{Resolution: time.Second, Skew: time.Second}
+
 // A fault befalls one call.
 type fault string
 
@@ -123,7 +125,7 @@ func (s *service) remove(key string) {
 func (s *service) will(faults ...fault) { s.calls, s.faults = nil, faults }
 
 func (s *service) store() *caslease.Store {
-	return caslease.New(s, caslease.Service{Again: again, Resolution: time.Second, Lags: s.lags})
+	return caslease.New(s, caslease.Service{Again: again, Clock: clock, Lags: s.lags})
 }
 
 func again(ctx context.Context, try int, err error) bool { return try < 5 && ctx.Err() == nil }
@@ -138,7 +140,7 @@ func harness(s func() *service, store func(*service) lease.Store) leasetest.Harn
 			}
 		},
 		Bubble: synctest.Test,
-		Lag:    2 * time.Second,
+		Lag:    3 * time.Second,
 	}
 }
 
@@ -159,8 +161,8 @@ func TestMutants(t *testing.T) {
 		records     func(*service)
 		service     caslease.Service
 	}{
-		{"versions do not guard", "OneWinner", func(s *service) { s.unguarded = true }, caslease.Service{Again: again, Resolution: time.Second}},
-		{"the first write does not guard", "OneWinner", func(s *service) { s.blind = true }, caslease.Service{Again: again, Resolution: time.Second}},
+		{"versions do not guard", "OneWinner", func(s *service) { s.unguarded = true }, caslease.Service{Again: again, Clock: clock}},
+		{"the first write does not guard", "OneWinner", func(s *service) { s.blind = true }, caslease.Service{Again: again, Clock: clock}},
 		{"a clock that counts seconds is taken for an exact one", "Expiry", func(*service) {}, caslease.Service{Again: again}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -191,7 +193,7 @@ var operations = []struct {
 	{"acquire an absent key", func(*testing.T, *caslease.Store) lease.Lease { return lease.Lease{} }, acquireKey, []string{"read", "write"}},
 	{"acquire an expired key", func(t *testing.T, s *caslease.Store) lease.Lease {
 		l := acquire(t, s, time.Second)
-		time.Sleep(3 * time.Second)
+		time.Sleep(4 * time.Second)
 		return l
 	}, acquireKey, []string{"read", "write"}},
 	{"extend", held, func(ctx context.Context, s *caslease.Store, l lease.Lease) error {
@@ -298,7 +300,7 @@ func TestGone(t *testing.T) {
 					s := records.store()
 					if before == "expired" {
 						acquire(t, s, time.Second)
-						time.Sleep(3 * time.Second)
+						time.Sleep(4 * time.Second)
 					}
 					l := acquire(t, s, time.Minute)
 					if test.deleted {
@@ -353,12 +355,13 @@ func TestFree(t *testing.T) {
 		{"released", caslease.Record{ID: "id", Released: true, Record: lease.Record{Written: written, Now: written}}, true},
 		{"held", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(59 * time.Second)}}, false},
 		{"at the end, which may be up to a second early", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(60 * time.Second)}}, false},
-		{"a second later", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(61 * time.Second)}}, true},
-		{"a fraction is rounded up", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute + 1, Now: written.Add(61 * time.Second)}}, false},
+		{"a second later, which another machine's clock may be ahead", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(61 * time.Second)}}, false},
+		{"two seconds later", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(62 * time.Second)}}, true},
+		{"a fraction is rounded up", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute + 1, Now: written.Add(62 * time.Second)}}, false},
 		{"the clock went back", caslease.Record{ID: "id", Record: lease.Record{Written: written, Hold: time.Minute, Now: written.Add(-time.Hour)}}, false},
 	}
 	for _, test := range tests {
-		if got := test.r.Free(time.Second); got != test.want {
+		if got := test.r.Free(clock); got != test.want {
 			t.Errorf("%s: free is %t, want %t", test.name, got, test.want)
 		}
 	}

@@ -19,27 +19,30 @@ import (
 
 // clientOptions returns the options of a client for callers that wait.
 func clientOptions(client *http.Client) *azcosmos.ClientOptions {
-	retry := azure.Retry()
-	tryTimeout := patience(retry.TryTimeout)
+	retry := azure.Once()
+	try := single(retry.TryTimeout)
 	retry.TryTimeout = 0 // it would cut short the pauses that this SDK makes inside a try
-	retry.StatusCodes = []int{http.StatusTooManyRequests, statusRetryWith}
 	return &azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
 		Retry:            retry,
 		Transport:        client,
-		PerRetryPolicies: []policy.Policy{&oneWriter{}, tryTimeout},
+		PerRetryPolicies: []policy.Policy{&oneWriter{}, try},
 	}}
 }
 
-// patience is a policy: how long one request may take.
-type patience time.Duration
+// single is a policy that gives one request so long. It hides from the SDK what
+// that would repeat by itself, for a store does: timeouts, 408 and 5xx. Connections
+// that fail it leaves to the SDK, which may know another region.
+type single time.Duration
 
-func (p patience) Do(req *policy.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Raw().Context(), time.Duration(p))
+func (s single) Do(req *policy.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Raw().Context(), time.Duration(s))
 	defer cancel() // the body has been read
 	resp, err := req.Clone(ctx).Next()
-	if err != nil && ctx.Err() != nil && req.Raw().Context().Err() == nil {
-		// Not wrapped: a timeout that the SDK knows as one costs a pause.
-		return nil, fmt.Errorf("no answer from %s within %v", req.Raw().URL.Host, time.Duration(p))
+	switch {
+	case err != nil && ctx.Err() != nil && req.Raw().Context().Err() == nil:
+		return nil, fmt.Errorf("no answer from %s within %v", req.Raw().URL.Host, time.Duration(s))
+	case err == nil && (resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode >= http.StatusInternalServerError):
+		return nil, runtime.NewResponseError(resp)
 	}
 	return resp, err
 }

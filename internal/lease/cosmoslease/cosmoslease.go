@@ -2,18 +2,29 @@
 // every key, changed by compare-and-swap on the item's ETag. It takes any ttl.
 // A refused Acquire costs one call, a granted one two, an Extend or Release one.
 //
-// The service's clock counts in seconds. A key is free when the clock is
-// a second past the ttl, so it frees 1 to 2 s late, and never early.
+// The service's clock counts in seconds, and its machines' clocks may be a second
+// apart. A key frees when the clock is 2 s past the ttl: 1 to 3 s late, and never early.
 //
-// Any consistency level will do, for every write is guarded by the ETag. The
-// account must have a single write region: with several the last writer wins,
+// Any consistency level is safe, for every write is guarded by the ETag. Below
+// strong and bounded staleness a read may be old: it costs Acquire a write that fails
+// and another read, it may show somebody who only looks an older record, and Break
+// writes even where there seems to be nothing to break.
+//
+// The account must have a single write region: with several the last writer wins,
 // and nobody hears of it.
 package cosmoslease
 
 import (
+	"time"
+
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
 )
+
+// clock is the service's.
+func clock() caslease.Clock {
+	return caslease.Clock{Resolution: time.Second, Skew: time.Second}
+}
 
 // A Store keeps its records in one container. Use Open.
 type Store struct {
@@ -26,3 +37,6 @@ var (
 	_ lease.Breaker = (*Store)(nil)
 	_ lease.Lister  = (*Store)(nil)
 )
+
+// OnCreate has f called whenever the container was missing and has been created from now on.
+func (s *Store) OnCreate(f func(container string)) { s.items.home.OnCreate(f) }

@@ -36,7 +36,7 @@ func TestStore(t *testing.T) {
 			return backend(t, account.ConnectionString, uuid.NewString(), account.Transport())
 		},
 		MinTTL: time.Second,
-		Lag:    2 * time.Second,
+		Lag:    3 * time.Second,
 		Skew:   skew,
 	})
 }

@@ -21,9 +21,10 @@ func (e *ConfigError) Error() string { return e.Advice }
 // NonRetriable tells the SDK and azure.Again that repeating a call is of no use.
 func (e *ConfigError) NonRetriable() {}
 
-const (
-	statusRetryWith = 449 // the item is being written by others: again, soon
+// errNoContainer says that the database or the container is not there.
+var errNoContainer = &ConfigError{"404 Not Found, sub-status " + ownerResourceNotFound + ": the database or the container does not exist (any more): the worker creates it if it may, else create it"}
 
+const (
 	// subStatus tells answers of one status apart.
 	subStatus             = "X-Ms-Substatus"
 	ownerResourceNotFound = "1003"
@@ -54,7 +55,7 @@ func explain(err error) error {
 	}
 	switch {
 	case resp.StatusCode == http.StatusNotFound && sub == ownerResourceNotFound:
-		return &ConfigError{text + ": the database or the container does not exist (any more): create it, or restart the worker, which does"}
+		return errNoContainer
 	case resp.StatusCode == http.StatusUnauthorized:
 		text += ": the credentials were refused: check the account's address and its key or identity"
 	case resp.StatusCode == http.StatusForbidden:

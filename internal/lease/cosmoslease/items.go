@@ -20,6 +20,7 @@ import (
 // and wrap what azure.Again looks for.
 type items struct {
 	container *azcosmos.ContainerClient
+	home      *azure.Container
 	// retention is how long after the end of its hold the service deletes an item: longer than an
 	// event that could ask for it may come late. Nothing depends on its being soon, or at all.
 	retention time.Duration
@@ -27,7 +28,15 @@ type items struct {
 
 // Read implements caslease.Records. The record may be an old one: replicas lag
 // behind.
-func (i items) Read(ctx context.Context, key string) (caslease.Record, error) {
+func (i items) Read(ctx context.Context, key string) (r caslease.Record, err error) {
+	err = i.home.Do(ctx, func() (err error) {
+		r, err = i.read(ctx, key)
+		return err
+	})
+	return r, err
+}
+
+func (i items) read(ctx context.Context, key string) (caslease.Record, error) {
 	name := azure.Name(key)
 	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, nil)
 	if err != nil {
@@ -56,6 +65,14 @@ func (i items) Read(ctx context.Context, key string) (caslease.Record, error) {
 
 // Write implements caslease.Records. A version is an ETag.
 func (i items) Write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
+	err = i.home.Do(ctx, func() (err error) {
+		version, err = i.write(ctx, key, prev, r)
+		return err
+	})
+	return version, err
+}
+
+func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
 	name := azure.Name(key)
 	body, err := encode(key, r, i.retention)
 	if err != nil {

@@ -27,6 +27,7 @@ type Account struct {
 
 // WithKey returns the account that connectionString names:
 // "AccountEndpoint=https://…;AccountKey=…". It connects to nothing.
+// Errors say what is wrong with the string and hold no part of it.
 func WithKey(connectionString string) (Account, error) {
 	var endpoint, key string
 	for part := range strings.SplitSeq(connectionString, ";") {
@@ -36,20 +37,25 @@ func WithKey(connectionString string) (Account, error) {
 			endpoint = value
 		case "accountkey":
 			key = value
+		case "database":
+			return Account{}, errors.New("names a Database, which is a setting of its own: remove it here")
 		}
 	}
-	if endpoint == "" || key == "" {
-		return Account{}, errors.New(`the Cosmos connection string lacks AccountEndpoint or AccountKey: take "AccountEndpoint=https://…;AccountKey=…" from the account's keys`)
+	switch {
+	case endpoint == "":
+		return Account{}, errors.New("has no AccountEndpoint: copy the whole string")
+	case key == "":
+		return Account{}, errors.New("has no AccountKey: copy the whole string")
 	}
 	if _, err := parseEndpoint(endpoint); err != nil {
-		return Account{}, fmt.Errorf("the Cosmos connection string's AccountEndpoint: %w", err)
+		return Account{}, fmt.Errorf("has an AccountEndpoint that is %w", err)
 	}
 	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
-		return Account{}, errors.New("the Cosmos connection string's AccountKey is not base64: copy it again, to the last '='")
+		return Account{}, errors.New("has an AccountKey that is not base64: copy the whole string")
 	}
 	credential, err := azcosmos.NewKeyCredential(key)
 	if err != nil {
-		return Account{}, fmt.Errorf("the Cosmos connection string's AccountKey: %w", err)
+		return Account{}, fmt.Errorf("has a wrong AccountKey: %w", err)
 	}
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
 		return azcosmos.NewClientWithKey(endpoint, credential, o)
@@ -59,17 +65,16 @@ func WithKey(connectionString string) (Account, error) {
 // WithCredential returns the account at endpoint, an https address, to be used
 // with credential. It connects to nothing.
 func WithCredential(endpoint string, credential azcore.TokenCredential) (Account, error) {
-	u, err := parseEndpoint(endpoint)
-	if err != nil {
-		return Account{}, fmt.Errorf("the Cosmos endpoint: %w", err)
-	}
-	if u.Scheme != "https" {
-		return Account{}, errors.New("the Cosmos endpoint is not https: tokens are not sent in the clear")
+	if err := azure.CheckEndpoint(endpoint, "https://ACCOUNT.documents.azure.com:443/"); err != nil {
+		return Account{}, err
 	}
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
 		return azcosmos.NewClient(endpoint, credential, o)
 	}}, nil
 }
+
+// Endpoint is the account's address.
+func (a Account) Endpoint() string { return a.endpoint }
 
 // parseEndpoint does not repeat what it refuses: it could be a secret in the
 // wrong place.
@@ -100,7 +105,7 @@ func Open(ctx context.Context, account Account, database, container string, rete
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
 			items.retention = retention
-			service := caslease.Service{Again: azure.Again, Resolution: time.Second, Lags: true}
+			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
 			return &Store{caslease.New(items, service), items}, nil
 		}
 		if !azure.Again(ctx, try, err) {
@@ -153,7 +158,10 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if found.ContainerProperties.DefaultTimeToLive == nil {
 		return items{}, &ConfigError{"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on without a default, with --ttl -1 of `az cosmosdb sql container update`"}
 	}
-	return items{container: i}, nil
+	home := azure.NewContainer(database+"/"+container, func(err error) bool { return errors.Is(err, errNoContainer) }, func(ctx context.Context) error {
+		return explain(create(ctx, c, d, container))
+	})
+	return items{container: i, home: home}, nil
 }
 
 // create creates the database and the container, as far as they are missing.

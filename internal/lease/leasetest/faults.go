@@ -19,7 +19,7 @@ func checkFaults(t tester, s *suite) {
 		return
 	}
 	clean := s.store(t)
-	once := []fault{lostRequest, lostAnswer, busy, throttled, broken, stalled, stalledDone}
+	once := []fault{lostRequest, lostAnswer, late, busy, throttled, broken, stalled, stalledDone}
 	var verified sync.WaitGroup
 	defer verified.Wait()
 	sideBySide(len(operations)*len(once), func(i int) {
@@ -146,15 +146,20 @@ var operations = []struct {
 func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 	start := time.Now()
 	var l lease.Lease
+	asked := 0
+	note := func(lease.Record) (string, error) {
+		asked++
+		return fmt.Sprintf("claim %d", asked), nil
+	}
 	if c.try(t, func(ctx context.Context) (err error) {
-		l, err = c.faulty.Acquire(ctx, c.key, c.short, with("claim"))
+		l, err = c.faulty.Acquire(ctx, c.key, c.short, note)
 		if err == nil {
 			c.started(t, l, start, c.short)
 		}
 		return err
 	}) {
 		return func(t tester) {
-			if held := refusedUntil(t, c.clean, l); held != nil && (held.Record.Note != "claim" || held.Record.Token != l.Token) {
+			if held := refusedUntil(t, c.clean, l); held != nil && (held.Record.Note != l.Note || held.Record.Token != l.Token) {
 				t.Errorf("%s: the record is %+v, want that of %+v", c.key, held.Record, l)
 			}
 			extend(t, c.clean, l, "window", long)
@@ -177,49 +182,57 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 	}
 }
 
+// maxRequests is how many a call may make of a service that is out: one layer
+// repeats them, not each of several.
+const maxRequests = 6
+
 // A service that is out is neither a refusal nor a loss, and the call gives up
-// in time.
+// in time and after a few requests.
 func checkOutage(t tester, s *suite) {
 	if s.Transport == nil {
 		return
 	}
 	clean := s.store(t)
-	outages := []fault{lostRequest, busy, throttled, stalled}
+	outages := []fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
 	sideBySide(len(outages), func(i int) {
-		w := &wire{next: s.Transport}
-		store := s.storeVia(t, w)
-		key := "outage: " + string(outages[i])
+		outage, key := outages[i], "outage: "+string(outages[i])
 		l := acquire(t, clean, key, "claim", long)
-		w.arm(outages[i], 0, true)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-		defer cancel()
-		out := func(call string, err error) {
-			t.Helper()
-			if err == nil || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) {
-				t.Errorf("%s, %s: %v, want an error of its own", key, call, err)
-			}
-		}
-		sideBySide(4, func(i int) {
-			switch i {
-			case 0:
+		calls := []struct {
+			name string
+			do   func(context.Context, lease.Store) error
+		}{
+			{"Acquire", func(ctx context.Context, store lease.Store) error {
 				_, err := store.Acquire(ctx, key, long, unasked(t))
-				out("Acquire", err)
-			case 1:
+				return err
+			}},
+			{"Acquire of an absent key", func(ctx context.Context, store lease.Store) error {
 				_, err := store.Acquire(ctx, key+", absent", long, unasked(t))
-				out("Acquire of an absent key", err)
-			case 2:
+				return err
+			}},
+			{"Extend", func(ctx context.Context, store lease.Store) error {
 				_, err := store.Extend(ctx, l, "window", long)
-				out("Extend", err)
-			case 3:
-				out("Release", store.Release(ctx, l, ""))
+				return err
+			}},
+			{"Release", func(ctx context.Context, store lease.Store) error { return store.Release(ctx, l, "") }},
+		}
+		sideBySide(len(calls), func(i int) {
+			w := &wire{next: s.Transport}
+			store := s.storeVia(t, w)
+			w.arm(outage, 0, true)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			if err := calls[i].do(ctx, store); err == nil || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) {
+				t.Errorf("%s, %s: %v, want an error of its own", key, calls[i].name, err)
+			}
+			if n := w.requests(); n > maxRequests {
+				t.Errorf("%s, %s: %d requests, want at most %d", key, calls[i].name, n, maxRequests)
 			}
 		})
-		w.disarm()
 		if held := refused(t, clean, key); held.Record.Note != "claim" {
 			t.Errorf("%s: the record is %+v", key, held.Record)
 		}
-		extend(t, store, l, "", long)
-		acquire(t, store, key+", absent", "", long)
+		extend(t, clean, l, "", long)
+		acquire(t, clean, key+", absent", "", long)
 	})
 }
 

@@ -125,6 +125,17 @@ func granting(ttl func(time.Duration) time.Duration, ask func(next) next, result
 	}}
 }
 
+// extending is a mutant that changes the result of Extend.
+func extending(result func(*lease.Lease)) *mutant {
+	return &mutant{extend: func(m *mutant, ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+		l, err := m.Store.Extend(ctx, l, note, ttl)
+		if err == nil {
+			result(&l)
+		}
+		return l, err
+	}}
+}
+
 // Every mutant makes a mistake that a store could make, and the suite sees it.
 func TestMutants(t *testing.T) {
 	mutants := []struct {
@@ -148,6 +159,16 @@ func TestMutants(t *testing.T) {
 		{"ttl: a nanosecond less", "Expiry", func() *mutant { return granting(func(d time.Duration) time.Duration { return d - 1 }, nil, nil) }},
 		{"lease: Until too late", "Expiry", func() *mutant {
 			return granting(nil, nil, func(l *lease.Lease) { l.Until = l.Until.Add(time.Millisecond) })
+		}},
+		{"lease: Frees too early", "Frees", func() *mutant {
+			return extending(func(l *lease.Lease) { l.Frees = l.Frees.Add(-time.Millisecond) })
+		}},
+		{"lease: the note before", "Notes", func() *mutant { return extending(func(l *lease.Lease) { l.Note = "other" }) }},
+		{"refused: told too soon", "Frees", func() *mutant {
+			return refusing(func(_ *mutant, held *lease.HeldError) error {
+				held.Frees = held.Frees.Add(-time.Millisecond)
+				return held
+			})
 		}},
 		{"next: its error wrapped", "Next", func() *mutant { return granting(nil, wrapped, nil) }},
 		{"next: its error dropped", "Next", func() *mutant { return granting(nil, dropped, nil) }},

@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,13 +16,16 @@ import (
 type fault string
 
 const (
-	lostRequest fault = "request lost"     // not executed, connection reset
-	lostAnswer  fault = "answer lost"      // executed, connection reset
-	busy        fault = "503"              // not executed
-	throttled   fault = "429"              // not executed, with a Retry-After of a second
-	broken      fault = "500 but executed" // executed, answered with 500
-	stalled     fault = "stalled"          // not executed, no answer until the request's context ends
-	stalledDone fault = "done but stalled" // executed, no answer until the request's context ends
+	lostRequest      fault = "request lost"     // not executed, connection reset
+	lostAnswer       fault = "answer lost"      // executed, connection reset
+	late             fault = "late"             // connection reset; a write is executed before the next one
+	busy             fault = "503"              // not executed
+	internal         fault = "500"              // not executed
+	throttled        fault = "429"              // not executed, with a Retry-After of a second
+	throttledBriefly fault = "429, briefly"     // not executed
+	broken           fault = "500 but executed" // executed, answered with 500
+	stalled          fault = "stalled"          // not executed, no answer until the request's context ends
+	stalledDone      fault = "done but stalled" // executed, no answer until the request's context ends
 )
 
 // A wire carries requests to a backend and misbehaves as told.
@@ -34,14 +38,16 @@ type wire struct {
 	in      int  // requests until the fault; negative: none
 	forever bool // the fault stays
 	fired   bool
+	n       int             // requests since the fault was armed
 	writes  []*http.Request // all that changed something, to send again; nil bodies are closed over
+	delayed *http.Request   // of writes the one that is late
 }
 
 // arm lets the fault befall the request after the next n.
 func (w *wire) arm(f fault, n int, forever bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault, w.in, w.forever, w.fired = f, n, forever, false
+	w.fault, w.in, w.forever, w.fired, w.n = f, n, forever, false, 0
 }
 
 // disarm ends the fault and says whether it befell anything.
@@ -52,9 +58,17 @@ func (w *wire) disarm() (fired bool) {
 	return w.fired
 }
 
+// requests returns how many there were since the fault was armed.
+func (w *wire) requests() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n
+}
+
 func (w *wire) current() fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.n++
 	if w.fault == "" || w.fired && !w.forever {
 		return ""
 	}
@@ -69,12 +83,31 @@ func (w *wire) current() fault {
 var errReset = errors.New("read tcp: connection reset by peer")
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	write := req.Method != http.MethodGet && req.Method != http.MethodHead
 	req, err := w.keep(req)
 	if err != nil {
 		return nil, err
 	}
+	if write {
+		w.mu.Lock()
+		delayed := w.delayed
+		w.delayed = nil
+		w.mu.Unlock()
+		if delayed != nil {
+			if err := w.send(req.Context(), delayed); err != nil {
+				return nil, err
+			}
+		}
+	}
 	switch f := w.current(); f {
 	case lostRequest:
+		return nil, errReset
+	case late:
+		if write {
+			w.mu.Lock()
+			w.delayed = w.writes[len(w.writes)-1]
+			w.mu.Unlock()
+		}
 		return nil, errReset
 	case lostAnswer, stalledDone, broken:
 		resp, err := w.next.RoundTrip(req)
@@ -96,6 +129,10 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, req.Context().Err()
 	case busy:
 		return answer(req, http.StatusServiceUnavailable), nil
+	case internal:
+		return answer(req, http.StatusInternalServerError), nil
+	case throttledBriefly:
+		return answer(req, http.StatusTooManyRequests), nil
 	case throttled:
 		resp := answer(req, http.StatusTooManyRequests)
 		resp.Header.Set("Retry-After", "1")
@@ -154,14 +191,21 @@ func (w *wire) repeat(t tester) int {
 	writes := w.writes
 	w.mu.Unlock()
 	for _, kept := range writes {
-		req := kept.Clone(t.Context())
-		req.Body, _ = kept.GetBody()
-		resp, err := w.next.RoundTrip(req)
-		if err != nil {
-			t.Fatalf("repeat %s: %v", req.Method, err)
+		if err := w.send(t.Context(), kept); err != nil {
+			t.Fatalf("repeat %s: %v", kept.Method, err)
 		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
 	}
 	return len(writes)
+}
+
+// send sends a kept request, whose answer nobody gets.
+func (w *wire) send(ctx context.Context, kept *http.Request) error {
+	req := kept.Clone(ctx)
+	req.Body, _ = kept.GetBody()
+	resp, err := w.next.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.Body.Close()
 }

@@ -90,7 +90,8 @@ func (s *Store) public(r *record, now time.Duration) lease.Record {
 
 // lease is the proof that r, as just written, is held.
 func (s *Store) lease(r *record) lease.Lease {
-	return lease.Lease{Key: r.key, ID: r.id.String(), Token: r.token, Claimed: s.start.Add(r.claimed), Until: s.start.Add(r.end())}
+	end := s.start.Add(r.end())
+	return lease.Lease{Key: r.key, ID: r.id.String(), Token: r.token, Claimed: s.start.Add(r.claimed), Note: r.note, Until: end, Frees: end}
 }
 
 // Acquire implements lease.Store. It calls next at most once.
@@ -105,7 +106,8 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 
 	r := s.records[key]
 	if r != nil && r.holds(now) {
-		return lease.Lease{}, &lease.HeldError{Key: key, Record: s.public(r, now), Until: s.start.Add(r.end())}
+		end := s.start.Add(r.end())
+		return lease.Lease{}, &lease.HeldError{Key: key, Record: s.public(r, now), Until: end, Frees: end}
 	}
 	note, err := next(s.public(r, now))
 	if err != nil {

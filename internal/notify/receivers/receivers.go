@@ -32,52 +32,57 @@ func (r Receiver) Close() {
 
 // Options are what the receivers share.
 type Options struct {
-	Log           *zap.Logger // where log: writes
-	WebhookSecret string      // NOTIFY_WEBHOOK_SECRET as it is; may be empty
-	Concurrency   int         // alerts in flight at a time
+	Log           *zap.Logger    // where log: writes
+	WebhookSecret webhook.Secret // the zero Secret signs nothing
+	Concurrency   int            // alerts in flight at a time
 }
 
-// Open returns a receiver for each URL, in their order. It connects to nothing.
-// Its error has everything that is wrong with the URLs and the secret, and of a
-// URL no more than scheme and host.
-func Open(rawURLs []string, opts Options) ([]Receiver, error) {
-	var errs []error
-	secret, err := webhook.ParseSecret(opts.WebhookSecret)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	if len(rawURLs) == 0 {
-		errs = append(errs, fmt.Errorf("NOTIFY_URLS is empty: want %s", known))
-	}
+// Max is how many receivers there may be: every alert goes to all of them.
+const Max = 32
 
+// Open returns a receiver for each URL, in their order. It connects to nothing.
+// Its error says in one line everything that is wrong with the URLs, by their number, and
+// repeats of a URL no more than its scheme.
+func Open(rawURLs []string, opts Options) ([]Receiver, error) {
+	switch {
+	case len(rawURLs) == 0:
+		return nil, fmt.Errorf("names no receiver: must be %s", known)
+	case len(rawURLs) > Max:
+		return nil, fmt.Errorf("names %d receivers: must be at most %d", len(rawURLs), Max)
+	}
 	var rs []Receiver
+	var wrong []string
 	seen := make(map[string]int) // the entry that has the name
 	for i, raw := range rawURLs {
 		entry := i + 1
-		r, err := open(strings.TrimSpace(raw), secret, opts)
+		r, err := open(strings.TrimSpace(raw), opts)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("NOTIFY_URLS entry %d: %w", entry, err))
+			wrong = append(wrong, fmt.Sprintf("entry %d %v", entry, err))
 			continue
 		}
 		if first, ok := seen[r.Name]; ok {
-			errs = append(errs, fmt.Errorf("NOTIFY_URLS entry %d (%s) is the same receiver as entry %d", entry, r.Name, first))
+			wrong = append(wrong, fmt.Sprintf("entry %d is the same receiver as entry %d", entry, first))
 			continue
 		}
 		seen[r.Name] = entry
 		rs = append(rs, r)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if len(wrong) > 0 {
+		return nil, errors.New(strings.Join(wrong, "; "))
 	}
 	return rs, nil
 }
 
+// maxScheme keeps what only looks like a scheme out of errors.
+const maxScheme = 16
+
 // known lists what open knows, for people.
 const known = "log:, http://… or https://…"
 
-func open(raw string, secret webhook.Secret, opts Options) (Receiver, error) {
+// open returns the receiver of one URL. Its errors continue "entry 1 …".
+func open(raw string, opts Options) (Receiver, error) {
 	if raw == "" {
-		return Receiver{}, fmt.Errorf("is empty: want %s", known)
+		return Receiver{}, fmt.Errorf("is empty: must be %s", known)
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -85,21 +90,24 @@ func open(raw string, secret webhook.Secret, opts Options) (Receiver, error) {
 		return Receiver{}, errors.New("is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C")
 	}
 	switch u.Scheme {
+	case "":
+		return Receiver{}, fmt.Errorf("has no scheme: must be %s", known)
 	case "log":
 		if u.String() != "log:" {
-			return Receiver{}, errors.New("log: takes nothing after the colon")
+			return Receiver{}, errors.New("must be log: with nothing after the colon")
 		}
 		return Receiver{Name: lognotify.Name, Notifier: lognotify.New(opts.Log)}, nil
 	case "http", "https":
-		w, err := webhook.New(u, webhook.Options{Secret: secret, Concurrency: opts.Concurrency})
+		w, err := webhook.New(u, webhook.Options{Secret: opts.WebhookSecret, Concurrency: opts.Concurrency})
 		if err != nil {
-			return Receiver{}, fmt.Errorf("%s URL: %w", u.Scheme, err)
+			return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 		}
 		return Receiver{Name: w.Name(), Notifier: w}, nil
 	}
-	if u.Host != "" {
-		return Receiver{}, fmt.Errorf("%s://%s: unknown scheme: want %s", u.Scheme, u.Host, known)
+	if u.Host != "" && len(u.Scheme) <= maxScheme {
+		// The host of a scheme that we do not know is often a key.
+		return Receiver{}, fmt.Errorf("has the unknown scheme %q: must be %s", u.Scheme, known)
 	}
 	// Without a host, what looks like a scheme may be a user.
-	return Receiver{}, fmt.Errorf("unknown scheme: want %s", known)
+	return Receiver{}, fmt.Errorf("has an unknown scheme: must be %s", known)
 }

@@ -81,40 +81,46 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		"https://you:S3CRET@hooks.example.com/S3CRET",
 		"log:",
 		"https://hooks.example.com/#S3CRET",
-	}, receivers.Options{Log: zap.NewNop(), WebhookSecret: "S3CRET"})
+		"pagerduty://S3CRET",
+		"a-key-or-a-token-S3CRET://hooks.example.com/",
+	}, receivers.Options{Log: zap.NewNop()})
 	if err == nil {
 		t.Fatal("Open returned nil")
 	}
 	text := err.Error()
 	for _, want := range []string{
-		"NOTIFY_WEBHOOK_SECRET: want whsec_",
-		"entry 2: is empty",
-		"entry 3: log: takes nothing",
-		"entry 4: ftp://files.example.com: unknown scheme: want log:, http://… or https://…",
-		"entry 5: is not a URL",
-		"entry 6: https URL: there is an @ after the host",
-		"entry 7: unknown scheme: want log:, http://… or https://…",
-		"entry 8: unknown scheme",
-		"entry 9: is not a URL",
-		") is the same receiver as entry 10",
-		"entry 12 (log) is the same receiver as entry 1",
-		"entry 13: https URL: a fragment",
+		"entry 2 is empty",
+		"entry 3 must be log: with nothing after",
+		`entry 4 has the unknown scheme "ftp": must be log:, http://… or https://…`,
+		"entry 5 is not a URL",
+		"entry 6 cannot be used: there is an @ after the host",
+		"entry 7 has no scheme: must be log:, http://… or https://…",
+		"entry 8 has an unknown scheme",
+		"entry 9 is not a URL",
+		"entry 11 is the same receiver as entry 10",
+		"entry 12 is the same receiver as entry 1",
+		"entry 13 cannot be used: a fragment",
+		`entry 14 has the unknown scheme "pagerduty"`,
+		"entry 15 has an unknown scheme",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	if strings.Contains(strings.ToUpper(text), "S3CRET") || strings.Contains(text, "me:12") {
+	if strings.Contains(strings.ToUpper(text), "S3CRET") || strings.Contains(text, "me:12") || strings.Contains(text, "example.com") {
 		t.Error("a secret is there")
 	}
-	if lines := strings.Count(text, "\n") + 1; lines != 12 {
-		t.Errorf("%d lines, want 12", lines)
+	if strings.Contains(text, "\n") || strings.Count(text, "; entry ") != 12 {
+		t.Error("it is not one line with 13 problems")
 	}
 	if t.Failed() {
 		t.Log(text)
 	}
-	if _, err := receivers.Open(nil, receivers.Options{}); err == nil || !strings.Contains(err.Error(), "NOTIFY_URLS is empty") {
+	if _, err := receivers.Open(nil, receivers.Options{}); err == nil || !strings.Contains(err.Error(), "no receiver") {
 		t.Errorf("no URLs: got %v", err)
+	}
+	if _, err := receivers.Open(make([]string, 33), receivers.Options{}); err == nil || !strings.Contains(err.Error(), "at most 32") {
+		t.Errorf("33 URLs: got %v", err)
 	}
 }
 
@@ -126,7 +132,7 @@ func TestDelivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := notifytest.NewReceiver(t, secret)
-	rs, err := receivers.Open([]string{to.URL, "log:"}, receivers.Options{Log: zap.NewNop(), WebhookSecret: text, Concurrency: 2})
+	rs, err := receivers.Open([]string{to.URL, "log:"}, receivers.Options{Log: zap.NewNop(), WebhookSecret: secret, Concurrency: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,17 +34,17 @@ type Secret struct {
 	key string
 }
 
-// ParseSecret reads a secret as NOTIFY_WEBHOOK_SECRET has it: "whsec_" and then
-// base64, of 24 to 64 random bytes if it is to be worth something. Empty is
-// the zero Secret. Errors do not repeat s.
+// ParseSecret reads "whsec_" and then 24 to 64 random bytes in base64, as Standard
+// Webhooks has it. Empty is the zero Secret. Errors say what s must be and do not
+// repeat it.
 func ParseSecret(s string) (Secret, error) {
 	if s == "" {
 		return Secret{}, nil
 	}
 	encoded, ok := strings.CutPrefix(s, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
-	if !ok || err != nil || len(key) == 0 {
-		return Secret{}, errors.New("NOTIFY_WEBHOOK_SECRET: want whsec_ followed by base64, such as whsec_$(openssl rand -base64 32)")
+	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
+		return Secret{}, errors.New("must be whsec_ followed by 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)")
 	}
 	return Secret{key: string(key)}, nil
 }

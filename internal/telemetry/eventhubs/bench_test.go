@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/devhub"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // BenchmarkReceive compares Receive with the plain loop of azeventhubs, count
-// 100, over the same loopback hub. One operation is one event; compare within
+// 100, with and without a filter on the connection, over the same loopback hub. One operation is one event; compare within
 // one run only:
 //
 //	go test -bench Receive -benchmem -cpu 1 ./internal/telemetry/eventhubs
@@ -30,14 +32,25 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	client, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, nil)
-	if err != nil {
-		b.Fatal(err)
+	connect := func(options *azeventhubs.ConsumerClientOptions) *azeventhubs.ConsumerClient {
+		client, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, options)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = client.Close(context.Background()) })
+		return client
 	}
-	defer client.Close(context.Background())
+	plain := connect(nil)
+	filtered := connect(&azeventhubs.ConsumerClientOptions{NewWebSocketConn: func(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", h.Addr())
+		if err != nil {
+			return nil, err
+		}
+		return amqpfilter.New(c), nil
+	}})
 
 	// pass reads n events from the beginning.
-	pass := func(b *testing.B, prefetch int32, read func(*azeventhubs.PartitionClient, int) error) {
+	pass := func(b *testing.B, client *azeventhubs.ConsumerClient, prefetch int32, read func(*azeventhubs.PartitionClient, int) error) {
 		b.ReportAllocs()
 		calls := 0
 		for left := b.N; left > 0; left -= events {
@@ -57,22 +70,24 @@ func BenchmarkReceive(b *testing.B) {
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	}
 
-	b.Run("plain", func(b *testing.B) {
-		pass(b, 300, func(reader *azeventhubs.PartitionClient, n int) error {
-			for n > 0 {
-				got, err := reader.ReceiveEvents(b.Context(), min(100, n), nil)
-				if err != nil {
-					return err
+	for name, client := range map[string]*azeventhubs.ConsumerClient{"plain": plain, "filtered": filtered} {
+		b.Run(name, func(b *testing.B) {
+			pass(b, client, 300, func(reader *azeventhubs.PartitionClient, n int) error {
+				for n > 0 {
+					got, err := reader.ReceiveEvents(b.Context(), min(100, n), nil)
+					if err != nil {
+						return err
+					}
+					n -= len(got)
 				}
-				n -= len(got)
-			}
-			return nil
+				return nil
+			})
 		})
-	})
+	}
 	for _, prefetch := range []int{100, 300, 1000, 5000} {
 		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
 			calls := 0
-			pass(b, -1, func(reader *azeventhubs.PartitionClient, n int) error {
+			pass(b, filtered, -1, func(reader *azeventhubs.PartitionClient, n int) error {
 				p := eventhubs.Reader(reader, prefetch, 64<<20)
 				for n > 0 {
 					got, err := p.Receive(b.Context())

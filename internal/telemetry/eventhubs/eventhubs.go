@@ -6,11 +6,12 @@
 // first thing that goes wrong. What this package adds is what it takes to live
 // with that: a supervisor that starts another one (run.go), a guard in front of
 // the checkpoint store (guard.go), a start position that is written down before
-// anything is read (begin.go) and a buffer that is bounded in bytes
-// (partition.go).
+// anything is read (begin.go), a buffer that is bounded in bytes
+// (partition.go), and a connection that messages cannot break (dial.go).
 package eventhubs
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -135,12 +136,15 @@ type Stats struct {
 type Source struct {
 	config    Config
 	namespace string // for the checkpoint store
+	plain     bool   // AMQP without TLS
 	owner     string
 	log       *zap.Logger
 
 	// Run's own.
 	patience time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
 	latest   map[string]telemetry.Position // where a first start begins, until that is written down
+
+	tls *tls.Config // set by tests only
 
 	// Bounds that only tests shorten.
 	beginTimeout    time.Duration // to find out where to begin
@@ -159,7 +163,7 @@ func New(config Config) (*Source, error) {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 
-	namespace := config.Namespace
+	namespace, plain := config.Namespace, false
 	switch {
 	case config.ConnectionString != "" && namespace != "":
 		complain("both a connection string and a namespace are given: give one")
@@ -169,7 +173,7 @@ func New(config Config) (*Source, error) {
 			complain("connection string: %w", err)
 			break
 		}
-		namespace = properties.FullyQualifiedNamespace
+		namespace, plain = properties.FullyQualifiedNamespace, properties.Emulator
 		if path := properties.EntityPath; path != nil && *path != "" {
 			if config.Hub != "" && config.Hub != *path {
 				complain("the connection string's EntityPath is %q and the hub is %q: drop one", *path, config.Hub)
@@ -229,6 +233,7 @@ func New(config Config) (*Source, error) {
 	return &Source{
 		config:          config,
 		namespace:       namespace,
+		plain:           plain,
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", config.Hub), zap.String("group", config.ConsumerGroup)),
 		patience:        config.OwnershipExpiry,
@@ -267,6 +272,8 @@ func (s *Source) connect() (*azeventhubs.ConsumerClient, error) {
 	options := &azeventhubs.ConsumerClientOptions{
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
+
+		NewWebSocketConn: s.dial,
 		// A Processor renews no ownership while it retries to open a link: all
 		// attempts together, 7 s, stay well below the expiry.
 		RetryOptions: azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second},

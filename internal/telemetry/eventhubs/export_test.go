@@ -2,7 +2,12 @@ package eventhubs
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
 )
@@ -12,10 +17,22 @@ func (s *Source) Hurry(firstStartGrace, recheck, silence, begin, closing time.Du
 	s.firstStartGrace, s.recheck, s.silence, s.beginTimeout, s.closing = firstStartGrace, recheck, silence, begin, closing
 }
 
+// TrustTLS makes the source trust what config does.
+func (s *Source) TrustTLS(config *tls.Config) { s.tls = config }
+
+// Dial connects as a client of the source does.
+func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
+	return s.dial(ctx, azeventhubs.WebSocketConnParams{})
+}
+
+// Address is where a client of the source connects to.
+func (s *Source) Address() string { return net.JoinHostPort(s.address()) }
+
 // Reader is a partition that only reads.
 func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 	return &partition{
 		client: client,
+		log:    zap.NewNop(),
 		held:   context.Background(),
 		lose:   func(error) {},
 		window: window{events: prefetch, bytes: bytes},

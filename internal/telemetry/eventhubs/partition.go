@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // A partition is a [telemetry.Partition]: one Processor's client for it.
@@ -20,6 +22,7 @@ type partition struct {
 	hub    string
 	client receiver
 	guard  *guard
+	log    *zap.Logger
 
 	// held ends, with the cause ErrLost, when another replica owns the partition.
 	held context.Context
@@ -28,6 +31,8 @@ type partition struct {
 	// Receive's own.
 	events []telemetry.Event
 	window window
+	second time.Time // in which lines about undecodable messages were logged
+	lines  int
 
 	// Checkpoint's own: where the checkpoint stood when it was last seen.
 	written *telemetry.Position
@@ -75,6 +80,11 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	p.events = appendEvents(p.events, rest)
 	p.window.took(len(rest))
 	p.window.fit(p.events)
+	for i := range p.events {
+		if e := &p.events[i]; e.Undecodable != "" {
+			p.warn(e)
+		}
+	}
 	return p.events, nil
 }
 
@@ -169,6 +179,7 @@ func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEven
 			Body:          body(r),
 			Enqueued:      enqueued(r),
 			MessageSource: text(r.SystemProperties["iothub-message-source"]),
+			Undecodable:   text(r.SystemProperties[amqpfilter.Annotation]),
 			Properties:    r.Properties,
 		}
 		if r.ContentType != nil {
@@ -180,6 +191,22 @@ func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEven
 		events = append(events, e)
 	}
 	return events
+}
+
+// undecodableLines is how many lines a second are logged about messages of a partition
+// that cannot be decoded. A metric counts all of them.
+const undecodableLines = 10
+
+// warn logs that a message cannot be decoded.
+func (p *partition) warn(e *telemetry.Event) {
+	if now := time.Now(); now.Sub(p.second) >= time.Second {
+		p.second, p.lines = now, 0
+	}
+	if p.lines++; p.lines > undecodableLines {
+		return
+	}
+	p.log.Warn("a message cannot be decoded; reading goes on after it",
+		zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.String("cause", e.Undecodable), zap.Int("bytes", len(e.Body)))
 }
 
 func text(v any) string {

@@ -83,7 +83,9 @@ func (s *Source) connectOnce() (*azeventhubs.ConsumerClient, error) {
 	options := &azeventhubs.ConsumerClientOptions{
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
-		RetryOptions:  azeventhubs.RetryOptions{MaxRetries: -1},
+
+		NewWebSocketConn: s.dial,
+		RetryOptions:     azeventhubs.RetryOptions{MaxRetries: -1},
 	}
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)

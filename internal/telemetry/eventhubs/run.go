@@ -154,11 +154,13 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	defer cancel(nil)
 	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
 
+	log := s.log.With(zap.String("partition", client.PartitionID()))
 	p := &partition{
 		id:     client.PartitionID(),
 		hub:    s.config.Hub,
 		client: client,
 		guard:  l.guard,
+		log:    log,
 		held:   held,
 		lose:   lose,
 		window: window{events: s.config.Prefetch, bytes: s.config.BufferBytes},
@@ -170,7 +172,6 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	lose(nil) // a consumer that has returned holds nothing
 	done()
 
-	log := s.log.With(zap.String("partition", p.id))
 	switch {
 	case ctx.Err() != nil:
 		return // the Processor closes the client, or it would make another one

@@ -15,7 +15,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // read runs a Source and hands out what it receives, as "partition:body",
 // until the test ends or stop is called.

@@ -14,7 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	maxBody     = 256 << 10 // bytes, as IoT Hub's
-	maxDevice   = 1 << 10   // bytes
-	maxKey      = 255       // bytes of an Idempotency-Key
-	maxRequests = 256       // at a time
+	maxBody   = 256 << 10 // bytes, as IoT Hub's
+	maxDevice = 1 << 10   // bytes
+	maxKey    = 255       // bytes of an Idempotency-Key
+	maxBodies = 256       // being read at a time
 
 	// When to come again, in seconds.
 	retryBusy   = 5
@@ -37,7 +37,7 @@ const (
 // Config says what a Handler is for. All fields are required.
 type Config struct {
 	Intake  telemetry.Intake
-	Token   string        // that callers send as Authorization: Bearer
+	Token   string        // HTTP_INGEST_TOKEN, which callers send as Authorization: Bearer
 	Timeout time.Duration // for the outcome of a reading over the threshold: a claim's time, at least
 }
 
@@ -53,14 +53,17 @@ type Config struct {
 // taken twice.
 type Handler struct {
 	Config
-	slots    chan struct{}   // one for each request
-	waiting  context.Context // for outcomes
-	cut      context.CancelFunc
-	stopping atomic.Bool
+	bodies  chan struct{}   // one for each body that is being read
+	waiting context.Context // for outcomes
+	cut     context.CancelFunc
+
+	mu       sync.Mutex
+	stopping bool
+	requests sync.WaitGroup // under way; none is added once stopping
 }
 
 func New(c Config) *Handler {
-	h := &Handler{Config: c, slots: make(chan struct{}, maxRequests)}
+	h := &Handler{Config: c, bodies: make(chan struct{}, maxBodies)}
 	h.waiting, h.cut = context.WithCancel(context.Background())
 	return h
 }
@@ -69,13 +72,23 @@ func New(c Config) *Handler {
 // end of ctx on lets them wait for nothing more. Call it once, before the
 // Intake's Close.
 func (h *Handler) Close(ctx context.Context) {
-	h.stopping.Store(true)
+	h.mu.Lock()
+	h.stopping = true
+	h.mu.Unlock()
 	stop := context.AfterFunc(ctx, h.cut)
-	for range cap(h.slots) {
-		h.slots <- struct{}{}
-	}
+	h.requests.Wait()
 	stop()
 	h.cut()
+}
+
+// begin counts a request that is under way, unless Close has been called.
+func (h *Handler) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.stopping {
+		h.requests.Add(1)
+	}
+	return !h.stopping
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +99,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F"})
 		return
 	case !web.Authorized(r, h.Token):
-		web.Unauthorized(w)
+		web.Unauthorized(w, "HTTP_INGEST_TOKEN")
 		return
 	case r.Method != http.MethodPost:
 		web.NotAllowed(w, http.MethodPost)
@@ -101,19 +114,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	default:
-		if !h.stopping.Load() {
-			busy(w)
-			return
-		}
-	}
-	if h.stopping.Load() {
+	if !h.begin() {
 		stopped(w)
 		return
 	}
+	defer h.requests.Done()
 	h.take(w, r, device, key)
 }
 
@@ -124,6 +129,9 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	switch {
 	case err != nil && h.waiting.Err() != nil:
 		stopped(w)
+		return
+	case errors.Is(err, telemetry.ErrBusy):
+		busy(w)
 		return
 	case err != nil:
 		web.Fail(w, problemOf(err))
@@ -185,8 +193,15 @@ func retryAfter(w http.ResponseWriter, seconds int) {
 
 // readBody reads no more than maxBody, until web.LimitBody's limit or until Close has
 // waited enough. The server lifts either once it has read a body, and the wait for
-// the outcome goes on.
+// the outcome goes on. It fails with telemetry.ErrBusy while maxBodies others are being
+// read.
 func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	select {
+	case h.bodies <- struct{}{}:
+		defer func() { <-h.bodies }()
+	default:
+		return nil, telemetry.ErrBusy
+	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(h.waiting, func() {
 		defer close(ended)

@@ -453,27 +453,72 @@ func (i waiting) Handle(ctx context.Context, _ telemetry.Event, _ string) (telem
 	}
 }
 
-// Of so many at a time all are taken, and of more none.
-func TestFull(t *testing.T) {
-	in := newWaiting()
-	g := onSockets(t, in)
+// Callers that wait for an outcome leave room for readings that have none to wait for.
+func TestWaitingCallersLeaveRoom(t *testing.T) {
+	r := &slow{release: make(chan struct{})}
+	g := onSockets(t, newIntake(t, memlease.New(), r))
+	close(r.release)
+	g.post("warned", hot).want(t, 200, "ok")
+	r.release = make(chan struct{})
+
+	// Of so many at a time all are taken, and of more none.
 	var all sync.WaitGroup
-	for range 256 {
-		request := g.request("POST", "/devices/oven/telemetry", strings.NewReader(hot))
+	statuses := make(chan answer, 300)
+	for i := range cap(statuses) {
+		request := g.request("POST", fmt.Sprintf("/devices/oven-%d/telemetry", i), strings.NewReader(hot))
 		all.Go(func() {
-			if a, err := g.do(request); err != nil || a.code != 200 {
-				t.Errorf("%+v, %v", a, err)
+			a, err := g.do(request)
+			if err != nil {
+				t.Error(err)
 			}
+			statuses <- a
 		})
 	}
-	for range 256 {
-		<-in.entered
+	for range cap(statuses) - 256 {
+		(<-statuses).problem(t, 429, "")
 	}
-	g.post("oven", hot).problem(t, 429, "")
-	g.post("kiln", cold).problem(t, 429, "")
-	close(in.release)
+	g.post("kiln", cold).want(t, 200, "normal")
+	g.post("warned", hot).want(t, 200, "throttled")
+	g.post("kiln", "no reading").problem(t, 422, "malformed")
+	g.post("kiln", hot).problem(t, 429, "")
+	close(r.release)
 	all.Wait()
-	g.post("oven", hot).want(t, 200, "ok")
+	for range 256 {
+		(<-statuses).want(t, 200, "ok")
+	}
+	g.post("kiln", hot).want(t, 200, "ok")
+}
+
+// A slow receiver takes alerts once it is released.
+type slow struct{ release chan struct{} }
+
+func (r *slow) Notify(ctx context.Context, _ notify.Alert) error {
+	select {
+	case <-r.release:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Only so many bodies are in memory at a time.
+func TestBodiesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := onPipes(t, newIntake(t, memlease.New(), &receiver{}))
+		conns := make([]net.Conn, 256)
+		for i := range conns {
+			conns[i] = g.dial()
+			if _, err := io.WriteString(conns[i], head(len(cold))+cold[:5]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		g.post("kiln", cold).problem(t, 429, "")
+		for _, conn := range conns {
+			send(t, conn, cold[5:]).want(t, 200, "normal")
+		}
+		g.post("kiln", cold).want(t, 200, "normal")
+	})
 }
 
 // A caller that goes away is waited for no longer.

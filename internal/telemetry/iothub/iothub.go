@@ -40,6 +40,13 @@ func Resolve(ctx context.Context, connectionString string) (string, error) {
 	return resolver{timeout: resolveTimeout}.resolve(ctx, connectionString)
 }
 
+// Check says what is wrong with a service connection string, in words that follow its
+// name and hold no part of it. It connects to nothing.
+func Check(connectionString string) error {
+	_, err := parse(connectionString)
+	return err
+}
+
 // ErrUnauthorized says that the hub refused the key or what it may do.
 var ErrUnauthorized = errors.New("unauthorized")
 
@@ -53,7 +60,7 @@ type resolver struct {
 func (r resolver) resolve(ctx context.Context, connectionString string) (string, error) {
 	hub, err := parse(connectionString)
 	if err != nil {
-		return "", fmt.Errorf("IoT Hub connection string: %w", err)
+		return "", fmt.Errorf("the IoT Hub connection string %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
 	defer cancel()
@@ -155,15 +162,15 @@ func parse(s string) (identity, error) {
 		{"HostName", hub.host}, {"SharedAccessKeyName", hub.keyName}, {"SharedAccessKey", hub.keyText},
 	} {
 		if required.value == "" {
-			return identity{}, fmt.Errorf("it has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)", required.key)
+			return identity{}, fmt.Errorf("has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)", required.key)
 		}
 	}
 	if !name.MatchString(hub.host) {
-		return identity{}, errors.New("its HostName is not a host name such as NAME.azure-devices.net")
+		return identity{}, errors.New("has a HostName that is not a host name such as NAME.azure-devices.net")
 	}
 	var err error
 	if hub.key, err = base64.StdEncoding.DecodeString(hub.keyText); err != nil {
-		return identity{}, errors.New("its SharedAccessKey is not base64: copy the whole string")
+		return identity{}, errors.New("has a SharedAccessKey that is not base64: copy the whole string")
 	}
 	return hub, nil
 }

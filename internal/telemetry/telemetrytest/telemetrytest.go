@@ -33,7 +33,7 @@ type Harness interface {
 }
 
 // patience is for what must happen; nothing waits for it to be over.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Run runs the suite; open is called once for every test in it.
 func Run(t *testing.T, open func(*testing.T) Harness) {

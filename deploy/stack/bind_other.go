@@ -1,8 +1,0 @@
-//go:build !linux
-
-package main
-
-import "os/exec"
-
-// bind does nothing here: children outlive us if we are killed.
-func bind(*exec.Cmd) {}

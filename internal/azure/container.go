@@ -1,0 +1,120 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+)
+
+// restoreEvery is how often at most a process tries to create a container that is missing.
+const restoreEvery = 5 * time.Second
+
+// A Container is created by those who use it when it is missing: at the start, or
+// because somebody has deleted it since. Use NewContainer. It is safe for concurrent use.
+type Container struct {
+	name    string
+	missing func(error) bool
+	create  func(context.Context) error
+
+	mu      sync.Mutex
+	trying  chan struct{} // closed when the attempt under way has ended; nil if there is none
+	tried   time.Time     // the last attempt's end; zero if there was none
+	err     error         // what came of it
+	created func(name string)
+}
+
+// NewContainer returns the container that create creates; that returns nil if the
+// container is there already. name is for errors: its address without a signature.
+// missing says of a call's error that the container is not there.
+func NewContainer(name string, missing func(error) bool, create func(context.Context) error) *Container {
+	return &Container{name: name, missing: missing, create: create}
+}
+
+// OnCreate has f called whenever the container was missing and has been created
+// from now on. f must not block.
+func (c *Container) OnCreate(f func(name string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.created = f
+}
+
+// Do calls call. If that fails because the container is missing Do creates it and,
+// if it can, calls call again. Of concurrent calls one creates the container and the others
+// wait; for five seconds after an attempt that failed none is made. The error is call's, a
+// *MissingError, or ctx's.
+func (c *Container) Do(ctx context.Context, call func() error) error {
+	start := time.Now()
+	err := call()
+	if err == nil || !c.missing(err) {
+		return err
+	}
+	if err := c.restore(ctx, start); err != nil {
+		return err
+	}
+	return call()
+}
+
+// restore creates the container, which was not there some time after missed.
+func (c *Container) restore(ctx context.Context, missed time.Time) error {
+	for {
+		c.mu.Lock()
+		trying := c.trying
+		if trying == nil {
+			switch {
+			case c.tried.IsZero():
+			case c.err == nil && missed.Before(c.tried), c.err != nil && time.Since(c.tried) < restoreEvery:
+				defer c.mu.Unlock()
+				return c.err
+			}
+			c.trying = make(chan struct{})
+			c.mu.Unlock()
+			return c.attempt(ctx)
+		}
+		c.mu.Unlock()
+		select {
+		case <-trying:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Container) attempt(ctx context.Context) error {
+	err := c.create(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.trying)
+	c.trying = nil
+	if err != nil && ctx.Err() != nil { // that says nothing about the container
+		return fmt.Errorf("create container %q: %w", c.name, ctx.Err())
+	}
+	if err != nil {
+		err = &MissingError{c.name, Explain(err)}
+	} else if c.created != nil {
+		c.created(c.name)
+	}
+	c.tried, c.err = time.Now(), err
+	return err
+}
+
+// A MissingError says that a container does not exist and could not be created.
+type MissingError struct {
+	Container string
+	Err       error // why not
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("container %q does not exist and could not be created; create it, or let this worker's key or identity do so, which tries every %v: %v", e.Container, restoreEvery, e.Err)
+}
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// ContainerMissing says of err that a blob container is not there, or about to go.
+func ContainerMissing(err error) bool {
+	var resp *azcore.ResponseError
+	return errors.As(err, &resp) && (resp.ErrorCode == "ContainerNotFound" || resp.ErrorCode == "ContainerBeingDeleted")
+}

@@ -1,0 +1,256 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+)
+
+const (
+	acquireTimeout = time.Minute      // for one token: a developer's tools and a pod's first call take many seconds
+	refreshBefore  = 5 * time.Minute  // the end of a token, if the identity does not say when; before that MSAL returns the same one
+	expiryMargin   = 10 * time.Second // before the end of a token, within which it is not used any more
+	acquirePause   = 5 * time.Second  // between the end of one attempt at a token and the next
+)
+
+// StorageScope and EventHubsScope are what the clients of these services ask tokens
+// for. Cosmos DB has a scope for each account: CosmosScope.
+var (
+	StorageScope   = policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}, EnableCAE: true}
+	EventHubsScope = policy.TokenRequestOptions{Scopes: []string{"https://eventhubs.azure.net//.default"}}
+)
+
+// A Credential is the one identity of a process, for all its clients. It remembers
+// tokens and fetches each on a context of its own: a request that cannot wait for a slow
+// identity fails, and the next one finds the token. While a token is good it is served,
+// and refreshed beside. It is safe for concurrent use. Its owner ends with Close.
+type Credential struct {
+	source azcore.TokenCredential
+	ctx    context.Context // of fetching
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	tokens map[tokenKey]*token
+}
+
+var _ azcore.TokenCredential = (*Credential)(nil)
+
+type tokenKey struct {
+	scopes, tenant string
+	cae            bool
+}
+
+type token struct {
+	azcore.AccessToken
+	fetched chan struct{} // closed when the attempt under way ends; nil if none is
+	next    time.Time     // not before then is another attempt made
+	err     error         // of the last attempt
+}
+
+// NewCredential returns a Credential with the tokens of source.
+func NewCredential(source azcore.TokenCredential) *Credential {
+	c := &Credential{source: source, tokens: map[tokenKey]*token{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close ends what is being fetched and waits for it. Tokens that are good are still
+// served.
+func (c *Credential) Close() {
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.work.Wait()
+}
+
+// Warm waits until there is a token for each of requests. It takes at most a minute for
+// each, or until ctx ends. Its error is an *IdentityError.
+func (c *Credential) Warm(ctx context.Context, requests ...policy.TokenRequestOptions) error {
+	for _, r := range requests {
+		if _, err := c.GetToken(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetToken returns a token that is good for some time yet. It waits for one only if
+// there is none, and no longer than ctx; then its error is an *IdentityError, and the
+// fetching goes on.
+func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	for {
+		t, fetched, err := c.look(r)
+		if fetched == nil {
+			return t, err
+		}
+		select {
+		case <-fetched:
+			r.Claims = "" // what comes now has them
+		case <-ctx.Done():
+			return azcore.AccessToken{}, &IdentityError{fmt.Sprintf("no token for %s yet: the Azure identity is slow to answer", resource(r)), ctx.Err()}
+		}
+	}
+}
+
+// look returns a good token, or what to wait for before looking again, or why there will
+// be none. It starts to fetch one if that is due.
+func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken, fetched <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := tokenKey{strings.Join(r.Scopes, " "), r.TenantID, r.EnableCAE}
+	t := c.tokens[key]
+	if t == nil {
+		t = &token{}
+		c.tokens[key] = t
+	}
+	if r.Claims != "" { // the service has just refused the token
+		t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
+	}
+	now := time.Now()
+	isGood := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
+	if (!isGood || t.stale(now)) && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
+		t.fetched = make(chan struct{})
+		c.work.Go(func() { c.fetch(t, r) })
+	}
+	switch {
+	case isGood:
+		return t.AccessToken, nil, nil
+	case t.fetched != nil:
+		return azcore.AccessToken{}, t.fetched, nil
+	case c.ctx.Err() != nil:
+		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), c.ctx.Err()}
+	case t.err == nil:
+		err = &IdentityError{fmt.Sprintf("no token for %s: the identity gave one that has expired: is this machine's clock right?", resource(r)), nil}
+	default:
+		err = t.err
+	}
+	return azcore.AccessToken{}, nil, err
+}
+
+// stale says whether t should be replaced although it may be good yet.
+func (t *token) stale(now time.Time) bool {
+	if !t.RefreshOn.IsZero() {
+		return !now.Before(t.RefreshOn)
+	}
+	return !now.Before(t.ExpiresOn.Add(-refreshBefore))
+}
+
+// fetch asks for a token once. One that is there stays if that fails.
+func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, acquireTimeout, fmt.Errorf("no answer within %v", acquireTimeout))
+	defer cancel()
+	got, err := c.source.GetToken(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.err = nil
+	if err == nil {
+		t.AccessToken = got
+	} else {
+		t.err = &IdentityError{fmt.Sprintf("no token for %s: %s", resource(r), summarize(err.Error())), err}
+	}
+	t.next = time.Now().Add(acquirePause)
+	close(t.fetched)
+	t.fetched = nil
+}
+
+// resource names the service that a token is for.
+func resource(r policy.TokenRequestOptions) string {
+	return strings.TrimRight(strings.TrimSuffix(strings.Join(r.Scopes, " "), "/.default"), "/")
+}
+
+// An IdentityError says that there is no token for a service, which identities were
+// tried, and what to do.
+type IdentityError struct {
+	text  string
+	cause error
+}
+
+func (e *IdentityError) Error() string { return e.text }
+
+// Is finds a context's error; all else of the cause is in the text, as far as it is for people.
+func (e *IdentityError) Is(target error) bool {
+	return (target == context.Canceled || target == context.DeadlineExceeded) && errors.Is(e.cause, target)
+}
+
+// identities names, for people, what azidentity tries.
+var identities = map[string]string{
+	"EnvironmentCredential":       "environment variables",
+	"WorkloadIdentityCredential":  "workload identity",
+	"ManagedIdentityCredential":   "managed identity",
+	"AzureCLICredential":          "Azure CLI",
+	"AzureDeveloperCLICredential": "Azure Developer CLI",
+	"AzurePowerShellCredential":   "Azure PowerShell",
+}
+
+const (
+	noIdentity      = "assign a managed identity or a workload identity, set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or sign in with az login"
+	refusedIdentity = "check that the identity exists, that AZURE_CLIENT_ID names it, and that its secret or federation is valid"
+)
+
+// summarize makes one line of what azidentity says of a failure: which identities it
+// tried, what became of each, and what to do.
+func summarize(text string) string {
+	_, attempts, ok := strings.Cut(text, "Attempted credentials:\n")
+	if !ok {
+		return brief(text)
+	}
+	var tried []string
+	advice := noIdentity
+	for attempt := range strings.SplitSeq("\n"+attempts, "\n\t") {
+		switch {
+		case strings.TrimSpace(attempt) == "":
+		case strings.HasPrefix(attempt, "\t") && len(tried) > 0: // the answer that one got
+			if detail := answered.FindStringSubmatch(attempt); detail != nil {
+				advice = refusedIdentity
+				tried[len(tried)-1] += ", " + brief(detail[1]+detail[2])
+			}
+		default:
+			end := strings.IndexAny(attempt, ": ")
+			if end < 0 {
+				end = len(attempt)
+			}
+			name := brief(attempt[:end])
+			if known, ok := identities[name]; ok {
+				name = known
+			}
+			tried = append(tried, name+": "+brief(strings.TrimLeft(attempt[end:], ": ")))
+		}
+	}
+	return "tried " + strings.Join(tried, "; ") + ". To do: " + advice
+}
+
+// answered finds what matters of an answer, which azidentity prints whole.
+var answered = regexp.MustCompile(`RESPONSE (\d+)|"error_description": "([^"\\]*)`)
+
+// brief returns the first sentence of text, without the addresses of documentation.
+func brief(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	for _, end := range []string{". ", " See http", " To troubleshoot", " Trace ID"} {
+		text, _, _ = strings.Cut(text, end)
+	}
+	const most = 160
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return strings.TrimRight(text, ". ")
+}
+
+// CosmosScope is what the client of a Cosmos DB account asks tokens for; endpoint is
+// that of the account.
+func CosmosScope(endpoint string) policy.TokenRequestOptions {
+	scheme, rest, _ := strings.Cut(endpoint, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	host, _, _ = strings.Cut(host, ":")
+	return policy.TokenRequestOptions{Scopes: []string{scheme + "://" + host + "/.default"}, EnableCAE: true}
+}

@@ -1,0 +1,436 @@
+// Package config is what the environment says: one field for each variable, read,
+// checked and described in help. Everything that is wrong is reported together,
+// and no secret ever shows.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kelseyhightower/envconfig"
+	"go.uber.org/zap/zapcore"
+
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+// A Config is what the environment says. Every field is one variable, in the
+// order in which help, errors and documentation name them:
+//
+//	envconfig  the variable
+//	default    its value when unset or empty
+//	fallback   in words, what an unset one means where that is no constant
+//	missing    where nothing works without it: what to give
+//	empty      "means" where the empty value differs from an unset one
+//	group      the heading it stands under, on the first of a group
+//	desc       what it is for
+type Config struct {
+	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
+	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
+	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
+	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
+	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
+	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
+
+	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this number, in the unit that the devices send"`
+	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is in a message: dotted paths, of which the first that holds a number counts"`
+
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
+	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are kept: memory (one replica only), blob (ETags), blob-lease (native leases, 15 to 60 s), cosmos"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"replicas with the same scope share windows: set it only to share or to split them on purpose"`
+
+	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
+	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
+	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica only, which starts over after a restart)"`
+	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
+	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
+	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered; created when missing"`
+	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events there that cannot be decoded, up to 60 a minute per replica"`
+	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"how long after progress a checkpoint is written at the latest"`
+
+	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
+	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, keyless: https://ACCOUNT.documents.azure.com:443/"`
+	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created when missing and allowed"`
+	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created when missing and allowed"`
+
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (alerts are only written to the log)"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks as Standard Webhooks does: whsec_ and 24 to 64 bytes in base64"`
+	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of one delivery attempt, 1s to 5m"`
+	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
+	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an alert that cannot be delivered becomes a dead letter; keep it below the hub's retention"`
+
+	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"30s" group:"Replicas" desc:"how long a dead replica keeps its partitions"`
+	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"5s" desc:"how often replicas look for partitions to take over"`
+	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
+	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
+
+	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must be longer than an event can arrive late"`
+	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: when to send a summary of the day before and the day so far to NOTIFY_URLS; empty: never"`
+
+	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
+	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"turns the HTTP trigger on, POST /devices/{id}/telemetry, for requests with this bearer token; 16 to 1024 characters"`
+	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN" desc:"turns /devices/{id} on, to look at a device and to end its window, for requests with this bearer token; must differ from HTTP_INGEST_TOKEN"`
+	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
+}
+
+// The values of THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
+const (
+	StoreMemory    Choice = "memory"
+	StoreBlob      Choice = "blob"
+	StoreBlobLease Choice = "blob-lease"
+	StoreCosmos    Choice = "cosmos"
+
+	LogJSON    Choice = "json"
+	LogConsole Choice = "console"
+)
+
+// needsStorage says whether anything cannot work without Azure Storage.
+func (c Config) needsStorage() bool {
+	return c.CheckpointStore == StoreBlob || c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease
+}
+
+// HasStorage says whether Azure Storage is configured.
+func (c Config) HasStorage() bool {
+	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
+}
+
+// Keyless says whether anything is used with an Azure identity instead of a key.
+func (c Config) Keyless() bool {
+	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
+}
+
+// Hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
+// (WithHub) its hub is unknown: then it is empty.
+func (c Config) Hub() HubAddress {
+	if c.EventHubNamespace != "" {
+		return HubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
+	}
+	address, err := parseEventHub(c.EventHubConnectionString.Reveal())
+	if err != nil {
+		return HubAddress{}
+	}
+	if address.Name == "" {
+		address.Name = c.EventHubName
+	}
+	return address
+}
+
+// WithHub returns c reading from the Event Hubs endpoint that its
+// IOTHUB_CONNECTION_STRING resolved to.
+func (c Config) WithHub(connectionString string) (Config, error) {
+	address, err := parseEventHub(connectionString)
+	if err == nil && address.Name == "" {
+		err = errors.New("has no EntityPath")
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
+	}
+	c.EventHubConnectionString = NewSecret(connectionString)
+	c.IoTHubConnectionString = Secret{}
+	return c, nil
+}
+
+// Scope returns what windows are shared by: THROTTLE_SCOPE, or else
+// namespace/hub/group in lower case, since Azure does not tell cases apart.
+// Resolve IOTHUB_CONNECTION_STRING first.
+func (c Config) Scope() string {
+	if c.ThrottleScope != "" {
+		return c.ThrottleScope
+	}
+	hub := c.Hub()
+	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
+}
+
+// Origin names where events come from in alert ids: the namespace's first
+// label and the hub. Resolve IOTHUB_CONNECTION_STRING first.
+func (c Config) Origin() string {
+	hub := c.Hub()
+	namespace, _, _ := strings.Cut(hub.Host, ".")
+	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
+		namespace = "local" // an emulator at an address
+	}
+	return strings.ToLower(namespace + "/" + hub.Name)
+}
+
+// MarshalLogObject writes every variable that has a value, under its name.
+// Secrets show as "[redacted]".
+func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	values := reflect.ValueOf(c)
+	for i, v := range Variables() {
+		if text := fmt.Sprint(values.Field(i).Interface()); text != "" {
+			enc.AddString(v.Name, text)
+		}
+	}
+	return nil
+}
+
+// fieldPaths are dotted paths separated by commas, as telemetry.NewDecoder
+// reads them.
+type fieldPaths string
+
+func (p fieldPaths) String() string { return string(p) }
+
+// A Choice is one of a few words, in any case.
+type Choice string
+
+func (c *Choice) UnmarshalText(text []byte) error {
+	*c = Choice(strings.ToLower(strings.TrimSpace(string(text))))
+	return nil
+}
+
+// A configError tells everything that is missing or wrong, a line for each
+// variable. It never holds a secret.
+type configError struct {
+	problems []problem
+}
+
+type problem struct {
+	variable string
+	text     string // continues "VARIABLE …"
+}
+
+// ExitCode is what the process ends with.
+func (e *configError) ExitCode() int { return 2 }
+
+func (e *configError) Error() string {
+	problems := slices.Clone(e.problems)
+	slices.SortStableFunc(problems, func(a, b problem) int { return position(a.variable) - position(b.variable) })
+	width := 0
+	for _, p := range problems {
+		width = max(width, len(p.variable))
+	}
+	var b strings.Builder
+	if len(problems) == 1 {
+		b.WriteString("one setting is missing or wrong:\n\n")
+	} else {
+		fmt.Fprintf(&b, "%d settings are missing or wrong:\n\n", len(problems))
+	}
+	for _, p := range problems {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, p.variable, p.text)
+	}
+	b.WriteString("\nTo see it work without Azure: alertworker local\nAll settings and their defaults: alertworker --help")
+	return b.String()
+}
+
+// add records what is wrong with variable. Only the first problem of a variable
+// counts: later ones follow from it.
+func (e *configError) add(variable, format string, args ...any) {
+	if !e.has(variable) {
+		e.problems = append(e.problems, problem{variable, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (e *configError) has(variable string) bool {
+	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
+}
+
+// Load reads and checks the environment. Its error lists everything that is missing or
+// wrong and has the exit code 2. Warnings come with an error too: a mistyped name
+// often explains it.
+func Load() (Config, []Warning, error) {
+	var c Config
+	var e configError
+	values := reflect.ValueOf(&c).Elem()
+	for i := range values.NumField() {
+		readVariable(values.Type().Field(i), values.Field(i), &e)
+	}
+	c.expand()
+	c.validate(&e)
+
+	warnings := misspelled(os.Environ())
+	if len(e.problems) > 0 {
+		return Config{}, warnings, &e
+	}
+	return c, append(c.warnings(os.Environ()), warnings...), nil
+}
+
+// expand replaces what is only a shorthand.
+func (c *Config) expand() {
+	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
+		c.StorageConnectionString = NewSecret(developmentStorage)
+	}
+	if c.ReplicaName == "" {
+		c.ReplicaName, _ = os.Hostname()
+	}
+}
+
+// developmentStorage is what UseDevelopmentStorage=true stands for in every
+// other SDK: the emulator's account, whose key is public.
+const developmentStorage = "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;" +
+	"AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;" +
+	"BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
+
+// readVariable reads the variable of field into value.
+func readVariable(field reflect.StructField, value reflect.Value, e *configError) {
+	name := field.Tag.Get("envconfig")
+	text := os.Getenv(name)
+
+	if hidden, ok := value.Addr().Interface().(redactable); ok {
+		if path := os.Getenv(name + "_FILE"); path != "" {
+			if text != "" {
+				e.add(name, "is set and so is %s_FILE: keep one of them", name)
+				return
+			}
+			content, err := readSecretFile(path)
+			if err != nil {
+				e.add(name, "cannot be read from %s_FILE: %v", name, err)
+				return
+			}
+			if err := hidden.UnmarshalText(content); err != nil {
+				e.add(name, "cannot be read from %s_FILE: %v", name, err)
+			}
+			return
+		}
+	}
+
+	if missing := field.Tag.Get("missing"); missing != "" && text == "" {
+		e.add(name, "is missing: %s", missing)
+		return
+	}
+	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
+		e.add(name, "is in quotes, which are part of the value here: remove them (docker's --env-file keeps quotes)")
+		return
+	}
+	if err := process(field, value); err != nil {
+		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
+	}
+}
+
+// process lets envconfig read one field. Asked for the whole struct it would
+// stop at the first wrong value.
+func process(field reflect.StructField, value reflect.Value) error {
+	if os.Getenv(field.Tag.Get("envconfig")) == "" && field.Tag.Get("empty") == "" {
+		// Templates pass what is not given as an empty value; to envconfig that
+		// is a value. It gets to see a name that no variable can have.
+		fallback := field.Tag.Get("default")
+		if fallback == "" {
+			return nil
+		}
+		field.Tag = reflect.StructTag(fmt.Sprintf(`envconfig:"=" default:%q`, fallback))
+	}
+	one := reflect.New(reflect.StructOf([]reflect.StructField{field}))
+	if err := envconfig.Process("", one.Interface()); err != nil {
+		return err
+	}
+	value.Set(one.Elem().Field(0))
+	return nil
+}
+
+// expectation says what a value should have been that envconfig could not read.
+// envconfig's own text holds the value, so it is not for people.
+func expectation(t reflect.Type, text string) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		if strings.Trim(text, "0123456789") == "" && text != "" && len(text) < 8 {
+			return "a duration with its unit: did you mean " + text + "s?"
+		}
+		return "a duration such as 30s, 5m or 1h30m"
+	case t == reflect.TypeFor[eventhubs.Start]():
+		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
+	case t.Kind() == reflect.Float64:
+		return "a number such as 80 or 80.5"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	}
+	return "another value"
+}
+
+// maxSecretFile is far more than any connection string or list of URLs takes.
+const maxSecretFile = 64 << 10
+
+// readSecretFile returns what is in the file at path. Its errors do not hold
+// the path if that looks like the secret itself.
+func readSecretFile(path string) ([]byte, error) {
+	fail := func(text string) ([]byte, error) {
+		return nil, fmt.Errorf("%s, which should be the path of a file, %s", show(path), text)
+	}
+	// Opening a pipe would wait for its other end, so look before.
+	info, err := os.Stat(path)
+	if err != nil {
+		return fail(withoutPath(err))
+	}
+	if !info.Mode().IsRegular() {
+		return fail("is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fail(withoutPath(err))
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	switch {
+	case err != nil:
+		return fail(withoutPath(err))
+	case len(content) > maxSecretFile:
+		return fail("is larger than 64 KiB")
+	case strings.TrimSpace(string(content)) == "":
+		return fail("is empty")
+	case !utf8.Valid(content):
+		return fail("is not UTF-8 text")
+	}
+	return content, nil
+}
+
+// withoutPath says why a file could not be read, and not which.
+func withoutPath(err error) string {
+	var pathError *os.PathError
+	if errors.As(err, &pathError) {
+		return "cannot be read: " + pathError.Err.Error()
+	}
+	return "cannot be read"
+}
+
+// A Variable describes one variable of the environment.
+type Variable struct {
+	Name        string
+	Default     string // "" if there is none; where it is no constant, what stands for it
+	Description string
+	Group       string
+	Required    bool
+	Secret      bool // Name_FILE may name a file that holds it
+}
+
+// Variables returns all variables, in the order of Config's fields. Nobody
+// changes the slice.
+var Variables = sync.OnceValue(describe)
+
+func describe() []Variable {
+	t := reflect.TypeFor[Config]()
+	list := make([]Variable, t.NumField())
+	group := ""
+	for i := range list {
+		field := t.Field(i)
+		if g := field.Tag.Get("group"); g != "" {
+			group = g
+		}
+		list[i] = Variable{
+			Name:        field.Tag.Get("envconfig"),
+			Default:     field.Tag.Get("default") + field.Tag.Get("fallback"),
+			Description: field.Tag.Get("desc"),
+			Group:       group,
+			Required:    field.Tag.Get("missing") != "",
+			Secret:      reflect.PointerTo(field.Type).Implements(reflect.TypeFor[redactable]()),
+		}
+	}
+	return list
+}
+
+// position returns the place of a variable among all; unknown ones are last.
+func position(name string) int {
+	list := Variables()
+	if i := slices.IndexFunc(list, func(v Variable) bool { return v.Name == name }); i >= 0 {
+		return i
+	}
+	return len(list)
+}

@@ -1,0 +1,200 @@
+package config
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"alertworker/internal/lease/cosmoslease"
+	"alertworker/internal/telemetry/iothub"
+)
+
+// Connection strings are "Key=value;Key=value". What is checked here is what
+// the SDKs would refuse or misread later; errors never hold a value.
+
+// parsePairs splits a connection string the way the Azure SDKs do: keys in any
+// case (lower-cased here), values with any number of "=", the last of several wins.
+func parsePairs(s string) (map[string]string, error) {
+	pairs := map[string]string{}
+	for part := range strings.SplitSeq(s, ";") {
+		if part == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || key == "" {
+			return nil, errors.New("is not a connection string: its parts are Key=value, with ; between them")
+		}
+		pairs[strings.ToLower(key)] = value
+	}
+	return pairs, nil
+}
+
+// belongsTo tells from a connection string's keys what it connects to and which
+// variable takes it; both are empty if nothing is known.
+func belongsTo(pairs map[string]string) (what, variable string) {
+	has := func(keys ...string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { _, ok := pairs[k]; return ok })
+	}
+	switch {
+	case has("deviceid"):
+		return "a device's connection string", ""
+	case has("hostname"):
+		return "an IoT Hub's connection string", "IOTHUB_CONNECTION_STRING"
+	case has("accountendpoint"):
+		return "a Cosmos DB connection string", "COSMOS_CONNECTION_STRING"
+	case has("accountname", "accountkey", "defaultendpointsprotocol", "blobendpoint", "usedevelopmentstorage"):
+		return "an Azure Storage connection string", "STORAGE_CONNECTION_STRING"
+	case has("endpoint", "entitypath"):
+		return "an Event Hubs connection string", "EVENTHUB_CONNECTION_STRING"
+	}
+	return "", ""
+}
+
+// parseFor splits the connection string that variable holds and refuses what
+// belongs elsewhere.
+func parseFor(variable, s string) (map[string]string, error) {
+	pairs, err := parsePairs(s)
+	if err != nil {
+		return nil, err
+	}
+	what, home := belongsTo(pairs)
+	switch {
+	case what != "" && home == "":
+		return nil, fmt.Errorf("is %s, and a device can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)", what)
+	case home != "" && home != variable:
+		return nil, fmt.Errorf("is %s; that goes into %s", what, home)
+	}
+	for _, value := range pairs {
+		if strings.ContainsAny(value, "<>") || strings.Contains(value, "...") || strings.Contains(value, "…") {
+			return nil, errors.New("still has a placeholder (<...> or ...) where a value belongs")
+		}
+	}
+	return pairs, nil
+}
+
+// missing returns an error that names those of keys that have no value.
+func missing(pairs map[string]string, keys ...string) error {
+	var names []string
+	for _, key := range keys {
+		if pairs[strings.ToLower(key)] == "" {
+			names = append(names, key)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return fmt.Errorf("has no %s: copy the whole string", strings.Join(names, " and no "))
+}
+
+func isBase64(s string) bool {
+	_, err := base64.StdEncoding.DecodeString(s)
+	return err == nil && s != ""
+}
+
+// A HubAddress names an event hub: the host of its namespace, with the port if
+// the string has one, and the hub in it.
+type HubAddress struct {
+	Host string
+	Name string // empty if the connection string has no EntityPath
+}
+
+// parseEventHub reads an Event Hubs connection string.
+func parseEventHub(s string) (HubAddress, error) {
+	pairs, err := parseFor("EVENTHUB_CONNECTION_STRING", s)
+	if err != nil {
+		return HubAddress{}, err
+	}
+	if err := missing(pairs, "Endpoint"); err != nil {
+		return HubAddress{}, err
+	}
+	if pairs["sharedaccesssignature"] == "" {
+		if err := missing(pairs, "SharedAccessKeyName", "SharedAccessKey"); err != nil {
+			return HubAddress{}, err
+		}
+	}
+	endpoint, err := url.Parse(pairs["endpoint"])
+	if err != nil || endpoint.Scheme != "sb" || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" {
+		return HubAddress{}, errors.New("has an Endpoint that is not sb://HOST/")
+	}
+	if emulator, ok := pairs["usedevelopmentemulator"]; ok {
+		if _, err := strconv.ParseBool(emulator); err != nil {
+			return HubAddress{}, errors.New("has a UseDevelopmentEmulator that is neither true nor false")
+		}
+	}
+	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
+}
+
+// parseIoTHub reads an IoT Hub's service connection string and returns its host.
+func parseIoTHub(s string) (host string, err error) {
+	pairs, err := parseFor("IOTHUB_CONNECTION_STRING", s)
+	if err != nil {
+		return "", err
+	}
+	switch policy := pairs["sharedaccesskeyname"]; policy {
+	case "device", "registryRead", "registryReadWrite":
+		return "", fmt.Errorf("is of the policy %s, which may not read telemetry: take the one of service (portal: IoT Hub > Shared access policies)", policy)
+	}
+	if err := iothub.Check(s); err != nil {
+		return "", err
+	}
+	return pairs["hostname"], nil
+}
+
+// checkStorage checks an Azure Storage connection string. That SDK wants the
+// keys spelled as the portal does.
+func checkStorage(s string) error {
+	pairs, err := parseFor("STORAGE_CONNECTION_STRING", s)
+	if err != nil {
+		return err
+	}
+	exactly := map[string]string{}
+	for part := range strings.SplitSeq(s, ";") {
+		key, value, _ := strings.Cut(part, "=")
+		exactly[key] = value
+	}
+	has := func(key string) bool { return exactly[key] != "" }
+	switch {
+	case !has("AccountName") && !has("BlobEndpoint"):
+		return errors.New("has no AccountName and no BlobEndpoint: copy the whole string (portal: storage account > Access keys)")
+	case has("AccountName") && has("AccountKey"):
+		if !isBase64(pairs["accountkey"]) {
+			return errors.New("has an AccountKey that is not base64: copy the whole string")
+		}
+	case !has("SharedAccessSignature"):
+		return errors.New("has no AccountKey and no SharedAccessSignature: copy the whole string (portal: storage account > Access keys)")
+	}
+	if has("BlobEndpoint") {
+		if u, err := url.Parse(exactly["BlobEndpoint"]); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return errors.New("has a BlobEndpoint that is not a URL")
+		}
+	}
+	return nil
+}
+
+// checkCosmos checks a Cosmos DB connection string.
+func checkCosmos(s string) error {
+	if _, err := parseFor("COSMOS_CONNECTION_STRING", s); err != nil {
+		return err
+	}
+	_, err := cosmoslease.WithKey(s)
+	return err
+}
+
+// isHostName says whether s is a host name with a dot in it and nothing else.
+func isHostName(s string) bool {
+	if len(s) > 253 || !strings.Contains(s, ".") {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, alphanumerics+"-") != "" || label[0] == '-' {
+			return false
+		}
+	}
+	return true
+}
+
+const alphanumerics = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

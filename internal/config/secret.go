@@ -1,0 +1,139 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const redacted = "[redacted]"
+
+// A redactable is a setting whose value never shows.
+type redactable interface {
+	encoding.TextUnmarshaler
+	IsSet() bool
+}
+
+// A Secret is text that shows as "[redacted]", whatever prints or encodes it;
+// an unset one shows as nothing. Only Reveal gives it away.
+type Secret struct {
+	// A pointer to a string, because fmt reads the unexported fields of
+	// unexported fields without asking their methods: all it prints of this is
+	// an address. A pointer to a slice or a struct it would follow.
+	value *string
+}
+
+func NewSecret(s string) Secret { return Secret{&s} }
+
+// Reveal returns the text itself; empty if there is none.
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
+
+// IsSet says whether there is a text.
+func (s Secret) IsSet() bool { return s.Reveal() != "" }
+
+func (s Secret) String() string {
+	if !s.IsSet() {
+		return ""
+	}
+	return redacted
+}
+
+func (s Secret) GoString() string             { return s.String() }
+func (s Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText trims white space: no secret has any at its ends, but most
+// files and many pasted values do.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = NewSecret(strings.TrimSpace(string(text)))
+	return nil
+}
+
+// URLs are a list of URLs that hold secrets. They show scheme and host of
+// web addresses and the scheme alone of others, whose hosts often are tokens.
+type URLs struct {
+	text Secret // separated by commas
+}
+
+func NewURLs(list ...string) URLs { return URLs{NewSecret(strings.Join(list, ","))} }
+
+// Reveal returns the URLs themselves, in the order given.
+func (u URLs) Reveal() []string {
+	if !u.text.IsSet() {
+		return nil
+	}
+	return strings.Split(u.text.Reveal(), ",")
+}
+
+// IsSet says whether there is a URL.
+func (u URLs) IsSet() bool { return u.text.IsSet() }
+
+func (u URLs) String() string {
+	shown := make([]string, 0, len(u.Reveal()))
+	for _, raw := range u.Reveal() {
+		shown = append(shown, RedactURL(raw))
+	}
+	return strings.Join(shown, ",")
+}
+
+func (u URLs) GoString() string             { return u.String() }
+func (u URLs) Format(f fmt.State, _ rune)   { io.WriteString(f, u.String()) }
+func (u URLs) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads URLs separated by commas. A comma inside a URL is written
+// as %2C.
+func (u *URLs) UnmarshalText(text []byte) error {
+	var list []string
+	for part := range strings.SplitSeq(string(text), ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	*u = NewURLs(list...)
+	return nil
+}
+
+// RedactURL shows of a URL what is no secret.
+func RedactURL(raw string) string {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Scheme == "" || tokens.MatchString(u.Scheme):
+		return redacted
+	case IsWeb(raw) && !tokens.MatchString(u.Hostname()):
+		return u.Scheme + "://" + u.Hostname()
+	case raw == u.Scheme+":":
+		return raw
+	default:
+		return u.Scheme + ":" + redacted
+	}
+}
+
+// maxShown keeps whole files out of messages.
+const maxShown = 80
+
+// tokens are runs of letters and digits that are too long for a word.
+var tokens = regexp.MustCompile(`[A-Za-z0-9+/_]{20,}`)
+
+// mayBeSecret says whether a value that a setting has by mistake had better not
+// be shown: people put connection strings, signed URLs and keys into the wrong
+// variable.
+func mayBeSecret(value string) bool {
+	return len(value) > maxShown || strings.ContainsAny(value, "=;@?&") || tokens.MatchString(value)
+}
+
+// show quotes a value for a message, unless it may be a secret.
+func show(value string) string {
+	if mayBeSecret(value) {
+		return "a value that is not shown because it may hold a secret"
+	}
+	return strconv.Quote(value)
+}

@@ -1,0 +1,111 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestMisspelled(t *testing.T) {
+	for name, want := range map[string]string{
+		"THROTLE_WINDOW":                  "did you mean THROTTLE_WINDOW?",
+		"THROTTLE_WINODW":                 "did you mean THROTTLE_WINDOW?",
+		"throttle_window":                 "did you mean THROTTLE_WINDOW?",
+		"ALERTWORKER_THROTTLE_WINDOW":     "did you mean THROTTLE_WINDOW?",
+		"THROTTLE_WINDOW_SECONDS":         "did you mean THROTTLE_WINDOW?",
+		"EVENTHUBS_CONNECTION_STRING":     "did you mean EVENTHUB_CONNECTION_STRING?",
+		"EVENT_HUB_CONNECTION_STRING":     "did you mean EVENTHUB_CONNECTION_STRING?",
+		"STORAGE_CONNECTIONSTRING":        "did you mean STORAGE_CONNECTION_STRING?",
+		"STORAGE_CONNECTION_STRING_FILES": "did you mean STORAGE_CONNECTION_STRING_FILE?",
+		"NOTIFY_URL":                      "did you mean NOTIFY_URLS?",
+		"LOGLEVEL":                        "did you mean LOG_LEVEL?",
+		"TEMPERATURE_LIMIT":               "there is TEMPERATURE_THRESHOLD, TEMPERATURE_FIELD",
+		"EVENTHUB_NAME_FILE":              "only secrets can come from a file; set EVENTHUB_NAME",
+
+		"THROTTLE_WINDOW":                    "",
+		"NOTIFY_URLS_FILE":                   "",
+		"NOTIFY_SOCKET":                      "",
+		"NOTIFY_SERVICE_HOST":                "",
+		"NOTIFY_PORT":                        "",
+		"NOTIFY_PORT_80_TCP_ADDR":            "",
+		"NOTIFY_SERVICE_PORT_HTTP":           "",
+		"STORAGE_ACCOUNT":                    "",
+		"STORAGE_KEY":                        "",
+		"AZURE_CLIENT_ID":                    "",
+		"HTTP_PROXY":                         "",
+		"LOG_DIR":                            "",
+		"PATH":                               "",
+		"THROTTLE_" + "WINDOW\nX":            "",
+		strings.Repeat("NOTIFY_", 9) + "URL": "",
+	} {
+		got := fmt.Sprint(misspelled([]string{name + "=hunter2"}))
+		if want == "" && got != "[]" || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+		if strings.Contains(got, "hunter2") {
+			t.Errorf("%s: the value is shown", name)
+		}
+	}
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("THROTTLE_%d=x", i))
+	}
+	if got := len(misspelled(many)); got != maxNameWarnings {
+		t.Errorf("%d warnings, want %d", got, maxNameWarnings)
+	}
+	if got := misspelled([]string{"THROTLE_WINDOW="}); len(got) != 0 {
+		t.Errorf("an empty variable is as good as none, got %v", got)
+	}
+}
+
+// The settings of the usual Functions samples are known by what they hold.
+func TestSettingsOfOthers(t *testing.T) {
+	for _, test := range []struct{ environ, want string }{
+		{"iothub_connectionstring=" + hubString, "iothub_connectionstring is not used; it holds an Event Hubs connection string: set EVENTHUB_CONNECTION_STRING to it"},
+		{"IoTHubConnectionString=" + iotString, "it holds an IoT Hub's connection string: set IOTHUB_CONNECTION_STRING to it"},
+		{"AzureWebJobsStorage=" + storeString, "AzureWebJobsStorage is not used; it holds an Azure Storage connection string: set STORAGE_CONNECTION_STRING to it"},
+		{"AzureWebJobsStorage=UseDevelopmentStorage=true", "set STORAGE_CONNECTION_STRING to it"},
+		{"CosmosDBConnectionString=" + cosmoString, "it holds a Cosmos DB connection string: set COSMOS_CONNECTION_STRING to it"},
+		{"EVENTHUBS_CONNECTION_STRING=" + storeString, "set STORAGE_CONNECTION_STRING to it"},
+		{"EVENTHUBS_CONNECTION_STRING=x", "did you mean EVENTHUB_CONNECTION_STRING?"},
+
+		{"AzureWebJobsStorage=" + storeString + "\nSTORAGE_CONNECTION_STRING=x", ""},
+		{"AzureWebJobsStorage=" + storeString + "\nSTORAGE_CONNECTION_STRING_FILE=/x", ""},
+		{"iothub_connectionstring=" + hubString + "\nEVENTHUB_CONNECTION_STRING=x", ""},
+		{"AzureWebJobsStorage=" + storeString + "\nSTORAGE_ACCOUNT_URL=https://acc.blob.core.windows.net", ""},
+		{"iothub_connectionstring=" + hubString + "\nIOTHUB_CONNECTION_STRING=x", ""},
+		{"AzureWebJobsStorage=hunter2", ""},
+		{"SERVICEBUS_CONNECTION=" + hubString, ""},
+		{"APPLICATIONINSIGHTS_CONNECTION_STRING=InstrumentationKey=x;IngestionEndpoint=https://x/", ""},
+	} {
+		got := fmt.Sprint(misspelled(strings.Split(test.environ, "\n")))
+		if test.want == "" && got != "[]" || !strings.Contains(got, test.want) {
+			t.Errorf("%s: got %q, want %q", test.environ, got, test.want)
+		}
+		if strings.Contains(got, key64) {
+			t.Errorf("%s: the value is shown", test.environ)
+		}
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"", "abc", 3}, {"abc", "abc", 0}, {"abc", "ac", 1}, {"abc", "abxc", 1}, {"abc", "axc", 1}, {"abc", "acb", 1}, {"abcd", "badc", 2}, {"kitten", "sitting", 3},
+	} {
+		if got := editDistance(test.a, test.b); got != test.want {
+			t.Errorf("%q to %q is %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+	word := rapid.StringMatching(`[A-C]{0,8}`)
+	rapid.Check(t, func(r *rapid.T) {
+		a, b := word.Draw(r, "a"), word.Draw(r, "b")
+		if d := editDistance(a, b); d != editDistance(b, a) || (d == 0) != (a == b) || d > max(len(a), len(b)) {
+			r.Fatalf("%q to %q is %d, back %d", a, b, d, editDistance(b, a))
+		}
+	})
+}

@@ -1,0 +1,60 @@
+// Package busytest is for tests that take real time, on machines that may be busy
+// with something else.
+package busytest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// attempts is how many a test gets. Each has twice the time of the one before.
+const attempts = 4
+
+// An Attempt is one try of a test, a subtest of its own.
+type Attempt struct {
+	*testing.T
+	factor time.Duration
+	missed string
+}
+
+// again is held by an attempt that is not the first: these run one at a time, so that
+// tests which are too much for the machine together have it for themselves.
+var again sync.Mutex
+
+// Run runs test until an attempt gets by without Missed. It fails t if none of
+// four does, so that a machine which is too slow never passes for one that
+// is not.
+func Run(t *testing.T, test func(a *Attempt)) {
+	t.Helper()
+	missed := ""
+	for n := range attempts {
+		if n == 1 {
+			again.Lock()
+			defer again.Unlock()
+		}
+		a := &Attempt{factor: 1 << n}
+		t.Run(fmt.Sprintf("attempt %d", n+1), func(t *testing.T) {
+			a.T = t
+			test(a)
+		})
+		if a.missed == "" || t.Failed() {
+			return
+		}
+		missed = a.missed
+		t.Logf("this machine was too slow in attempt %d: %s", n+1, missed)
+	}
+	t.Fatalf("this machine was too slow in all %d attempts; in the last, %s", attempts, missed)
+}
+
+// Time returns d, longer in later attempts: for what a slow machine can miss.
+func (a *Attempt) Time(d time.Duration) time.Duration { return d * a.factor }
+
+// Missed ends the attempt: a precondition of the test did not come about in time,
+// so that it shows nothing. Another attempt follows. To be called by the test's goroutine.
+func (a *Attempt) Missed(format string, args ...any) {
+	a.Helper()
+	a.missed = fmt.Sprintf(format, args...)
+	a.Skip("too slow: " + a.missed)
+}

@@ -1,0 +1,15 @@
+package process
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// bind makes cmd a child that hears no Ctrl-C of our terminal and that the
+// kernel kills when the thread that starts it ends, in whatever way.
+func bind(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.Cancel != nil { // with its own children
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	}
+}

@@ -1,0 +1,56 @@
+package simulator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// What keys are to a raw terminal.
+const (
+	ctrlC  = 3
+	escape = 27 // begins those of several characters
+)
+
+// takeKeys lets in be read key by key if it is a terminal and we are live,
+// until restore. The output needs carriage returns meanwhile.
+func takeKeys(in io.Reader, live bool) (restore func(), err error) {
+	f, ok := in.(*os.File)
+	if !ok || !live || !term.IsTerminal(int(f.Fd())) {
+		return func() {}, nil
+	}
+	before, err := term.MakeRaw(int(f.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	return func() { _ = term.Restore(int(f.Fd()), before) }, nil
+}
+
+// readKeys returns what is typed into in until ctx ends. Its goroutine can stay
+// behind in a Read, which only the end of the input or of the program ends.
+func readKeys(ctx context.Context, in io.Reader) <-chan byte {
+	keys := make(chan byte)
+	go func() {
+		buffer := make([]byte, 16)
+		for {
+			n, err := in.Read(buffer)
+			if n > 0 && buffer[0] == escape { // an arrow, say
+				n = 0
+			}
+			for _, key := range buffer[:n] {
+				select {
+				case keys <- key:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return keys
+}

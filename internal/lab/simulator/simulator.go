@@ -1,0 +1,372 @@
+// Package simulator runs alertworker without Azure: simulated devices publish to a hub
+// in memory, workers read it, a receiver takes their alerts, and a judge who sees both
+// ends says whether the promise held. The workers run in this process, on stores in
+// memory; or each in a process of its own, on Azurite, where they can be killed.
+package simulator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"alertworker/internal/audit"
+	"alertworker/internal/console"
+	"alertworker/internal/devhub"
+	"alertworker/internal/devhub/devices"
+	"alertworker/internal/notify/inbox"
+)
+
+const (
+	maxReplicas = 16
+	maxPort     = 65535 - maxReplicas
+
+	tickEvery  = 100 * time.Millisecond // processes and keys are looked after
+	shortly    = time.Second            // settling that takes longer is announced
+	receiverID = "inbox"                // what the judge calls the receiver
+)
+
+// Options are the flags of a simulation: see Define and Check.
+type Options struct {
+	Threshold float64
+	Window    time.Duration
+	Processes bool // workers are processes
+
+	duration time.Duration
+	devices  int
+	rate     float64
+	replicas int
+	replay   string
+	speed    string
+	seed     uint64
+
+	store string // the rest is for processes
+	kill  time.Duration
+	port  int
+
+	source fleet
+}
+
+// A fleet is what sends telemetry.
+type fleet interface {
+	Run(ctx context.Context, publish func(context.Context, devices.Message) error) error
+}
+
+// Define adds the flags.
+func (o *Options) Define(flags *flag.FlagSet) {
+	flags.DurationVar(&o.duration, "for", 0, "stop by itself after this `DURATION`, such as 30s; 0: on Ctrl-C")
+	flags.IntVar(&o.devices, "devices", 25, "`NUMBER` of simulated devices")
+	flags.Float64Var(&o.rate, "rate", 50, "`READINGS` per second, of all devices together")
+	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
+	flags.IntVar(&o.replicas, "workers", 2, "the same as --replicas: `NUMBER` of workers")
+	flags.StringVar(&o.replay, "replay", "", "instead of simulated devices, the readings of `FILE.csv`: timestamp,value or timestamp,device,value")
+	flags.StringVar(&o.speed, "speed", "1", "of the replay, in `TIMES` real time; max: as fast as possible")
+	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
+	flags.DurationVar(&o.Window, "window", time.Minute, "`DURATION` without a second alert of one device")
+	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
+	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on Azurite: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
+	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that remembers windows: blob or blob-lease")
+	flags.DurationVar(&o.kill, "kill", 0, "with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand")
+	flags.IntVar(&o.port, "http", 0, "with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any")
+}
+
+// Check says what is wrong with the flags and opens what will send telemetry.
+func (o *Options) Check() error {
+	speed, err := devices.ParseSpeed(o.speed)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--speed: %w", err)
+	case o.replicas < 1 || o.replicas > maxReplicas:
+		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
+	case o.Window < time.Second:
+		return fmt.Errorf("--window %v: want at least 1s", o.Window)
+	case o.duration < 0:
+		return fmt.Errorf("--for %v: want 0 or more", o.duration)
+	case o.kill < 0:
+		return fmt.Errorf("--kill %v: want 0 or more", o.kill)
+	case o.store != "blob" && o.store != "blob-lease":
+		return fmt.Errorf("--store %q: want blob or blob-lease", o.store)
+	case o.store == "blob-lease" && (o.Window < 15*time.Second || o.Window > time.Minute):
+		return fmt.Errorf("--window %v: a blob-lease lasts 15s to 1m", o.Window)
+	case o.port < 0 || o.port > maxPort:
+		return fmt.Errorf("--http %d: want 1 to %d, or 0", o.port, maxPort)
+	case o.Processes && (o.Window < minWindow || o.Window > 24*time.Hour):
+		return fmt.Errorf("--window %v: want %v to 24h with --processes, more than a takeover takes", o.Window, minWindow)
+	case !o.Processes && (o.kill > 0 || o.store != "blob" || o.port > 0):
+		return errors.New("--kill, --store and --http need --processes")
+	}
+	if o.replay != "" {
+		o.source, err = devices.OpenReplay(o.replay, speed)
+	} else {
+		o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64())})
+	}
+	return err
+}
+
+// A World is what workers are connected to.
+type World struct {
+	Hub       string // connection string
+	NotifyURL string
+	Secret    string // NOTIFY_WEBHOOK_SECRET
+	Log       io.Writer
+}
+
+// A Worker is one replica. One goroutine calls its methods.
+type Worker interface {
+	Page() string      // address of its status page
+	Ended() bool       // whether it runs no more
+	Unexpected() error // why it ended by itself
+	Stop() error       // hands everything over and waits for that
+	Kill()             // ends it at once, or as soon as it can
+}
+
+// Start starts the worker of that name, the i-th.
+type Start func(w World, name string, i int) (Worker, error)
+
+// Run simulates until ctx ends or it is told to stop, waits for the last alerts, and
+// prints the report: whether the promise held, judged by what was published and what
+// the receiver got. Nothing of it is left when it returns. Workers in this process
+// are started by start. An error says that the simulation was cut short.
+func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (audit.Report, error) {
+	options := console.Detect(out, os.Getenv)
+	options.Threshold = o.Threshold
+
+	// In this process a window lasts as long as it should, and nobody dies.
+	rules := audit.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
+	ended := func() error { return nil }
+	if o.Processes {
+		// To the kernel a child's parent is a thread, and children are to end with it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
+		fmt.Fprintln(out, "starting Azurite …")
+		p, err := newProcesses(ctx, o)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return audit.Report{}, nil // told to stop while it was starting
+		case err != nil:
+			return audit.Report{}, err
+		}
+		defer p.azurite.Kill()
+		restore, err := takeKeys(in, options.Live)
+		if err != nil {
+			return audit.Report{}, err
+		}
+		defer restore()
+		start, ended = p.start, p.ended
+		rules.Bound, rules.Slack = alertBound, claim+2*time.Second
+	}
+
+	view := console.New(out, options)
+	defer view.Close()
+	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: max(4, 2*o.replicas)})
+	if err != nil {
+		return audit.Report{}, err
+	}
+	defer hub.Close()
+	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, known: map[string]bool{}}
+	receiver, err := inbox.Listen(s.delivered)
+	if err != nil {
+		return audit.Report{}, err
+	}
+	defer receiver.Close()
+	world := World{Hub: hub.ConnectionString(), NotifyURL: receiver.URL, Secret: receiver.Secret, Log: view}
+	s.crew = newCrew(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
+	defer s.crew.kill()
+	if err := s.crew.start(); err != nil {
+		return audit.Report{}, err
+	}
+	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n%s\n", s.describe(), o.replicas, o.Threshold, o.Window, s.crew.pages())
+	if o.Processes {
+		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
+	}
+	fmt.Fprintln(view)
+
+	if err := s.run(ctx, in); err != nil {
+		return audit.Report{}, err // what was cut short proves nothing
+	}
+	err = s.crew.stop()
+	s.rules.Until = time.Now()
+	if err := view.Close(); err != nil {
+		return audit.Report{}, err
+	}
+	report := s.judge.Check(s.rules)
+	view.Summary(report)
+	return report, err
+}
+
+// A simulation is what happens while everything runs.
+type simulation struct {
+	Options
+	view  *console.Console
+	hub   *devhub.Hub
+	crew  *crew
+	rules audit.Rules
+	ended func() error // why what is beside the workers runs no more; nil while it does
+
+	judge audit.Log
+	mu    sync.Mutex
+	known map[string]bool // devices that have published
+}
+
+func (s *simulation) describe() string {
+	if s.replay != "" {
+		return "replay of " + s.replay
+	}
+	return fmt.Sprintf("%d devices, %v readings a second", s.devices, s.rate)
+}
+
+// publish has the hub take m, and the judge and the view see it.
+func (s *simulation) publish(_ context.Context, m devices.Message) error {
+	s.mu.Lock()
+	s.known[m.Device] = true
+	s.mu.Unlock()
+	at, err := s.hub.Publish(devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties})
+	if err != nil {
+		return err
+	}
+	over := m.IsTelemetry && m.Temperature >= s.Threshold
+	s.judge.Published(audit.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
+	if m.IsTelemetry {
+		s.view.Reading(m.Device, m.Temperature, over)
+	}
+	return nil
+}
+
+// delivered has the view see an alert, and the judge if it is about a device that has published. Others
+// are of people who try the HTTP trigger, and open windows perhaps.
+func (s *simulation) delivered(d inbox.Delivery) {
+	s.mu.Lock()
+	known := s.known[d.Alert.Device]
+	s.mu.Unlock()
+	if known {
+		s.judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID})
+	}
+	if d.Dropped {
+		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
+	} else {
+		s.view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
+	}
+}
+
+// run has the devices publish until told to stop, and then waits until every reading
+// that needs an alert has one, or too long, or it is told again.
+func (s *simulation) run(ctx context.Context, in io.Reader) error {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	publishing, stopPublishing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopPublishing()
+	published := make(chan error, 1)
+	beside.Go(func() {
+		err := s.source.Run(publishing, s.publish)
+		if publishing.Err() != nil {
+			err = nil // as asked
+		}
+		published <- err
+	})
+
+	var keys <-chan byte
+	if s.Processes {
+		keys = readKeys(publishing, in)
+		s.show(false)
+	}
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	over, kills, told := after(s.duration), every(s.kill), ctx.Done()
+	settling := time.Time{} // when the devices were told to stop
+	silent, announced := false, false
+	for {
+		var err error
+		stop := false
+		select {
+		case <-ticker.C:
+			err = s.tick(!settling.IsZero())
+			switch {
+			case settling.IsZero():
+			case time.Since(settling) > s.rules.Bound, silent && len(s.judge.Check(s.rules).Lost) == 0:
+				return err
+			case !announced && time.Since(settling) > shortly:
+				announced = true
+				fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
+			}
+		case <-kills:
+			if settling.IsZero() {
+				err = s.crew.pressAny()
+			}
+		case key := <-keys:
+			stop = key == 'q' || key == ctrlC
+			if key >= '1' && key <= '9' {
+				err = s.crew.press(int(key - '1'))
+			}
+		case <-over:
+			stop = true
+		case <-told:
+			stop = true
+			again, restore := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
+			defer restore()
+			told = again.Done()
+		case err = <-published: // comes once
+			silent = true
+			stop = settling.IsZero()
+		}
+		if err != nil {
+			return err
+		}
+		if stop {
+			if !settling.IsZero() {
+				return nil
+			}
+			stopPublishing()
+			settling, over = time.Now(), nil
+		}
+	}
+}
+
+// tick looks after the workers.
+func (s *simulation) tick(settling bool) error {
+	if err := s.ended(); err != nil {
+		return err
+	}
+	if err := s.crew.tend(); err != nil {
+		return err
+	}
+	if s.Processes {
+		s.crew.owners(s.hub.Owners())
+		s.show(settling)
+	}
+	return s.view.Err()
+}
+
+// show has the view show the workers and what can be done.
+func (s *simulation) show(settling bool) {
+	hint := fmt.Sprintf("1-%d: kill -9, again: back   q: stop   +3: readings suppressed before", min(9, s.replicas))
+	if settling {
+		hint = "devices stopped; waiting for the last alerts (q again: at once)"
+	}
+	s.view.Show(s.crew.states(), hint)
+}
+
+// after is time.After, or never for 0.
+func after(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.After(d)
+}
+
+// every is time.Tick, or never for 0.
+func every(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.Tick(d)
+}

@@ -1,0 +1,354 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/standin"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A blackboard is a store on the bubble's clock, in whole seconds as Azure's. It can be
+// out of order, which no real part can be in a bubble.
+type blackboard struct {
+	mu   sync.Mutex
+	r    record
+	n    int
+	down error
+}
+
+func (b *blackboard) read(context.Context) (record, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.r
+	r.now = time.Now().Truncate(time.Second)
+	return r, b.down
+}
+
+func (b *blackboard) write(_ context.Context, prev record, s Settings) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.down != nil:
+		return b.down
+	case prev.version != b.r.version:
+		return errConflict
+	}
+	b.n++
+	b.r = record{Settings: s, version: fmt.Sprint(b.n), written: time.Now().Truncate(time.Second)}
+	return nil
+}
+
+func (b *blackboard) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = err
+}
+
+var (
+	inBlob   = Settings{Format: Format, Store: "blob", Place: "acc/throttle", Scope: "ns/hub/group", Window: time.Minute}
+	inCosmos = Settings{Format: Format, Store: "cosmos", Place: "acc/db/leases", Scope: "ns/hub/group", Window: 2 * time.Minute}
+)
+
+// A replica joins and then keeps until it is ended.
+type replica struct {
+	*Member
+	end  context.CancelFunc
+	done sync.WaitGroup
+
+	mu     sync.Mutex
+	active bool
+	since  time.Time
+	until  time.Time
+	reason string
+	err    error
+}
+
+func start(t testing.TB, b *blackboard, s Settings) *replica {
+	r := &replica{Member: newMember(b, s, zap.NewNop())}
+	ctx, end := context.WithCancel(context.Background())
+	r.end = end
+	r.done.Go(func() {
+		err := r.Join(ctx, func(reason string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.reason = reason
+		})
+		if err == nil {
+			r.mu.Lock()
+			r.active, r.since = true, time.Now()
+			r.mu.Unlock()
+			err = r.Keep(ctx)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.active, r.err, r.until = false, err, time.Now()
+	})
+	return r
+}
+
+func (r *replica) stop() { r.end(); r.done.Wait() }
+
+func (r *replica) is(t testing.TB, active bool) {
+	t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active != active {
+		t.Errorf("active is %t, want %t (%v)", r.active, active, r.err)
+	}
+}
+
+func (r *replica) why() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reason
+}
+
+func TestSameSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		one, two := start(t, b, inBlob), start(t, b, inBlob)
+		one.is(t, true)
+		two.is(t, true)
+		time.Sleep(time.Hour)
+		one.is(t, true)
+		two.is(t, true)
+		if writes := b.n; writes > 2*360 {
+			t.Errorf("%d writes in an hour", writes)
+		}
+		one.stop()
+		two.stop()
+		if one.err != nil || two.err != nil {
+			t.Errorf("%v, %v", one.err, two.err)
+		}
+		// All restart at once, with the same settings.
+		again := start(t, b, inBlob)
+		again.is(t, true)
+		again.stop()
+	})
+}
+
+// A rolling update: the new ones wait until the last old one has stopped and its last
+// window is over.
+func TestRollingChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		old := []*replica{start(t, b, inBlob), start(t, b, inBlob)}
+		synctest.Wait()
+		time.Sleep(5 * time.Minute)
+		young := []*replica{start(t, b, inCosmos), start(t, b, inCosmos)}
+		old[0].stop()
+		time.Sleep(10 * time.Minute)
+		old[1].is(t, true)
+		for _, y := range young {
+			y.is(t, false)
+			for _, want := range []string{"THROTTLE_STORE is blob there and cosmos here", "THROTTLE_WINDOW is 1m0s there and 2m0s here", "are active (", "stop them all", "2m30s after"} {
+				if reason := y.why(); !strings.Contains(reason, want) {
+					t.Errorf("the reason %q lacks %q", reason, want)
+				}
+			}
+		}
+		old[1].stop()
+		ended := time.Now()
+		time.Sleep(2 * time.Minute) // the longer of the two windows
+		young[0].is(t, false)
+		young[1].is(t, false)
+		time.Sleep(time.Minute)
+		for _, y := range young {
+			y.is(t, true)
+			if waited := y.since.Sub(ended); waited < 2*time.Minute+15*time.Second || waited > 2*time.Minute+50*time.Second {
+				t.Errorf("took over %v after the last one had stopped", waited)
+			}
+			y.stop()
+		}
+	})
+}
+
+// An old one that was frozen finds out, and ends.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		old := start(t, b, inBlob)
+		old.is(t, true)
+		b.mu.Lock()
+		b.n++
+		b.r = record{Settings: inCosmos, version: "x", written: time.Now()}
+		b.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		old.is(t, false)
+		if !errors.Is(old.err, ErrReplaced) || !strings.Contains(old.err.Error(), "THROTTLE_STORE is cosmos there and blob here") {
+			t.Errorf("ended with %v", old.err)
+		}
+		old.stop()
+	})
+}
+
+// While the store is down nobody renews; when it is back, those who were active go on.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		old := start(t, b, inBlob)
+		old.is(t, true)
+		time.Sleep(3 * time.Second)
+		young := start(t, b, inCosmos)
+		young.is(t, false)
+		b.fail(errors.New("outage"))
+		time.Sleep(time.Hour)
+		b.fail(nil)
+		time.Sleep(10 * time.Minute)
+		old.is(t, true)
+		young.is(t, false)
+		young.stop()
+		old.stop()
+
+		// A start in an outage fails.
+		b.fail(errors.New("outage"))
+		late := start(t, b, inBlob)
+		late.done.Wait()
+		if late.err == nil || late.err.Error() != "outage" {
+			t.Errorf("ended with %v", late.err)
+		}
+		late.end()
+	})
+}
+
+// Whatever starts and stops, in whatever outages of the store: replicas with different
+// settings are never active at once, and a window lies between them.
+func TestNeverSideBySide(t *testing.T) {
+	type step struct{ Do, Who, Pause int }
+	steps := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) step {
+		return step{rapid.IntRange(0, 4).Draw(r, "do"), rapid.IntRange(0, 9).Draw(r, "who"), rapid.IntRange(0, 400).Draw(r, "pause")}
+	}), 1, 12)
+	rapid.Check(t, func(r *rapid.T) {
+		script := steps.Draw(r, "steps")
+		synctest.Test(t, func(*testing.T) {
+			b := &blackboard{}
+			var running, all []*replica
+			for _, s := range script {
+				switch {
+				case s.Do <= 1:
+					p := start(t, b, []Settings{inBlob, inCosmos}[s.Do])
+					running, all = append(running, p), append(all, p)
+				case s.Do <= 3 && len(running) > 0:
+					i := s.Who % len(running)
+					running[i].stop()
+					running = slices.Delete(running, i, i+1)
+				case s.Do == 4 && b.down == nil:
+					b.fail(errors.New("outage"))
+				case s.Do == 4:
+					b.fail(nil)
+				}
+				time.Sleep(time.Duration(s.Pause) * time.Second)
+			}
+			for _, p := range running {
+				p.stop()
+			}
+			for _, p := range all {
+				for _, q := range all {
+					if p.settings != q.settings && !p.since.IsZero() && q.since.After(p.since) && q.since.Sub(p.until) < 2*time.Minute {
+						r.Errorf("%s was active until %v, %s from %v", p.settings.Store, p.until, q.settings.Store, q.since)
+					}
+				}
+			}
+		})
+	})
+}
+
+func TestDifference(t *testing.T) {
+	if d := inBlob.Difference(inBlob); d != "" {
+		t.Errorf("%q", d)
+	}
+	other := Settings{Format: 2, Store: "blob-lease", Place: "acc/other", Scope: "s", Window: time.Second}
+	want := "the format of records is 2 there and 1 here, THROTTLE_STORE is blob-lease there and blob here, the place of windows is acc/other there and acc/throttle here, " +
+		"THROTTLE_SCOPE is s there and ns/hub/group here, THROTTLE_WINDOW is 1s there and 1m0s here"
+	if got := inBlob.Difference(other); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// On Azure's emulator, with shorter times.
+func TestBlob(t *testing.T) {
+	client := azure.NewHTTPClient()
+	t.Cleanup(client.CloseIdleConnections)
+	c, err := container.NewClientFromConnectionString(standin.StartAzurite(t).ConnectionString, uuid.NewString(),
+		&container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client, Retry: policy.RetryOptions{TryTimeout: 5 * time.Second}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(s Settings) *Member {
+		s.Window = time.Second
+		m := Open(c, "ns/hub/$default", s, zap.NewNop())
+		m.beat, m.expiry = time.Second, 4*time.Second
+		return m
+	}
+	if reason, err := open(inBlob).Look(t.Context()); reason != "" || err != nil {
+		t.Errorf("without a container: %q, %v", reason, err)
+	}
+	if err := open(inBlob).Join(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "ContainerNotFound") {
+		t.Errorf("without a container: %v", err)
+	}
+	if _, err := c.Create(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+
+	old, young := open(inBlob), open(inCosmos)
+	if reason, err := young.Look(t.Context()); reason != "" || err != nil {
+		t.Errorf("where nobody was: %q, %v", reason, err)
+	}
+	nobody := func(reason string) { t.Errorf("waits: %s", reason) }
+	if err := old.Join(t.Context(), nobody); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(inBlob).Join(t.Context(), nobody); err != nil {
+		t.Fatal(err)
+	}
+	if reason, err := young.Look(t.Context()); !strings.Contains(reason, "THROTTLE_STORE is blob there and cosmos here") || err != nil {
+		t.Errorf("where others are: %q, %v", reason, err)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	var kept sync.WaitGroup
+	kept.Go(func() {
+		if err := old.Keep(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := young.Join(impatient, func(string) {}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("beside one that keeps: %v", err)
+	}
+	stop()
+	kept.Wait()
+	if err := young.Join(t.Context(), func(string) {}); err != nil {
+		t.Errorf("after it has stopped: %v", err)
+	}
+	if err := old.Keep(t.Context()); !errors.Is(err, ErrReplaced) {
+		t.Errorf("the old one: %v", err)
+	}
+
+	if _, err := c.NewBlockBlobClient("ns/hub/$default/settings").UploadBuffer(t.Context(), []byte("x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := young.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "does not hold settings: delete it") {
+		t.Errorf("a foreign blob: %v", err)
+	}
+}

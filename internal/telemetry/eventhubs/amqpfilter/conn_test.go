@@ -1,0 +1,371 @@
+package amqpfilter_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/devhub/frames"
+	"alertworker/internal/devhub/poison"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
+)
+
+// A pieces connection delivers its bytes in pieces of these sizes, in turn, and then
+// ends.
+type pieces struct {
+	net.Conn
+	stream []byte
+	sizes  []int
+	reads  int
+}
+
+func (c *pieces) Read(p []byte) (int, error) {
+	if len(c.stream) == 0 {
+		return 0, io.EOF
+	}
+	n := len(c.stream)
+	if len(c.sizes) > 0 {
+		n = c.sizes[c.reads%len(c.sizes)]
+		c.reads++
+	}
+	n = copy(p[:min(n, len(p))], c.stream)
+	c.stream = c.stream[n:]
+	return n, nil
+}
+
+// through returns what a reader gets that reads at most size bytes at once.
+func through(stream []byte, size int, sizes ...int) ([]byte, error) {
+	c := amqpfilter.New(&pieces{stream: stream, sizes: sizes})
+	var got []byte
+	p := make([]byte, size)
+	for {
+		n, err := c.Read(p)
+		got = append(got, p[:n]...)
+		if err != nil {
+			return got, err
+		}
+	}
+}
+
+// A peer writes a stream as a hub does.
+type peer struct {
+	stream   []byte
+	delivery uint32
+}
+
+func (p *peer) write(channel uint16, performatives ...frames.Performative) {
+	for _, f := range performatives {
+		p.stream = frames.Append(p.stream, frames.AMQP, channel, f)
+	}
+}
+
+// open is how every connection begins.
+func (p *peer) open() {
+	p.stream = append(p.stream, "AMQP\x03\x01\x00\x00"...)
+	p.stream = frames.Append(p.stream, frames.SASL, 0, frames.Mechanisms{"ANONYMOUS"})
+	p.stream = frames.Append(p.stream, frames.SASL, 0, frames.Outcome{})
+	p.stream = append(p.stream, "AMQP\x00\x01\x00\x00"...)
+	p.write(0, frames.Open{ContainerID: "peer"})
+}
+
+const events = "Telemetry/ConsumerGroups/$Default/Partitions/0"
+
+// attach makes a link on which the peer sends.
+func (p *peer) attach(channel uint16, handle uint32, address, selector string) {
+	source := &frames.Terminus{Address: address}
+	if selector != "" {
+		source.Filter = frames.Map{frames.Symbol("apache.org:selector-filter:string"): frames.Described{Descriptor: uint64(0x0000468C00000004), Value: selector}}
+	}
+	p.write(channel, frames.Attach{Name: "link", Handle: handle, Role: frames.Sender, Source: source, Target: &frames.Terminus{}})
+}
+
+// deliver sends part of a message in a frame.
+func (p *peer) deliver(channel uint16, handle uint32, more, aborted bool, part []byte) {
+	first := frames.Append(nil, frames.AMQP, channel, frames.Transfer{Handle: handle, DeliveryID: &p.delivery, DeliveryTag: []byte("tag"), Settled: true, More: more, Aborted: aborted})
+	binary.BigEndian.PutUint32(first, uint32(len(first)+len(part)))
+	p.stream = append(append(p.stream, first...), part...)
+	if !more || aborted {
+		p.delivery++
+	}
+}
+
+// messages reads a stream as the library does, and returns the messages per link.
+func messages(t rapid.TB, stream []byte) (all map[[2]uint32][][]byte, count int) {
+	t.Helper()
+	all = map[[2]uint32][][]byte{}
+	partial := map[[2]uint32][]byte{}
+	for r := bytes.NewReader(stream); r.Len() > 0; count++ {
+		if rest := stream[len(stream)-r.Len():]; bytes.HasPrefix(rest, []byte("AMQP")) {
+			_, _ = r.Seek(8, io.SeekCurrent)
+			continue
+		}
+		f, err := frames.Read(r, 4<<20)
+		if err != nil {
+			t.Fatalf("after %d frames: %v", count, err)
+		}
+		if len(f.Body) == 0 {
+			continue
+		}
+		performative, payload, err := frames.Decode(f.Body)
+		if err != nil {
+			t.Fatalf("frame %d: %v", count, err)
+		}
+		transfer, ok := performative.(frames.Transfer)
+		if !ok {
+			continue
+		}
+		link := [2]uint32{uint32(f.Channel), transfer.Handle}
+		switch {
+		case transfer.Aborted:
+			delete(partial, link)
+		case transfer.More:
+			partial[link] = append(partial[link], payload...)
+		default:
+			all[link] = append(all[link], append(partial[link], payload...))
+			delete(partial, link)
+		}
+	}
+	return all, count
+}
+
+// However a connection cuts its bytes, and however a hub cuts its messages: the
+// library gets the same messages, in as many frames.
+func TestFragmentation(t *testing.T) {
+	good, bad := usual(t), poison.Messages()
+	rapid.Check(t, func(t *rapid.T) {
+		p := &peer{}
+		p.open()
+		links := [][2]uint32{{0, 0}, {0, 1}, {1, 0}, {70, 5}}
+		for _, channel := range []uint16{0, 1, 70} {
+			p.write(channel, frames.Begin{RemoteChannel: &channel, IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
+		}
+		for _, l := range links {
+			p.attach(uint16(l[0]), l[1], events, "")
+		}
+		waiting := map[[2]uint32][]byte{} // of messages that have begun
+		want := map[[2]uint32][][]byte{}
+		var message = map[[2]uint32][]byte{}
+		for range rapid.IntRange(0, 60).Draw(t, "frames") {
+			l := rapid.SampledFrom(links).Draw(t, "link")
+			channel, handle := uint16(l[0]), l[1]
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 0:
+				p.stream = frames.AppendHeartbeat(p.stream)
+			case 1:
+				p.write(channel, frames.Flow{NextIncomingID: new(uint32), Handle: &handle})
+			case 2:
+				if rest, ok := waiting[l]; ok {
+					p.deliver(channel, handle, false, true, rest[:len(rest)/2])
+					delete(waiting, l)
+				}
+			default:
+				rest, begun := waiting[l]
+				if !begun {
+					if rapid.Bool().Draw(t, "poison") {
+						rest = rapid.SampledFrom(bad).Draw(t, "kind").Encode(at)
+					} else {
+						rest = rapid.SampledFrom(good).Draw(t, "message")
+					}
+					message[l] = rest
+				}
+				n := len(rest)
+				if rapid.Bool().Draw(t, "more") {
+					n = rapid.IntRange(0, len(rest)).Draw(t, "part")
+				}
+				// An empty last frame is allowed, too.
+				more := n < len(rest) || rapid.IntRange(0, 9).Draw(t, "empty") == 0
+				p.deliver(channel, handle, more, false, rest[:n])
+				waiting[l] = rest[n:]
+				if !more {
+					delete(waiting, l)
+					want[l] = append(want[l], message[l])
+				}
+			}
+		}
+
+		whole, err := through(bytes.Clone(p.stream), 1<<20)
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 5000), 1, 5).Draw(t, "sizes")
+		cut, err := through(bytes.Clone(p.stream), rapid.IntRange(1, 5000).Draw(t, "buffer"), sizes...)
+		if !errors.Is(err, io.EOF) || !bytes.Equal(cut, whole) {
+			t.Fatalf("cut into %v: %d bytes and %v, whole %d", sizes, len(cut), err, len(whole))
+		}
+
+		_, sent := messages(t, p.stream)
+		got, received := messages(t, whole)
+		if sent != received {
+			t.Fatalf("%d frames became %d", sent, received)
+		}
+		for _, l := range links {
+			if len(got[l]) != len(want[l]) {
+				t.Fatalf("link %v has %d messages, want %d", l, len(got[l]), len(want[l]))
+			}
+			for i, m := range got[l] {
+				decoded, err := library(m)
+				if err != nil {
+					t.Fatalf("%.100x became %.100x: %v", want[l][i], m, err)
+				}
+				wanted := want[l][i]
+				if _, replaced := decoded.Annotations[amqpfilter.Annotation]; replaced {
+					m, wanted = decoded.Data[0], wanted[:min(len(wanted), amqpfilter.MaxKept)]
+				}
+				if !bytes.Equal(m, wanted) {
+					t.Fatalf("%.100x became %.100x", want[l][i], m)
+				}
+			}
+		}
+	})
+}
+
+// Frames without poison stay as they are, bit for bit, unless a message has several.
+func TestUsualFramesStay(t *testing.T) {
+	p := &peer{}
+	p.open()
+	p.write(0, frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
+	p.attach(0, 0, events, "")
+	p.attach(0, 1, "$cbs", "")
+	for _, m := range usual(t) {
+		if _, cause := amqpfilter.Message(m); cause == nil {
+			p.deliver(0, 0, false, false, m)
+		}
+	}
+	p.deliver(0, 1, false, false, []byte("\x00\x53\x73\x45\x00\x53\x77\x41"))
+	p.write(0, frames.Detach{Handle: 0, Closed: true}, frames.End{}, frames.Close{})
+	got, _ := through(bytes.Clone(p.stream), 4096)
+	if !bytes.Equal(got, p.stream) {
+		t.Errorf("%d bytes became %d, %x became %x", len(p.stream), len(got), p.stream, got)
+	}
+}
+
+// A message without a place of its own follows the one before.
+func TestLostPlaces(t *testing.T) {
+	lost := []byte("noise")
+	for _, tt := range []struct {
+		selector string
+		before   bool
+		sequence int64
+		offset   string
+	}{
+		{"amqp.annotation.x-opt-sequence-number > '41'", false, 42, ""},
+		{"amqp.annotation.x-opt-sequence-number > '41'", true, at.Sequence + 1, at.Offset},
+		{"amqp.annotation.x-opt-offset > '-1'", false, 0, "-1"},
+		{"amqp.annotation.x-opt-offset > '1000'", false, 0, "1000"},
+		{"amqp.annotation.x-opt-offset > '@latest'", false, 0, ""},
+		{"amqp.annotation.x-opt-enqueued-time > '1767323045678'", false, 0, ""},
+		{"", false, 0, ""},
+	} {
+		p := &peer{}
+		p.attach(0, 0, events, tt.selector)
+		if tt.before {
+			p.deliver(0, 0, false, false, usual(t)[0])
+		}
+		p.deliver(0, 0, false, false, lost)
+		p.deliver(0, 0, false, false, lost)
+		stream, _ := through(p.stream, 4096)
+		all, _ := messages(t, stream)
+		got := all[[2]uint32{}]
+		for i, m := range got[len(got)-2:] {
+			decoded, err := library(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			offset, _ := decoded.Annotations["x-opt-offset"].(string)
+			if s := decoded.Annotations["x-opt-sequence-number"]; s != tt.sequence+int64(i) || offset != tt.offset {
+				t.Errorf("%q, after an event: %v: sequence number %v and offset %q, want %d and %q", tt.selector, tt.before, s, offset, tt.sequence+int64(i), tt.offset)
+			}
+		}
+	}
+}
+
+// A message that is larger than any is replaced, and not held in memory.
+func TestTooLarge(t *testing.T) {
+	head, next := poison.Messages()[0].Encode(at), usual(t)[0]
+	p := &peer{}
+	p.attach(0, 0, events, "")
+	p.deliver(0, 0, true, false, head)
+	for range 100 {
+		p.deliver(0, 0, true, false, make([]byte, 60_000))
+	}
+	p.deliver(0, 0, false, false, nil)
+	p.deliver(0, 0, false, false, next)
+	stream, _ := through(p.stream, 4096)
+	all, _ := messages(t, stream)
+	got := all[[2]uint32{}]
+	if len(got) != 2 || !bytes.Equal(got[1], next) {
+		t.Fatalf("got %d messages, want 2", len(got))
+	}
+	m, err := library(got[0])
+	if err != nil || m.Annotations["x-opt-sequence-number"] != at.Sequence || len(m.Data[0]) > 64<<10 || !bytes.HasPrefix(m.Data[0], head) {
+		t.Errorf("got %.100x, %v", got[0], err)
+	}
+}
+
+// A reply that would do harm ends the connection. So do frames that nobody could read.
+func TestEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		send func(*peer)
+		want string
+	}{
+		"poison in a reply": {func(p *peer) {
+			p.attach(0, 0, "$management", "")
+			p.deliver(0, 0, false, false, poison.Messages()[0].Encode(at))
+		}, "reply from $management"},
+		"reply without properties": {func(p *peer) {
+			p.attach(0, 0, "$cbs", "")
+			p.deliver(0, 0, false, false, []byte("\x00\x53\x77\x41"))
+		}, "reply from $cbs"},
+		"large reply": {func(p *peer) {
+			p.attach(0, 0, "$cbs", "")
+			for range 100 {
+				p.deliver(0, 0, true, false, make([]byte, 60_000))
+			}
+			p.deliver(0, 0, false, false, nil)
+		}, "too large"},
+		"short frame":     {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 7, 2, 0, 0, 0) }, "frame of 7 bytes"},
+		"large frame":     {func(p *peer) { p.stream = append(p.stream, 1, 0, 0, 0, 2, 0, 0, 0) }, "frame of 16777216 bytes"},
+		"broken attach":   {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x12, 0x45) }, "attach"},
+		"broken transfer": {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x14, 0x45) }, "transfer"},
+	} {
+		p := &peer{}
+		p.open()
+		good := len(p.stream)
+		tt.send(p)
+		got, err := through(p.stream, 4096)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+		if len(got) < good {
+			t.Errorf("%s: %d bytes came before it, want at least %d", name, len(got), good)
+		}
+	}
+}
+
+// No bytes at all make it panic, take more memory than they should, or come through
+// differently if they come in pieces.
+func FuzzStream(f *testing.F) {
+	p := &peer{}
+	p.open()
+	p.attach(0, 0, events, "amqp.annotation.x-opt-sequence-number > '41'")
+	good := usual(f)[0]
+	p.deliver(0, 0, false, false, good)
+	p.deliver(0, 0, true, false, good[:20])
+	p.deliver(0, 0, false, false, good[20:])
+	p.deliver(0, 0, false, false, []byte("noise"))
+	p.write(0, frames.Detach{Handle: 0, Closed: true}, frames.End{}, frames.Close{})
+	f.Add(p.stream, uint16(7), uint16(512))
+	f.Fuzz(func(t *testing.T, stream []byte, piece, buffer uint16) {
+		whole, err := through(bytes.Clone(stream), 1<<16)
+		cut, err2 := through(bytes.Clone(stream), int(buffer)+1, int(piece)+1)
+		if !bytes.Equal(whole, cut) || err.Error() != err2.Error() {
+			t.Fatalf("%x became %x, %v; in pieces %x, %v", stream, whole, err, cut, err2)
+		}
+	})
+}

@@ -1,0 +1,106 @@
+package eventhubs_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"alertworker/internal/devhub"
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+// Without UseDevelopmentEmulator the hub is spoken to in TLS, for the name in the
+// connection string.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	certified := httptest.NewTLSServer(nil) // for its certificate, of example.com and 127.0.0.1
+	defer certified.Close()
+	trusting := certified.Client().Transport.(*http.Transport).TLSClientConfig
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1, TLS: &tls.Config{Certificates: certified.TLS.Certificates}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Publish(devhub.Message{Device: "d", Body: []byte("a")}); err != nil {
+		t.Fatal(err)
+	}
+	config := eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}}
+
+	var unknown *tls.CertificateVerificationError
+	if _, err := eventhubs.Probe(t.Context(), config, 1); !errors.As(err, &unknown) {
+		t.Errorf("a certificate that nobody trusts: %v", err)
+	}
+	s, err := eventhubs.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.TrustTLS(trusting)
+	got := receiveAll(t, s.Run, 1)
+	if len(got["0"]) != 1 || string(got["0"][0].Body) != "a" {
+		t.Errorf("got %+v", got)
+	}
+
+	config.ConnectionString = strings.Replace(config.ConnectionString, "127.0.0.1", "localhost", 1) // not in the certificate
+	if s, err = eventhubs.New(config); err != nil {
+		t.Fatal(err)
+	}
+	s.TrustTLS(trusting)
+	if _, err := s.Ownerships(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Dial(t.Context()); !errors.As(err, &unknown) {
+		t.Errorf("a certificate for another name: %v", err)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"sb://ns.servicebus.windows.net/":                 "ns.servicebus.windows.net:5671",
+		"sb://ns.servicebus.windows.net:5555":             "ns.servicebus.windows.net:5555",
+		"sb://localhost;UseDevelopmentEmulator=true":      "localhost:5672",
+		"sb://127.0.0.1:5679;UseDevelopmentEmulator=true": "127.0.0.1:5679",
+		"sb://[::1]:5679;UseDevelopmentEmulator=true":     "[::1]:5679",
+	} {
+		s, err := eventhubs.New(eventhubs.Config{ConnectionString: "SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h;Endpoint=" + endpoint, Checkpoints: &eventhubs.MemoryCheckpoints{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Address(); got != want {
+			t.Errorf("%s is at %s, want %s", endpoint, got, want)
+		}
+	}
+}
+
+// To connect takes no longer than its context.
+func TestDialEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never greets
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: "Endpoint=sb://" + silent.Addr().String() + ";SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h", Checkpoints: &eventhubs.MemoryCheckpoints{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		if c, err := silent.Accept(); err == nil {
+			cancel()
+			defer c.Close()
+			_, _ = c.Read(make([]byte, 1<<10))
+			_, _ = c.Read(make([]byte, 1<<10))
+		}
+	}()
+	if _, err := s.Dial(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that the context was cancelled", err)
+	}
+	<-accepted
+}

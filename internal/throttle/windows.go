@@ -1,0 +1,272 @@
+package throttle
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"math"
+	"sync"
+	"time"
+)
+
+const (
+	shardCount = 64
+
+	// A shard's table grows by an eighth when 7 of 8 slots are taken, so that a
+	// device of many costs 37 to 42 bytes. It grows to 40 MB for all shards, with room
+	// for 2^20 devices in however uneven shares chance deals them out.
+	minSlots = 8
+	maxSlots = 19_500
+
+	// keepCounts is for how long after its window a device's suppressed readings
+	// are kept if their place is needed.
+	keepCounts = time.Hour
+
+	// horizon is how far ahead a window may end to be remembered until then. Past
+	// twice as much the 32 bits of milliseconds start again.
+	horizon = 20 * 24 * time.Hour
+)
+
+// windows remembers open windows, so that a hot device costs the store nothing
+// until its window ends. It only ever keeps a gate shut, and only as long as the
+// store would; forgetting costs a store call.
+//
+// A device is known by 96 bits of a 128-bit hash under a random key, in a shard
+// that 6 more bits choose. Two devices that are one to us would suppress each
+// other's alerts. That takes a chance of 2^-102 for any two, and of 2^-63 for any two of a
+// million: it is not among the things that happen.
+type windows struct {
+	key    [2]uint64
+	start  time.Time // from which the monotonic clock counts
+	shards [shardCount]shard
+}
+
+// A shard is a hash table with linear probing. Slots are reused and never emptied.
+type shard struct {
+	mu    sync.Mutex
+	slots []window
+	used  int
+	_     [24]byte // a cache line of its own
+}
+
+// A window is what is known of one device, in 32 bytes.
+type window struct {
+	wall       int64     // when it ends by the wall clock, in ns since 1970
+	tag        [3]uint32 // of the device; zero in an empty slot
+	mono       uint32    // when it ends by the monotonic clock, in ms since windows.start
+	wait       uint32    // how long after that the key frees, in ms
+	suppressed uint32    // readings kept quiet since the last alert
+}
+
+// An instant is a moment by both clocks.
+type instant struct {
+	wall int64
+	mono uint32
+}
+
+func newWindows() *windows {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // does not fail
+	return &windows{
+		key:   [2]uint64{binary.LittleEndian.Uint64(random[:]), binary.LittleEndian.Uint64(random[8:])},
+		start: time.Now(),
+	}
+}
+
+func (w *windows) now() instant { return w.at(time.Now()) }
+
+func (w *windows) at(t time.Time) instant {
+	return instant{t.UnixNano(), uint32(t.Sub(w.start).Milliseconds())} // rounded down, both
+}
+
+// open reports whether the window is still open. Both clocks must say so: the
+// monotonic one stands still while the machine is suspended, the wall clock can be set.
+func (m *window) open(now instant) bool {
+	return int32(m.mono-now.mono) > 0 && now.wall < m.wall
+}
+
+// waits returns how long it is until the key frees, not more than 0 if it is free.
+func (m *window) waits(now instant) time.Duration {
+	wait := time.Duration(m.wait) * time.Millisecond
+	mono := time.Duration(int32(m.mono-now.mono))*time.Millisecond + wait
+	return min(mono, time.Duration(m.wall-now.wall)+wait)
+}
+
+// lock returns the locked shard of device, and its tag.
+func (w *windows) lock(device string) (s *shard, tag [3]uint32) {
+	lo, hi := siphash(w.key, device)
+	tag = [3]uint32{uint32(hi), uint32(hi >> 32), uint32(lo >> 32)}
+	if tag == [3]uint32{} {
+		tag[0] = 1
+	}
+	s = &w.shards[lo%shardCount]
+	s.mu.Lock()
+	return s, tag
+}
+
+// find returns the slot with tag, or nil.
+func (s *shard) find(tag [3]uint32) *window {
+	if len(s.slots) == 0 {
+		return nil
+	}
+	for i := s.home(tag); s.slots[i].tag != [3]uint32{}; i = s.after(i) {
+		if s.slots[i].tag == tag {
+			return &s.slots[i]
+		}
+	}
+	return nil
+}
+
+// suppress reports whether device's window is open, counting one reading if so.
+func (w *windows) suppress(device string) bool {
+	now := w.now()
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	m := s.find(tag)
+	if m == nil || !m.open(now) {
+		return false
+	}
+	m.count(1)
+	return true
+}
+
+// sent starts device's window anew: it ends at end, and the key frees at frees.
+func (w *windows) sent(device string, end, frees time.Time) { w.set(device, end, frees, true) }
+
+// remember keeps an open window that the store told of.
+func (w *windows) remember(device string, end, frees time.Time) { w.set(device, end, frees, false) }
+
+func (w *windows) set(device string, end, frees time.Time, restart bool) {
+	t := time.Now()
+	if latest := t.Add(horizon); latest.Before(end) {
+		end = latest
+	}
+	wait := min(max(0, frees.Sub(end)), horizon)
+	now, at := w.at(t), w.at(end)
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	m := s.find(tag)
+	if m == nil {
+		if m = s.take(now, tag); m == nil {
+			return
+		}
+	}
+	m.wall, m.mono = at.wall, at.mono
+	if m.wait = 0; wait > 0 {
+		m.wait = uint32(wait/time.Millisecond) + 2 // end was rounded down, and so is this
+	}
+	if restart {
+		m.suppressed = 0
+	}
+}
+
+// take returns a slot for tag, which no slot has. If there is no more room that is the
+// slot, of some from home on, whose window ends first; nil if none is there.
+func (s *shard) take(now instant, tag [3]uint32) *window {
+	if s.full() && len(s.slots) < maxSlots {
+		s.grow(now)
+	}
+	if !s.full() {
+		return s.place(window{tag: tag})
+	}
+	var first *window
+	for i, n := s.home(tag), 0; n < 16 && s.slots[i].tag != [3]uint32{}; i, n = s.after(i), n+1 {
+		if first == nil || s.slots[i].wall < first.wall {
+			first = &s.slots[i]
+		}
+	}
+	if first != nil {
+		*first = window{tag: tag}
+	}
+	return first
+}
+
+// place puts m, which no slot has, into the first empty slot from home on. There is one.
+func (s *shard) place(m window) *window {
+	i := s.home(m.tag)
+	for s.slots[i].tag != [3]uint32{} {
+		i = s.after(i)
+	}
+	s.slots[i] = m
+	s.used++
+	return &s.slots[i]
+}
+
+// home is where a search for tag begins, and after where it goes on from i.
+func (s *shard) home(tag [3]uint32) int { return int(uint64(tag[0]) * uint64(len(s.slots)) >> 32) }
+
+func (s *shard) after(i int) int {
+	if i++; i < len(s.slots) {
+		return i
+	}
+	return 0
+}
+
+func (s *shard) full() bool { return s.used*8 >= len(s.slots)*7 }
+
+// grow makes room: by dropping what is long over, or else by a larger table.
+func (s *shard) grow(now instant) {
+	kept := 0
+	for i := range s.slots {
+		if s.slots[i].kept(now) {
+			kept++
+		}
+	}
+	old, size := s.slots, max(len(s.slots), minSlots)
+	if kept*4 >= size*3 || len(old) == 0 {
+		size = min(size+size/8+1, maxSlots)
+	}
+	s.slots, s.used = make([]window, size), 0
+	for i := range old {
+		if old[i].kept(now) {
+			s.place(old[i])
+		}
+	}
+}
+
+// kept says that m is of use, or may be: its count.
+func (m *window) kept(now instant) bool {
+	return m.tag != [3]uint32{} && int32(now.mono-m.mono) < int32(keepCounts/time.Millisecond) && time.Duration(now.wall-m.wall) < keepCounts
+}
+
+// count adds n suppressed readings, as far as they can be counted.
+func (m *window) count(n int64) {
+	m.suppressed = uint32(min(int64(m.suppressed)+n, math.MaxUint32))
+}
+
+// wait returns how long the key of device is known to be still held after its window; else 0.
+func (w *windows) wait(device string) time.Duration {
+	now := w.now()
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	if m := s.find(tag); m != nil && !m.open(now) {
+		return max(0, m.waits(now))
+	}
+	return 0
+}
+
+// forget ends device's window here. What was suppressed still counts.
+func (w *windows) forget(device string) {
+	now := w.now()
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	if m := s.find(tag); m != nil {
+		m.wall, m.mono, m.wait = now.wall, now.mono, 0
+	}
+}
+
+func (w *windows) add(device string, n int64) {
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	if m := s.find(tag); m != nil {
+		m.count(n)
+	}
+}
+
+func (w *windows) suppressed(device string) int64 {
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	if m := s.find(tag); m != nil {
+		return int64(m.suppressed)
+	}
+	return 0
+}

@@ -1,0 +1,265 @@
+package throttle
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// The reference implementation's vectors: key 00 01 … 0f, input 00 01 ….
+func TestSipHash(t *testing.T) {
+	var key, input [16]byte
+	for i := range key {
+		key[i], input[i] = byte(i), byte(i)
+	}
+	k := [2]uint64{binary.LittleEndian.Uint64(key[:]), binary.LittleEndian.Uint64(key[8:])}
+	for n, want := range map[int]string{
+		0: "a3817f04ba25a8e66df67214c7550293",
+		1: "da87c1d86b99af44347659119b22fc45",
+	} {
+		lo, hi := siphash(k, string(input[:n]))
+		got := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, lo), hi)
+		if hex.EncodeToString(got) != want {
+			t.Errorf("of %d bytes: %x, want %s", n, got, want)
+		}
+	}
+}
+
+func deviceName(i int) string { return fmt.Sprintf("plant-7/oven-%08d", i) }
+
+// A million devices are remembered, in at most 45 bytes each, whatever their number on the
+// way there. It is the heap that counts: what it has after a collection with them less before.
+func TestMillionWindows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million devices")
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	w := newWindows()
+	before, end := heap(), time.Now().Add(time.Hour)
+	const million = 1 << 20
+	for i := range million {
+		w.sent(deviceName(i), end, end)
+		if n := i + 1; n == 100_000 || n == 300_000 || n == 640_000 || n == 900_000 || n == million {
+			each := float64(heap()-before) / float64(n)
+			t.Logf("%d devices: %.1f bytes each", n, each)
+			if each > 45 {
+				t.Errorf("%d devices take %.1f bytes each, want at most 45", n, each)
+			}
+		}
+	}
+	const sample = 8 // or it takes too long with the race detector
+	for i := 0; i < million; i += sample {
+		if !w.suppress(deviceName(i)) {
+			t.Fatalf("device %d of a million is forgotten", i)
+		}
+	}
+	for i := million; i < 2*million; i += sample { // and two of them are never one
+		if w.suppress(deviceName(i)) {
+			t.Fatalf("device %d is taken for another", i)
+		}
+	}
+	const more = million / 4
+	for i := million; i < million+more; i++ {
+		w.sent(deviceName(i), end.Add(time.Hour), end)
+	}
+	if all := heap() - before; all > 42<<20 {
+		t.Errorf("more devices than there is room for take %d bytes", all)
+	}
+	known := 0
+	for i := 0; i < million+more; i += sample {
+		if w.suppress(deviceName(i)) {
+			known += sample
+		}
+	}
+	if known < million {
+		t.Errorf("of %d devices %d are remembered, want a million", million+more, known)
+	}
+	runtime.KeepAlive(w)
+}
+
+// What is over makes room, however often all devices change.
+func TestWindowsThatAreOverMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWindows()
+		for round := range 20 {
+			for i := range 10_000 {
+				end := time.Now().Add(time.Minute)
+				w.sent(deviceName(round*10_000+i), end, end)
+			}
+			time.Sleep(keepCounts + 2*time.Minute)
+		}
+		slots := 0
+		for i := range w.shards {
+			slots += len(w.shards[i].slots)
+		}
+		if slots > 30_000 {
+			t.Errorf("%d slots for 10,000 devices at a time", slots)
+		}
+	})
+}
+
+// The table does what a map would.
+func TestWindowsAreAMap(t *testing.T) {
+	type known struct {
+		end, frees time.Time
+		suppressed int64
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 2, 2), 0, 60).Draw(rt, "steps")
+		devices := rapid.SampledFrom([]int{1, 10, 1000}).Draw(rt, "devices")
+		synctest.Test(t, func(*testing.T) {
+			w, model := newWindows(), map[string]*known{}
+			for n, step := range steps {
+				device := deviceName((n*7919 + step[1]) % devices)
+				now, m := time.Now(), model[device]
+				end := now.Add(time.Duration(step[1]) * 20 * time.Second)
+				frees := end.Add(time.Duration(step[1]%3) * time.Second)
+				switch step[0] {
+				case 0, 1:
+					w.set(device, end, frees, step[0] == 0)
+					if m == nil {
+						m = &known{}
+						model[device] = m
+					}
+					if m.end, m.frees = end, frees; step[0] == 0 {
+						m.suppressed = 0
+					}
+				case 2:
+					w.add(device, 3)
+					if m != nil {
+						m.suppressed += 3
+					}
+				case 3:
+					w.forget(device)
+					if m != nil {
+						m.end, m.frees = now, now
+					}
+				case 4:
+					time.Sleep(time.Duration(step[1]) * 10 * time.Second)
+				}
+				now = time.Now()
+				open := m != nil && now.Before(m.end)
+				if got := w.suppress(device); got != open {
+					rt.Fatalf("step %d: open is %t, want %t", n, got, open)
+				}
+				if open {
+					m.suppressed++
+				}
+				if m != nil && w.suppressed(device) != m.suppressed {
+					rt.Fatalf("step %d: %d suppressed, want %d", n, w.suppressed(device), m.suppressed)
+				}
+				var wait time.Duration
+				if m != nil && !open {
+					wait = max(0, m.frees.Sub(now))
+				}
+				if got := w.wait(device); got < wait || got > wait+2*time.Millisecond {
+					rt.Fatalf("step %d: the key is held for another %v, want %v", n, got, wait)
+				}
+			}
+		})
+	})
+}
+
+// Either clock ends a window: one can be set, the other stands still in suspend.
+func TestBothClocksEndAWindow(t *testing.T) {
+	w := newWindows()
+	w.sent("oven", time.Now().Add(time.Minute), time.Now().Add(time.Minute))
+	s, tag := w.lock("oven")
+	m := *s.find(tag)
+	s.mu.Unlock()
+	now := w.now()
+	for _, test := range []struct {
+		name string
+		now  instant
+		want bool
+	}{
+		{"now", now, true},
+		{"after a suspend", instant{now.wall + int64(time.Hour), now.mono}, false},
+		{"after the wall clock was set back", instant{now.wall - int64(time.Hour), now.mono + 61_000}, false},
+		{"after 25 days, when milliseconds look small again", instant{now.wall + int64(25*24*time.Hour), now.mono + math.MaxInt32}, false},
+		{"after 50 days", instant{now.wall + int64(50*24*time.Hour), now.mono + 1000}, false},
+	} {
+		if got := m.open(test.now); got != test.want {
+			t.Errorf("%s: open is %t", test.name, got)
+		}
+	}
+}
+
+// Counts stop at what 32 bits hold.
+func TestSuppressedDoesNotOverflow(t *testing.T) {
+	w := newWindows()
+	w.sent("oven", time.Now().Add(time.Minute), time.Time{})
+	w.add("oven", math.MaxUint32-1)
+	for range 3 {
+		w.suppress("oven")
+	}
+	if got := w.suppressed("oven"); got != math.MaxUint32 {
+		t.Errorf("%d", got)
+	}
+}
+
+// A window of years is remembered for as long as the figures reach, not forgotten or misread.
+func TestLongWindow(t *testing.T) {
+	w := newWindows()
+	w.sent("oven", time.Now().AddDate(3, 0, 0), time.Now().AddDate(4, 0, 0))
+	if !w.suppress("oven") {
+		t.Error("it is not open")
+	}
+}
+
+func TestRecentAllocatesNothing(t *testing.T) {
+	g := New(Config{Window: time.Minute})
+	g.windows.sent("oven", time.Now().Add(time.Hour), time.Now())
+	if n := testing.AllocsPerRun(100, func() { g.Recent("oven"); g.Recent("another") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
+	w := newWindows()
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for i := range 2000 {
+				device := deviceName((i * (n + 1)) % 3000)
+				w.sent(device, time.Now().Add(time.Hour), time.Now())
+				w.suppress(device)
+				w.add(device, 1)
+				w.wait(device)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func BenchmarkRecentParallel(b *testing.B) {
+	g := New(Config{Window: time.Minute})
+	names := make([]string, 100_000)
+	for i := range names {
+		names[i] = deviceName(i)
+		g.remember(names[i], time.Now().Add(time.Hour))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			g.Recent(names[i*7919%len(names)])
+		}
+	})
+}
+
+func (g *Gate) remember(device string, end time.Time) { g.windows.sent(device, end, end) }

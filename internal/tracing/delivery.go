@@ -1,0 +1,96 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"alertworker/internal/worker"
+)
+
+// Attributes of our own.
+const (
+	deviceKey     = attribute.Key("alertworker.device")
+	alertKey      = attribute.Key("alertworker.alert.id")
+	receiverKey   = attribute.Key("alertworker.receiver")
+	outcomeKey    = attribute.Key("alertworker.outcome") // of a delivery, a call or an attempt
+	suppressedKey = attribute.Key("alertworker.suppressed")
+	storeKey      = attribute.Key("alertworker.store")
+	tokenKey      = attribute.Key("alertworker.token")
+)
+
+// Deliveries is a worker.Config's Trace: nil if t is.
+func (t *Tracing) Deliveries() func(worker.Start) worker.Trace {
+	if t == nil {
+		return nil
+	}
+	return t.begin
+}
+
+func (t *Tracing) begin(d worker.Start) worker.Trace {
+	attributes := []attribute.KeyValue{
+		deviceKey.String(d.Device),
+		alertKey.String(d.AlertID),
+		receiverKey.String(d.Receiver),
+	}
+	kind, of := trace.SpanKindInternal, d.Partition
+	if d.FromHub {
+		kind, of = trace.SpanKindConsumer, t.source.Hub
+		attributes = append(attributes, t.source.attributes()...)
+		attributes = append(attributes,
+			semconv.MessagingDestinationPartitionID(d.Partition),
+			semconv.MessagingMessageID(strconv.FormatInt(d.Sequence, 10)), // all the hub calls it by
+			semconv.MessagingEventHubsMessageEnqueuedTime(int(d.Enqueued.Unix())),
+		)
+	}
+	_, span := t.tracer.Start(context.Background(), "process "+of, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
+	return delivery{span}
+}
+
+func (s Source) attributes() []attribute.KeyValue {
+	all := []attribute.KeyValue{
+		semconv.MessagingSystemEventHubs,
+		semconv.MessagingOperationTypeProcess,
+		semconv.MessagingOperationName("process"),
+		semconv.MessagingDestinationName(s.Hub),
+		semconv.MessagingConsumerGroupName(s.ConsumerGroup),
+	}
+	host, port, err := net.SplitHostPort(s.Host)
+	if err != nil {
+		return append(all, semconv.ServerAddress(s.Host))
+	}
+	if n, err := strconv.Atoi(port); err == nil {
+		all = append(all, semconv.ServerPort(n))
+	}
+	return append(all, semconv.ServerAddress(host))
+}
+
+// A delivery is a worker.Trace.
+type delivery struct{ span trace.Span }
+
+func (d delivery) Under(ctx context.Context) context.Context {
+	return trace.ContextWithSpan(ctx, d.span)
+}
+
+func (d delivery) End(end worker.End) {
+	d.span.SetAttributes(outcomeKey.String(end.Outcome), suppressedKey.Int64(end.Suppressed))
+	if end.Outcome == worker.OutcomeDeadLetter || end.Outcome == worker.OutcomeUnsettled && end.Err != nil {
+		fail(d.span, end.Outcome, end.Err)
+	}
+	d.span.End()
+}
+
+// fail gives span the status of an error of some type, one of few.
+func fail(span trace.Span, errorType string, err error) {
+	span.SetAttributes(semconv.ErrorTypeKey.String(errorType))
+	if err == nil {
+		err = errors.New(errorType)
+	}
+	span.SetStatus(codes.Error, err.Error())
+}

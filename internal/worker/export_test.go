@@ -1,0 +1,18 @@
+package worker
+
+// LimitWaiting has the oldest beyond n alerts that wait become dead letters. It is
+// called before anything is consumed.
+func (w *Worker) LimitWaiting(n int) { w.maxWaiting = n }
+
+// MostWaiting returns how many alerts wait for the receiver and the partition that have the most.
+func (w *Worker) MostWaiting() int {
+	most := 0
+	for _, r := range w.receivers {
+		r.mu.Lock()
+		for _, q := range r.queues {
+			most = max(most, q.waiting())
+		}
+		r.mu.Unlock()
+	}
+	return most
+}

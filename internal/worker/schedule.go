@@ -1,0 +1,53 @@
+package worker
+
+import "container/heap"
+
+// A schedule holds deliveries that wait, the one with the lowest key first; of
+// those with the same key, the one about the earliest event. The key says when to
+// look at a delivery, or how old it is.
+type schedule struct{ heap deliveries }
+
+func (s *schedule) len() int { return len(s.heap) }
+
+// first returns the delivery with the lowest key, nil if there is none.
+func (s *schedule) first() *delivery {
+	if len(s.heap) == 0 {
+		return nil
+	}
+	return s.heap[0]
+}
+
+func (s *schedule) push(d *delivery, key int64) {
+	d.key = key
+	heap.Push(&s.heap, d)
+}
+
+// pop removes and returns the first delivery; there must be one.
+func (s *schedule) pop() *delivery { return heap.Pop(&s.heap).(*delivery) }
+
+// drain removes and returns all deliveries, in no order.
+func (s *schedule) drain() []*delivery {
+	all := s.heap
+	s.heap = nil
+	return all
+}
+
+// deliveries implements heap.Interface.
+type deliveries []*delivery
+
+func (h deliveries) Len() int { return len(h) }
+func (h deliveries) Less(i, j int) bool {
+	if h[i].key != h[j].key {
+		return h[i].key < h[j].key
+	}
+	return h[i].head.sequence < h[j].head.sequence
+}
+func (h deliveries) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *deliveries) Push(d any)   { *h = append(*h, d.(*delivery)) }
+func (h *deliveries) Pop() any {
+	last := len(*h) - 1
+	d := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return d
+}
