@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // BenchmarkEndToEnd compares what a worker makes of a hub full of normal
@@ -77,7 +78,7 @@ func readWorker(b *testing.B, hub *devhub.Hub, events int) {
 		CheckpointInterval: 5 * time.Second, NotifyTimeout: 10 * time.Second, NotifyConcurrency: 64, NotifyGiveUp: time.Hour,
 		OwnershipExpiry: 30 * time.Second, BalanceInterval: 5 * time.Second, DrainTimeout: time.Second,
 	}
-	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
+	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
 	r, err := newReplica(c, shared, []receivers.Receiver{}, nil, zap.NewNop())
 	if err != nil {
 		b.Fatal(err)

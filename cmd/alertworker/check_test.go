@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/config"
@@ -28,6 +28,8 @@ import (
 	"alertworker/internal/standin"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // hubWith starts a hub of two partitions with an event of device d for each body.
@@ -347,11 +349,7 @@ func TestCheckOnAzureStorage(t *testing.T) {
 // settle reads a hub's n events as a worker does.
 func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	t.Helper()
-	store, err := checkpoints.NewBlobStore(c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: store})
+	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: blobcheckpoint.New(c), Ownership: &ownership.Memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,14 +421,21 @@ func TestProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.close()
-	at := func(partition string, sequence int64) azeventhubs.Checkpoint {
-		return azeventhubs.Checkpoint{PartitionID: partition, SequenceNumber: &sequence}
+	at := func(sequences ...int64) map[string]eventhubs.Checkpoint {
+		all := map[string]eventhubs.Checkpoint{}
+		for i, sequence := range sequences {
+			all[strconv.Itoa(i)] = eventhubs.Checkpoint{Position: telemetry.Position{Sequence: sequence}}
+		}
+		return all
 	}
-	for want, written := range map[string][]azeventhubs.Checkpoint{
+	others := at(1, 100)
+	others["1"] = eventhubs.Checkpoint{Position: others["1"].Position, HubCreated: time.Now().Add(-time.Hour)}
+	for want, written := range map[string]map[string]eventhubs.Checkpoint{
 		"no checkpoint yet, the first start begins at latest": nil,
-		"1 checkpoint, 2 events behind":                       {at("0", 0)},
-		"2 checkpoints, 1 event behind":                       {at("0", 1), at("1", 1)},
-		"2 checkpoints, 0 events behind":                      {at("0", 9), at("1", 1)},
+		"1 checkpoint, 2 events behind":                       at(0),
+		"2 checkpoints, 1 event behind":                       at(1, 1),
+		"2 checkpoints, 0 events behind":                      at(9, 1),
+		"2 checkpoints, 1 event behind; 1 is of another hub of this name, deleted or failed over: workers start over there": others,
 	} {
 		if got := k.progress(written); got != want {
 			t.Errorf("got %q, want %q", got, want)

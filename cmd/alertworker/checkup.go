@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
@@ -19,6 +20,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
 )
@@ -231,7 +233,7 @@ func (k *checkup) events(context.Context) (string, error) {
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
-	store, err := k.stores.openCheckpoints(ctx, k.config)
+	store, err := k.stores.openCheckpoints(ctx, k.config, zap.NewNop())
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -242,24 +244,26 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", undecided("the store answers; whose checkpoints to look for the IoT Hub does not tell")
 	}
-	namespace, hub, group := eventhubs.CheckpointNames(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
-	written, err := store.ListCheckpoints(ctx, namespace, hub, group, nil)
+	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("list checkpoints in container %q: %w", c.CheckpointContainer, azure.Explain(err)))
 	}
-	var first int64
-	offset := "0"
-	err = store.SetCheckpoint(ctx, azeventhubs.Checkpoint{
-		FullyQualifiedNamespace: namespace, EventHubName: hub, ConsumerGroup: checkGroup, PartitionID: "0", Offset: &offset, SequenceNumber: &first,
-	}, nil)
-	if err != nil {
+	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, checkGroup).Checkpoint("0")
+	present, err := store.Read(ctx, name)
+	if err == nil || errors.Is(err, eventhubs.ErrNoRecord) {
+		_, err = store.Write(ctx, name, eventhubs.Checkpoint{Position: telemetry.Position{Offset: "0"}}.Values(), present.ETag)
+	}
+	if err != nil && !errors.Is(err, eventhubs.ErrConflict) { // another check is as good
 		return "", k.storageError(fmt.Errorf("write a checkpoint into container %q: %w", c.CheckpointContainer, azure.Explain(err)))
+	}
+	for _, partition := range slices.Sorted(maps.Keys(unreadable)) {
+		return "", unreadable[partition]
 	}
 	return fmt.Sprintf("container %q: reads and writes; %s", c.CheckpointContainer, k.progress(written)), nil
 }
 
 // progress says how far the workers are.
-func (k *checkup) progress(written []azeventhubs.Checkpoint) string {
+func (k *checkup) progress(written map[string]eventhubs.Checkpoint) string {
 	if len(written) == 0 {
 		return fmt.Sprintf("no checkpoint yet, the first start begins at %v", k.config.EventHubStart)
 	}
@@ -272,13 +276,23 @@ func (k *checkup) progress(written []azeventhubs.Checkpoint) string {
 	for _, p := range snapshot.Partitions {
 		last[p.ID] = p.Last
 	}
-	behind := int64(0)
-	for _, w := range written {
-		if w.SequenceNumber != nil {
-			behind += max(0, last[w.PartitionID]-*w.SequenceNumber)
+	behind, others := int64(0), 0
+	for id, c := range written {
+		if !c.HubCreated.IsZero() && !c.HubCreated.Equal(snapshot.Created) {
+			others++
+			continue
 		}
+		behind += max(0, last[id]-c.Sequence) // workers go on while we look
 	}
-	return fmt.Sprintf("%s, %s behind", text, count(int(behind), "event"))
+	text = fmt.Sprintf("%s, %s behind", text, count(int(behind), "event"))
+	if others > 0 {
+		are := "are"
+		if others == 1 {
+			are = "is"
+		}
+		text += fmt.Sprintf("; %d %s of another hub of this name, deleted or failed over: workers start over there", others, are)
+	}
+	return text
 }
 
 func (k *checkup) throttleStore(ctx context.Context) (string, error) {

@@ -14,8 +14,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
@@ -261,7 +259,6 @@ type replay struct {
 	dryRun bool
 
 	leases    lease.Store
-	scope     string
 	gates     map[string]*throttle.Gate // by receiver
 	storeDown int                       // failures of the store in a row
 
@@ -273,16 +270,11 @@ type replay struct {
 const maxFailures = 3
 
 // openGates opens what keeps the devices' windows.
-func (r *replay) openGates(ctx context.Context) error {
-	c, err := resolveHub(ctx, r.config, zap.NewNop())
-	if err != nil {
-		return err
+func (r *replay) openGates(ctx context.Context) (err error) {
+	if r.leases, err = r.stores.openLeases(ctx, r.config); err != nil {
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", r.config.ThrottleStore, err)
 	}
-	r.scope = c.Scope()
-	if r.leases, err = r.stores.openLeases(ctx, c); err != nil {
-		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
-	}
-	if c.ThrottleStore == config.StoreMemory {
+	if r.config.ThrottleStore == config.StoreMemory {
 		fmt.Fprintln(r.out, "THROTTLE_STORE is memory: only the worker itself knows its windows, so an alert may come less than THROTTLE_WINDOW after one of the worker's")
 	}
 	return nil
@@ -293,7 +285,7 @@ func (r *replay) gate(receiver string) *throttle.Gate {
 	g := r.gates[receiver]
 	if g == nil {
 		g = throttle.New(throttle.Config{
-			Store: r.leases, Scope: r.scope, Receiver: receiver, Window: r.config.ThrottleWindow, SendTimeout: r.config.NotifyTimeout,
+			Store: r.leases, Scope: r.config.Scope(), Receiver: receiver, Window: r.config.ThrottleWindow, SendTimeout: r.config.NotifyTimeout,
 		})
 		r.gates[receiver] = g
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/config"
 )
 
@@ -68,7 +70,7 @@ func TestSlowIdentity(t *testing.T) {
 	if _, err := s.openLeases(t.Context(), c); err != nil {
 		t.Errorf("open the throttle store: %v", err)
 	}
-	if _, err := s.openCheckpoints(t.Context(), c); err != nil {
+	if _, err := s.openCheckpoints(t.Context(), c, zap.NewNop()); err != nil {
 		t.Errorf("open the checkpoints: %v", err)
 	}
 	if n := asked.Load(); n != 1 {

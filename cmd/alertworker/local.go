@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // local is `alertworker local`. Everything in it is real but the devices: AMQP
@@ -42,7 +43,7 @@ func local(ctx context.Context, args []string) error {
 // configure them, on stores in memory that they share. Their clocks tick faster than in
 // production so that nobody waits for partitions.
 func inProcess(o simulator.Options) simulator.Start {
-	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}}
+	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{

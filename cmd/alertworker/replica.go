@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/tally"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/iothub"
 	"alertworker/internal/throttle"
 	"alertworker/internal/tracing"
 	"alertworker/internal/worker"
@@ -100,7 +101,8 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	r.worker = worker.New(config)
 	r.ends = measured.Watch(r.worker, func() metrics.SourceStats {
 		stats := r.source.Stats()
-		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts}
+		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts,
+			Moves: stats.Moves, StartedOver: stats.StartedOver, Expired: stats.Expired, Skipped: stats.Skipped}
 	}, store)
 	if r.duties, err = newDuties(c, s, rs, r.tally, log); err != nil {
 		return nil, err
@@ -122,7 +124,15 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 	if c.EventHubNamespace != "" {
 		identity = s.identity
 	}
+	var resolve func(context.Context) (string, error)
+	if c.IoTHub() != "" {
+		resolve = func(ctx context.Context) (string, error) {
+			return iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
+		}
+	}
 	return eventhubs.New(eventhubs.Config{
+		IoTHub:           c.IoTHub(),
+		Resolve:          resolve,
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
 		Credential:       identity,
@@ -134,6 +144,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 		BalanceInterval:  c.BalanceInterval,
 		Owner:            c.ReplicaName,
 		Checkpoints:      s.checkpoints,
+		Ownership:        s.ownership,
 		Logger:           log,
 	})
 }
@@ -201,6 +212,7 @@ func (r *replica) run(ctx context.Context) error {
 	beside.Wait()
 	unserve()
 	serving.Wait()
+	r.source.Close()
 	uncount() // all alerts are counted by now
 	counting.Wait()
 	return err

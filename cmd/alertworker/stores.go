@@ -11,8 +11,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -28,7 +26,10 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/peers"
 	"alertworker/internal/tally"
+	"alertworker/internal/telemetry/blobownership"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // openTimeout is for connecting to one store at start.
@@ -37,7 +38,8 @@ const openTimeout = 30 * time.Second
 // stores are what replicas share. Close gives back their connections.
 type stores struct {
 	leases      lease.Store
-	checkpoints azeventhubs.CheckpointStore
+	checkpoints eventhubs.Records
+	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
 	http        *http.Client
@@ -79,7 +81,10 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 			return s, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
 		}
 	}
-	if s.checkpoints, err = s.openCheckpoints(ctx, c); err != nil {
+	if s.checkpoints, err = s.openCheckpoints(ctx, c, log); err != nil {
+		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	}
+	if s.ownership, err = s.openOwnership(ctx, c); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
 	}
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
@@ -107,7 +112,7 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	return s, nil
 }
 
-func (s stores) openCheckpoints(ctx context.Context, c config.Config) (azeventhubs.CheckpointStore, error) {
+func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.Logger) (eventhubs.Records, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
@@ -124,7 +129,23 @@ func (s stores) openCheckpoints(ctx context.Context, c config.Config) (azeventhu
 	} else if err != nil {
 		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
-	return checkpoints.NewBlobStore(client, nil)
+	home := restorable(client, c.CheckpointContainer)
+	home.OnCreate(func(container string) {
+		log.Error("the checkpoint container was missing and has been created again: partitions that nobody reads right now start over; what was settled is not told again", zap.String("container", container))
+	})
+	return restoredRecords{home, blobcheckpoint.New(client)}, nil
+}
+
+// openOwnership returns the store in the checkpoints' container.
+func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.Store, error) {
+	if c.CheckpointStore == config.StoreMemory {
+		return &ownership.Memory{}, nil
+	}
+	client, err := s.container(ctx, c, c.CheckpointContainer, azure.Retry())
+	if err != nil {
+		return nil, err
+	}
+	return restoredOwnership{restorable(client, c.CheckpointContainer), blobownership.New(client)}, nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
@@ -213,8 +234,11 @@ func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	namespace, hub, group := eventhubs.CheckpointNames(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
-	return peers.Open(client, strings.Join([]string{namespace, hub, group}, "/"), peers.Settings{
+	group := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup).String()
+	if iotHub := c.IoTHub(); iotHub != "" { // its namespace and hub are others after a fail-over
+		group = iotHub + "/" + strings.ToLower(c.EventHubConsumerGroup)
+	}
+	return peers.Open(client, group, peers.Settings{
 		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(), Window: c.ThrottleWindow,
 	}, log), nil
 }

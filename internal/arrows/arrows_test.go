@@ -18,7 +18,7 @@ const module = "alertworker"
 // Arrows point one way. A package may import, of this module, what the first
 // row says that its path matches; * stands for one element of a path.
 const arrows = `
-	cmd/alertworker             internal/* internal/*/*
+	cmd/alertworker             internal/* internal/*/* internal/*/*/*
 
 	internal/config             internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/duty internal/azure
 
@@ -29,9 +29,11 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest   internal/telemetry internal/web
-	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/azure
+	internal/telemetry/ownership
+	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
 	internal/telemetry/eventhubs/amqpfilter
-	internal/telemetry/*        internal/telemetry internal/azure
+	internal/telemetry/*        internal/telemetry internal/telemetry/ownership internal/azure
+	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
 	internal/lease/caslease     internal/lease
 	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
 	internal/lease/leasetest    internal/lease internal/lab/busytest
@@ -64,10 +66,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/lease/blob* internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
@@ -118,7 +120,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/lease/blob*, internal/deadletter, internal/peers, internal/tally, internal/standin, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/blob*, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/deadletter, internal/peers, internal/tally, internal/standin, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

@@ -35,17 +35,17 @@ type Config struct {
 	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
 	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
 	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; resolved at start"`
+	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; followed when the hub fails over"`
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
-	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; bounded in bytes too"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; 256 MiB in all at most"`
 
 	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this number, in the unit that the devices send"`
 	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is in a message: dotted paths, of which the first that holds a number counts"`
 
 	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
 	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are kept: memory (one replica only), blob (ETags), blob-lease (native leases, 15 to 60 s), cosmos"`
-	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group" desc:"replicas with the same scope share windows: set it only to share or to split them on purpose"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"replicas with the same scope share windows: set it only to share or to split them on purpose"`
 
 	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
 	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
@@ -67,8 +67,8 @@ type Config struct {
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an alert that cannot be delivered becomes a dead letter; keep it below the hub's retention"`
 
-	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"30s" group:"Replicas" desc:"how long a dead replica keeps its partitions"`
-	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"5s" desc:"how often replicas look for partitions to take over"`
+	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"8s" group:"Replicas" desc:"how long a replica that shows no sign of life keeps its partitions"`
+	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"3s" desc:"how often a replica shows that it lives and looks for partitions to take over"`
 	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
 	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
 
@@ -135,24 +135,41 @@ func (c Config) WithHub(connectionString string) (Config, error) {
 		return Config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
 	}
 	c.EventHubConnectionString = NewSecret(connectionString)
-	c.IoTHubConnectionString = Secret{}
 	return c, nil
 }
 
+// IoTHub returns the IoT Hub's host name in lower case, empty if there is no
+// IOTHUB_CONNECTION_STRING. It stays when the hub fails over; its endpoint does not.
+func (c Config) IoTHub() string {
+	host, err := parseIoTHub(c.IoTHubConnectionString.Reveal())
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(host)
+}
+
 // Scope returns what windows are shared by: THROTTLE_SCOPE, or else
-// namespace/hub/group in lower case, since Azure does not tell cases apart.
-// Resolve IOTHUB_CONNECTION_STRING first.
+// namespace/hub/group in lower case, since Azure does not tell cases apart; with
+// IOTHUB_CONNECTION_STRING the IoT Hub's host/group, so that windows stay
+// when the hub fails over to another namespace.
 func (c Config) Scope() string {
 	if c.ThrottleScope != "" {
 		return c.ThrottleScope
+	}
+	if host := c.IoTHub(); host != "" {
+		return host + "/" + strings.ToLower(c.EventHubConsumerGroup)
 	}
 	hub := c.Hub()
 	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
 }
 
 // Origin names where events come from in alert ids: the namespace's first
-// label and the hub. Resolve IOTHUB_CONNECTION_STRING first.
+// label and the hub; with IOTHUB_CONNECTION_STRING the IoT Hub's first label,
+// because its namespace and hub are others after a fail-over.
 func (c Config) Origin() string {
+	if name, _, ok := strings.Cut(c.IoTHub(), "."); ok {
+		return name
+	}
 	hub := c.Hub()
 	namespace, _, _ := strings.Cut(hub.Host, ".")
 	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {

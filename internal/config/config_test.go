@@ -106,8 +106,8 @@ func TestDefaults(t *testing.T) {
 		"NOTIFY_TIMEOUT":             "10s",
 		"NOTIFY_CONCURRENCY":         "64",
 		"NOTIFY_GIVE_UP":             "12h0m0s",
-		"OWNERSHIP_EXPIRY":           "30s",
-		"BALANCE_INTERVAL":           "5s",
+		"OWNERSHIP_EXPIRY":           "8s",
+		"BALANCE_INTERVAL":           "3s",
 		"DRAIN_TIMEOUT":              "20s",
 		"REPLICA_NAME":               "r1",
 		"LEASE_RETENTION":            "720h0m0s",
@@ -275,7 +275,7 @@ func TestMistakes(t *testing.T) {
 		{"concurrency text", valid("NOTIFY_CONCURRENCY=64.5"), "NOTIFY_CONCURRENCY", "a whole number"},
 		{"give up", valid("THROTTLE_WINDOW=1h", "NOTIFY_GIVE_UP=59m"), "NOTIFY_GIVE_UP", "at least THROTTLE_WINDOW"},
 
-		{"expiry", valid("BALANCE_INTERVAL=16s"), "OWNERSHIP_EXPIRY", "twice BALANCE_INTERVAL"},
+		{"expiry", valid("BALANCE_INTERVAL=5s"), "OWNERSHIP_EXPIRY", "twice BALANCE_INTERVAL"},
 		{"balance", valid("BALANCE_INTERVAL=0s"), "BALANCE_INTERVAL", "1s to 5m"},
 		{"drain", valid("DRAIN_TIMEOUT=0s"), "DRAIN_TIMEOUT", "1s to 10m"},
 
@@ -472,8 +472,8 @@ func TestWarnings(t *testing.T) {
 		{"memory", memory, []string{"CHECKPOINT_STORE", "EVENTHUB_START=latest", "DEAD_LETTER_CONTAINER", "no durable place"}},
 		{"memory windows", valid("THROTTLE_STORE=memory"), []string{"THROTTLE_STORE", "lets replicas share"}},
 		{"memory windows in Kubernetes", inKubernetes, []string{"THROTTLE_STORE", "Kubernetes"}},
-		{"takeover", valid("THROTTLE_WINDOW=34s"), []string{"OWNERSHIP_EXPIRY", "up to 35s"}},
-		{"takeover in time", valid("THROTTLE_WINDOW=35s"), nil},
+		{"takeover", valid("THROTTLE_WINDOW=10s"), []string{"OWNERSHIP_EXPIRY", "up to 11s"}},
+		{"takeover in time", valid("THROTTLE_WINDOW=11s"), nil},
 		{"drain", valid("DRAIN_TIMEOUT=25s"), []string{"DRAIN_TIMEOUT", "at least 35s"}},
 		{"drain short", valid("DRAIN_TIMEOUT=9s"), []string{"DRAIN_TIMEOUT", "NOTIFY_TIMEOUT"}},
 		{"give up", valid("NOTIFY_GIVE_UP=24h"), []string{"NOTIFY_GIVE_UP", "1 day"}},
@@ -516,7 +516,7 @@ func TestScope(t *testing.T) {
 		"string":    {valid("EVENTHUB_CONSUMER_GROUP=Alerts"), "ns.servicebus.windows.net/telemetry/alerts"},
 		"namespace": {valid("EVENTHUB_CONNECTION_STRING=", "EVENTHUB_NAMESPACE=NS.servicebus.windows.net", "EVENTHUB_NAME=Telemetry"), "ns.servicebus.windows.net/telemetry/$default"},
 		"name":      {valid("EVENTHUB_CONNECTION_STRING="+strings.TrimSuffix(hubString, ";EntityPath=telemetry"), "EVENTHUB_NAME=Other"), "ns.servicebus.windows.net/other/$default"},
-		"iot hub":   {valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString), "ns.servicebus.windows.net/telemetry/$default"},
+		"iot hub":   {valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString), "hub.azure-devices.net/$default"},
 		"given":     {valid("THROTTLE_SCOPE=Plant A"), "Plant A"},
 	} {
 		t.Run(name, func(t *testing.T) {

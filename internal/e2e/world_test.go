@@ -64,7 +64,8 @@ const (
 
 // settings differ between worlds. Zero fields have their defaults.
 type settings struct {
-	hub           string        // connection string; default: a hub of this world, with 8 partitions
+	hub           string        // connection string; default: a hub of this world
+	partitions    int           // that this hub has; 8
 	store         string        // THROTTLE_STORE; blob
 	window        time.Duration // 3 s; all times are for a first attempt
 	notifyTimeout time.Duration // 1 s
@@ -103,8 +104,9 @@ type world struct {
 func newWorld(t *busytest.Attempt, storage string, s settings) *world {
 	t.Helper()
 	w := &world{t: t, rng: random(t.T), settings: s, workers: map[string]*process{}, sites: map[string]string{}, last: map[string]int64{}}
+	defaults(&w.partitions, 8)
 	if w.hub == "" {
-		w.devhub = listen(t.T, 8)
+		w.devhub = listen(t.T, w.partitions)
 		w.hub = w.devhub.ConnectionString()
 	}
 	defaults(&w.store, "blob")
@@ -253,7 +255,7 @@ func (w *world) ready() {
 	w.t.Helper()
 	if limit := w.t.Time(readyWithin); !eventually(limit, func() bool {
 		w.alive()
-		if w.devhub != nil && w.devhub.Readers("") != 8 {
+		if w.devhub != nil && w.devhub.Readers("") != w.partitions {
 			return false
 		}
 		owned := w.owned()

@@ -55,6 +55,8 @@ func TestAlerts(t *testing.T) {
 var troubles = map[string]func(w *world){
 	"AlertworkerAbsent":           func(w *world) { w.m = nil },
 	"AlertworkerPartitionsUnread": func(w *world) { w.source.Reading = 1 },
+	"AlertworkerEventsLost":       func(w *world) { w.once(func() { w.source.Expired = 3 }) },
+	"AlertworkerStartedOver":      func(w *world) { w.once(func() { w.source.StartedOver = 1 }) },
 	"AlertworkerLag":              func(w *world) { w.stuck = true },
 	"AlertworkerReceiverDown":     func(w *world) { w.receivers = []worker.ReceiverState{{Name: "hook", Down: true}} },
 	"AlertworkerReceiverFails": func(w *world) {

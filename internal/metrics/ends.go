@@ -21,6 +21,7 @@ type Ends struct {
 	mu         sync.Mutex
 	partitions int
 	lags       map[string]lag
+	asked      map[string]int64 // up to where each partition was read when Wanted was called
 }
 
 // A lag is how far behind a reader was when the hub was asked.
@@ -41,6 +42,12 @@ func (e *Ends) Wanted() []string {
 	states := byPartition(e.states())
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.asked = map[string]int64{}
+	for id, s := range states {
+		if s.Read != (telemetry.Position{}) {
+			e.asked[id] = s.Read.Sequence
+		}
+	}
 	maps.DeleteFunc(e.lags, func(id string, _ lag) bool {
 		_, ok := states[id]
 		return !ok
@@ -55,7 +62,9 @@ func (e *Ends) Partitions(n int) {
 	e.partitions = n
 }
 
-// End says that sequence is that of the last event in a partition, now.
+// End says that sequence is that of the last event in a partition, now. If more
+// had been read before the hub was asked, the hub is not the one that was read,
+// and the lag is not known.
 //
 // Until the reader has read its first event nobody here knows where it stands, and
 // only events that came since the first End count.
@@ -67,6 +76,10 @@ func (e *Ends) End(partition string, sequence int64) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if read, ok := e.asked[partition]; ok && sequence < read {
+		delete(e.lags, partition)
+		return
+	}
 	l, seen := e.lags[partition]
 	if !seen {
 		l.first = sequence
@@ -77,7 +90,7 @@ func (e *Ends) End(partition string, sequence int64) {
 		from = state.Read.Sequence
 	}
 	l.asked = now
-	l.events = max(0, sequence-from)
+	l.events = max(0, sequence-from) // more was read since the hub was asked
 	l.waited = 0
 	if l.events == 0 {
 		l.caughtUp = now

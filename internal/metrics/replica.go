@@ -29,6 +29,11 @@ type SourceStats struct {
 	Lost     int64 // consumers that lost their partition
 	Unread   int64 // Processors replaced because a partition was owned and nobody read it
 	Restarts int64 // Processors replaced for any reason
+
+	Moves       int64 // the IoT Hub's events were found elsewhere
+	StartedOver int64 // partitions not read on from a checkpoint that there was
+	Expired     int64 // events that the hub had dropped before they were read
+	Skipped     int64 // events missing between two that were read
 }
 
 // Watch shows w and its source from now on. source is called at each scrape; store
@@ -104,6 +109,9 @@ var (
 	unreadDesc        = desc("partitions_unread", "Partitions that this replica owns and nobody reads.")
 	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or with a Processor that was replaced.")
 	restartsDesc      = desc("processor_restarts_total", "Event Hubs Processors replaced, for any reason.")
+	movesDesc         = desc("hub_moves_total", "Times that the IoT Hub's events were found at another endpoint, as after a fail-over.")
+	startedOverDesc   = desc("partitions_started_over_total", "Partitions not read on from their checkpoint: it was of a hub that is gone, or cannot be read.")
+	eventsLostDesc    = desc("events_lost_total", "Events that will never be read: dropped by the hub's retention before reading went on, or skipped between two that were read.", "reason")
 	unreadTotalDesc   = desc("processor_unread_restarts_total", "Processors replaced because a partition was owned and not read; processor_restarts_total has them too.")
 
 	lagEventsDesc  = desc("partition_lag_events", "Events that wait in the hub to be read; the hub is asked every 15 s.", "partition")
@@ -116,6 +124,7 @@ var (
 	descs = []*prometheus.Desc{
 		eventsDesc, overDesc, suppressedDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
+		movesDesc, startedOverDesc, eventsLostDesc,
 		lagEventsDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
 	}
 )
@@ -174,6 +183,10 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(lostDesc, source.Lost)
 	counter(restartsDesc, source.Restarts)
 	counter(unreadTotalDesc, source.Unread)
+	counter(movesDesc, source.Moves)
+	counter(startedOverDesc, source.StartedOver)
+	counter(eventsLostDesc, source.Expired, "expired")
+	counter(eventsLostDesc, source.Skipped, "skipped")
 	if n := r.ends.hubPartitions(); n > 0 {
 		gauge(hubPartitionsDesc, float64(n))
 	}

@@ -40,7 +40,7 @@ func TestWorkerIsRead(t *testing.T) {
 		s.stats.Ambiguous.Store(4)
 		s.stats.DeadLetters.Store(5)
 		s.receivers = []worker.ReceiverState{{Name: "log"}, {Name: "hook", Down: true}}
-		s.source = metrics.SourceStats{Owned: 3, Reading: 1, Lost: 6, Unread: 7, Restarts: 8}
+		s.source = metrics.SourceStats{Owned: 3, Reading: 1, Lost: 6, Unread: 7, Restarts: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
 		s.partitions = []worker.PartitionState{
 			{Partition: "0"},
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
@@ -57,6 +57,10 @@ func TestWorkerIsRead(t *testing.T) {
 			`dead_letters_total`:                                       5,
 			`receiver_down{receiver="log"}`:                            0,
 			`receiver_down{receiver="hook"}`:                           1,
+			`hub_moves_total`:                                          9,
+			`partitions_started_over_total`:                            10,
+			`events_lost_total{reason="expired"}`:                      11,
+			`events_lost_total{reason="skipped"}`:                      12,
 			`partitions_owned`:                                         3,
 			`partitions_unread`:                                        2,
 			`partitions_lost_total`:                                    6,
@@ -182,6 +186,29 @@ func TestLag(t *testing.T) {
 		see("the reader is further than the hub was asked", 1025, 0, 0)
 		read(at(1030), time.Now().Add(time.Hour))
 		see("the hub's clock is ahead", 1040, 10, 0)
+	})
+}
+
+// A hub that ends before what was read when it was asked is not the one that was
+// read: that is no lag of 0.
+func TestLagOfAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const events = `partition_lag_events{partition="0"}`
+		s := &state{partitions: []worker.PartitionState{{Partition: "0", Read: at(1000), ReadUntil: time.Now()}}}
+		m := metrics.New("")
+		ends := m.Watch(s, s.Source, "blob")
+		ends.Wanted()
+		ends.End("0", 1000)
+		expect(t, m, map[string]float64{events: 0})
+		ends.Wanted()
+		ends.End("0", 17)
+		if lag, ok := values(t, m)[events]; ok {
+			t.Errorf("the lag is %v, want none", lag)
+		}
+		ends.Wanted()
+		s.partitions[0].Read = at(1010)
+		ends.End("0", 1005) // more was read since it was asked
+		expect(t, m, map[string]float64{events: 0})
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 // first event.
 type Position struct {
 	Sequence int64
-	Offset   string // what the hub wants to be given back; opaque
+	Offset   string    // what the hub wants to be given back; opaque
+	Time     time.Time // when the hub took the event there, by its clock; zero if it is not known
 }
 
 // An Event is one message as the hub delivered it. It is read-only, and valid

@@ -84,11 +84,11 @@ func BenchmarkReceive(b *testing.B) {
 			})
 		})
 	}
-	for _, prefetch := range []int{100, 300, 1000, 5000} {
+	for _, prefetch := range []int{30, 100, 300, 1000, 5000} {
 		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
 			calls := 0
 			pass(b, filtered, -1, func(reader *azeventhubs.PartitionClient, n int) error {
-				p := eventhubs.Reader(reader, prefetch, 64<<20)
+				p := eventhubs.Reader(reader, prefetch, 2*prefetch*eventhubs.MaxEventBytes)
 				for n > 0 {
 					got, err := p.Receive(b.Context())
 					if err != nil {

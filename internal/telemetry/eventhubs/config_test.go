@@ -8,58 +8,59 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 const connection = "Endpoint=sb://Telemetry.servicebus.windows.net/;SharedAccessKeyName=listen;SharedAccessKey=s3cr3tKey"
 
 func TestNew(t *testing.T) {
-	store := &eventhubs.MemoryCheckpoints{}
+	store, owners := &eventhubs.MemoryCheckpoints{}, &ownership.Memory{}
 	credential, err := azidentity.NewClientSecretCredential("tenant", "client", "secret", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
 		config eventhubs.Config
-		scope  string
+		names  string
 		wrong  []string // what the error says; none if there is no error
 	}{
 		"connection string": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=Readings", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/$default",
+			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=Readings", Checkpoints: store, Ownership: owners},
+			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"hub beside the string": {
-			config: eventhubs.Config{ConnectionString: connection, Hub: "readings", ConsumerGroup: "Alerts", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/alerts",
+			config: eventhubs.Config{ConnectionString: connection, Hub: "readings", ConsumerGroup: "Alerts", Checkpoints: store, Ownership: owners},
+			names:  "telemetry.servicebus.windows.net/readings/alerts",
 		},
 		"hub named twice, the same": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "readings", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/$default",
+			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "readings", Checkpoints: store, Ownership: owners},
+			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"emulator": {
-			config: eventhubs.Config{ConnectionString: "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;EntityPath=readings", Checkpoints: store},
-			scope:  "127.0.0.1:5672/readings/$default",
+			config: eventhubs.Config{ConnectionString: "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;EntityPath=readings", Checkpoints: store, Ownership: owners},
+			names:  "127.0.0.1:5672/readings/$default",
 		},
 		"keyless": {
-			config: eventhubs.Config{Namespace: "telemetry.servicebus.windows.net", Credential: credential, Hub: "readings", Checkpoints: store},
-			scope:  "telemetry.servicebus.windows.net/readings/$default",
+			config: eventhubs.Config{Namespace: "telemetry.servicebus.windows.net", Credential: credential, Hub: "readings", Checkpoints: store, Ownership: owners},
+			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"nothing": {
-			wrong: []string{"neither a connection string nor a namespace", "no hub", "no checkpoint store"},
+			wrong: []string{"neither a connection string nor a namespace", "no hub", "no checkpoint store", "no ownership store"},
 		},
 		"everything": {
-			config: eventhubs.Config{ConnectionString: connection, Namespace: "ns", Hub: "h", Prefetch: 5001, BufferBytes: -1, OwnershipExpiry: time.Second, BalanceInterval: time.Second, Checkpoints: store},
+			config: eventhubs.Config{ConnectionString: connection, Namespace: "ns", Hub: "h", Prefetch: 5001, BufferBytes: -1, OwnershipExpiry: time.Second, BalanceInterval: time.Second, Checkpoints: store, Ownership: owners},
 			wrong:  []string{"both a connection string and a namespace", "prefetch is 5001", "buffer is -1", "ownership expiry is 1s"},
 		},
 		"namespace without credential": {
-			config: eventhubs.Config{Namespace: "ns", Hub: "h", Checkpoints: store},
+			config: eventhubs.Config{Namespace: "ns", Hub: "h", Checkpoints: store, Ownership: owners},
 			wrong:  []string{"without a credential"},
 		},
 		"hub named twice, differently": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "other", Checkpoints: store},
+			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "other", Checkpoints: store, Ownership: owners},
 			wrong:  []string{`EntityPath is "readings" and the hub is "other"`},
 		},
 		"broken string": {
-			config: eventhubs.Config{ConnectionString: "SharedAccessKey=s3cr3tKey", Hub: "h", Checkpoints: store},
+			config: eventhubs.Config{ConnectionString: "SharedAccessKey=s3cr3tKey", Hub: "h", Checkpoints: store, Ownership: owners},
 			wrong:  []string{"connection string"},
 		},
 	} {
@@ -69,8 +70,8 @@ func TestNew(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := source.Scope(); got != test.scope {
-					t.Errorf("Scope is %s, want %s", got, test.scope)
+				if got := source.Names(); got != test.names {
+					t.Errorf("records are named %s, want %s", got, test.names)
 				}
 				return
 			}
@@ -90,11 +91,19 @@ func TestNew(t *testing.T) {
 }
 
 func TestOwnersAreDistinct(t *testing.T) {
-	config := eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "replica", Checkpoints: &eventhubs.MemoryCheckpoints{}}
+	config := eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "replica", Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}}
 	one, _ := eventhubs.New(config)
 	two, _ := eventhubs.New(config)
 	if one.Owner() == two.Owner() || !strings.HasPrefix(one.Owner(), "replica-") {
 		t.Errorf("owners %s and %s: want two that begin with replica-", one.Owner(), two.Owner())
+	}
+}
+
+// Azure takes no other characters in the metadata that holds it.
+func TestOwnerIsPlain(t *testing.T) {
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "Halle 3/Süd", Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
+	if err != nil || !strings.HasPrefix(s.Owner(), "Halle_3_S_d-") {
+		t.Errorf("the owner is %s, %v", s.Owner(), err)
 	}
 }
 

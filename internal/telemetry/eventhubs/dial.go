@@ -12,22 +12,40 @@ import (
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
+// A dialer connects one client to the namespace that it was made for: a hub can
+// be elsewhere by the time its client connects again.
+type dialer struct {
+	namespace string // host name
+	plain     bool   // AMQP without TLS
+	tls       *tls.Config
+}
+
+// dialer returns that of the endpoint there is at present. The caller holds mu,
+// if the endpoint can change.
+func (s *Source) dialer() dialer {
+	d := dialer{namespace: s.namespace, tls: s.tls}
+	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil {
+		d.plain = properties.Emulator
+	}
+	return d
+}
+
 // dial connects to the namespace for azeventhubs. No WebSocket is involved: what a
 // client has this option for is used as it is, so it is where a filter can be put
 // between the library and the network. The rest is what azeventhubs does by itself:
 // TLS at port 5671, or plain TCP at port 5672 for an emulator.
-func (s *Source) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
-	host, port := s.address()
+func (d dialer) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
+	host, port := d.address()
 	var (
 		c   net.Conn
 		err error
 	)
-	if s.plain {
+	if d.plain {
 		c, err = new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 	} else {
 		config := &tls.Config{}
-		if s.tls != nil {
-			config = s.tls.Clone()
+		if d.tls != nil {
+			config = d.tls.Clone()
 		}
 		config.ServerName = host
 		dialer := tls.Dialer{Config: config}
@@ -40,10 +58,10 @@ func (s *Source) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (n
 }
 
 // address is where the namespace is.
-func (s *Source) address() (host, port string) {
-	u := url.URL{Host: s.namespace}
+func (d dialer) address() (host, port string) {
+	u := url.URL{Host: d.namespace}
 	port = "5671"
-	if s.plain {
+	if d.plain {
 		port = "5672"
 	}
 	return u.Hostname(), cmp.Or(u.Port(), port)

@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/devhub"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // Without UseDevelopmentEmulator the hub is spoken to in TLS, for the name in the
@@ -29,7 +30,7 @@ func TestTLS(t *testing.T) {
 	if _, err := h.Publish(devhub.Message{Device: "d", Body: []byte("a")}); err != nil {
 		t.Fatal(err)
 	}
-	config := eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}}
+	config := eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}}
 
 	var unknown *tls.CertificateVerificationError
 	if _, err := eventhubs.Probe(t.Context(), config, 1); !errors.As(err, &unknown) {
@@ -66,7 +67,7 @@ func TestAddress(t *testing.T) {
 		"sb://127.0.0.1:5679;UseDevelopmentEmulator=true": "127.0.0.1:5679",
 		"sb://[::1]:5679;UseDevelopmentEmulator=true":     "[::1]:5679",
 	} {
-		s, err := eventhubs.New(eventhubs.Config{ConnectionString: "SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h;Endpoint=" + endpoint, Checkpoints: &eventhubs.MemoryCheckpoints{}})
+		s, err := eventhubs.New(eventhubs.Config{ConnectionString: "SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h;Endpoint=" + endpoint, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +85,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s, err := eventhubs.New(eventhubs.Config{ConnectionString: "Endpoint=sb://" + silent.Addr().String() + ";SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h", Checkpoints: &eventhubs.MemoryCheckpoints{}})
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: "Endpoint=sb://" + silent.Addr().String() + ";SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h", Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,15 @@
 // A Processor shares the partitions of a hub among replicas and dies of the
 // first thing that goes wrong. What this package adds is what it takes to live
 // with that: a supervisor that starts another one (run.go), a guard in front of
-// the checkpoint store (guard.go), a start position that is written down before
-// anything is read (begin.go), a buffer that is bounded in bytes
-// (partition.go), and a connection that messages cannot break (dial.go).
+// the checkpoint store (guard.go), balancing of its own (owning.go), checkpoints
+// that know their hub and only move forward (checkpoints.go), a start position
+// that is written down before anything is read (begin.go), a buffer that is
+// bounded in bytes (budget.go), and a connection that messages cannot break (dial.go).
 package eventhubs
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -24,27 +27,28 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // Defaults of a Config.
 const (
 	// DefaultPrefetch is the number of events that may be buffered per
-	// partition. With a round trip of 20 ms it allows some 40,000 events a
-	// second and partition.
+	// partition, as long as the buffer of the replica has room for them.
 	DefaultPrefetch = 1000
 
-	// DefaultBufferBytes is what these events may weigh. Only events of more
-	// than about 14 KiB meet this bound before DefaultPrefetch.
-	DefaultBufferBytes = 16 << 20
+	// DefaultBufferBytes is for 1,024 events of the largest size that IoT Hub
+	// takes: 32 for each of 32 partitions that are all busy.
+	DefaultBufferBytes = 256 << 20
 
-	// DefaultBalanceInterval is how often a replica looks for partitions to
-	// take, and renews its own.
-	DefaultBalanceInterval = 5 * time.Second
+	// DefaultBalanceInterval is how often a replica writes its heartbeat and
+	// looks for partitions to take: two storage operations.
+	DefaultBalanceInterval = 3 * time.Second
 
-	// DefaultOwnershipExpiry is how long a replica that was killed keeps its
-	// partitions. Another one reads them at most 1.3 intervals later, after
-	// 30 to 37 s: sooner than a window of 60 s ends.
-	DefaultOwnershipExpiry = 30 * time.Second
+	// DefaultOwnershipExpiry is how long a replica that shows no sign of life
+	// keeps its partitions: two missed heartbeats and a store that is slow for
+	// some seconds. With a store whose clock counts in seconds the others take
+	// them over within two seconds more.
+	DefaultOwnershipExpiry = 8 * time.Second
 )
 
 // MaxPrefetch is the most that azeventhubs allows.
@@ -58,6 +62,14 @@ type Config struct {
 	Namespace        string
 	Credential       azcore.TokenCredential
 
+	// IoTHub and Resolve are for the endpoint of an IoT Hub, which is elsewhere
+	// after a fail-over: the host name of the IoT Hub, and what asks it for the
+	// endpoint's present connection string, EntityPath included. Resolve is
+	// called whenever reading starts again and every few minutes; ConnectionString
+	// is what it said first. Give both or neither.
+	IoTHub  string
+	Resolve func(context.Context) (string, error)
+
 	Hub           string // default: the connection string's EntityPath
 	ConsumerGroup string // default: $Default
 
@@ -66,22 +78,28 @@ type Config struct {
 	// earliest event, except that a Start at a time always holds.
 	Start Start
 
-	// Prefetch and BufferBytes bound what is buffered for one partition, in
-	// events and in bytes. The bytes are bounded by the size that events had
-	// so far: one burst of up to Prefetch larger events can exceed them.
+	// Prefetch bounds what is buffered for one partition, in events.
+	// BufferBytes bounds what is buffered for all partitions of this Source, in
+	// bytes of messages as they come from the hub: whatever is asked for counts as
+	// 256 KiB, the most that IoT Hub takes. One event for each partition is
+	// always allowed.
 	Prefetch    int
 	BufferBytes int
 
 	OwnershipExpiry time.Duration // at least 2 BalanceInterval
 	BalanceInterval time.Duration
 
-	// Owner labels this replica's ownerships for people. A random part is
-	// added: two Sources are never the same owner.
+	// Owner labels this replica's ownerships for people. What is not a letter, a
+	// digit or one of -._ is replaced. A random part is added: two Sources are never
+	// the same owner.
 	Owner string
 
-	// Checkpoints holds ownerships and checkpoints. Its answers are trusted,
-	// its failures are retried. It is safe for concurrent use.
-	Checkpoints azeventhubs.CheckpointStore
+	// Checkpoints holds checkpoints. Its answers are trusted, its failures are
+	// retried. It is safe for concurrent use.
+	Checkpoints Records
+
+	// Ownership is where replicas settle who owns which partition.
+	Ownership ownership.Store
 
 	Logger *zap.Logger // default: none
 }
@@ -130,15 +148,21 @@ type Stats struct {
 	Lost     int64 // consumers that lost their partition: to another replica, or because the Processor was replaced
 	Unread   int64 // Processors replaced because a partition was owned and nobody read it
 	Restarts int64 // Processors replaced for any reason
+
+	Moves       int64 // the IoT Hub's events were found elsewhere
+	StartedOver int64 // partitions not read on from a checkpoint that there was: it was of another hub, or could not be read
+	Expired     int64 // events that the hub had dropped before the partition was read from its checkpoint on
+	Skipped     int64 // events missing between two that were read
 }
 
 // Source is a [telemetry.Source]. Run may be called once at a time.
 type Source struct {
-	config    Config
-	namespace string // for the checkpoint store
-	plain     bool   // AMQP without TLS
+	config    Config // the endpoint in it is guarded by mu
+	namespace string // host name; guarded by mu
 	owner     string
 	log       *zap.Logger
+	inquirer  inquirer
+	foreign   foreign
 
 	// Run's own.
 	patience time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
@@ -163,22 +187,22 @@ func New(config Config) (*Source, error) {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 
-	namespace, plain := config.Namespace, false
+	namespace := config.Namespace
 	switch {
 	case config.ConnectionString != "" && namespace != "":
 		complain("both a connection string and a namespace are given: give one")
 	case config.ConnectionString != "":
-		properties, err := azeventhubs.ParseConnectionString(config.ConnectionString)
+		at, err := parseEndpoint(config.ConnectionString)
 		if err != nil {
-			complain("connection string: %w", err)
+			complain("%w", err)
 			break
 		}
-		namespace, plain = properties.FullyQualifiedNamespace, properties.Emulator
-		if path := properties.EntityPath; path != nil && *path != "" {
-			if config.Hub != "" && config.Hub != *path {
-				complain("the connection string's EntityPath is %q and the hub is %q: drop one", *path, config.Hub)
+		namespace = at.namespace
+		if at.hub != "" {
+			if config.Hub != "" && config.Hub != at.hub {
+				complain("the connection string's EntityPath is %q and the hub is %q: drop one", at.hub, config.Hub)
 			}
-			config.Hub = *path
+			config.Hub = at.hub
 		}
 	case namespace == "":
 		complain("neither a connection string nor a namespace is given")
@@ -190,6 +214,12 @@ func New(config Config) (*Source, error) {
 	}
 	if config.Checkpoints == nil {
 		complain("no checkpoint store is given")
+	}
+	if config.Ownership == nil {
+		complain("no ownership store is given")
+	}
+	if (config.IoTHub == "") != (config.Resolve == nil) {
+		complain("an IoT Hub needs both its host name and what resolves it")
 	}
 
 	if config.ConsumerGroup == "" {
@@ -228,28 +258,35 @@ func New(config Config) (*Source, error) {
 
 	owner := uuid.NewString()
 	if config.Owner != "" {
-		owner = config.Owner + "-" + owner
+		owner = strings.Map(plain, config.Owner) + "-" + owner
 	}
-	return &Source{
+	s := &Source{
 		config:          config,
 		namespace:       namespace,
-		plain:           plain,
 		owner:           owner,
-		log:             config.Logger.With(zap.String("hub", config.Hub), zap.String("group", config.ConsumerGroup)),
-		patience:        config.OwnershipExpiry,
+		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
+		inquirer:        inquirer{places: make(chan struct{}, maxInquiries)},
 		beginTimeout:    time.Minute,
 		firstStartGrace: 5 * time.Second,
 		recheck:         5 * time.Minute,
-		silence:         storeTimeout + config.OwnershipExpiry,
 		closing:         closeTimeout,
-	}, nil
+	}
+	s.patience = s.unreadAfter()
+	s.silence = storeTimeout + s.patience
+	return s, nil
 }
 
-// Scope names what this Source reads, as namespace/hub/group, the way the
-// checkpoint store spells it: in lower case.
-func (s *Source) Scope() string {
-	return strings.ToLower(s.namespace + "/" + s.config.Hub + "/" + s.config.ConsumerGroup)
+// plain makes r a character that Azure takes in metadata and names.
+func plain(r rune) rune {
+	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '.' || r == '_' {
+		return r
+	}
+	return '_'
 }
+
+// unreadAfter is how long a partition may be owned without a reader before the
+// Processor is replaced: opening a link takes up to 7 s while the hub fails.
+func (s *Source) unreadAfter() time.Duration { return 4 * s.config.OwnershipExpiry }
 
 // Owner is the id under which this Source owns partitions.
 func (s *Source) Owner() string { return s.owner }
@@ -273,9 +310,9 @@ func (s *Source) connect() (*azeventhubs.ConsumerClient, error) {
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
 
-		NewWebSocketConn: s.dial,
-		// A Processor renews no ownership while it retries to open a link: all
-		// attempts together, 7 s, stay well below the expiry.
+		NewWebSocketConn: s.dialer().dial,
+		// A Processor opens no other link while it retries to open one: all attempts
+		// together take 7 s.
 		RetryOptions: azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second},
 	}
 	if s.config.ConnectionString == "" {

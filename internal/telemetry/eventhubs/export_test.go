@@ -17,16 +17,22 @@ func (s *Source) Hurry(firstStartGrace, recheck, silence, begin, closing time.Du
 	s.firstStartGrace, s.recheck, s.silence, s.beginTimeout, s.closing = firstStartGrace, recheck, silence, begin, closing
 }
 
+// Names returns what the Source's records begin with.
+func (s *Source) Names() string {
+	at := s.endpoint()
+	return NewGroup(at.namespace, at.hub, s.config.ConsumerGroup).String()
+}
+
 // TrustTLS makes the source trust what config does.
 func (s *Source) TrustTLS(config *tls.Config) { s.tls = config }
 
 // Dial connects as a client of the source does.
 func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
-	return s.dial(ctx, azeventhubs.WebSocketConnParams{})
+	return s.dialer().dial(ctx, azeventhubs.WebSocketConnParams{})
 }
 
 // Address is where a client of the source connects to.
-func (s *Source) Address() string { return net.JoinHostPort(s.address()) }
+func (s *Source) Address() string { return net.JoinHostPort(s.dialer().address()) }
 
 // Reader is a partition that only reads.
 func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
@@ -35,21 +41,33 @@ func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 		log:    zap.NewNop(),
 		held:   context.Background(),
 		lose:   func(error) {},
-		window: window{events: prefetch, bytes: bytes},
+		missed: func(gap) {},
+		window: window{budget: newBudget(bytes, 1), limit: prefetch},
 	}
 }
 
-// Window is what a partition asks for. It calls back with what is asked of the
-// hub in all.
+// Advance moves a checkpoint forward as a consumer does that knows nothing yet.
+func Advance(ctx context.Context, records Records, g Group, partition string, p telemetry.Position) error {
+	cs := &checkpoints{records: records, group: g, foreign: &foreign{}}
+	_, err := cs.advance(ctx, partition, p, nil, func() error { return nil })
+	return err
+}
+
+// A Budget is what the windows of a replica share.
+type Budget struct{ b *budget }
+
+func NewBudget(bytes, partitions int) Budget { return Budget{newBudget(bytes, partitions)} }
+
+// A Window is what a partition asks for.
 type Window struct{ w window }
 
-func NewWindow(events, bytes int) *Window { return &Window{window{events: events, bytes: bytes}} }
+func (b Budget) NewWindow(limit int) *Window { return &Window{window{budget: b.b, limit: limit}} }
 
-// Ask returns how many events may be outstanding.
-func (w *Window) Ask() int { return w.w.ask() }
+// Ask returns how many events may be outstanding while held are in use.
+func (w *Window) Ask(held int) int { return w.w.ask(held) }
 
-// Took says that these came.
-func (w *Window) Took(events []telemetry.Event) {
-	w.w.took(len(events))
-	w.w.fit(events)
-}
+func (w *Window) Took(n int) { w.w.took(n) }
+
+func (w *Window) Close() { w.w.close() }
+
+const MaxEventBytes = maxEventBytes

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -34,30 +32,23 @@ func (s *faultyStore) ask(method string) error {
 	return fail(method)
 }
 
-func (s *faultyStore) ClaimOwnership(ctx context.Context, claims []azeventhubs.Ownership, o *azeventhubs.ClaimOwnershipOptions) ([]azeventhubs.Ownership, error) {
-	if err := s.ask("ClaimOwnership"); err != nil {
+func (s *faultyStore) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {
+	if err := s.ask("List"); err != nil {
 		return nil, err
 	}
-	return s.MemoryCheckpoints.ClaimOwnership(ctx, claims, o)
+	return s.MemoryCheckpoints.List(ctx, prefix)
 }
 
-func (s *faultyStore) ListOwnership(ctx context.Context, namespace, hub, group string, o *azeventhubs.ListOwnershipOptions) ([]azeventhubs.Ownership, error) {
-	if err := s.ask("ListOwnership"); err != nil {
-		return nil, err
+func (s *faultyStore) Read(ctx context.Context, name string) (eventhubs.Record, error) {
+	if err := s.ask("Read"); err != nil {
+		return eventhubs.Record{}, err
 	}
-	return s.MemoryCheckpoints.ListOwnership(ctx, namespace, hub, group, o)
+	return s.MemoryCheckpoints.Read(ctx, name)
 }
 
-func (s *faultyStore) ListCheckpoints(ctx context.Context, namespace, hub, group string, o *azeventhubs.ListCheckpointsOptions) ([]azeventhubs.Checkpoint, error) {
-	if err := s.ask("ListCheckpoints"); err != nil {
-		return nil, err
+func (s *faultyStore) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
+	if err := s.ask("Write"); err != nil {
+		return "", err
 	}
-	return s.MemoryCheckpoints.ListCheckpoints(ctx, namespace, hub, group, o)
-}
-
-func (s *faultyStore) SetCheckpoint(ctx context.Context, c azeventhubs.Checkpoint, o *azeventhubs.SetCheckpointOptions) error {
-	if err := s.ask("SetCheckpoint"); err != nil {
-		return err
-	}
-	return s.MemoryCheckpoints.SetCheckpoint(ctx, c, o)
+	return s.MemoryCheckpoints.Write(ctx, name, values, etag)
 }

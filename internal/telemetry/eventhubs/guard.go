@@ -2,19 +2,14 @@ package eventhubs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
-	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 const (
@@ -23,64 +18,44 @@ const (
 	storeRetryMax = 10 * time.Second
 )
 
-// A guard stands between a Processor and its checkpoint store, because one
-// failed call ends the Processor (ListOwnership, ClaimOwnership) or leaves a
-// partition without a reader for good (ListCheckpoints). It retries these for as
-// long as the Processor lives: reading goes on meanwhile, and the hub itself
-// disconnects a reader whose partition another replica takes.
-//
-// Every answer about ownership passes through it, so it is also where the loss
-// of a partition is noticed while nobody reads it.
+// A guard stands between a Processor and its checkpoint store. About ownership
+// it tells the Processor what the replica's [ownership.Member] holds; see
+// owning.go. A failed ListCheckpoints (checkpoints.go) would leave a partition
+// without a reader for good, so it is retried for as long as the Processor lives.
 //
 // It serves one consumer group of one hub and spells all three in lower case,
 // as other readers of the checkpoints (KEDA) expect.
 type guard struct {
-	store                 azeventhubs.CheckpointStore
 	namespace, hub, group string
-	owner                 string
-	expiry                time.Duration
+	checkpoints           *checkpoints
+	member                *ownership.Member // what the Processor is told about ownership
+	interval              time.Duration     // how often it is told, at least
 	log                   *zap.Logger
 
-	// listed gets every answer of ListOwnership, claimed every one of
-	// ClaimOwnership. Both are called by the Processor's goroutine.
-	listed, claimed func([]azeventhubs.Ownership)
-
-	called   atomic.Int64 // when the Processor last turned to the store, in Unix nanoseconds
-	draining atomic.Bool  // claim no more partitions
-	stopping atomic.Bool  // one attempt each
-
-	warnSkew sync.Once
-
-	mine map[string]bool // partitions of ours in the last list; the Processor's goroutine alone
+	called atomic.Int64 // when the Processor last turned to the store, in Unix nanoseconds
 }
 
-// CheckpointNames returns a namespace's host name, a hub and a consumer group as
-// they stand in the checkpoint store.
-func CheckpointNames(host, hub, group string) (string, string, string) {
-	return strings.ToLower(host), strings.ToLower(hub), strings.ToLower(group)
-}
-
-func newGuard(s *Source) *guard {
-	namespace, hub, group := CheckpointNames(s.namespace, s.config.Hub, s.config.ConsumerGroup)
+func newGuard(s *Source, at endpoint) *guard {
+	group := NewGroup(at.namespace, at.hub, s.config.ConsumerGroup)
 	return &guard{
-		store:     s.config.Checkpoints,
-		namespace: namespace,
-		hub:       hub,
-		group:     group,
-		owner:     s.owner,
-		expiry:    s.config.OwnershipExpiry,
-		log:       s.log,
-		listed:    func([]azeventhubs.Ownership) {},
-		claimed:   func([]azeventhubs.Ownership) {},
+		namespace:   group.namespace,
+		hub:         group.hub,
+		group:       group.group,
+		checkpoints: &checkpoints{records: s.config.Checkpoints, group: group, foreign: &s.foreign},
+		interval:    s.config.BalanceInterval,
+		log:         s.log,
 	}
 }
 
-// retry calls until it succeeds or ctx ends, and only once while stopping.
+// scope is what the Member shares: one consumer group.
+func (g *guard) scope() string { return g.checkpoints.group.String() }
+
+// retry calls until it succeeds or ctx ends.
 func (g *guard) retry(ctx context.Context, what string, call func(context.Context) error) error {
 	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		g.called.Store(time.Now().UnixNano())
 		err := attempt(ctx, what, call)
-		if err == nil || ctx.Err() != nil || g.stopping.Load() {
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		pause := jitter(wait)
@@ -115,166 +90,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-}
-
-// ListOwnership implements [azeventhubs.CheckpointStore].
-func (g *guard) ListOwnership(ctx context.Context, _, _, _ string, options *azeventhubs.ListOwnershipOptions) (all []azeventhubs.Ownership, err error) {
-	err = g.retry(ctx, "list ownerships", func(ctx context.Context) (err error) {
-		all, err = g.store.ListOwnership(ctx, g.namespace, g.hub, g.group, options)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.mine = map[string]bool{}
-	for _, o := range all {
-		if o.OwnerID == g.owner {
-			g.mine[o.PartitionID] = true
-		}
-	}
-	g.listed(all)
-	return all, nil
-}
-
-// ClaimOwnership implements [azeventhubs.CheckpointStore]. A partition that is
-// missing in the answer is not lost: a first attempt may have taken it without
-// our getting the answer. The next list tells.
-func (g *guard) ClaimOwnership(ctx context.Context, wanted []azeventhubs.Ownership, options *azeventhubs.ClaimOwnershipOptions) (got []azeventhubs.Ownership, err error) {
-	if ending := len(wanted) == 0 && g.stopping.Load(); ending || len(wanted) > 0 && wanted[0].OwnerID == "" {
-		return nil, g.handBack(ctx)
-	}
-	claims := make([]azeventhubs.Ownership, 0, len(wanted))
-	for _, o := range wanted {
-		if o.OwnerID != "" && g.draining.Load() && !g.mine[o.PartitionID] {
-			continue
-		}
-		o.FullyQualifiedNamespace, o.EventHubName, o.ConsumerGroup = g.namespace, g.hub, g.group
-		claims = append(claims, o)
-	}
-	var began time.Time
-	err = g.retry(ctx, "claim ownerships", func(ctx context.Context) (err error) {
-		began = time.Now()
-		got, err = g.store.ClaimOwnership(ctx, claims, options)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.compareClocks(began, time.Now(), got)
-	g.claimed(got)
-	return got, nil
-}
-
-// handBack gives up what the store says is ours, until that is nothing. The
-// Processor knows only what its last call brought: a round that the end cut
-// short may have renewed or claimed partitions nobody heard of.
-func (g *guard) handBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, fmt.Errorf("not done within %v", storeTimeout))
-	defer cancel()
-	for {
-		all, err := g.ListOwnership(ctx, "", "", "", nil)
-		if err != nil {
-			return err
-		}
-		mine := slices.DeleteFunc(all, func(o azeventhubs.Ownership) bool { return o.OwnerID != g.owner })
-		if len(mine) == 0 {
-			return nil
-		}
-		for i := range mine {
-			mine[i].OwnerID = ""
-		}
-		// What fails or is refused, the next list has again.
-		err = attempt(ctx, "hand partitions back", func(ctx context.Context) error {
-			_, err := g.store.ClaimOwnership(ctx, mine, nil)
-			return err
-		})
-		if err != nil {
-			sleep(ctx, storeRetryMin)
-		}
-		if ctx.Err() != nil {
-			return errors.Join(context.Cause(ctx), err)
-		}
-	}
-}
-
-// compareClocks warns when the store stamped our claims with a time that this
-// machine's clock cannot explain: the Processor compares the two to find
-// ownerships that have expired.
-func (g *guard) compareClocks(began, ended time.Time, got []azeventhubs.Ownership) {
-	tolerance := g.expiry / 4
-	for _, o := range got {
-		stamp := o.LastModifiedTime
-		if stamp.IsZero() || stamp.After(began.Add(-tolerance-time.Second)) && stamp.Before(ended.Add(tolerance)) {
-			continue
-		}
-		g.warnSkew.Do(func() {
-			g.log.Warn("this machine's clock and the checkpoint store's differ: partitions may change hands for nothing; synchronize the clock",
-				zap.Duration("difference", ended.Sub(stamp)), zap.Duration("ownership_expiry", g.expiry))
-		})
-		return
-	}
-}
-
-// ListCheckpoints implements [azeventhubs.CheckpointStore].
-func (g *guard) ListCheckpoints(ctx context.Context, _, _, _ string, options *azeventhubs.ListCheckpointsOptions) (all []azeventhubs.Checkpoint, err error) {
-	err = g.retry(ctx, "list checkpoints", func(ctx context.Context) (err error) {
-		all, err = g.store.ListCheckpoints(ctx, g.namespace, g.hub, g.group, options)
-		return err
-	})
-	return all, err
-}
-
-// SetCheckpoint implements [azeventhubs.CheckpointStore]: one attempt, and it
-// writes what it is given. Consumers use advance.
-func (g *guard) SetCheckpoint(ctx context.Context, c azeventhubs.Checkpoint, options *azeventhubs.SetCheckpointOptions) error {
-	c.FullyQualifiedNamespace, c.EventHubName, c.ConsumerGroup = g.namespace, g.hub, g.group
-	return attempt(ctx, "set checkpoint", func(ctx context.Context) error {
-		return g.store.SetCheckpoint(ctx, c, options)
-	})
-}
-
-// set writes p as the checkpoint of a partition.
-func (g *guard) set(ctx context.Context, partition string, p telemetry.Position) error {
-	return g.SetCheckpoint(ctx, azeventhubs.Checkpoint{PartitionID: partition, SequenceNumber: &p.Sequence, Offset: &p.Offset}, nil)
-}
-
-// positions are the checkpoints by partition. One attempt.
-func (g *guard) positions(ctx context.Context) (map[string]telemetry.Position, error) {
-	var all []azeventhubs.Checkpoint
-	err := attempt(ctx, "list checkpoints", func(ctx context.Context) (err error) {
-		all, err = g.store.ListCheckpoints(ctx, g.namespace, g.hub, g.group, nil)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	positions := make(map[string]telemetry.Position, len(all))
-	for _, c := range all {
-		var p telemetry.Position
-		if c.SequenceNumber != nil {
-			p.Sequence = *c.SequenceNumber
-		}
-		if c.Offset != nil {
-			p.Offset = *c.Offset
-		}
-		positions[c.PartitionID] = p
-	}
-	return positions, nil
-}
-
-// advance moves a checkpoint forward to p unless the store has a later one, and
-// returns where it stands. It reads before it writes: another owner may have
-// come further than this one knows. owned is asked right before the write.
-func (g *guard) advance(ctx context.Context, partition string, p telemetry.Position, owned func() error) (telemetry.Position, error) {
-	positions, err := g.positions(ctx)
-	if err != nil {
-		return telemetry.Position{}, err
-	}
-	if there, ok := positions[partition]; ok && there.Sequence >= p.Sequence {
-		return there, nil
-	}
-	if err := owned(); err != nil {
-		return telemetry.Position{}, err
-	}
-	return p, g.set(ctx, partition, p)
 }

@@ -4,15 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 )
-
-// askTimeout is for the hub to answer one round of questions.
-const askTimeout = 10 * time.Second
 
 // Ends want to know where partitions end, to see how far behind a reader is.
 type Ends interface {
@@ -22,17 +18,14 @@ type Ends interface {
 }
 
 // FollowEnds asks the hub now, and again every so often until ctx ends, and tells
-// ends. While the hub does not answer it tells them nothing. It has a connection
-// of its own, and may run beside Run.
+// ends. While the hub does not answer it tells them nothing. It may run beside Run.
 func (s *Source) FollowEnds(ctx context.Context, every time.Duration, ends Ends) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		err := s.followEnds(ctx, tick.C, ends)
-		if ctx.Err() != nil {
-			return
+		if err := s.askEnds(ctx, ends); err != nil && ctx.Err() == nil {
+			s.log.Warn("the hub does not say where partitions end, so that their lag is not known; asking again", zap.Error(err))
 		}
-		s.log.Warn("the hub does not say where partitions end, so that their lag is not known; asking again", zap.Error(err))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -41,44 +34,37 @@ func (s *Source) FollowEnds(ctx context.Context, every time.Duration, ends Ends)
 	}
 }
 
-// followEnds does so on one connection, until something fails or ctx ends.
-func (s *Source) followEnds(ctx context.Context, tick <-chan time.Time, ends Ends) error {
-	client, err := s.connect()
-	if err != nil {
-		return fmt.Errorf("event hub client: %w", err)
+func (s *Source) askEnds(ctx context.Context, ends Ends) error {
+	wanted := ends.Wanted()
+	type answer struct {
+		partitions int
+		last       map[string]int64
 	}
-	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
-	defer hangUp()
-	for {
-		if err := s.askEnds(ctx, client, hangUp, ends); err != nil {
-			return err
-		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (s *Source) askEnds(ctx context.Context, client *azeventhubs.ConsumerClient, hangUp func(), ends Ends) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("no answer within %v", askTimeout))
-	defer cancel()
-	defer context.AfterFunc(ctx, hangUp)() // a question about a partition ignores its context
-	hub, err := client.GetEventHubProperties(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("ask event hub %s for its partitions: %w", s.config.Hub, err)
-	}
-	ends.Partitions(len(hub.PartitionIDs))
-	for _, id := range ends.Wanted() {
-		if !slices.Contains(hub.PartitionIDs, id) {
-			continue
-		}
-		properties, err := s.partition(ctx, client, id)
+	a, err := inquire(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (answer, error) {
+		hub, err := client.GetEventHubProperties(ctx, nil)
 		if err != nil {
-			return err
+			return answer{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
 		}
-		ends.End(id, properties.LastEnqueuedSequenceNumber)
+		ids := slices.DeleteFunc(wanted, func(id string) bool { return !slices.Contains(hub.PartitionIDs, id) })
+		last, err := lastSequences(ctx, client, at, ids)
+		return answer{len(hub.PartitionIDs), last}, err
+	})
+	if err != nil {
+		return err
+	}
+	ends.Partitions(a.partitions)
+	for id, sequence := range a.last {
+		ends.End(id, sequence)
 	}
 	return nil
+}
+
+// lastSequences asks the hub for the sequence numbers of the last events.
+func lastSequences(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, ids []string) (map[string]int64, error) {
+	ends, err := askPartitions(ctx, client, at, ids)
+	last := make(map[string]int64, len(ends))
+	for id, end := range ends {
+		last[id] = end.LastEnqueuedSequenceNumber
+	}
+	return last, err
 }

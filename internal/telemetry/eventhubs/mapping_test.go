@@ -1,17 +1,13 @@
 package eventhubs_test
 
 import (
-	"bytes"
 	"context"
 	"reflect"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"alertworker/internal/devhub"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/eventhubs"
 )
 
 // receive returns what a Source makes of messages published to one partition.
@@ -86,80 +82,4 @@ func TestEvent(t *testing.T) {
 			t.Errorf("event %d is %+v, want %+v", i+1, e, want)
 		}
 	}
-}
-
-// Large events are buffered in small numbers.
-func TestBufferIsBoundedInBytes(t *testing.T) {
-	t.Parallel()
-	const size, budget, count = 100 << 10, 1 << 20, 150
-	h := newHub(t, 1)
-	for range count {
-		h.Publish(t, "0", string(bytes.Repeat([]byte("x"), size)))
-	}
-	config := h.config()
-	config.BufferBytes = budget
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	largest := 0
-	if err := h.source(t, config).Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
-		for n := 0; n < count; {
-			time.Sleep(time.Millisecond) // let the buffer fill
-			events, err := p.Receive(ctx)
-			if err != nil {
-				return err
-			}
-			if n += len(events); n > 80 { // the first window is open before any event was seen
-				largest = max(largest, len(events))
-			}
-		}
-		cancel()
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if buffered := (largest - 1) * size; buffered > budget || largest == 0 { // Receive waits for one and takes what is buffered
-		t.Errorf("%d events of %d bytes were buffered, want at most %d bytes", largest-1, size, budget)
-	}
-}
-
-func TestWindow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		events := rapid.IntRange(1, 5000).Draw(t, "events")
-		budget := rapid.IntRange(1, 16<<20).Draw(t, "bytes")
-		w := eventhubs.NewWindow(events, budget)
-		outstanding := 0 // as azeventhubs counts it
-		for range rapid.IntRange(1, 30).Draw(t, "calls") {
-			ask := w.Ask()
-			if ask < 1 || ask > events {
-				t.Fatalf("asked for %d of at most %d events", ask, events)
-			}
-			outstanding = max(outstanding, ask)
-			size := rapid.IntRange(0, 256<<10).Draw(t, "size")
-			n := rapid.IntRange(1, outstanding).Draw(t, "took")
-			batch := make([]telemetry.Event, n)
-			for i := range batch {
-				batch[i].Body = make([]byte, 0)[:0:0]
-			}
-			batch[0].Body = make([]byte, size)
-			w.Took(batch)
-			outstanding -= n
-		}
-		// Events of one size: what is outstanding comes to fit.
-		body := make([]byte, rapid.IntRange(0, 256<<10).Draw(t, "final size"))
-		for range 200 {
-			outstanding = max(outstanding, w.Ask())
-			w.Took([]telemetry.Event{{Body: body}})
-			outstanding = max(0, outstanding-1)
-		}
-		for range events {
-			if outstanding == 0 {
-				break
-			}
-			w.Took([]telemetry.Event{{Body: body}})
-			outstanding--
-		}
-		if ask := w.Ask(); ask > 1 && ask*len(body) > budget {
-			t.Fatalf("asked for %d events of %d bytes, %d allowed", ask, len(body), budget)
-		}
-	})
 }

@@ -5,33 +5,32 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/telemetry/ownership"
 )
 
 // A PartitionOwnership is one partition as all replicas see it.
 type PartitionOwnership struct {
 	Partition  string
-	Owner      string // as [Source.Owner]; empty if no replica has renewed it for OwnershipExpiry
+	Owner      string // as [Source.Owner]; empty if it has shown no sign of life for OwnershipExpiry
 	Checkpoint int64  // sequence number; -1 if there is none
-	Last       int64  // sequence number of the last event; -1 if there never was one, or the hub does not say
+	Last       int64  // sequence number of the last event; -1 if there never was one, or the hub does not say, or it is before the checkpoint: then the hub is not the one it was
 }
 
 // Ownerships asks the checkpoint store who owns which partition and how far it is,
-// and the hub where it ends. It is for people who look: it makes a connection
-// of its own, tries once and returns by the time ctx ends. Only the store's
+// and the hub where it ends. It is for people who look: it returns by the time ctx ends. Only the store's
 // failure is an error. The order is by length and name, that of numbers.
 func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
-	g := newGuard(s)
-	positions, err := g.positions(ctx)
+	g := newGuard(s, s.endpoint())
+	positions, _, err := g.checkpoints.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var owned []azeventhubs.Ownership
+	var records ownership.Records
 	err = attempt(ctx, "list ownerships", func(ctx context.Context) (err error) {
-		owned, err = g.store.ListOwnership(ctx, g.namespace, g.hub, g.group, nil)
+		records, err = s.config.Ownership.List(ctx, g.scope())
 		return err
 	})
 	if err != nil {
@@ -49,13 +48,18 @@ func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 	for id, sequence := range last {
 		of(id).Last = sequence
 	}
-	for id, p := range positions {
-		of(id).Checkpoint = p.Sequence
-	}
-	for _, o := range owned {
-		if p := of(o.PartitionID); time.Since(o.LastModifiedTime) < s.config.OwnershipExpiry {
-			p.Owner = o.OwnerID
+	for id, c := range positions {
+		p := of(id)
+		p.Checkpoint = c.Sequence
+		if p.Last < c.Sequence { // the hub was asked later
+			p.Last = -1
 		}
+	}
+	for _, r := range records.Partitions {
+		of(r.Partition)
+	}
+	for id, owner := range records.Owners(s.config.OwnershipExpiry) {
+		of(id).Owner = owner
 	}
 	all := make([]PartitionOwnership, 0, len(byID))
 	for _, p := range byID {
@@ -69,24 +73,11 @@ func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 
 // ends asks the hub for the last sequence number of every partition.
 func (s *Source) ends(ctx context.Context) (map[string]int64, error) {
-	client, err := s.connectOnce()
-	if err != nil {
-		return nil, fmt.Errorf("event hub client: %w", err)
-	}
-	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
-	defer hangUp()
-	defer context.AfterFunc(ctx, hangUp)() // a question about a partition ignores its context
-	hub, err := client.GetEventHubProperties(ctx, nil)
-	if err != nil {
-		return nil, fmt.Errorf("ask event hub %s for its partitions: %w", s.config.Hub, err)
-	}
-	last := make(map[string]int64, len(hub.PartitionIDs))
-	for _, id := range hub.PartitionIDs {
-		properties, err := s.partition(ctx, client, id)
+	return inquire(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (map[string]int64, error) {
+		hub, err := client.GetEventHubProperties(ctx, nil)
 		if err != nil {
-			return last, err
+			return nil, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
 		}
-		last[id] = properties.LastEnqueuedSequenceNumber
-	}
-	return last, nil
+		return lastSequences(ctx, client, at, hub.PartitionIDs)
+	})
 }

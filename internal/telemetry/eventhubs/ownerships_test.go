@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -22,12 +20,7 @@ func TestOwnerships(t *testing.T) {
 	for id, owner := range map[string]string{"0": s.Owner(), "1": "another"} {
 		h.own(t, id, owner)
 	}
-	sequence, offset := int64(0), "0"
-	if err := h.store.SetCheckpoint(t.Context(), azeventhubs.Checkpoint{
-		FullyQualifiedNamespace: h.Addr(), EventHubName: "telemetry", ConsumerGroup: "$default", PartitionID: "0", SequenceNumber: &sequence, Offset: &offset,
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
+	h.setCheckpoint(t, "0", 0, "0")
 	want := []eventhubs.PartitionOwnership{
 		{Partition: "0", Owner: s.Owner(), Checkpoint: 0, Last: 1},
 		{Partition: "1", Owner: "another", Checkpoint: -1, Last: -1},
@@ -59,17 +52,19 @@ func TestOwnerships(t *testing.T) {
 	without[0].Last = -1
 	check(s, without)
 
-	h.store.failing("ListOwnership", 1)
+	h.ownership.failWith(func(method string) error { return errOnPurpose })
 	if _, err := s.Ownerships(t.Context()); err == nil {
 		t.Error("no error although the store failed")
 	}
 }
 
-// own claims a partition nobody owns yet.
+// own claims a partition nobody owns yet for an owner that is alive.
 func (h *hub) own(t *testing.T, id, owner string) {
 	t.Helper()
-	claim := azeventhubs.Ownership{FullyQualifiedNamespace: h.Addr(), EventHubName: "telemetry", ConsumerGroup: "$default", PartitionID: id, OwnerID: owner}
-	if got, err := h.store.ClaimOwnership(t.Context(), []azeventhubs.Ownership{claim}, nil); err != nil || len(got) != 1 {
-		t.Fatal(got, err)
+	if err := h.ownership.Memory.Beat(t.Context(), h.scope(), owner, false); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := h.ownership.Memory.Claim(t.Context(), h.scope(), id, owner, ""); err != nil || !ok {
+		t.Fatal(ok, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -28,14 +29,27 @@ type partition struct {
 	held context.Context
 	lose context.CancelCauseFunc
 
-	// Receive's own.
-	events []telemetry.Event
-	window window
-	second time.Time // in which lines about undecodable messages were logged
-	lines  int
+	missed func(gap) // is told of events that will not come; called by Receive
 
-	// Checkpoint's own: where the checkpoint stood when it was last seen.
-	written *telemetry.Position
+	// Receive's own.
+	events     []telemetry.Event
+	window     window
+	fresh      bool      // nothing came since last, which is the checkpoint
+	unproven   int64     // undecodable messages that came since last
+	toldMissed time.Time // when a gap was logged last
+	second     time.Time // in which lines about undecodable messages were logged
+	lines      int
+
+	mu      sync.Mutex
+	last    *telemetry.Position // the last event that came and could be decoded, or the checkpoint; nil if neither is known
+	written *Checkpoint         // what the store had when it was last seen; nil if that is not known
+}
+
+// A gap is events that should have come between two and did not.
+type gap struct {
+	events   int64
+	from, to telemetry.Position // the events before and after it
+	expired  bool               // from is the checkpoint: the hub had dropped them before they were asked for
 }
 
 // A receiver is a client of azeventhubs that gets its events without prefetch:
@@ -59,6 +73,7 @@ func (p *partition) ID() string { return p.id }
 // nothing happens to the link. The second call also asks the hub for as many
 // events as the window allows.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	clear(p.events) // the caller is done with them
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.held, cancel)()
@@ -67,7 +82,6 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if err != nil {
 		return nil, p.failed(ctx, err)
 	}
-	clear(p.events)
 	p.events = appendEvents(p.events[:0], first)
 	p.window.took(len(first))
 
@@ -75,17 +89,94 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	// waiting: it takes what is there and blocks.
 	runtime.Gosched()
 
-	// An error here is met again by the next call, which can mend it.
-	rest, _ := p.client.ReceiveEvents(over, p.window.ask(), nil)
-	p.events = appendEvents(p.events, rest)
-	p.window.took(len(rest))
-	p.window.fit(p.events)
+	if n := p.window.ask(len(first)); n > 0 {
+		// An error here is met again by the next call, which can mend it.
+		rest, _ := p.client.ReceiveEvents(over, n, nil)
+		p.events = appendEvents(p.events, rest)
+		p.window.took(len(rest))
+	}
+	if !p.follow(p.events) {
+		return nil, p.failed(ctx, errAnotherHub)
+	}
 	for i := range p.events {
 		if e := &p.events[i]; e.Undecodable != "" {
 			p.warn(e)
 		}
 	}
 	return p.events, nil
+}
+
+// errAnotherHub says that the hub is not the one whose positions are known.
+var errAnotherHub = errors.New("the hub is not the one it was")
+
+// notTold is an event's sequence number until follow gives it one.
+const notTold = -1
+
+// follow compares the sequence numbers of events with those that should come: a
+// hub counts them one by one, unless it is a compacted one. False if these
+// cannot be the events of the hub that was read so far. What an undecodable
+// message says of its place proves nothing.
+func (p *partition) follow(events []telemetry.Event) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range events {
+		at := &events[i].Position
+		if events[i].Undecodable != "" {
+			p.place(at)
+			continue
+		}
+		if p.last == nil {
+			p.last = &telemetry.Position{Sequence: at.Sequence - 1 - p.unproven}
+		}
+		switch {
+		case at.Sequence == p.last.Sequence+1:
+		case at.Sequence > p.last.Sequence:
+			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
+				p.missed(gap{missing, *p.last, *at, p.fresh})
+			}
+		case at.Time.After(p.last.Time): // earlier in the order, later in time
+			if p.written != nil {
+				p.guard.checkpoints.distrust(p.id, *p.written)
+			}
+			return false
+		default: // it came again
+			continue
+		}
+		*p.last, p.fresh, p.unproven = *at, false, 0
+	}
+	return true
+}
+
+// place completes the position of an undecodable message. One that does not tell its
+// number gets the next; if not even the one before is known, it gets no checkpoint.
+func (p *partition) place(at *telemetry.Position) {
+	told := at.Sequence != notTold
+	if p.last == nil {
+		p.unproven++
+		if !told {
+			at.Sequence, at.Offset = p.unproven-1, ""
+		}
+		return
+	}
+	if !told || at.Sequence > p.last.Sequence { // else it came again
+		p.unproven++
+	}
+	if !told {
+		at.Sequence = p.last.Sequence + p.unproven
+	}
+	if at.Time.IsZero() {
+		at.Time = p.last.Time
+	}
+}
+
+// read returns the sequence number of the last event that came. False if none did.
+func (p *partition) read() (sequence int64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		return 0, false
+	}
+	return p.last.Sequence, true
 }
 
 // failed is what the contract calls an error of azeventhubs.
@@ -102,7 +193,8 @@ func (p *partition) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, err)
 }
 
-// Checkpoint reads the present checkpoint before it writes one.
+// Checkpoint takes one call of the store as long as nobody else writes this
+// partition's checkpoint.
 func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error {
 	owned := func() error {
 		if p.held.Err() != nil {
@@ -116,71 +208,39 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 	if err := owned(); err != nil {
 		return fail(err)
 	}
-	if to.Offset == "" || p.written != nil && p.written.Sequence >= to.Sequence {
+	if to.Offset == "" {
 		return nil
 	}
-	written, err := p.guard.advance(ctx, p.id, to, owned)
+	p.mu.Lock()
+	written := p.written
+	if p.last != nil && to.Sequence > p.last.Sequence && to.Offset == p.last.Offset {
+		to = *p.last // a guess, which a checkpoint must not hold: the hub may end before it
+	}
+	p.mu.Unlock()
+	written, err := p.guard.checkpoints.advance(ctx, p.id, to, written, owned)
+	p.mu.Lock()
+	p.written = written
+	p.mu.Unlock()
 	if err != nil {
 		return fail(err)
 	}
-	p.written = &written
 	return nil
-}
-
-// A window bounds what is buffered for a partition, in events and in bytes. The
-// hub counts events only, so it is asked for as many as fit by the size that
-// they had lately. It opens slowly, so that the first large events are few.
-type window struct {
-	events, bytes int // bounds
-	open          int // how many events may be asked for and not yet taken
-	asked         int // how many are
-	mean          int // size of an event: up at once, down slowly
-}
-
-const (
-	firstWindow = 64
-
-	// eventOverhead is what an IoT Hub event takes in memory beside its body.
-	eventOverhead = 2 << 10
-)
-
-// ask returns how many events to ask for, at least 1: what is asked for
-// already, or once that is half used up all there is room for. So most calls
-// need not tell the hub anything.
-func (w *window) ask() int {
-	if w.open == 0 {
-		w.open = min(firstWindow, w.events)
-	}
-	if w.asked <= w.open/2 {
-		w.asked = w.open
-	}
-	return w.asked
-}
-
-// took says that n events came.
-func (w *window) took(n int) { w.asked = max(0, w.asked-n) }
-
-// fit adapts the window to events like these, at least one.
-func (w *window) fit(events []telemetry.Event) {
-	size := 0
-	for i := range events {
-		size += len(events[i].Body)
-	}
-	w.mean = max(size/len(events)+eventOverhead, w.mean-w.mean/16)
-	w.open = max(1, min(2*w.open, w.events, w.bytes/w.mean))
 }
 
 func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEventData) []telemetry.Event {
 	events = slices.Grow(events, len(received))
 	for _, r := range received {
 		e := telemetry.Event{
-			Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset},
+			Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: enqueued(r)},
 			Device:        text(r.SystemProperties["iothub-connection-device-id"]),
 			Body:          body(r),
-			Enqueued:      enqueued(r),
 			MessageSource: text(r.SystemProperties["iothub-message-source"]),
 			Undecodable:   text(r.SystemProperties[amqpfilter.Annotation]),
 			Properties:    r.Properties,
+		}
+		e.Enqueued = e.Time
+		if guessed, _ := r.SystemProperties[amqpfilter.Guessed].(bool); guessed {
+			e.Sequence = notTold
 		}
 		if r.ContentType != nil {
 			e.ContentType = *r.ContentType

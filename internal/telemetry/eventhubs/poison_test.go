@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/devhub/poison"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // publishPoison adds the message to a partition and returns it as it was sent.
@@ -199,7 +200,7 @@ func FuzzMessage(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s, err := eventhubs.New(eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}})
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 const (
@@ -19,6 +20,7 @@ const (
 
 // A Snapshot is what a hub looked like.
 type Snapshot struct {
+	Created    time.Time         // when the hub was
 	Partitions []PartitionState  // in the hub's order
 	Events     []telemetry.Event // the newest of each partition; they stay valid
 }
@@ -37,7 +39,7 @@ type PartitionState struct {
 // and uses no checkpoint store. It tries once and returns by the time ctx ends.
 // An error is of one line that says what to do; it holds no secret.
 func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, error) {
-	config.Checkpoints = &MemoryCheckpoints{} // New wants one
+	config.Checkpoints, config.Ownership = &MemoryCheckpoints{}, &ownership.Memory{} // New wants them
 	s, err := New(config)
 	if err != nil {
 		return Snapshot{}, err
@@ -68,7 +70,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	}
 	looking.Wait()
 
-	snapshot := Snapshot{Partitions: states}
+	snapshot := Snapshot{Created: hub.CreatedOn, Partitions: states}
 	for i, err := range errs {
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, err))
@@ -84,7 +86,7 @@ func (s *Source) connectOnce() (*azeventhubs.ConsumerClient, error) {
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
 
-		NewWebSocketConn: s.dial,
+		NewWebSocketConn: s.dialer().dial,
 		RetryOptions:     azeventhubs.RetryOptions{MaxRetries: -1},
 	}
 	if s.config.ConnectionString == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,14 +12,15 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 const (
 	restartMin = 500 * time.Millisecond
 	restartMax = 30 * time.Second
 
-	// closeTimeout is for the hub to answer what is not worth waiting for: that
-	// a link is closed, or how many partitions there are.
+	// closeTimeout is for an answer that is not worth waiting for: that a link is
+	// closed, what a hub is like, or where it is.
 	closeTimeout = 5 * time.Second
 )
 
@@ -40,37 +42,43 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 		s.count(func(stats *Stats) { stats.Restarts++ })
 		s.log.Warn("reading stopped; starting again", zap.Error(err), zap.Duration("in", pause))
 		sleep(ctx, pause)
+		s.resolve(ctx)
 	}
 }
 
-// A life is that of one Processor.
+// A life is that of one Processor, at one endpoint.
 type life struct {
 	source *Source
 	guard  *guard
+	at     endpoint
+	from   *beginning
+	budget *budget
 
 	recycle context.CancelCauseFunc // ends it
+	doubt   chan struct{}           // a consumer failed: is the hub still the one it was?
 
 	mu      sync.Mutex
 	reading map[string]*partition
 	unread  map[string]time.Time // owned partitions without a reader, since when
+	ending  bool                 // partitions need no reader any more
 }
 
 // live runs one Processor until ctx ends, and then returns once all consumers
 // have: until then their partitions are kept. If the Processor ends before, or
 // something is wrong with it, the partitions are lost.
 func (s *Source) live(ctx context.Context, consume consumer) error {
-	client, err := s.connect()
+	client, at, err := s.newClient()
 	if err != nil {
-		return fmt.Errorf("event hub client: %w", err)
+		return err
 	}
 	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
 	defer hangUp()
 
-	g := newGuard(s)
+	g := newGuard(s, at)
 	starting, cancel := context.WithTimeoutCause(ctx, s.beginTimeout, fmt.Errorf("event hub or checkpoint store did not answer within %v", s.beginTimeout))
 	defer cancel()
 	stop := context.AfterFunc(starting, hangUp) // a question about a partition ignores its context
-	positions, partitions, err := s.begin(starting, client, g)
+	from, err := s.begin(starting, client, at, g)
 	if !stop() {
 		return errors.Join(context.Cause(starting), err)
 	}
@@ -79,13 +87,11 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	}
 
 	processor, err := azeventhubs.NewProcessor(client, g, &azeventhubs.ProcessorOptions{
-		// The balanced strategy takes one partition per interval: minutes
-		// without a reader for the last of many.
-		LoadBalancingStrategy:       azeventhubs.ProcessorStrategyGreedy,
-		UpdateInterval:              s.config.BalanceInterval,
-		PartitionExpirationDuration: s.config.OwnershipExpiry,
-		StartPositions:              positions,
-		Prefetch:                    -1, // partitions ask for events themselves
+		// It must claim all that it sees, for it gets what the guard gives it.
+		LoadBalancingStrategy: azeventhubs.ProcessorStrategyGreedy,
+		UpdateInterval:        time.Millisecond, // the guard paces it
+		StartPositions:        from.positions,
+		Prefetch:              -1, // partitions ask for events themselves
 	})
 	if err != nil {
 		return fmt.Errorf("event hub processor: %w", err)
@@ -98,17 +104,29 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	l := &life{
 		source:  s,
 		guard:   g,
+		at:      at,
+		from:    from,
+		budget:  newBudget(s.config.BufferBytes, len(from.partitions)),
 		recycle: recycle,
+		doubt:   make(chan struct{}, 1),
 		reading: map[string]*partition{},
 		unread:  map[string]time.Time{},
 	}
-	g.listed, g.claimed = l.listed, l.claimed
+	g.member = ownership.New(ownership.Config{
+		Store: s.config.Ownership, Scope: g.scope(), Owner: s.owner,
+		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
+		Seen: l.seen, Logger: s.log,
+	})
 	g.called.Store(time.Now().UnixNano())
 
-	// Renewal goes on while consumers settle: the Processor does not see ctx.
+	// Partitions are kept while consumers settle, and until links are closed:
+	// neither Processor nor Member sees ctx.
 	renewing, stopRenewing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRenewing()
-	var background, consumers sync.WaitGroup
+	owning, stopOwning := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOwning()
+	var background, consumers, ownerships sync.WaitGroup
+	ownerships.Go(func() { g.member.Run(owning, from.partitions) })
 	background.Go(func() {
 		err := processor.Run(renewing)
 		if err == nil {
@@ -116,7 +134,7 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 		}
 		recycle(err)
 	})
-	background.Go(func() { l.watch(working, client, partitions) })
+	background.Go(func() { l.watch(working) })
 
 	for {
 		next := processor.NextPartitionClient(working)
@@ -128,19 +146,20 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	}
 	<-working.Done()
 
-	g.draining.Store(true)
+	l.end()
 	if ctx.Err() == nil {
 		l.loseAll()
 	}
 	consumers.Wait()
 
-	// The Processor closes its links and hands its partitions back. If the hub
-	// does not answer, hanging up unblocks it.
-	g.stopping.Store(true)
+	// The Processor closes its links. If the hub does not answer, hanging up
+	// unblocks it. Then the partitions are given back.
 	stopRenewing()
 	timer := time.AfterFunc(s.closing, hangUp)
 	defer timer.Stop()
 	background.Wait()
+	stopOwning()
+	ownerships.Wait()
 	s.count(func(stats *Stats) { stats.Owned = 0 })
 	return context.Cause(working)
 }
@@ -155,18 +174,12 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
 
 	log := s.log.With(zap.String("partition", client.PartitionID()))
-	p := &partition{
-		id:     client.PartitionID(),
-		hub:    s.config.Hub,
-		client: client,
-		guard:  l.guard,
-		log:    log,
-		held:   held,
-		lose:   lose,
-		window: window{events: s.config.Prefetch, bytes: s.config.BufferBytes},
-	}
+	p := l.partition(client.PartitionID(), client)
+	p.log, p.held, p.lose = log, held, lose
+	defer p.window.close()
 	l.add(p)
 	err := consume(consuming, p)
+	l.guard.member.Doubt(p.id) // until it is known who owns it now
 	l.remove(p)
 	lost := held.Err() != nil
 	lose(nil) // a consumer that has returned holds nothing
@@ -179,11 +192,60 @@ func (l *life) consume(ctx context.Context, client *azeventhubs.ProcessorPartiti
 		log.Info("partition lost")
 	case err != nil:
 		log.Warn("consumer failed; it is started again from the last checkpoint", zap.Error(err))
+		select {
+		case l.doubt <- struct{}{}:
+		default:
+		}
 	}
 	// Unless it is closed, the Processor never hands this partition out again.
 	closing, stop := context.WithTimeout(context.WithoutCancel(ctx), s.closing)
 	defer stop()
 	_ = client.Close(closing)
+}
+
+// partition makes what a consumer gets, and says so if it does not go on from its
+// checkpoint.
+func (l *life) partition(id string, client receiver) *partition {
+	p := &partition{
+		id:     id,
+		hub:    l.at.hub,
+		client: client,
+		guard:  l.guard,
+		window: window{budget: l.budget, limit: l.source.config.Prefetch},
+	}
+	p.missed = func(g gap) { l.missed(p, g) }
+	switch c, ok, withheld := l.guard.checkpoints.resumed(id); {
+	case ok:
+		last := c.Position
+		p.written, p.last, p.fresh = &c, &last, true
+	case withheld || l.from.moved[id]:
+		l.source.count(func(stats *Stats) { stats.StartedOver++ })
+	}
+	return p
+}
+
+// missed counts what will never be read. A compacted hub would have it log at
+// every other event: once a minute is enough.
+func (l *life) missed(p *partition, g gap) {
+	log := l.source.log.With(zap.String("partition", p.id), zap.Int64("events", g.events),
+		zap.Int64("after", g.from.Sequence), zap.Int64("before", g.to.Sequence), zap.Time("before_time", g.to.Time))
+	if !g.from.Time.IsZero() { // an old checkpoint
+		log = log.With(zap.Time("after_time", g.from.Time))
+	}
+	l.source.count(func(stats *Stats) {
+		if g.expired {
+			stats.Expired += g.events
+		} else {
+			stats.Skipped += g.events
+		}
+	})
+	switch now := time.Now(); {
+	case g.expired:
+		log.Error("events are lost: the hub has dropped them, its retention was shorter than reading was behind")
+	case now.Sub(p.toldMissed) > time.Minute:
+		p.toldMissed = now
+		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped them meanwhile, or it is compacted")
+	}
 }
 
 func (l *life) add(p *partition) {
@@ -192,7 +254,7 @@ func (l *life) add(p *partition) {
 	l.reading[p.id] = p
 	if _, ok := l.unread[p.id]; ok {
 		delete(l.unread, p.id)
-		l.source.patience = l.source.config.OwnershipExpiry
+		l.source.patience = l.source.unreadAfter()
 	}
 	l.source.count(func(stats *Stats) { stats.Reading++ })
 }
@@ -209,6 +271,14 @@ func (l *life) remove(p *partition) {
 	})
 }
 
+// end keeps what is owned, and takes no more.
+func (l *life) end() {
+	l.guard.member.Drain()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+}
+
 func (l *life) loseAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,43 +287,47 @@ func (l *life) loseAll() {
 	}
 }
 
-// listed finds partitions that another replica owns now, whether or not their
-// consumer is calling Receive.
-func (l *life) listed(all []azeventhubs.Ownership) {
+// seen gets the owner of every partition. It finds those that another replica
+// owns now, whether or not their consumer is calling Receive, and those that this
+// replica owns and nobody reads: the Processor opens a link as soon as it is
+// told of a partition; if it has not done so for long, it never will.
+func (l *life) seen(owners map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, o := range all {
-		if p := l.reading[o.PartitionID]; p != nil && o.OwnerID != "" && o.OwnerID != l.guard.owner {
+	for id, p := range l.reading {
+		if owner := owners[id]; owner != "" && owner != l.source.owner {
 			p.lose(telemetry.ErrLost)
 		}
 	}
-}
-
-// claimed finds partitions that this replica owns and that nobody reads. The
-// Processor opens a link in the same round in which it claims a partition; if
-// it has not done so for long, it never will.
-func (l *life) claimed(got []azeventhubs.Ownership) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	for _, o := range got {
-		since, waiting := l.unread[o.PartitionID]
-		switch {
-		case l.reading[o.PartitionID] != nil || l.guard.draining.Load():
-		case !waiting:
-			l.unread[o.PartitionID] = now
-		case now.Sub(since) > l.source.patience:
-			l.source.patience = min(2*l.source.patience, 16*l.source.config.OwnershipExpiry)
-			l.source.count(func(stats *Stats) { stats.Unread++ })
-			l.recycle(fmt.Errorf("partition %s is owned and was not read for %v", o.PartitionID, now.Sub(since).Round(time.Millisecond)))
+	owned, now := 0, time.Now()
+	unread := map[string]time.Time{}
+	for id, owner := range owners {
+		if owner != l.source.owner {
+			continue
 		}
+		owned++
+		if l.reading[id] != nil || l.ending {
+			continue
+		}
+		since, waiting := l.unread[id]
+		switch {
+		case !waiting:
+			since = now
+		case now.Sub(since) > l.source.patience:
+			l.source.patience = min(2*l.source.patience, 16*l.source.unreadAfter())
+			l.source.count(func(stats *Stats) { stats.Unread++ })
+			l.recycle(fmt.Errorf("partition %s is owned and was not read for %v", id, now.Sub(since).Round(time.Millisecond)))
+			l.ending = true
+		}
+		unread[id] = since
 	}
-	l.source.count(func(stats *Stats) { stats.Owned = len(got) })
+	l.unread = unread
+	l.source.count(func(stats *Stats) { stats.Owned = owned })
 }
 
-// watch recycles a Processor that hangs, or whose hub has more partitions now:
-// it asks for them only once.
-func (l *life) watch(ctx context.Context, client *azeventhubs.ConsumerClient, partitions int) {
+// watch recycles a Processor that hangs, or whose hub is another one now, is
+// elsewhere, or has more partitions: the Processor asks for them only once.
+func (l *life) watch(ctx context.Context) {
 	s := l.source
 	tick := time.NewTicker(s.config.BalanceInterval)
 	defer tick.Stop()
@@ -265,19 +339,67 @@ func (l *life) watch(ctx context.Context, client *azeventhubs.ConsumerClient, pa
 		case <-tick.C:
 		}
 		if silent := time.Since(time.Unix(0, l.guard.called.Load())); silent > s.silence {
-			l.recycle(fmt.Errorf("processor hangs: it renewed no partition for %v", silent.Round(time.Millisecond)))
+			l.recycle(fmt.Errorf("processor hangs: it asked for no partition for %v", silent.Round(time.Millisecond)))
 			return
 		}
-		if time.Since(checked) < s.recheck {
+		doubt := false
+		select {
+		case <-l.doubt:
+			doubt = true
+		default:
+		}
+		if !doubt && time.Since(checked) < s.recheck {
 			continue
 		}
 		checked = time.Now()
-		asking, cancel := context.WithTimeout(ctx, closeTimeout)
-		hub, err := client.GetEventHubProperties(asking, nil)
-		cancel()
-		if err == nil && len(hub.PartitionIDs) != partitions {
-			l.recycle(fmt.Errorf("the hub has %d partitions now, and had %d", len(hub.PartitionIDs), partitions))
+		if s.resolve(ctx) {
+			l.recycle(errors.New("the hub is elsewhere now"))
+			return
+		}
+		if err := l.verify(ctx); err != nil {
+			l.recycle(err)
 			return
 		}
 	}
+}
+
+// verify asks the hub whether it still is the one that is read, and returns what
+// says that it is not. No answer says nothing.
+func (l *life) verify(ctx context.Context) error {
+	l.mu.Lock()
+	read, ids := map[string]int64{}, []string{}
+	for id, p := range l.reading {
+		if sequence, ok := p.read(); ok {
+			read[id], ids = sequence, append(ids, id)
+		}
+	}
+	l.mu.Unlock()
+	type answer struct {
+		hub  azeventhubs.EventHubProperties
+		last map[string]int64
+	}
+	asking, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	a, err := inquire(asking, l.source, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (a answer, err error) {
+		if a.hub, err = client.GetEventHubProperties(ctx, nil); err != nil {
+			return a, err
+		}
+		ids := slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(a.hub.PartitionIDs, id) })
+		a.last, err = lastSequences(ctx, client, at, ids)
+		return a, err
+	})
+	switch {
+	case err != nil:
+		return nil
+	case !a.hub.CreatedOn.Equal(l.from.created):
+		return fmt.Errorf("%w: it was created at %v, and that one at %v", errAnotherHub, a.hub.CreatedOn, l.from.created)
+	case len(a.hub.PartitionIDs) != len(l.from.partitions):
+		return fmt.Errorf("the hub has %d partitions now, and had %d", len(a.hub.PartitionIDs), len(l.from.partitions))
+	}
+	for id, last := range a.last {
+		if last < read[id] {
+			return fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, last, read[id])
+		}
+	}
+	return nil
 }

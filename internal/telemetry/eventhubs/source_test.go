@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 // A hub is what the Sources of a test share.
 type hub struct {
 	*devhub.Hub
-	store *faultyStore
+	store     *faultyStore
+	ownership *faultyOwnership
 }
 
 func newHub(t *testing.T, partitions int) *hub {
@@ -36,7 +37,7 @@ func newHub(t *testing.T, partitions int) *hub {
 			t.Error(err)
 		}
 	})
-	return &hub{Hub: h, store: newFaultyStore()}
+	return &hub{Hub: h, store: newFaultyStore(), ownership: newFaultyOwnership()}
 }
 
 func (h *hub) config() eventhubs.Config {
@@ -46,6 +47,7 @@ func (h *hub) config() eventhubs.Config {
 		BalanceInterval:  100 * time.Millisecond,
 		OwnershipExpiry:  time.Second,
 		Checkpoints:      h.store,
+		Ownership:        h.ownership,
 	}
 }
 
@@ -55,6 +57,7 @@ func (h *hub) source(t *testing.T, config eventhubs.Config) *eventhubs.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.Close)
 	s.Hurry(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second, 300*time.Millisecond)
 	return s
 }

@@ -22,6 +22,10 @@ package amqpfilter
 // the message itself, or of a large one the first MaxKept bytes.
 const Annotation = "x-opt-alertworker-undecodable"
 
+// Guessed is the name of the annotation, true, of a replacement whose sequence number
+// the message did not tell.
+const Guessed = "x-opt-alertworker-sequence-guessed"
+
 const (
 	// MaxMessage is the largest message that is let through, in bytes: twice what Event
 	// Hubs takes. It is less where the peer says that it sends no such: the library

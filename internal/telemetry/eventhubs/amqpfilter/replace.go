@@ -35,8 +35,8 @@ const maxText = 512
 // which at worst lets a restart read it once more.
 func (at *position) replace(b, message []byte, kept int, cause error) []byte {
 	p := find(message)
-	sequence, ok := intOf(p.sequence)
-	if !ok {
+	sequence, told := intOf(p.sequence)
+	if !told {
 		sequence = at.sequence + 1
 	}
 	if offset, ok := textOf(p.offset); ok && len(offset) <= maxText {
@@ -67,6 +67,10 @@ func (at *position) replace(b, message []byte, kept int, cause error) []byte {
 	if device, ok := textOf(p.device); ok && len(device) <= maxText {
 		name("iothub-connection-device-id")
 		b = appendText(b, device)
+	}
+	if !told {
+		name(Guessed)
+		b = append(b, codeTrue)
 	}
 	name(Annotation)
 	b = appendText(b, []byte(cause.Error()))

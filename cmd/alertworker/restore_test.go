@@ -1,0 +1,51 @@
+package main
+
+import (
+	"testing"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/config"
+	"alertworker/internal/standin"
+)
+
+// Somebody deletes the checkpoint container while workers run.
+func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	azurite := standin.StartAzurite(t)
+	c := config.Config{CheckpointStore: config.StoreBlob, StorageConnectionString: config.NewSecret(azurite.ConnectionString), CheckpointContainer: azurite.NewContainer()}
+	s, err := newStores(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.checkpoints, err = s.openCheckpoints(t.Context(), c, zap.NewNop()); err != nil {
+		t.Fatal(err)
+	}
+	if s.ownership, err = s.openOwnership(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	blobs := azurite.RetryingContainer(t, c.CheckpointContainer, nil)
+	for what, call := range map[string]func() error{
+		"a checkpoint": func() error {
+			_, err := s.checkpoints.Write(t.Context(), "a/b/c/checkpoint/0", map[string]string{"offset": "1"}, "")
+			return err
+		},
+		"checkpoints": func() error {
+			_, err := s.checkpoints.List(t.Context(), "a/b/c")
+			return err
+		},
+		"a heartbeat": func() error { return s.ownership.Beat(t.Context(), "a/b/c", "owner", false) },
+		"a claim": func() error {
+			_, err := s.ownership.Claim(t.Context(), "a/b/c", "0", "owner", "")
+			return err
+		},
+	} {
+		if _, err := blobs.Delete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

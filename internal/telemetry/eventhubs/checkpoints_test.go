@@ -1,0 +1,86 @@
+package eventhubs_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+var testGroup = eventhubs.NewGroup("NS.example", "Hub", "$Default")
+
+// monotonic sees every write, in the order in which the store took them.
+type monotonic struct {
+	eventhubs.MemoryCheckpoints
+	mu   sync.Mutex
+	last int64
+	back bool
+}
+
+func (m *monotonic) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	etag, err := m.MemoryCheckpoints.Write(ctx, name, values, etag)
+	if n, _ := strconv.ParseInt(values["sequencenumber"], 10, 64); err == nil {
+		m.back = m.back || n < m.last
+		m.last = n
+	}
+	return etag, err
+}
+
+// However many write at once, a checkpoint only moves forward.
+func TestRacingCheckpointsMoveForward(t *testing.T) {
+	m := &monotonic{}
+	var racers sync.WaitGroup
+	for racer := range 8 {
+		racers.Go(func() {
+			for i := range 200 {
+				p := telemetry.Position{Sequence: int64(i*8 + (racer*37+i*11)%97), Offset: "1"}
+				if err := eventhubs.Advance(t.Context(), m, testGroup, "0", p); err != nil && !errors.Is(err, eventhubs.ErrConflict) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	racers.Wait()
+	if m.back || m.last == 0 {
+		t.Errorf("it moved back: %t; it is at %d", m.back, m.last)
+	}
+}
+
+// Whatever stands where a checkpoint belongs is read or refused, and what was read is
+// written the same.
+func FuzzCheckpoint(f *testing.F) {
+	f.Add("7", "700", "2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05Z")
+	f.Add("-1", "-1", "", "")
+	f.Add("", "", "x", "y")
+	f.Add("9223372036854775808", "@latest", "0000-00-00T00:00:00Z", "9999-12-31T23:59:59.999999999+23:59")
+	f.Fuzz(func(t *testing.T, sequence, offset, enqueued, created string) {
+		ctx := t.Context()
+		read := func(values map[string]string) (eventhubs.Checkpoint, error) {
+			store := &eventhubs.MemoryCheckpoints{}
+			if _, err := store.Write(ctx, testGroup.Checkpoint("0"), values, ""); err != nil {
+				t.Fatal(err)
+			}
+			readable, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, testGroup)
+			if err != nil || len(readable)+len(unreadable) != 1 {
+				t.Fatal(readable, unreadable, err)
+			}
+			return readable["0"], unreadable["0"]
+		}
+		c, err := read(map[string]string{"sequencenumber": sequence, "offset": offset, "enqueuedtime": enqueued, "hubcreated": created})
+		if err != nil {
+			return
+		}
+		again, err := read(c.Values())
+		same := func(a, b time.Time) bool { return a.Equal(b) || a.UTC().Year() > 9999 || a.UTC().Year() < 0 }
+		if err != nil || again.Sequence != c.Sequence || again.Offset != c.Offset || !same(c.Time, again.Time) || !same(c.HubCreated, again.HubCreated) {
+			t.Errorf("%+v came back as %+v, %v", c, again, err)
+		}
+	})
+}

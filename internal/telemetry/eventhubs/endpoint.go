@@ -1,0 +1,159 @@
+package eventhubs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
+)
+
+// An endpoint is where a hub is: a namespace's host name, and the hub in it.
+type endpoint struct{ namespace, hub string }
+
+func (at endpoint) String() string { return at.namespace + "/" + at.hub }
+
+// lower is how records spell it.
+func (at endpoint) lower() endpoint {
+	return endpoint{strings.ToLower(at.namespace), strings.ToLower(at.hub)}
+}
+
+// parseEndpoint reads a connection string. Its hub is empty if there is no EntityPath.
+func parseEndpoint(connectionString string) (endpoint, error) {
+	properties, err := azeventhubs.ParseConnectionString(connectionString)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("connection string: %w", err)
+	}
+	at := endpoint{namespace: properties.FullyQualifiedNamespace}
+	if properties.EntityPath != nil {
+		at.hub = *properties.EntityPath
+	}
+	return at, nil
+}
+
+// endpoint is where the hub is at present.
+func (s *Source) endpoint() endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return endpoint{s.namespace, s.config.Hub}
+}
+
+// newClient makes a client for where the hub is at present.
+func (s *Source) newClient() (*azeventhubs.ConsumerClient, endpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	client, err := s.connect()
+	if err != nil {
+		return nil, endpoint{}, fmt.Errorf("event hub client: %w", err)
+	}
+	return client, endpoint{s.namespace, s.config.Hub}, nil
+}
+
+// resolve asks where the hub is, if it can move, and reports whether that is
+// elsewhere now. If nobody answers the hub may well be where it was.
+func (s *Source) resolve(ctx context.Context) (moved bool) {
+	if s.config.Resolve == nil {
+		return false
+	}
+	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout, fmt.Errorf("no answer within %v", closeTimeout))
+	defer cancel()
+	connectionString, err := s.config.Resolve(asking)
+	if ctx.Err() != nil {
+		return false
+	}
+	var to endpoint
+	if err == nil {
+		if to, err = parseEndpoint(connectionString); err == nil && to.hub == "" {
+			err = errors.New("its endpoint has no EntityPath")
+		}
+	}
+	if err != nil {
+		s.log.Warn("the IoT Hub does not say where its events are; going on where they were", zap.Error(err))
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := endpoint{s.namespace, s.config.Hub}
+	s.config.ConnectionString, s.config.Hub, s.namespace = connectionString, to.hub, to.namespace
+	if from.lower() == to.lower() {
+		return false
+	}
+	s.latest = nil // that was elsewhere
+	s.stats.Moves++
+	s.log.Error("the IoT Hub's events are elsewhere now, as after a fail-over: going on there",
+		zap.Stringer("from", from), zap.Stringer("to", to))
+	return true
+}
+
+// Names of the values of the record that says where a hub was read last.
+const (
+	namespaceValue = "namespace"
+	hubValue       = "hub"
+)
+
+// lastRead is where the hub of an IoT Hub was read last by this consumer group.
+// It outlives restarts, so that a move is noticed that happened meanwhile.
+type lastRead struct {
+	at   endpoint // zero if it was never read
+	etag string
+}
+
+func (s *Source) lastReadName() string {
+	return strings.ToLower(s.config.IoTHub + "/" + s.config.ConsumerGroup + "/endpoint")
+}
+
+// lastRead returns the record, a zero one if the hub cannot move or was never read.
+func (s *Source) lastRead(ctx context.Context) (last lastRead, err error) {
+	if s.config.IoTHub == "" {
+		return lastRead{}, nil
+	}
+	err = attempt(ctx, "read where the hub was", func(ctx context.Context) error {
+		r, err := s.config.Checkpoints.Read(ctx, s.lastReadName())
+		if errors.Is(err, ErrNoRecord) {
+			return nil
+		}
+		last = lastRead{endpoint{r.Values[namespaceValue], r.Values[hubValue]}, r.ETag}
+		return err
+	})
+	return last, err
+}
+
+// setLastRead writes the record. That another replica did so first is as good.
+func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) error {
+	if s.config.IoTHub == "" || last.at == at {
+		return nil
+	}
+	return attempt(ctx, "write where the hub is", func(ctx context.Context) error {
+		_, err := s.config.Checkpoints.Write(ctx, s.lastReadName(), map[string]string{namespaceValue: at.namespace, hubValue: at.hub}, last.etag)
+		if errors.Is(err, ErrConflict) {
+			return nil
+		}
+		return err
+	})
+}
+
+// resumeMargin is how far before the last settled event reading goes on in
+// another hub: twice the time in which it is noticed at the latest that the hub is another
+// one, and far more than clocks differ.
+const resumeMargin = 10 * time.Minute
+
+// resumeTime is when to go on in another hub than the one of these checkpoints,
+// so that nothing is missed: none of its partitions need have the same events.
+// It is zero, for the earliest event, if that is not known of one of them.
+func resumeTime[M ~map[string]Checkpoint](all M) (at time.Time) {
+	for _, c := range all {
+		if c.Time.IsZero() {
+			return time.Time{}
+		}
+		if at.IsZero() || c.Time.Before(at) {
+			at = c.Time
+		}
+	}
+	if at.IsZero() {
+		return at
+	}
+	return at.Add(-resumeMargin)
+}

@@ -1,0 +1,501 @@
+package eventhubs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/devhub"
+	"alertworker/internal/devhub/poison"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+// watched returns a configuration of which the test sees the log.
+func (h *hub) watched() (eventhubs.Config, *observer.ObservedLogs) {
+	core, logs := observer.New(zap.WarnLevel)
+	config := h.latest()
+	config.Logger = zap.New(core)
+	return config, logs
+}
+
+// replace closes the hub and makes another one at the same address.
+func (h *hub) replace(t *testing.T, c devhub.Config) {
+	t.Helper()
+	addr := h.Addr()
+	if err := h.Hub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // the hub's clock counts in milliseconds
+	c.Hub, c.Key = "Telemetry", "key"
+	again, err := devhub.Listen(addr, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	h.Hub = again
+}
+
+// newMortal returns a hub that can be replaced.
+func newMortal(t *testing.T, partitions int) *hub {
+	t.Helper()
+	first, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Key: "key", Partitions: partitions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() })
+	return &hub{Hub: first, store: newFaultyStore(), ownership: newFaultyOwnership()}
+}
+
+// readAndSettle is read with a checkpoint after every batch.
+func readAndSettle(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func()) {
+	t.Helper()
+	received := make(chan string, 10_000)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+			for {
+				events, err := p.Receive(ctx)
+				if err != nil {
+					return err
+				}
+				for _, e := range events {
+					received <- p.ID() + ":" + string(e.Body)
+				}
+				if err := p.Checkpoint(context.WithoutCancel(ctx), events[len(events)-1].Position); err != nil && !errors.Is(err, telemetry.ErrLost) {
+					return err
+				}
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Error("Run did not return")
+		}
+	}
+	t.Cleanup(stop)
+	return received, stop
+}
+
+func numbered(n int) (bodies, seen []string) {
+	for i := range n {
+		bodies = append(bodies, fmt.Sprint("event", i))
+		seen = append(seen, fmt.Sprint("0:event", i))
+	}
+	return bodies, seen
+}
+
+// A hub that was deleted and made again starts its sequences again; the old
+// checkpoints would hide what it has.
+func TestHubMadeAgainWhileNobodyReads(t *testing.T) {
+	t.Parallel()
+	h := newMortal(t, 1)
+	h.Publish(t, "0", "old", "older")
+	config, logs := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	bodies, stop := readAndSettle(t, h.source(t, config))
+	next(t, bodies, "0:old", "0:older")
+	eventually(t, "a checkpoint", func() bool { return h.checkpoints(t)["0"] == 1 })
+	stop()
+
+	h.replace(t, devhub.Config{Partitions: 1})
+	texts, want := numbered(5)
+	h.Publish(t, "0", texts...)
+	s := h.source(t, config)
+	bodies, stop = readAndSettle(t, s)
+	next(t, bodies, want...)
+	if got := s.Stats().StartedOver; got != 1 {
+		t.Errorf("%d partitions were started over, want 1", got)
+	}
+	if logs.FilterMessageSnippet("another hub of this name").Len() != 1 {
+		t.Errorf("the log does not say it once: %v", logs.All())
+	}
+	eventually(t, "the checkpoint to be the new hub's", func() bool { return h.checkpoints(t)["0"] == 4 })
+	stop()
+
+	// From then on it is a checkpoint like any other.
+	h.Publish(t, "0", "newer")
+	s = h.source(t, config)
+	bodies, _ = readAndSettle(t, s)
+	next(t, bodies, "0:newer")
+	if got := s.Stats().StartedOver; got != 0 {
+		t.Errorf("%d partitions were started over, want none", got)
+	}
+}
+
+// The same while it is being read: the client opens its links again behind the
+// last sequence number that it has seen, which the new hub has passed already.
+func TestHubMadeAgainWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	h := newMortal(t, 1)
+	h.Publish(t, "0", "old", "older", "oldest")
+	config, _ := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	s := h.source(t, config)
+	s.Hurry(200*time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
+	bodies, _ := readAndSettle(t, s)
+	next(t, bodies, "0:old", "0:older", "0:oldest")
+	eventually(t, "a checkpoint", func() bool { return h.checkpoints(t)["0"] == 2 })
+
+	texts, want := numbered(6)
+	h.replace(t, devhub.Config{Partitions: 1})
+	h.Publish(t, "0", texts...)
+	missing := map[string]bool{}
+	for _, w := range want {
+		missing[w] = true
+	}
+	eventually(t, "everything in the new hub", func() bool {
+		for len(bodies) > 0 {
+			delete(missing, <-bodies) // what came before it was noticed comes again
+		}
+		return len(missing) == 0
+	})
+	eventually(t, "the checkpoint to be the new hub's", func() bool { return h.checkpoints(t)["0"] == 5 })
+}
+
+// A checkpoint beyond the end is of another hub, whatever else it says.
+func TestCheckpointBeyondTheEnd(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 2)
+	h.Publish(t, "0", "first", "second")
+	h.setCheckpoint(t, "0", 1_000_000, "99999999")
+	h.setCheckpoint(t, "1", -1, "-1")
+	config, _ := h.watched()
+	s := h.source(t, config)
+	bodies, _ := readAndSettle(t, s)
+	next(t, bodies, "0:first", "0:second")
+	eventually(t, "the checkpoint to move back", func() bool { return h.checkpoints(t)["0"] == 1 })
+	if got := s.Stats().StartedOver; got != 1 {
+		t.Errorf("%d partitions were started over, want 1", got)
+	}
+}
+
+// The hub says that it is the same, and its events say that it is not: the first
+// one after the checkpoint is earlier in the order and later in time.
+func TestEventsContradictTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	texts, want := numbered(6)
+	h.Publish(t, "0", texts...)
+	h.set(t, "0", eventhubs.Checkpoint{Position: telemetry.Position{Sequence: 3, Offset: "-1", Time: time.Now().Add(-time.Hour)}})
+	config, _ := h.watched()
+	s := h.source(t, config)
+	bodies, _ := readAndSettle(t, s)
+	next(t, bodies, want...)
+	eventually(t, "the checkpoint to follow", func() bool { return h.checkpoints(t)["0"] == 5 })
+	if got := s.Stats().StartedOver; got != 1 {
+		t.Errorf("%d partitions were started over, want 1", got)
+	}
+}
+
+// What azeventhubs or an older version wrote goes on working, and is completed
+// with the next write.
+func TestCheckpointWithoutHubGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "settled", "open")
+	h.setCheckpoint(t, "0", 0, "0")
+	config, _ := h.watched()
+	s := h.source(t, config)
+	bodies, _ := readAndSettle(t, s)
+	next(t, bodies, "0:open")
+	eventually(t, "a checkpoint that knows its hub", func() bool {
+		all, _, err := eventhubs.ReadCheckpoints(t.Context(), h.store, h.group())
+		c := all["0"]
+		return err == nil && c.Sequence == 1 && !c.HubCreated.IsZero() && time.Since(c.Time) < time.Minute
+	})
+	if stats := s.Stats(); stats.StartedOver != 0 || stats.Expired != 0 || stats.Skipped != 0 {
+		t.Errorf("%+v: want nothing amiss", stats)
+	}
+}
+
+// The hub dropped what was not read yet.
+func TestRetentionOverrun(t *testing.T) {
+	t.Parallel()
+	small, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Partitions: 1, MaxEvents: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = small.Close() })
+	h := &hub{Hub: small, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	texts, _ := numbered(10)
+	h.Publish(t, "0", texts...)
+	settled := time.Now().Add(-24 * time.Hour).UTC().Truncate(time.Second)
+	h.set(t, "0", eventhubs.Checkpoint{Position: telemetry.Position{Sequence: 3, Offset: "300", Time: settled}})
+	config, logs := h.watched()
+	s := h.source(t, config)
+	bodies, _ := readAndSettle(t, s)
+	next(t, bodies, "0:event8", "0:event9")
+	if stats := s.Stats(); stats.Expired != 4 || stats.Skipped != 0 {
+		t.Errorf("%+v: want 4 events expired", stats)
+	}
+	said := logs.FilterMessageSnippet("events are lost").FilterField(zap.String("partition", "0")).FilterField(zap.Int64("events", 4)).FilterField(zap.Time("after_time", settled))
+	if said.Len() != 1 {
+		t.Errorf("the log does not say which, how many and from when: %v", logs.All())
+	}
+}
+
+// The client drops an event that it cannot read without a word, for example one
+// whose partition key is no string. No event goes uncounted.
+func TestEventsThatTheClientDropsAreCounted(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "a")
+	for range 2 {
+		if _, err := h.Hub.Publish(devhub.Message{Device: "d", Partition: "0", Annotations: map[string]any{"x-opt-partition-key": int64(1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.Publish(t, "0", "b")
+	s := h.source(t, h.config())
+	bodies, _ := read(t, s)
+	received := int64(0)
+	for b := ""; b != "0:b"; received++ {
+		select {
+		case b = <-bodies:
+		case <-time.After(patience):
+			t.Fatal("the last event did not come")
+		}
+	}
+	if stats := s.Stats(); received+stats.Skipped != 4 || stats.Expired != 0 {
+		t.Errorf("%d events came, and %+v: want 4 in all that came or were skipped", received, stats)
+	}
+}
+
+// The hub drops events while reading pauses.
+func TestRetentionOverrunsAPause(t *testing.T) {
+	t.Parallel()
+	small, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Partitions: 1, MaxEvents: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = small.Close() })
+	h := &hub{Hub: small, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	const published = 500 // more than the hub looks ahead for a reader
+	h.Publish(t, "0", "0")
+	config, logs := h.watched()
+	config.Start, config.Prefetch = eventhubs.Start{Earliest: true}, 1
+	s := h.source(t, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var received int64
+	if err := s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+		defer cancel()
+		for {
+			events, err := p.Receive(ctx)
+			if err != nil {
+				t.Error(err)
+				return err
+			}
+			if received += int64(len(events)); received == 1 {
+				texts, _ := numbered(published)
+				h.Publish(t, "0", texts...)
+			}
+			if events[len(events)-1].Sequence == published {
+				return nil
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if stats := s.Stats(); stats.Skipped == 0 || received+stats.Skipped != published+1 {
+		t.Errorf("%d events came and %d were skipped, of %d", received, stats.Skipped, published+1)
+	}
+	if n := logs.FilterMessageSnippet("events are missing").FilterField(zap.String("partition", "0")).Len(); n != 1 {
+		t.Errorf("the log says it %d times, want once", n)
+	}
+}
+
+// Two replicas start for the first time, and this one is late: between its look
+// and its write the other one has begun to read, and events have come that it
+// has not settled.
+func TestFirstCheckpointLeavesAnothersAlone(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "old")
+	var once atomic.Bool
+	h.store.failWith(func(method string) error {
+		if method == "Write" && once.CompareAndSwap(false, true) {
+			h.setCheckpoint(t, "0", 0, "0") // the other replica's, from when there was one event
+		}
+		return nil
+	})
+	// What this one finds to be the latest.
+	h.Publish(t, "0", "not settled yet")
+	config, _ := h.watched()
+	bodies, _ := readAndSettle(t, h.source(t, config))
+	next(t, bodies, "0:not settled yet")
+}
+
+// A consumer's checkpoints while others write the same: forward only, one call
+// each unless somebody else wrote, and never a list.
+func TestCheckpointsMoveForward(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "a")
+	s := h.source(t, h.config())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := make(chan error, 1)
+	var lists, reads, writes atomic.Int64
+	_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+		defer cancel()
+		h.store.failWith(func(method string) error {
+			switch method {
+			case "List":
+				lists.Add(1)
+			case "Read":
+				reads.Add(1)
+			case "Write":
+				writes.Add(1)
+			}
+			return nil
+		})
+		failed <- func() error {
+			for _, step := range []struct {
+				others, own, want    int64 // others writes nothing if it is 0
+				reads, writes, lists int64 // so far
+			}{
+				{0, 5, 5, 1, 1, 0}, // nothing is known yet
+				{0, 6, 6, 1, 2, 0},
+				{0, 7, 7, 1, 3, 0},
+				{0, 6, 7, 1, 3, 0}, // not back
+				{9, 8, 9, 2, 4, 0}, // the other one was further
+				{10, 12, 12, 3, 6, 0},
+			} {
+				if step.others > 0 {
+					h.setCheckpoint(t, "0", step.others, "1")
+				}
+				if err := p.Checkpoint(ctx, telemetry.Position{Sequence: step.own, Offset: "1"}); err != nil {
+					return err
+				}
+				got := h.checkpoints(t)["0"]
+				if got != step.want || reads.Load() != step.reads || writes.Load() != step.writes || lists.Load() != step.lists {
+					return fmt.Errorf("%+v: the checkpoint is at %d after %d reads, %d writes and %d lists", step, got, reads.Load(), writes.Load(), lists.Load())
+				}
+			}
+			return nil
+		}()
+		return nil
+	})
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+}
+
+// What somebody else put where a checkpoint belongs stays there, and costs only
+// that partition its checkpoint.
+func TestForeignRecordCostsOnePartition(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 2)
+	h.Publish(t, "0", "settled", "open")
+	h.Publish(t, "1", "a")
+	h.setCheckpoint(t, "0", 0, "0")
+	foreign := h.group().Checkpoint("1")
+	if _, err := h.store.MemoryCheckpoints.Write(t.Context(), foreign, map[string]string{"author": "someone"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	config, logs := h.watched()
+	s := h.source(t, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan error, 10)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+			events, err := p.Receive(ctx)
+			if err == nil {
+				err = p.Checkpoint(ctx, events[0].Position)
+				if p.ID() == "0" && (string(events[0].Body) != "open" || err != nil) {
+					err = fmt.Errorf("partition 0: got %s, %v", events[0].Body, err)
+				}
+			}
+			results <- err
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	errs := []error{<-results, <-results}
+	cancel()
+	<-done
+	unreadable := new(eventhubs.UnreadableError)
+	if n := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, &unreadable) }); n < 0 || errs[1-n] != nil || unreadable.Name != foreign {
+		t.Errorf("checkpoints ended with %v; want one, for partition 1, to be refused for what is in its place", errs)
+	}
+	if r, err := h.store.MemoryCheckpoints.Read(t.Context(), foreign); err != nil || r.Values["author"] != "someone" {
+		t.Errorf("what was there is now %v, %v", r, err)
+	}
+	if logs.FilterMessageSnippet("a checkpoint cannot be read").FilterField(zap.String("partition", "1")).Len() != 1 {
+		t.Errorf("the log does not say it: %v", logs.All())
+	}
+}
+
+// A message that does not tell its number proves nothing: neither that events are
+// missing nor that the hub is another one. Read again and again it moves no checkpoint.
+func TestLostNumbersProveNothing(t *testing.T) {
+	t.Parallel()
+	var lost poison.Message
+	for _, m := range poison.Messages() {
+		if m.Name == "no annotations" {
+			lost = m
+		}
+	}
+	h := newHub(t, 1)
+	config, logs := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	h.Publish(t, "0", "a")
+	h.publishPoison(t, "0", lost)
+	for _, begun := range []string{"0:a", "", ""} {
+		s := h.source(t, config)
+		bodies, stop := readAndSettle(t, s)
+		if begun != "" {
+			next(t, bodies, begun)
+		}
+		select {
+		case <-bodies: // the message
+		case <-time.After(patience):
+			t.Fatal("the message did not come")
+		}
+		eventually(t, "the checkpoint", func() bool { return h.checkpoints(t)["0"] == 0 })
+		stop()
+		if at := h.checkpoints(t)["0"]; at != 0 {
+			t.Errorf("the checkpoint is at %d, want 0: the last that told its number", at)
+		}
+		if stats := s.Stats(); stats.Expired+stats.Skipped+int64(stats.StartedOver) != 0 {
+			t.Errorf("%+v: want nothing lost and nothing started over", stats)
+		}
+	}
+	h.publishPoison(t, "0", lost)
+	h.Publish(t, "0", "b")
+	s := h.source(t, config)
+	bodies, _ := readAndSettle(t, s)
+	for b := ""; b != "0:b"; {
+		select {
+		case b = <-bodies:
+		case <-time.After(patience):
+			t.Fatal("the last event did not come")
+		}
+	}
+	eventually(t, "the checkpoint at the last event", func() bool { return h.checkpoints(t)["0"] == 3 })
+	if stats := s.Stats(); stats.Expired+stats.Skipped+int64(stats.StartedOver)+int64(stats.Restarts) != 0 {
+		t.Errorf("%+v: want nothing lost, nothing started over and no restart", stats)
+	}
+	if n := logs.FilterMessageSnippet("lost").Len() + logs.FilterMessageSnippet("starting over where").Len(); n != 0 {
+		t.Errorf("logged %v", logs.All())
+	}
+}

@@ -1,0 +1,109 @@
+// Package ownership shares the partitions of a hub among replicas: each
+// partition has one owner, each replica its share, and those of a replica that
+// died are taken over.
+//
+// A replica proves that it is alive by one heartbeat, however many partitions it
+// owns. The record of a partition is written only when its owner changes, and
+// only on the version that was read: of two that want a partition, one gets it.
+// No replica's clock is compared with any other's, nor with the store's.
+package ownership
+
+import (
+	"context"
+	"time"
+)
+
+// A Store keeps the records of any number of scopes. A scope is
+// namespace/hub/consumer group. Stores are safe for concurrent use, and return
+// by the time ctx ends. After an error the outcome of a write is unknown.
+type Store interface {
+	// List returns all records and heartbeats of a scope. A write that was
+	// answered before the call began is in it.
+	List(ctx context.Context, scope string) (Records, error)
+
+	// Claim makes owner the owner of a partition, or nobody if owner is empty. It
+	// returns false, and changes nothing, unless the partition's record has this
+	// version; the version of a record that does not exist is empty. Every
+	// successful claim changes the version.
+	Claim(ctx context.Context, scope, partition, owner, version string) (bool, error)
+
+	// Beat writes the heartbeat of owner, whatever it was before. Leaving says
+	// that the owner keeps what it has and wants no more.
+	Beat(ctx context.Context, scope, owner string, leaving bool) error
+
+	// Forget removes the heartbeat of owner if it has this version; with an empty
+	// version, in any case. A heartbeat that is not there, or not of that
+	// version, is no error.
+	Forget(ctx context.Context, scope, owner, version string) error
+}
+
+// Records is what a store knows of a scope, in no particular order.
+type Records struct {
+	Partitions []Record
+	Heartbeats []Heartbeat
+}
+
+// A Record says who owns a partition. The replicas of versions without
+// heartbeats renew it instead.
+type Record struct {
+	Partition string
+	Owner     string // empty if it was given back
+	Version   string // changes with every write
+	Age       time.Duration
+}
+
+// A Heartbeat says that a replica is alive. Its Age is the time since it was
+// written, by the store's clock, and never more than that: a store whose clock
+// counts in seconds subtracts what it does not know.
+type Heartbeat struct {
+	Owner   string
+	Version string // changes with every beat
+	Leaving bool
+	Age     time.Duration
+}
+
+// earlierExpiry is how long the owner of a partition that has no heartbeat is
+// trusted after it renewed its record, unless the expiry is longer. It is what
+// versions without heartbeats had as their default.
+const earlierExpiry = 30 * time.Second
+
+// Owners returns the owner of each partition that has one, unless its last sign
+// of life is as old as expiry.
+func (r Records) Owners(expiry time.Duration) map[string]string {
+	beats := r.beats()
+	owners := map[string]string{}
+	for _, p := range r.Partitions {
+		if s := signOf(p, beats, expiry); p.Owner != "" && s.age < s.expiry {
+			owners[p.Partition] = p.Owner
+		}
+	}
+	return owners
+}
+
+func (r Records) beats() map[string]Heartbeat {
+	beats := make(map[string]Heartbeat, len(r.Heartbeats))
+	for _, b := range r.Heartbeats {
+		beats[b.Owner] = b
+	}
+	return beats
+}
+
+// A sign is the last sign of life of an owner.
+type sign struct {
+	name   string // what was written, and its version
+	age    time.Duration
+	expiry time.Duration
+	beat   bool // a heartbeat; else a record of a version without
+}
+
+// signOf returns the sign of life of p's owner.
+func signOf(p Record, beats map[string]Heartbeat, expiry time.Duration) sign {
+	if b, ok := beats[p.Owner]; ok {
+		return signOfBeat(b, expiry)
+	}
+	return sign{name: "partition/" + p.Partition + "/" + p.Version, age: p.Age, expiry: max(expiry, earlierExpiry)}
+}
+
+func signOfBeat(b Heartbeat, expiry time.Duration) sign {
+	return sign{name: "heartbeat/" + b.Owner + "/" + b.Version, age: b.Age, expiry: expiry, beat: true}
+}
