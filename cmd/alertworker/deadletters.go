@@ -16,8 +16,10 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/throttle"
 )
 
 const (
@@ -25,7 +27,8 @@ const (
 		"Usage: alertworker deadletters list [--since 24h] [--json]"
 
 	replayDoes = "send alerts that a receiver did not take to it again, with the same id; a letter\n" +
-		"whose alert is taken is deleted, any other stays\n" +
+		"whose alert is taken is deleted, any other stays. A device's alerts keep THROTTLE_WINDOW\n" +
+		"apart: within it a letter is not sent, and says when it can be\n" +
 		"Usage: alertworker deadletters replay LETTER... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 )
 
@@ -210,7 +213,12 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, b.unknown())}
 	}
 
-	r := &replay{letterbox: b, out: out, to: *to, dryRun: *dryRun, failures: map[string]int{}}
+	r := &replay{letterbox: b, out: out, to: *to, dryRun: *dryRun, failures: map[string]int{}, gates: map[string]*throttle.Gate{}}
+	if !*dryRun {
+		if err := r.openGates(ctx); err != nil {
+			return err
+		}
+	}
 	if *all {
 		for page, listErr := range b.List(ctx, since.time()) {
 			if err = listErr; err != nil {
@@ -250,17 +258,41 @@ type replay struct {
 	to     string // a receiver for all; "" for each letter's own
 	dryRun bool
 
+	leases    lease.Store
+	gates     map[string]*throttle.Gate // by receiver
+	storeDown int                       // failures of the store in a row
+
 	taken, failed int
 	failures      map[string]int // of a receiver, in a row
 }
 
-// maxFailures in a row mean that a receiver is down, and its other letters can wait.
+// maxFailures in a row mean that a receiver or the store is down, and what is left can wait.
 const maxFailures = 3
 
-// letter sends one letter again and deletes it if its alert is taken. It goes
-// past the gate: the alert was never delivered, so it started no window. A
-// receiver that has taken a newer alert of the device within the window can
-// tell from the token, which stays.
+// openGates opens what keeps the devices' windows.
+func (r *replay) openGates(ctx context.Context) (err error) {
+	if r.leases, err = r.stores.openLeases(ctx, r.config); err != nil {
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", r.config.ThrottleStore, err)
+	}
+	if r.config.ThrottleStore == config.StoreMemory {
+		fmt.Fprintln(r.out, "THROTTLE_STORE is memory: only the worker itself knows its windows, so an alert may come less than THROTTLE_WINDOW after one of the worker's")
+	}
+	return nil
+}
+
+// gate returns the gate of a receiver, the same as the workers'.
+func (r *replay) gate(receiver string) *throttle.Gate {
+	g := r.gates[receiver]
+	if g == nil {
+		g = throttle.New(throttle.Config{
+			Store: r.leases, Scope: r.config.Scope(), Receiver: receiver, Window: r.config.ThrottleWindow, SendTimeout: r.config.NotifyTimeout,
+		})
+		r.gates[receiver] = g
+	}
+	return g
+}
+
+// letter sends one letter again and deletes it if its alert is taken.
 func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
 	name := cmp.Or(r.to, l.Receiver)
 	to := r.receiver(name)
@@ -277,29 +309,18 @@ func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
 	case r.failures[name] >= maxFailures:
 		r.stays(l, fmt.Sprintf("not tried: the receiver failed %d times in a row", maxFailures))
 		return
+	case r.storeDown >= maxFailures:
+		r.stays(l, fmt.Sprintf("not tried: the throttle store failed %d times in a row", maxFailures))
+		return
 	case r.dryRun:
 		r.taken++
 		r.line(l, name, "would be sent")
 		return
 	}
-
-	l.Alert.Expires = time.Time{} // no claim stands behind it any more
-	if err := r.send(ctx, to.Notifier, l.Alert); err != nil {
-		failure := notify.AsError(err)
-		what := "not taken"
-		switch {
-		case failure.Refused:
-			what, r.failures[name] = "refused", 0
-		case failure.Untaken:
-			r.failures[name]++
-		default:
-			what = "perhaps taken, its answer is missing"
-			r.failures[name]++
-		}
-		r.stays(l, what+": "+err.Error())
+	if why := r.send(ctx, *to, l); why != "" {
+		r.stays(l, why)
 		return
 	}
-	r.failures[name] = 0
 	// Taken is taken: what is left is done even if somebody wants to stop.
 	if err := r.Delete(context.WithoutCancel(ctx), l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
 		r.stays(l, "taken, but its letter could not be deleted; sent again it would have the same id: "+err.Error())
@@ -309,11 +330,60 @@ func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
 	r.line(l, name, "taken")
 }
 
-func (r *replay) send(ctx context.Context, to notify.Notifier, a notify.Alert) error {
-	limit := r.config.NotifyTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v (NOTIFY_TIMEOUT)", limit))
-	defer cancel()
-	return to.Notify(ctx, a)
+// asked is when an operator's request was enqueued, to a gate: later than any
+// window that is over, so that only one in force refuses it. A letter's reading is
+// older than windows since, but who replays it wants it sent.
+var asked = time.Unix(1<<40, 0)
+
+// send sends l through the gate and says why it was not taken; empty if it was.
+func (r *replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
+	gate := r.gate(to.Name)
+	result, err := gate.Do(ctx, throttle.Request{Device: l.Alert.Device, ID: l.Alert.ID, Enqueued: asked}, func(ctx context.Context, g throttle.Grant) throttle.Answer {
+		if g.ID != l.Alert.ID {
+			why = "not sent: whether another alert of the device was taken a moment ago is not known; try again when THROTTLE_WINDOW is over"
+			return throttle.NotTaken
+		}
+		var answer throttle.Answer
+		answer, why = r.notify(ctx, to, l.Alert, g)
+		return answer
+	})
+	if result.Outcome == throttle.Unavailable {
+		r.storeDown++
+	} else {
+		r.storeDown = 0
+	}
+	switch result.Outcome {
+	case throttle.Throttled:
+		return fmt.Sprintf("not sent: within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
+	case throttle.Busy:
+		return "not sent: an alert of the device is being sent by somebody else, or its window has only just ended; try again in a minute"
+	case throttle.Unavailable:
+		return "not sent: " + err.Error()
+	case throttle.Unconfirmed:
+		_ = gate.Confirm(ctx, result) // delivered is delivered, recorded or not
+	}
+	return why
+}
+
+// notify makes one attempt under g. An alert that is not taken says why.
+func (r *replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
+	a.Token, a.Expires, a.Window = g.Token, g.Expires, r.config.ThrottleWindow
+	err := to.Notifier.Notify(ctx, a)
+	if err == nil {
+		r.failures[to.Name] = 0
+		return throttle.Taken, ""
+	}
+	failure := notify.AsError(err)
+	switch {
+	case failure.Refused:
+		r.failures[to.Name] = 0
+		return throttle.NotTaken, "refused: " + err.Error()
+	case failure.Untaken:
+		r.failures[to.Name]++
+		return throttle.NotTaken, "not taken: " + err.Error()
+	}
+	r.failures[to.Name]++
+	return throttle.Unknown, "perhaps taken, its answer is missing: " + err.Error()
 }
 
 func (r *replay) stays(l deadletter.Letter, why string) {

@@ -15,12 +15,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/config"
 	"alertworker/internal/deadletter"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/standin"
+	"alertworker/internal/throttle"
 )
 
 // letters is a container of dead letters and a receiver of alerts.
@@ -37,6 +39,7 @@ func newLetters(t *testing.T, azurite *standin.Azurite) *letters {
 	l := &letters{Receiver: to, env: valid(
 		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString,
 		"DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
+		"THROTTLE_CONTAINER="+azurite.NewContainer(),
 		"NOTIFY_URLS="+to.URL+"/t0k3n",
 		"NOTIFY_TIMEOUT=5s",
 	)}
@@ -187,8 +190,8 @@ func TestDeadLetters(t *testing.T) {
 		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": taken\n", "1 taken\n")
 		sent := letter(2, l.name).Alert
 		taken := l.Taken()
-		if len(taken) != 1 || taken[0].ID != sent.ID || taken[0].Token != sent.Token || taken[0].Temperature != sent.Temperature || !taken[0].Expires.IsZero() {
-			t.Errorf("taken %+v, want %+v that does not expire", taken, sent)
+		if len(taken) != 1 || taken[0].ID != sent.ID || taken[0].Token <= sent.Token || taken[0].Temperature != sent.Temperature || taken[0].Expires.Before(time.Now()) || taken[0].Window != time.Minute {
+			t.Errorf("taken %+v, want %+v under a new claim", taken, sent)
 		}
 		if left := l.left(t); len(left) != 1 || left[0] == id {
 			t.Errorf("left: %q", left)
@@ -235,6 +238,83 @@ func TestDeadLetters(t *testing.T) {
 		}
 	})
 
+	// A replay keeps the spacing of the workers' alerts, and they keep its.
+	t.Run("replay within a window", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		first, second := letter(1, l.name), letter(30, l.name)
+		second.Alert.Device = first.Alert.Device
+		environment(t, l.env)
+		c, _, err := config.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newStores(c)
+		defer s.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases, err := s.openLeases(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.name, Window: time.Minute, SendTimeout: 5 * time.Second})
+		worker := func(id string) throttle.Outcome {
+			t.Helper()
+			r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: id, Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Outcome
+		}
+
+		l.keep(t, first, second) // the second is older
+		out, code := l.command(t, "replay", "--all")
+		want(t, out, code, exitFailed, l.left(t)[0]+" device-1 to "+l.name+": not sent: within THROTTLE_WINDOW of the device's last alert, for another ", "1 taken, 1 not\n")
+		if got := worker("of a worker"); got != throttle.Throttled {
+			t.Errorf("a worker's alert after the replay: %v", got)
+		}
+		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // the store's clock counts seconds
+		if got := worker("of a worker"); got != throttle.Sent {
+			t.Errorf("a worker's alert after the window: %v", got)
+		}
+		out, code = l.command(t, "replay", "--all")
+		want(t, out, code, exitFailed, "not sent: within THROTTLE_WINDOW", "0 taken, 1 not\n")
+
+		// Windows that are over do not keep a letter about an older reading.
+		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
+			t.Fatal(err)
+		}
+		out, code = l.command(t, "replay", "--all")
+		want(t, out, code, exitStopped, "1 taken\n")
+
+		// An alert of the worker's whose fate is not known is not dropped for the letter's sake.
+		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		unknown := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Unknown }
+		if r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: "of a worker again", Enqueued: time.Now()}, unknown); err != nil || r.Outcome != throttle.Failed {
+			t.Fatal(r.Outcome, err)
+		}
+		l.keep(t, second)
+		out, code = l.command(t, "replay", "--all")
+		want(t, out, code, exitFailed, "whether another alert of the device was taken a moment ago is not known", "0 taken, 1 not\n")
+		if r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: "later", Enqueued: time.Now()}, func(_ context.Context, g throttle.Grant) throttle.Answer {
+			if g.ID != "of a worker again" {
+				t.Errorf("the alert whose fate is not known is lost: the next is %q", g.ID)
+			}
+			return throttle.Taken
+		}); err != nil || r.Outcome != throttle.Sent {
+			t.Error(r.Outcome, err)
+		}
+		if taken := l.Taken(); len(taken) != 2 {
+			t.Errorf("%d taken, want 2", len(taken))
+		}
+	})
+
 	t.Run("stopped", func(t *testing.T) {
 		l := newLetters(t, azurite)
 		l.keep(t, letter(1, l.name), letter(2, l.name))
@@ -275,7 +355,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 		l.BehaveAlways(notifytest.Take)
 		out, code := l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "1 taken")
+		want(t, out, code, exitStopped, "THROTTLE_STORE is memory: only the worker itself knows its windows", "1 taken")
 		if taken := l.Taken(); len(taken) != 1 || taken[0].Device != "d" || taken[0].Temperature != 99 {
 			t.Errorf("taken: %+v", taken)
 		}

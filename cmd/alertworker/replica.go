@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/peers"
+	"alertworker/internal/tally"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
@@ -35,6 +36,7 @@ type replica struct {
 	worker    *worker.Worker
 	receivers []receivers.Receiver
 	duties    *duty.Roster  // nil if there are none
+	tally     *tally.Tally  // for the daily summary; nil if there is none
 	ends      *metrics.Ends // of partitions, for their lag
 	http      *httpServer   // nil if HTTP is off
 
@@ -81,13 +83,16 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 		}
 	}
 
+	if c.SummarySchedule != "" {
+		r.tally = tally.New(s.tallies, c.Scope(), log)
+	}
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
 	leases := recorder.Store(measured.Store(tracer.Store(s.leases, store), store))
 	for _, to := range rs {
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			Name:     to.Name,
-			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(to.Notifier, to.Name), to.Name), to.Name),
+			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(r.tally.Notifier(to.Notifier, to.Name), to.Name), to.Name), to.Name),
 			Gate: throttle.New(throttle.Config{
 				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
@@ -99,7 +104,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts,
 			Moves: stats.Moves, StartedOver: stats.StartedOver, Expired: stats.Expired, Skipped: stats.Skipped}
 	}, store)
-	if r.duties, err = newDuties(c, s, rs, log); err != nil {
+	if r.duties, err = newDuties(c, s, rs, r.tally, log); err != nil {
 		return nil, err
 	}
 	if r.duties != nil {
@@ -145,10 +150,10 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config.Config, s stores, rs []receivers.Receiver, log *zap.Logger) (*duty.Roster, error) {
+func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*duty.Roster, error) {
 	var duties []duty.Duty
 	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
-		duties = append(duties, duty.Janitor(blobs, c.LeaseRetention))
+		duties = append(duties, duty.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {
 		schedule, err := duty.ParseSchedule(c.SummarySchedule)
@@ -156,7 +161,7 @@ func newDuties(c config.Config, s stores, rs []receivers.Receiver, log *zap.Logg
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
 		summary := duty.SummaryConfig{
-			Store: s.leases, Scope: c.Scope(), Source: "/" + c.Origin(),
+			Tally: counted, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
 		for _, to := range rs {
@@ -186,8 +191,12 @@ func (r *replica) run(ctx context.Context) error {
 	}()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var beside, serving sync.WaitGroup
+	var beside, serving, counting sync.WaitGroup
 	unserve := func() {}
+	counted, uncount := context.WithCancel(context.WithoutCancel(ctx))
+	if r.tally != nil {
+		counting.Go(func() { r.tally.Run(counted) })
+	}
 	if r.http != nil {
 		served, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		unserve = cancel
@@ -204,6 +213,8 @@ func (r *replica) run(ctx context.Context) error {
 	unserve()
 	serving.Wait()
 	r.source.Close()
+	uncount() // all alerts are counted by now
+	counting.Wait()
 	return err
 }
 

@@ -25,6 +25,7 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/peers"
+	"alertworker/internal/tally"
 	"alertworker/internal/telemetry/blobownership"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
@@ -40,6 +41,7 @@ type stores struct {
 	checkpoints eventhubs.Records
 	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
+	tallies     tally.Store       // beside the dead letters, or in memory
 	http        *http.Client
 	identity    *azure.Credential // nil if everything has a key
 }
@@ -55,7 +57,7 @@ func (s stores) Close() {
 
 // newStores returns what is needed to open stores. It connects to nothing.
 func newStores(c config.Config) (stores, error) {
-	s := stores{http: azure.NewHTTPClient()}
+	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
 	if c.Keyless() {
 		source, err := azidentity.NewDefaultAzureCredential(nil)
 		if err != nil {
@@ -88,6 +90,10 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	if s.leases, err = s.openLeases(ctx, c); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
+	if blobs, ok := s.leases.(interface{ PlainNames() bool }); ok && blobs.PlainNames() {
+		log.Warn("the throttle container's blobs have the names of an earlier version, which the next one will not read: to give it new ones, stop all replicas, wait for THROTTLE_WINDOW and a minute, and start them with another THROTTLE_CONTAINER",
+			zap.String("container", c.ThrottleContainer))
+	}
 	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
 		deletable.OnCreate(func(container string) {
 			log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
@@ -97,6 +103,11 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
 		}
+		beside, err := s.deadLetterContainer(ctx, c)
+		if err != nil {
+			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
+		}
+		s.tallies = tally.NewBlobs(beside)
 	}
 	return s, nil
 }
@@ -138,15 +149,19 @@ func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.S
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
-	retry := azure.Retry()
-	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
-	client, err := s.container(ctx, c, c.DeadLetterContainer, retry)
+	client, err := s.deadLetterContainer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	return deadletter.Open(ctx, client, log)
+}
+
+func (s stores) deadLetterContainer(ctx context.Context, c config.Config) (*container.Client, error) {
+	retry := azure.Retry()
+	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
+	return s.container(ctx, c, c.DeadLetterContainer, retry)
 }
 
 func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, error) {
@@ -169,9 +184,9 @@ func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, e
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 		defer cancel()
-		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, s.http)
+		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, c.LeaseRetention, s.http)
 	default:
-		return memlease.New(), nil
+		return memlease.Keeping(c.LeaseRetention), nil
 	}
 }
 

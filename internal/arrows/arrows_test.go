@@ -49,7 +49,8 @@ const arrows = `
 	internal/metrics            internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/tracing            internal/lease internal/throttle internal/notify internal/worker
 	internal/peers              internal/azure
-	internal/duty               internal/lease internal/throttle internal/notify
+	internal/duty               internal/lease internal/throttle internal/notify internal/tally
+	internal/tally              internal/notify internal/azure
 	internal/console            internal/audit internal/notify
 	internal/audit
 	internal/lab/busytest
@@ -65,10 +66,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/deadletter internal/peers internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/metrics
@@ -119,7 +120,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/blob*, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/deadletter, internal/peers, internal/standin, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/blob*, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/deadletter, internal/peers, internal/tally, internal/standin, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

@@ -54,6 +54,13 @@ func Retry() policy.RetryOptions {
 	}
 }
 
+// Patient returns the retries of calls for which nobody waits, such as listings,
+// for policy.WithRetryOptions: a page takes as long as it takes. Who calls
+// repeats by Again.
+func Patient() policy.RetryOptions {
+	return policy.RetryOptions{MaxRetries: -1, TryTimeout: 30 * time.Second}
+}
+
 // Date returns the service's clock as it was when it answered, to the second.
 // Every answer has it, errors too.
 func Date(resp *http.Response) (time.Time, error) {

@@ -72,7 +72,7 @@ type Config struct {
 	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
 	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
 
-	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"windows of devices with no alert for this long are removed from blob storage, 24h to 87600h; must be longer than an event can arrive late"`
+	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must be longer than an event can arrive late"`
 	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: when to send a summary of the day before and the day so far to NOTIFY_URLS; empty: never"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`

@@ -26,7 +26,7 @@ func TestOnBlobs(t *testing.T) {
 	}
 	did := make(chan string, 100)
 	replica := func(name string) (stop func()) {
-		return run(open(), name, duty.Duty{Name: "tick", Schedule: duty.Every(time.Second), Do: func(_ context.Context, c duty.Call) (string, error) {
+		return run(open(), name, duty.Duty{Name: "tick", Schedule: duty.Every(time.Second), Do: func(_ context.Context, c *duty.Call) (string, error) {
 			did <- name
 			return fmt.Sprint("term ", c.Term), nil
 		}})

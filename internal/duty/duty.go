@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ const (
 	runTimeout  = 5 * time.Minute  // for one run of a duty
 	firstRetry  = 30 * time.Second // after a run that failed; then twice as long each time
 	maxTries    = 5                // then the duty waits until it is due again
+	goOnAfter   = 15 * time.Second // a run that left more to do; other duties come first
 	maxSleep    = time.Minute      // the wall clock may be set, or have run on while the machine was suspended
 	maxClockGap = time.Hour        // between two replicas; a duty done later than this from now was done by a clock gone wrong
 )
@@ -42,13 +44,18 @@ type Duty struct {
 	// Do does the duty once. What it returns is kept in the log; an error must
 	// hold no secrets. It gets 5 minutes, and is repeated after an error, at most 5 times.
 	// The leader may die in it, and the next one begin it again.
-	Do func(ctx context.Context, c Call) (report string, err error)
+	Do func(ctx context.Context, c *Call) (report string, err error)
 }
 
 // A Call says for what Do is called.
 type Call struct {
 	Due  time.Time // by the schedule; a call may come later
 	Term int64     // fencing token: grows from leader to leader
+	// Mark is what the last run of the duty left, whoever led, and what it is when Do
+	// returns is left to the next, also by a run that fails. A duty that leaves a mark and no error
+	// has more to do: it is called again within a minute. A mark that
+	// is no UTF-8, or takes more than 256 bytes as JSON, is dropped.
+	Mark string
 }
 
 // A Schedule says when a duty is due next after t; never, if zero. It goes by the leader's wall clock.
@@ -160,6 +167,7 @@ func (r *Roster) plan(n *note) []*agendum {
 		agenda = append(agenda, a)
 	}
 	n.Last = last
+	maps.DeleteFunc(n.Marks, func(name, _ string) bool { _, known := last[name]; return !known })
 	return agenda
 }
 
@@ -180,8 +188,10 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
 	t.SetNote(n.String())
 
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not done within %v", runTimeout))
-	report, err := a.Do(try, Call{Due: a.due, Term: t.Token})
+	call := &Call{Due: a.due, Term: t.Token, Mark: n.Marks[a.Name]}
+	report, err := a.Do(try, call)
 	cancel()
+	n.setMark(a.Name, call.Mark)
 
 	done.Took, done.Outcome, done.Detail = time.Since(start), Done, report
 	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", done.Took))
@@ -195,14 +205,17 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
 		a.tries++
 		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
 	}
-	if err == nil || a.tries == maxTries {
+	switch {
+	case err == nil && n.Marks[a.Name] != "":
+		a.at, a.tries = time.Now().Add(goOnAfter), 0
+	case err == nil || a.tries == maxTries:
 		last := a.due
 		if start.After(last) {
 			last = start // of several times that were missed one is made up for
 		}
 		n.Last[a.Name] = last.Unix()
 		a.next(last)
-	} else {
+	default:
 		wait := firstRetry << max(0, a.tries-1)
 		a.at = time.Now().Add(wait/2 + rand.N(wait/2))
 	}

@@ -13,6 +13,7 @@ import (
 const (
 	maxNote = 1024 // bytes, by lease.Store's contract
 	maxRuns = 10   // kept in the log
+	maxMark = 256  // bytes, as JSON
 )
 
 // A Status is what replicas can tell of the duties.
@@ -62,16 +63,18 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 // A note is what the leader keeps in its lease record.
 type note struct {
 	Leader string
-	Last   map[string]int64 // by duty: when it was last due and dealt with, Unix seconds
-	Runs   []Run            // latest last
+	Last   map[string]int64  // by duty: when it was last due and dealt with, Unix seconds
+	Marks  map[string]string // by duty: see Call
+	Runs   []Run             // latest last
 }
 
 // written is a note in JSON. Short names, and no name twice: all of it has to
 // fit into 1 KiB.
 type written struct {
-	Names []string         `json:"n,omitempty"` // of replicas and duties; the leader first
-	Last  map[string]int64 `json:"last,omitempty"`
-	Runs  []writtenRun     `json:"runs,omitempty"`
+	Names []string          `json:"n,omitempty"` // of replicas and duties; the leader first
+	Last  map[string]int64  `json:"last,omitempty"`
+	Marks map[string]string `json:"marks,omitempty"`
+	Runs  []writtenRun      `json:"runs,omitempty"`
 }
 
 type writtenRun struct {
@@ -95,7 +98,7 @@ func parseNote(s string) note {
 		}
 		return w.Names[i]
 	}
-	n := note{Leader: name(0), Last: w.Last}
+	n := note{Leader: name(0), Last: w.Last, Marks: w.Marks}
 	for _, r := range w.Runs {
 		if r.Outcome < Begun || r.Outcome > Failed {
 			continue
@@ -121,7 +124,7 @@ func (n note) String() string {
 
 // cut returns n with no text longer than limit bytes.
 func (n note) cut(limit int) written {
-	w := written{Last: n.Last, Names: []string{clip(n.Leader, limit)}}
+	w := written{Last: n.Last, Marks: n.Marks, Names: []string{clip(n.Leader, limit)}}
 	name := func(s string) int {
 		s = clip(s, limit)
 		i := slices.Index(w.Names, s)
@@ -139,6 +142,18 @@ func (n note) cut(limit int) written {
 		})
 	}
 	return w
+}
+
+// setMark keeps the duty's mark, or none if it is empty, too long or no UTF-8.
+func (n *note) setMark(duty, mark string) {
+	delete(n.Marks, duty)
+	if b, _ := json.Marshal(mark); mark == "" || len(b) > maxMark || !utf8.ValidString(mark) {
+		return
+	}
+	if n.Marks == nil {
+		n.Marks = map[string]string{}
+	}
+	n.Marks[duty] = mark
 }
 
 // begin adds a run and drops the oldest beyond ten.

@@ -31,11 +31,13 @@ func TestNoteFits(t *testing.T) {
 		for range runs {
 			n.begin(Run{Duty: text.Draw(t, "duty"), Replica: text.Draw(t, "replica"), Start: at, Took: 5 * time.Minute, Outcome: Failed, Detail: text.Draw(t, "detail")})
 		}
+		mark := text.Draw(t, "mark")
+		n.setMark("janitor", mark)
 		s := n.String()
 		if len(s) > maxNote || !utf8.ValidString(s) {
 			t.Fatalf("%d bytes", len(s))
 		}
-		if got := parseNote(s); len(got.Runs) != min(runs, maxRuns) || !reflect.DeepEqual(got.Last, n.Last) {
+		if got := parseNote(s); len(got.Runs) != min(runs, maxRuns) || !reflect.DeepEqual(got.Last, n.Last) || got.Marks["janitor"] != n.Marks["janitor"] {
 			t.Fatalf("%+v came back as %+v", n, got)
 		}
 	})

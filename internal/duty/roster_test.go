@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,9 +27,9 @@ type work struct {
 }
 
 func (w *work) duty(name string, s duty.Schedule) duty.Duty {
-	return duty.Duty{Name: name, Schedule: s, Do: func(ctx context.Context, c duty.Call) (string, error) {
+	return duty.Duty{Name: name, Schedule: s, Do: func(ctx context.Context, c *duty.Call) (string, error) {
 		w.mu.Lock()
-		w.at, w.calls = append(w.at, time.Now()), append(w.calls, c)
+		w.at, w.calls = append(w.at, time.Now()), append(w.calls, *c)
 		n := len(w.at)
 		w.mu.Unlock()
 		if w.do == nil {
@@ -351,29 +352,120 @@ func TestNeverDue(t *testing.T) {
 	})
 }
 
-// A sweep that removes so many, or fails.
+// A sweep answers as told.
 type sweep struct {
-	removed   int
-	err       error
+	removed int
+	next    string
+	err     error
+
+	from      []string
 	olderThan time.Duration
-	limit     int
+	mine      func(string) bool
 }
 
-func (s *sweep) Sweep(_ context.Context, olderThan time.Duration, limit int) (int, error) {
-	s.olderThan, s.limit = olderThan, limit
-	return s.removed, s.err
+func (s *sweep) Sweep(_ context.Context, from string, olderThan time.Duration, mine func(string) bool) (int, string, error) {
+	s.from, s.olderThan, s.mine = append(s.from, from), olderThan, mine
+	return s.removed, s.next, s.err
 }
 
 func TestJanitor(t *testing.T) {
 	s := &sweep{removed: 12}
-	d := duty.Janitor(s, 720*time.Hour)
-	if report, err := d.Do(t.Context(), duty.Call{}); err != nil || report != "12 removed" || s.olderThan != 720*time.Hour || s.limit != 10_000 {
+	d := duty.Janitor(s, "ns/hub", 720*time.Hour)
+	if report, err := d.Do(t.Context(), &duty.Call{}); err != nil || report != "12 removed" || s.olderThan != 720*time.Hour {
 		t.Errorf("%q, %v, %+v", report, err, s)
 	}
-	s.err = errors.New("list blobs: no")
-	if _, err := d.Do(t.Context(), duty.Call{}); err == nil || err.Error() != "12 removed, then: list blobs: no" {
-		t.Error(err)
+	if !s.mine("ns/hub/r/device") || s.mine("ns/hub/2/r/device") || s.mine("~duties/ns/hub") {
+		t.Error("the records are not those of the scope")
 	}
+	s.err, s.next = errors.New("list blobs: no"), "8f"
+	c := duty.Call{Mark: "8e"}
+	if _, err := d.Do(t.Context(), &c); err == nil || err.Error() != "12 removed, then: list blobs: no" || c.Mark != "8f" || s.from[1] != "8e" {
+		t.Errorf("%v, %+v after %q", err, c, s.from)
+	}
+}
+
+// A steps is a sweep that leaves these marks; but for the last, it goes on until its context ends.
+type steps struct {
+	mu   sync.Mutex
+	next []string
+	from []string
+}
+
+func (s *steps) Sweep(ctx context.Context, from string, _ time.Duration, _ func(string) bool) (int, string, error) {
+	s.mu.Lock()
+	n := len(s.from)
+	s.from = append(s.from, from)
+	s.mu.Unlock()
+	if n >= len(s.next) {
+		return 1, "", nil
+	}
+	<-ctx.Done()
+	return 100_000, s.next[n], ctx.Err()
+}
+
+func (s *steps) began() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.from)
+}
+
+// A sweep that takes long stops in time and goes on soon, from where it stopped, also if another
+// replica leads then; when it has come to the end, it is due at the next time.
+func TestJanitorGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, records := memlease.New(), &steps{next: []string{"40", "80", "c0"}}
+		start := func(name string) (stop func()) {
+			return run(store, name, duty.Janitor(records, "s", 720*time.Hour))
+		}
+		stop := start("a")
+		time.Sleep(6*time.Hour + 5*time.Minute)
+		stop() // in the second run
+		stop = start("b")
+		time.Sleep(10 * time.Minute)
+		if got := records.began(); got != "[ 40 80 c0]" {
+			t.Errorf("it began at %q", got)
+		}
+		runs := status(t, store).Runs
+		if last := runs[len(runs)-1]; len(runs) != 4 || last.Outcome != duty.Done || last.Detail != "1 removed" || runs[0].Detail != "100000 removed, more to do" || runs[1].Outcome != duty.Failed {
+			t.Errorf("the log: %+v", runs)
+		}
+		time.Sleep(5 * time.Hour)
+		if got := records.began(); got != "[ 40 80 c0]" {
+			t.Errorf("it had come to the end, and began at %q", got)
+		}
+		time.Sleep(2 * time.Hour)
+		stop()
+		if got := records.began(); got != "[ 40 80 c0 ]" {
+			t.Errorf("six hours later it began at %q", got)
+		}
+	})
+}
+
+// A mark outlives leaders and failures, and not its duty; one that is too long is none.
+func TestMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		var got []string
+		leave := []string{"first", strings.Repeat("<", 50), "x", ""}
+		d := duty.Duty{Name: "long", Schedule: duty.Every(time.Hour), Do: func(_ context.Context, c *duty.Call) (string, error) {
+			got = append(got, c.Mark)
+			c.Mark = leave[len(got)-1]
+			if c.Mark == "x" {
+				return "", errors.New("no")
+			}
+			return "", nil
+		}}
+		var between work
+		stop := run(store, "a", d, between.duty("between", duty.Every(time.Hour)))
+		time.Sleep(2*time.Hour + time.Minute)
+		stop()
+		if want := []string{"", "first", "", "x"}; !slices.Equal(got, want) {
+			t.Errorf("marks %q, want %q", got, want)
+		}
+		if at, _ := between.seen(); len(at) != 2 {
+			t.Errorf("another duty was done %d times, want 2", len(at))
+		}
+	})
 }
 
 // Whatever somebody sets, reading it ends well, and a schedule goes forward.

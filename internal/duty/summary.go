@@ -7,26 +7,26 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
-	"alertworker/internal/lease"
 	"alertworker/internal/notify"
-	"alertworker/internal/throttle"
+	"alertworker/internal/tally"
 )
 
 const (
 	topDevices     = 10
-	maxDevices     = 100_000 // in one summary, for the sake of memory: some 30 MB
-	maxDeadLetters = 10_000  // counted a day
+	maxDeadLetters = 10_000 // counted a day
+	gatherTimeout  = time.Minute
+	reportsAtOnce  = 16
 )
 
 // SummaryConfig says what a summary is about and whom it is for. All fields but DeadLetters are
 // required.
 type SummaryConfig struct {
-	Store     lease.Store // that the gates use; it has to be a lease.Lister
-	Scope     string      // of the gates
-	Source    string      // see notify.Summary
+	Tally     *tally.Tally // of this replica
+	Scope     string       // of the gates
+	Source    string       // see notify.Summary
 	Receivers map[string]notify.Reporter
 	Timeout   time.Duration // for one receiver
 	// DeadLetters counts the dead letters of a UTC day, at most limit. Nil if none are kept.
@@ -34,12 +34,12 @@ type SummaryConfig struct {
 }
 
 // Summary reports alerts per device, what was suppressed, and dead letters, to each
-// receiver. Until all have taken the summary, or refused it for good, it fails and is tried again, with
+// receiver, side by side. Figures that cannot be had within a minute are left out, and the run's
+// report says why. Until all have taken the summary, or refused it for good, it fails and is tried again, with
 // the same ID, which the next leader uses too: by it a receiver can drop what it has. For
 // one Roster.
 //
-// It lists the whole store. The figures are the gates' own, counted by the store's clock, and the
-// days are the leader's.
+// The figures are those of all replicas' tallies, whose days are those of their clocks.
 func Summary(schedule Schedule, c SummaryConfig) Duty {
 	s := &summary{SummaryConfig: c}
 	return Duty{Name: "summary", Schedule: schedule, Do: s.do}
@@ -47,37 +47,27 @@ func Summary(schedule Schedule, c SummaryConfig) Duty {
 
 type summary struct {
 	SummaryConfig
-	due     time.Time         // of the last call
-	settled map[string]string // of that, by receiver: why not to report again; empty if it has taken it
+	due time.Time // of the last call
+
+	mu      sync.Mutex
+	settled map[string]string // of that call, by receiver: why not to report again; empty if it has taken it
 }
 
-func (s *summary) do(ctx context.Context, c Call) (string, error) {
+func (s *summary) do(ctx context.Context, c *Call) (string, error) {
 	if !c.Due.Equal(s.due) {
 		s.due, s.settled = c.Due, map[string]string{}
 	}
-	sum, err := s.gather(ctx, c.Due)
-	if err != nil {
-		return "", err
-	}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(s.Receivers)) {
-		if _, done := s.settled[name]; done {
-			continue
-		}
-		err := s.report(ctx, name, sum)
-		switch e := notify.AsError(err); {
-		case err == nil:
-			s.settled[name] = ""
-		case e.Refused:
-			s.settled[name] = fmt.Sprintf("%s: %v", name, err)
-		default:
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-	}
-	if len(errs) > 0 {
-		return "", fmt.Errorf("summary not delivered: %w", errors.Join(errs...))
+	sum, missing := s.gather(ctx, c.Due)
+	if err := s.reportAll(ctx, sum); err != nil {
+		return "", fmt.Errorf("summary not delivered: %w", err)
 	}
 	report := fmt.Sprintf("%d and %d alerts", sum.Days[0].Alerts, sum.Days[1].Alerts)
+	if sum.Days[0].Unknown {
+		report = "alerts not known"
+	}
+	for _, err := range missing {
+		report += fmt.Sprintf("; %v", err)
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.settled)) {
 		if why := s.settled[name]; why != "" {
 			report += "; " + why
@@ -86,66 +76,82 @@ func (s *summary) do(ctx context.Context, c Call) (string, error) {
 	return report, nil
 }
 
+// reportAll tells all receivers that are not settled.
+func (s *summary) reportAll(ctx context.Context, sum notify.Summary) error {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Receivers)), func(name string) bool { _, done := s.settled[name]; return done })
+	errs := make([]error, len(names))
+	slots := make(chan struct{}, reportsAtOnce)
+	var reporting sync.WaitGroup
+	for i, name := range names {
+		slots <- struct{}{}
+		reporting.Go(func() {
+			errs[i] = s.report(ctx, name, sum)
+			<-slots
+		})
+	}
+	reporting.Wait()
+	return errors.Join(errs...)
+}
+
+// report tells one receiver, and whether it is settled then.
 func (s *summary) report(ctx context.Context, name string, sum notify.Summary) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("the receiver did not answer within %v", s.Timeout))
 	defer cancel()
-	return s.Receivers[name].Report(ctx, sum)
+	why := ""
+	if err := s.Receivers[name].Report(ctx, sum); err != nil {
+		why = fmt.Sprintf("%s: %v", name, err)
+		if !notify.AsError(err).Refused {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled[name] = why
+	return nil
 }
 
-// gather counts.
-func (s *summary) gather(ctx context.Context, due time.Time) (notify.Summary, error) {
+// gather counts. What it could not count is told by missing.
+func (s *summary) gather(ctx context.Context, due time.Time) (sum notify.Summary, missing []error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, gatherTimeout, fmt.Errorf("not counted within %v", gatherTimeout))
+	defer cancel()
 	now := time.Now().UTC()
 	today := now.Truncate(24 * time.Hour)
-	dates := [2]time.Time{today.AddDate(0, 0, -1), today}
-	sum := notify.Summary{
+	sum = notify.Summary{
 		ID:     s.Scope + "/summary/" + due.UTC().Format(time.RFC3339),
 		Source: s.Source,
 		Scope:  s.Scope,
 		Due:    due,
 		Made:   now,
+		Days:   [2]notify.Day{{Date: today.AddDate(0, 0, -1)}, {Date: today}},
 	}
-
-	devices := map[string]*[2]throttle.Tally{}
-	for c, err := range throttle.Counted(ctx, s.Store, s.Scope) {
-		if err != nil {
-			return sum, fmt.Errorf("count alerts: %w", err)
-		}
-		tallies := [2]throttle.Tally{c.On(dates[0]), c.On(dates[1])}
-		if tallies == [2]throttle.Tally{} {
-			continue
-		}
-		d := devices[c.Device]
-		if d == nil {
-			if len(devices) == maxDevices {
-				sum.More = true
-				continue
-			}
-			d = &[2]throttle.Tally{}
-			devices[strings.Clone(c.Device)] = d // not with its key
-		}
-		for i, t := range tallies {
-			d[i].Alerts, d[i].Suppressed = max(d[i].Alerts, t.Alerts), max(d[i].Suppressed, t.Suppressed)
-		}
+	tallies, more, err := s.Tally.Days(ctx, sum.Days[0].Date, len(sum.Days))
+	if err != nil {
+		missing = append(missing, fmt.Errorf("alerts not counted: %w", err))
 	}
-	for i, date := range dates {
-		sum.Days[i] = day(date, devices, i)
+	sum.More = more
+	for i := range sum.Days {
+		d := &sum.Days[i]
+		if d.Unknown = err != nil; !d.Unknown {
+			addUp(d, tallies[i])
+		}
 		if s.DeadLetters == nil {
 			continue
 		}
-		n, err := s.DeadLetters(ctx, date, maxDeadLetters)
+		n, err := s.DeadLetters(ctx, d.Date, maxDeadLetters)
 		if err != nil {
-			return sum, fmt.Errorf("count dead letters: %w", err)
+			missing = append(missing, fmt.Errorf("dead letters of %s not counted: %w", d.Date.Format(time.DateOnly), err))
+			continue
 		}
-		sum.Days[i].DeadLetters = &n
+		d.DeadLetters = &n
 	}
-	return sum, nil
+	return sum, missing
 }
 
-// day adds up what devices had on the i-th day.
-func day(date time.Time, devices map[string]*[2]throttle.Tally, i int) notify.Day {
-	d := notify.Day{Date: date}
-	for name, tallies := range devices {
-		c := notify.DeviceCount{Device: name, Alerts: tallies[i].Alerts, Suppressed: tallies[i].Suppressed}
+// addUp gives d the figures of t.
+func addUp(d *notify.Day, t tally.Day) {
+	d.Alerts, d.Suppressed = t.Others.Alerts, t.Others.Suppressed
+	for name, n := range t.Devices {
+		c := notify.DeviceCount{Device: name, Alerts: n.Alerts, Suppressed: n.Suppressed}
 		d.Alerts += c.Alerts
 		d.Suppressed += c.Suppressed
 		if c.Alerts > 0 {
@@ -156,7 +162,6 @@ func day(date time.Time, devices map[string]*[2]throttle.Tally, i int) notify.Da
 			d.MostSuppressed = top(d.MostSuppressed, c, bySuppressed)
 		}
 	}
-	return d
 }
 
 func byAlerts(a, b notify.DeviceCount) int {

@@ -1,7 +1,6 @@
 package duty_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -22,7 +21,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/standin"
-	"alertworker/internal/throttle"
+	"alertworker/internal/tally"
 )
 
 // On a real service: what gates have sent by it comes to a webhook, once, whichever of the replicas leads.
@@ -40,21 +39,18 @@ func TestSummaryOnBlobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			container := azurite.NewContainer()
-			s, err := open(container)
+			kept := azurite.Container(t, azurite.NewContainer(), nil)
+			letters, err := deadletter.Open(t.Context(), kept, zap.NewNop())
 			if err != nil {
 				t.Fatal(err)
 			}
-			devices := []string{"oven #7", strings.Repeat("#", 128)} // the name of the second one's blob is a hash
-			for _, device := range devices {
-				g := throttle.New(throttle.Config{Store: s, Scope: scope, Receiver: "r", Window: 20 * time.Second, SendTimeout: 10 * time.Second})
-				r, err := g.Do(t.Context(), throttle.Request{Device: device, ID: "1", Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
-				if err != nil || r.Outcome != throttle.Sent {
-					t.Fatal(r.Outcome, err)
+			devices := []string{"oven #7", strings.Repeat("#", 128)}
+			for _, device := range devices { // each on a replica of its own
+				of := newTally(tally.NewBlobs(kept))
+				alert(t, of, "r", device, 0)
+				if err := of.Write(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-			}
-			letters, err := deadletter.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), nil), zap.NewNop())
-			if err != nil {
-				t.Fatal(err)
 			}
 			d := notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Reason: "refused"}
 			d.Alert.Enqueued = time.Now()
@@ -84,7 +80,7 @@ func TestSummaryOnBlobs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := config(s, map[string]notify.Reporter{"r": hook})
+				c := config(newTally(tally.NewBlobs(kept)), map[string]notify.Reporter{"r": hook})
 				c.DeadLetters = letters.Count
 				defer run(s, replica, duty.Summary(once, c))()
 			}

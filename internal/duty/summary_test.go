@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -15,13 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
 	"alertworker/internal/duty"
-	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
-	"alertworker/internal/throttle"
+	"alertworker/internal/tally"
 )
 
 const scope = "ns/hub/group"
@@ -62,27 +61,22 @@ func (r *reader) last(t *testing.T) notify.Summary {
 	return r.taken[len(r.taken)-1]
 }
 
-func config(s lease.Store, readers map[string]notify.Reporter) duty.SummaryConfig {
-	return duty.SummaryConfig{Store: s, Scope: scope, Source: "/ns/hub", Receivers: readers, Timeout: 10 * time.Second}
+func config(of *tally.Tally, readers map[string]notify.Reporter) duty.SummaryConfig {
+	return duty.SummaryConfig{Tally: of, Scope: scope, Source: "/ns/hub", Receivers: readers, Timeout: 10 * time.Second}
 }
 
-// alert sends one through the gate of receiver, whose windows are short, after so many suppressed readings.
-func alert(t rapid.TB, s lease.Store, receiver, device string, suppressed int64) {
+func newTally(s tally.Store) *tally.Tally { return tally.New(s, scope, zap.NewNop()) }
+
+type taking struct{}
+
+func (taking) Notify(context.Context, notify.Alert) error { return nil }
+
+// alert has receiver take one, after so many suppressed readings.
+func alert(t rapid.TB, of *tally.Tally, receiver, device string, suppressed int64) {
 	t.Helper()
-	g := throttle.New(throttle.Config{Store: s, Scope: scope, Receiver: receiver, Window: time.Second, SendTimeout: time.Second})
-	send := func() {
-		r, err := g.Do(context.Background(), throttle.Request{Device: device, ID: "1", Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
-		if err != nil || r.Outcome != throttle.Sent {
-			t.Fatalf("%v, %v", r.Outcome, err)
-		}
+	if err := of.Notifier(taking{}, receiver).Notify(context.Background(), notify.Alert{Device: device, Suppressed: suppressed}); err != nil {
+		t.Fatal(err)
 	}
-	send()
-	if suppressed > 0 {
-		g.Suppressed(device, suppressed)
-		time.Sleep(2 * time.Second)
-		send()
-	}
-	time.Sleep(2 * time.Second)
 }
 
 func until(t *testing.T, at string) {
@@ -97,19 +91,21 @@ func until(t *testing.T, at string) {
 // The bubble's time begins on 2000-01-01.
 func TestSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := memlease.New(), &reader{}
+		store, r := &tally.Memory{}, &reader{}
+		s, other := newTally(store), newTally(store)
 		alert(t, s, "r", "too early", 0)
 		until(t, "2000-01-03T00:00:00Z")
-		alert(t, s, "r", "both days", 7) // two alerts
+		alert(t, s, "r", "both days", 0)
+		alert(t, s, "r", "both days", 7)
 		alert(t, s, "other", "both days", 0)
 		alert(t, s, "other", "that day", 0)
 		until(t, "2000-01-03T23:59:50Z")
 		alert(t, s, "r", "that day", 0)
 		until(t, "2000-01-04T07:00:00Z")
-		alert(t, s, "other", "both days", 9)
-		alert(t, s, "r", "both days", 0)
-		alert(t, s, "r", "this day", 0)
-		if _, err := s.Acquire(t.Context(), "~duties/"+scope, time.Minute, func(lease.Record) (string, error) { return `{"n":["a"]}`, nil }); err != nil {
+		alert(t, other, "r", "both days", 0)
+		alert(t, other, "r", "both days", 9)
+		alert(t, other, "r", "this day", 0)
+		if err := other.Write(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "2000-01-04T08:00:03Z")
@@ -120,7 +116,7 @@ func TestSummary(t *testing.T) {
 			return day.Day(), nil
 		}
 		due := time.Date(2000, 1, 4, 8, 0, 0, 0, time.UTC)
-		report, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), duty.Call{Due: due.In(time.FixedZone("", 60*60))})
+		report, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), &duty.Call{Due: due.In(time.FixedZone("", 60*60))})
 		if err != nil || report != "3 and 3 alerts" {
 			t.Errorf("%q, %v", report, err)
 		}
@@ -155,7 +151,7 @@ func TestSummary(t *testing.T) {
 // Nothing to tell is told too, and without a count of dead letters if there are none.
 func TestSummaryOfNothing(t *testing.T) {
 	r := &reader{}
-	if _, err := duty.Summary(duty.Every(time.Hour), config(memlease.New(), map[string]notify.Reporter{"r": r})).Do(t.Context(), duty.Call{Due: time.Now()}); err != nil {
+	if _, err := duty.Summary(duty.Every(time.Hour), config(newTally(&tally.Memory{}), map[string]notify.Reporter{"r": r})).Do(t.Context(), &duty.Call{Due: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range r.last(t).Days {
@@ -178,11 +174,13 @@ func TestSummaryTop(t *testing.T) {
 		}
 		r := &reader{}
 		synctest.Test(t, func(t *testing.T) {
-			s := memlease.New()
+			s := newTally(&tally.Memory{})
 			for _, d := range all {
-				alert(t, s, "r", d.Device, d.Suppressed)
+				for i := range d.Alerts {
+					alert(t, s, "r", d.Device, min(i, 1)*d.Suppressed)
+				}
 			}
-			if _, err := duty.Summary(duty.Every(time.Hour), config(s, map[string]notify.Reporter{"r": r})).Do(t.Context(), duty.Call{Due: time.Now()}); err != nil {
+			if _, err := duty.Summary(duty.Every(time.Hour), config(s, map[string]notify.Reporter{"r": r})).Do(t.Context(), &duty.Call{Due: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -212,33 +210,19 @@ func TestSummaryTop(t *testing.T) {
 	})
 }
 
-// A crowd is a store that lists so many devices, each with one alert of today.
-type crowd struct {
-	lease.Store
-	n int
-}
-
-func (c crowd) List(context.Context, string) iter.Seq2[lease.Entry, error] {
-	return func(yield func(lease.Entry, error) bool) {
-		note := fmt.Sprintf(`{"counts":{"day":%d,"alerts":[1,0],"suppressed":[0,0]}}`, time.Now().Unix()/86400)
-		for i := range c.n {
-			if !yield(lease.Entry{Key: fmt.Sprint(scope, "/r/", i), Record: lease.Record{Note: note}}, nil) {
-				return
-			}
-		}
-	}
-}
-
 // What is too much for the memory is left out, and said to be.
 func TestSummaryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for n, more := range map[int]bool{100_000: false, 100_001: true} {
-			r := &reader{}
-			if _, err := duty.Summary(duty.Every(time.Hour), config(crowd{memlease.New(), n}, map[string]notify.Reporter{"r": r})).Do(t.Context(), duty.Call{Due: time.Now()}); err != nil {
+		for n, more := range map[int]bool{10_000: false, 10_001: true} {
+			r, s := &reader{}, newTally(&tally.Memory{})
+			for i := range n {
+				alert(t, s, "r", fmt.Sprint(i), 1)
+			}
+			if _, err := duty.Summary(duty.Every(time.Hour), config(s, map[string]notify.Reporter{"r": r})).Do(t.Context(), &duty.Call{Due: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
-			if got := r.last(t); got.More != more || got.Days[1].Devices != 100_000 || len(got.Days[1].MostAlerts) != 10 {
-				t.Errorf("of %d devices: %d, more %t", n, got.Days[1].Devices, got.More)
+			if got := r.last(t); got.More != more || got.Days[1].Devices != 10_000 || len(got.Days[1].MostAlerts) != 10 || got.Days[1].Alerts != int64(n) || got.Days[1].Suppressed != int64(n) {
+				t.Errorf("of %d devices: %d with %d alerts, more %t", n, got.Days[1].Devices, got.Days[1].Alerts, got.More)
 			}
 		}
 	})
@@ -252,7 +236,7 @@ func TestSummaryUntilAllHaveIt(t *testing.T) {
 		well, busy := &reader{}, &reader{answers: []error{down, &notify.Error{Err: down, Untaken: true}}}
 		refusing := &reader{answers: []error{&notify.Error{Refused: true, Err: errors.New("answered 400")}}}
 		s := memlease.New()
-		stop := run(s, "a", duty.Summary(daily(t), config(s, map[string]notify.Reporter{"well": well, "busy": busy, "refusing": refusing})))
+		stop := run(s, "a", duty.Summary(daily(t), config(newTally(&tally.Memory{}), map[string]notify.Reporter{"well": well, "busy": busy, "refusing": refusing})))
 		time.Sleep(9 * time.Hour)
 		synctest.Wait()
 		if len(well.came) != 1 || len(busy.came) != 3 || len(busy.taken) != 1 || len(refusing.came) != 1 {
@@ -297,9 +281,9 @@ func TestSummaryOfAKilledLeader(t *testing.T) {
 				return ctx.Err()
 			})
 			due := duty.Every(time.Hour)
-			stopA := run(a, "a", duty.Summary(due, config(s, map[string]notify.Reporter{"r": killed})))
+			stopA := run(a, "a", duty.Summary(due, config(newTally(&tally.Memory{}), map[string]notify.Reporter{"r": killed})))
 			synctest.Wait() // a leads
-			stopB := run(s, "b", duty.Summary(due, config(s, map[string]notify.Reporter{"r": r})))
+			stopB := run(s, "b", duty.Summary(due, config(newTally(&tally.Memory{}), map[string]notify.Reporter{"r": r})))
 			<-sent
 			a.set(refusing)
 			stopA()
@@ -324,41 +308,76 @@ type reporter func(context.Context, notify.Summary) error
 
 func (f reporter) Report(ctx context.Context, s notify.Summary) error { return f(ctx, s) }
 
-// What cannot be counted is not sent.
-func TestSummaryFails(t *testing.T) {
-	no := errors.New("no")
-	for name, change := range map[string]func(*duty.SummaryConfig){
-		"the store cannot list": func(c *duty.SummaryConfig) { c.Store = &link{Store: c.Store} },
-		"the store is down": func(c *duty.SummaryConfig) {
-			c.Store = failing{c.Store}
-		},
-		"dead letters cannot be counted": func(c *duty.SummaryConfig) {
-			c.DeadLetters = func(context.Context, time.Time, int) (int, error) { return 0, no }
-		},
-	} {
-		r := &reader{}
-		c := config(memlease.New(), map[string]notify.Reporter{"r": r})
-		change(&c)
-		if _, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), duty.Call{Due: time.Now()}); err == nil || !strings.Contains(err.Error(), "count ") || len(r.came) > 0 {
-			t.Errorf("%s: %v, %d summaries", name, err, len(r.came))
-		}
-	}
-}
-
-type failing struct{ lease.Store }
-
-func (failing) List(context.Context, string) iter.Seq2[lease.Entry, error] {
-	return func(yield func(lease.Entry, error) bool) { yield(lease.Entry{}, errors.New("down")) }
-}
-
-// A receiver that does not answer is left to the next try, and does not keep the others waiting for long.
-func TestSummaryToAHangingReceiver(t *testing.T) {
+// What cannot be counted costs its figure, and not the summary.
+func TestSummaryWithoutFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs := reporter(func(ctx context.Context, _ notify.Summary) error { <-ctx.Done(); return context.Cause(ctx) })
+		no := func(context.Context, time.Time, int) (int, error) { return 0, errors.New("no leave to list") }
+		two := func(context.Context, time.Time, int) (int, error) { return 2, nil }
+		for _, test := range []struct {
+			name        string
+			store       tally.Store
+			deadLetters func(context.Context, time.Time, int) (int, error)
+			report      string
+		}{
+			{"tallies cannot be listed", down{}, two, "alerts not known; alerts not counted: down"},
+			{"tallies are not answered", unanswering{}, two, "alerts not known; alerts not counted: not counted within 1m0s"},
+			{"dead letters cannot be counted", &tally.Memory{}, no, "0 and 1 alerts; dead letters of 1999-12-31 not counted: no leave to list; dead letters of 2000-01-01 not counted: no leave to list"},
+			{"neither", down{}, no, "alerts not known; alerts not counted: down; dead letters"},
+		} {
+			r, s := &reader{}, newTally(test.store)
+			c := config(s, map[string]notify.Reporter{"r": r})
+			c.DeadLetters = test.deadLetters
+			if _, ok := test.store.(*tally.Memory); ok {
+				alert(t, s, "r", "d", 0)
+			}
+			report, err := duty.Summary(duty.Every(time.Hour), c).Do(t.Context(), &duty.Call{Due: time.Now()})
+			if err != nil || !strings.HasPrefix(report, test.report) {
+				t.Errorf("%s: %q, %v", test.name, report, err)
+			}
+			for i, d := range r.last(t).Days {
+				counted := strings.HasPrefix(test.report, "0 and 1")
+				if d.Unknown == counted || counted && d.Alerts != int64(i) || (d.DeadLetters == nil) != strings.Contains(report, "dead letters of") {
+					t.Errorf("%s: %+v", test.name, d)
+				}
+			}
+		}
+	})
+}
+
+// down is a store that does not answer.
+type down struct{}
+
+func (down) Put(context.Context, string, []byte) error           { return errors.New("down") }
+func (down) Get(context.Context, string) ([]byte, error)         { return nil, errors.New("down") }
+func (down) Delete(context.Context, string) error                { return errors.New("down") }
+func (down) List(context.Context, string, int) ([]string, error) { return nil, errors.New("down") }
+
+// unanswering is one that takes its time.
+type unanswering struct{ down }
+
+func (unanswering) List(ctx context.Context, _ string, _ int) ([]string, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// Receivers that do not answer are left to the next try, and keep nobody waiting: all are told
+// side by side.
+func TestSummaryToHangingReceivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		readers := map[string]notify.Reporter{}
+		for i := range 10 {
+			readers[fmt.Sprint("hangs ", i)] = reporter(func(ctx context.Context, _ notify.Summary) error { <-ctx.Done(); return context.Cause(ctx) })
+		}
 		r, start := &reader{}, time.Now()
-		_, err := duty.Summary(duty.Every(time.Hour), config(memlease.New(), map[string]notify.Reporter{"a": hangs, "b": r})).Do(t.Context(), duty.Call{Due: time.Now()})
+		readers["last"] = reporter(func(ctx context.Context, s notify.Summary) error {
+			if wait := time.Since(start); wait > 0 {
+				t.Errorf("it was told after %v", wait)
+			}
+			return r.Report(ctx, s)
+		})
+		_, err := duty.Summary(duty.Every(time.Hour), config(newTally(&tally.Memory{}), readers)).Do(t.Context(), &duty.Call{Due: time.Now()})
 		if err == nil || !strings.Contains(err.Error(), "within 10s") || len(r.taken) != 1 || time.Since(start) != 10*time.Second {
-			t.Errorf("%v after %v, the other took %d", err, time.Since(start), len(r.taken))
+			t.Errorf("%v after %v, the last took %d", err, time.Since(start), len(r.taken))
 		}
 	})
 }

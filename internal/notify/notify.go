@@ -63,13 +63,16 @@ type Summary struct {
 // A Day is what happened on one UTC day. A device with several receivers counts
 // once, as the receiver with the most has it.
 type Day struct {
-	Date       time.Time // its beginning
-	Alerts     int64     // of all devices
-	Suppressed int64     // readings kept quiet before these alerts
-	Devices    int64     // that alerted
+	Date time.Time // its beginning
+	// Unknown: the figures from Alerts to MostSuppressed could not be read.
+	Unknown    bool
+	Alerts     int64 // of all devices
+	Suppressed int64 // readings kept quiet before these alerts
+	Devices    int64 // that alerted
 	// At most ten devices each, the first with the most.
 	MostAlerts, MostSuppressed []DeviceCount
-	// DeadLetters is how many alerts about readings of that day a receiver did not get; nil if nobody counts them.
+	// DeadLetters is how many alerts about readings of that day a receiver did not get; nil if nobody counts them
+	// or they could not be counted.
 	DeadLetters *int
 }
 

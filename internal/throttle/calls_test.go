@@ -40,7 +40,7 @@ func TestRequestsPerAlert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return cosmoslease.Open(t.Context(), account, "alertworker", "leases", &http.Client{Transport: count})
+			return cosmoslease.Open(t.Context(), account, "alertworker", "leases", time.Hour, &http.Client{Transport: count})
 		}, 3},
 	} {
 		t.Run(test.store, func(t *testing.T) {

@@ -162,7 +162,6 @@ type claim struct {
 	lease  lease.Lease
 	note   note
 	taken  time.Time // when send said so
-	counts counts    // with this alert
 }
 
 // Do makes one attempt: it claims the device, calls send at most once, then starts the
@@ -216,7 +215,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		if r.at(prev.Now, start).Before(quiet) {
 			return "", &coveredError{quiet: quiet, now: prev.Now}
 		}
-		n := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(quiet), Proof: (ttl + g.window).Milliseconds(), Counts: last.Counts}
+		n := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(quiet), Proof: (ttl + g.window).Milliseconds()}
 		if last.unresolved(prev) {
 			n.ID, n.Again = last.ID, true
 		}
@@ -228,9 +227,9 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	if err != nil {
 		return Grant{}, claim{}, err
 	}
-	n, suppressed := parseNote(l.Note), g.windows.suppressed(r.Device)
-	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Suppressed: suppressed}
-	return grant, claim{device: r.Device, lease: l, note: n, counts: n.Counts.add(l.Claimed, suppressed)}, nil
+	n := parseNote(l.Note)
+	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Suppressed: g.windows.suppressed(r.Device)}
+	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
 
 // coveredError is how next declines to claim for a reading that the last window covered.
@@ -304,7 +303,7 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 // is recorded (no error), or there is nothing left to record.
 func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, err error) {
 	n := c.note
-	n.Phase, n.Again, n.Counts = phaseWindow, false, c.counts
+	n.Phase, n.Again = phaseWindow, false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		left := g.window - time.Since(c.taken)
 		if left <= 0 {

@@ -91,7 +91,7 @@ func (g *Gate) Reopen(ctx context.Context, device string) error {
 			if prev.Now.Before(quiet) {
 				quiet = prev.Now
 			}
-			free = note{Quiet: millis(quiet), Counts: last.Counts}
+			free = note{Quiet: millis(quiet)}
 		}
 		return free.String(), nil
 	})

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -20,6 +19,16 @@ func (g *Gate) key(device string) string {
 	}
 	sum := sha256.Sum256([]byte(key))
 	return "~h" + hex.EncodeToString(sum[:]) // no shorter key has ~h
+}
+
+// InScope returns whether a key is one of the gates of scope. Keys that are
+// hashes, of devices whose names have more than some 600 bytes, are of no scope.
+func InScope(scope string) func(key string) bool {
+	prefix := scope + "/"
+	return func(key string) bool {
+		rest, ok := strings.CutPrefix(key, prefix)
+		return ok && strings.Count(rest, "/") == 1 // between receiver and device; a longer scope has more
+	}
 }
 
 // escape makes s a part between slashes, as RFC 6901 does, and valid UTF-8.
@@ -41,35 +50,6 @@ func escape(s string) string {
 			b.WriteString(s[i : i+n])
 		}
 		i += n
-	}
-	return b.String()
-}
-
-// unescape is the inverse of escape.
-func unescape(s string) string {
-	if !strings.Contains(s, "~") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch rest := s[i:]; {
-		case strings.HasPrefix(rest, "~0"):
-			b.WriteByte('~')
-			i++
-		case strings.HasPrefix(rest, "~1"):
-			b.WriteByte('/')
-			i++
-		case strings.HasPrefix(rest, "~x") && len(rest) >= 4:
-			c, err := strconv.ParseUint(rest[2:4], 16, 8)
-			if err != nil {
-				b.WriteByte(s[i])
-				continue
-			}
-			b.WriteByte(byte(c))
-			i += 3
-		default:
-			b.WriteByte(s[i])
-		}
 	}
 	return b.String()
 }

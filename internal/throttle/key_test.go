@@ -28,14 +28,25 @@ func TestKeysNeverCollide(t *testing.T) {
 	})
 }
 
-func TestUnescapeIsTheInverse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := string(rapid.SliceOf(rapid.SampledFrom([]byte("~/01xf#\xff\xc3\xbc\x00"))).Draw(t, "s"))
-		if got := unescape(escape(s)); got != s {
-			t.Fatalf("%q came back as %q", s, got)
+// A scope has its own keys, and none of a scope whose name begins with its own.
+func TestInScope(t *testing.T) {
+	scopes, receivers, devices := []string{"s", "s/t", "s/t/u", "S", "s/"}, []string{"r", "t", "t/u", "~"}, []string{"d", "u", "u/d", "", "\xff"}
+	for _, scope := range scopes {
+		for _, other := range scopes {
+			for _, r := range receivers {
+				for _, d := range devices {
+					if key := New(Config{Scope: other, Receiver: r}).key(d); InScope(scope)(key) != (scope == other) {
+						t.Errorf("key %q of scope %q is in scope %q: %t", key, other, scope, scope != other)
+					}
+				}
+			}
 		}
-		_ = unescape(s) // of what nobody escaped
-	})
+		for _, key := range []string{"", "~duties/" + scope, scope, New(Config{Scope: scope, Receiver: "r"}).key(strings.Repeat("x", 1200))} {
+			if InScope(scope)(key) {
+				t.Errorf("key %q is in scope %q", key, scope)
+			}
+		}
+	}
 }
 
 func TestUsualKeysCanBeRead(t *testing.T) {

@@ -27,8 +27,6 @@ type note struct {
 	// Proof is claim + window in ms: how long after its claim was granted a
 	// record still proves a delivery, or leaves it possible.
 	Proof int64 `json:"proof,omitempty"`
-	// Counts are of the alerts whose windows were recorded; they outlive claims.
-	Counts counts `json:"counts,omitzero"`
 }
 
 // parseNote reads what String wrote. Anything else counts as no note: it

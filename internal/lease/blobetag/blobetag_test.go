@@ -10,9 +10,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 	"go.uber.org/goleak"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
+	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/standin"
 )
@@ -37,7 +37,7 @@ func harness(azurite *standin.Azurite, breaking func(http.RoundTripper) http.Rou
 					return blobetag.Open(t.Context(), c)
 				},
 				Delete: func(ctx context.Context, key string) error {
-					_, err := azurite.Container(t, name, nil).NewBlobClient(azure.Name(key)).Delete(ctx, nil)
+					_, err := azurite.Container(t, name, nil).NewBlobClient(blobrecord.Name(key)).Delete(ctx, nil)
 					return err
 				},
 				Transport: azurite.Transport(),

@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
+	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/standin"
 )
 
@@ -89,7 +90,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			value := "x"
-			b := c.NewAppendBlobClient(azure.Name("device"))
+			b := c.NewAppendBlobClient(blobrecord.Name("device"))
 			if _, err := b.Create(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +99,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			}
 			_, err = s.Acquire(t.Context(), "device", time.Minute, func(lease.Record) (string, error) { return "", nil })
 			return err
-		}, []string{`blob "device"`, `metadata "token"`, "delete the blob"}},
+		}, []string{`/device"`, `metadata "token"`, "delete the blob"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

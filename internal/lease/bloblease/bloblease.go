@@ -241,7 +241,7 @@ func (s *Store) lock(ctx context.Context, key, id string, ttl time.Duration, eta
 		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
 	})
 	if err != nil {
-		return fmt.Errorf("lock blob %q: %w", azure.Name(key), azure.Explain(err))
+		return fmt.Errorf("lock the blob of key %q: %w", key, azure.Explain(err))
 	}
 	return nil
 }
@@ -266,7 +266,7 @@ func (s *Store) unlock(ctx context.Context, key, id string) error {
 			if ctx.Err() != nil {
 				err = ctx.Err()
 			}
-			return fmt.Errorf("unlock blob %q: %w", azure.Name(key), azure.Explain(err))
+			return fmt.Errorf("unlock the blob of key %q: %w", key, azure.Explain(err))
 		}
 	}
 }
@@ -274,14 +274,17 @@ func (s *Store) unlock(ctx context.Context, key, id string) error {
 // OnCreate has f called whenever the container was missing and has been created from now on.
 func (s *Store) OnCreate(f func(container string)) { s.blobs.OnCreate(f) }
 
-// List implements lease.Lister. It needs leave to list, and costs one call for some 5,000
-// blobs of the container, whatever the prefix.
+// List implements lease.Lister. It needs leave to list, and costs a call for every
+// 500 blobs of the container, whatever the prefix, and one for each of 256 parts
+// at least.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
 	return s.blobs.List(ctx, prefix)
 }
 
-// Sweep removes at most limit records that have been neither held nor written
-// for longer than olderThan, by the service's clock, and says how many.
-func (s *Store) Sweep(ctx context.Context, olderThan time.Duration, limit int) (removed int, err error) {
-	return s.blobs.Sweep(ctx, olderThan, limit)
+// Sweep is that of blobrecord.Blobs.
+func (s *Store) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {
+	return s.blobs.Sweep(ctx, from, olderThan, mine)
 }
+
+// PlainNames says that the container's blobs have the names of earlier versions.
+func (s *Store) PlainNames() bool { return s.blobs.Plain() }

@@ -12,9 +12,9 @@ import (
 	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 	"go.uber.org/goleak"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/standin"
 )
@@ -34,7 +34,7 @@ func harness(azurite *standin.Azurite) leasetest.Harness {
 					return bloblease.Open(t.Context(), azurite.Container(t, name, via))
 				},
 				Delete: func(ctx context.Context, key string) error {
-					b := azurite.Container(t, name, nil).NewBlobClient(azure.Name(key))
+					b := azurite.Container(t, name, nil).NewBlobClient(blobrecord.Name(key))
 					native, err := azlease.NewBlobClient(b, nil)
 					if err != nil {
 						return err

@@ -13,10 +13,10 @@ import (
 	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/standin"
 )
@@ -25,7 +25,7 @@ func note(lease.Record) (string, error) { return "", nil }
 
 func state(t *testing.T, c *container.Client, key string) azlease.StateType {
 	t.Helper()
-	resp, err := c.NewBlobClient(azure.Name(key)).GetProperties(t.Context(), nil)
+	resp, err := c.NewBlobClient(blobrecord.Name(key)).GetProperties(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestFailedAcquireUnlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.NewBlockBlobClient("key").UploadBuffer(t.Context(), nil, nil); err != nil {
+	if _, err := c.NewBlockBlobClient(blobrecord.Name("key")).UploadBuffer(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	no := errors.New("no")

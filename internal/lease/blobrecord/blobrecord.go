@@ -1,6 +1,7 @@
 // Package blobrecord keeps lease records in the metadata of blobs, one empty
 // blob for every key, guarded by the blob's ETag. The blob's LastModified and
-// the Date of each answer are the store's clock.
+// the Date of each answer are the store's clock. See names.go for how blobs are
+// named.
 package blobrecord
 
 import (
@@ -9,16 +10,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	leasestate "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
@@ -43,30 +43,7 @@ func Clock() caslease.Clock { return caslease.Clock{Resolution: Resolution, Skew
 type Blobs struct {
 	container *container.Client
 	home      *azure.Container
-}
-
-// Open returns the records in c, a container that is created when it is
-// missing, now or later.
-func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
-	b := &Blobs{container: c}
-	b.home = azure.NewContainer(b.name(), azure.ContainerMissing, func(ctx context.Context) error {
-		_, err := c.Create(ctx, nil)
-		if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-			return nil
-		}
-		return err
-	})
-	// A look at some blob shows whether the container is there to an identity
-	// that may not create containers, or may not list them.
-	for try := 0; ; try++ {
-		_, _, err := b.Read(ctx, "probe")
-		if err == nil {
-			return b, nil
-		}
-		if !azure.Again(ctx, try, err) {
-			return nil, fmt.Errorf("open lease records: %w", err)
-		}
-	}
+	plain     atomic.Bool // blobs have the names of earlier versions
 }
 
 // OnCreate has f called whenever the container was missing and has been created from now on.
@@ -83,21 +60,21 @@ func (b *Blobs) Read(ctx context.Context, key string) (r caslease.Record, locked
 }
 
 func (b *Blobs) read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
-	resp, err := b.container.NewBlobClient(azure.Name(key)).GetProperties(ctx, nil)
+	resp, err := b.container.NewBlobClient(b.blobName(key)).GetProperties(ctx, nil)
 	var answer *azcore.ResponseError
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && !azure.ContainerMissing(err) && !bloberror.HasCode(err, bloberror.ResourceNotFound) {
+	if notFound(err) && errors.As(err, &answer) {
 		now, err := azure.Date(answer.RawResponse)
 		return caslease.Record{Record: lease.Record{Now: now}}, false, err
 	}
 	if err != nil {
-		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
+		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w", b.blobName(key), b.name(), azure.Explain(err))
 	}
 	if resp.Date == nil || resp.LastModified == nil || resp.ETag == nil {
-		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: the answer lacks Date, Last-Modified or ETag", azure.Name(key), b.name())
+		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: the answer lacks Date, Last-Modified or ETag", b.blobName(key), b.name())
 	}
 	r, err = decode(resp.Metadata)
 	if err != nil {
-		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w: delete the blob", azure.Name(key), b.name(), err)
+		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w: delete the blob", b.blobName(key), b.name(), err)
 	}
 	r.Now, r.Exists, r.Version = *resp.Date, true, string(*resp.ETag)
 	locked = resp.LeaseState != nil && (*resp.LeaseState == leasestate.StateTypeLeased || *resp.LeaseState == leasestate.StateTypeBreaking)
@@ -125,7 +102,7 @@ func (b *Blobs) write(ctx context.Context, key string, prev, next caslease.Recor
 	if lock != "" {
 		conditions.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &lock}
 	}
-	resp, err := b.container.NewBlobClient(azure.Name(key)).SetMetadata(ctx, encode(key, next), &blob.SetMetadataOptions{AccessConditions: conditions})
+	resp, err := b.container.NewBlobClient(b.blobName(key)).SetMetadata(ctx, encode(key, next), &blob.SetMetadataOptions{AccessConditions: conditions})
 	if err != nil {
 		return "", b.writeError(key, err)
 	}
@@ -133,7 +110,7 @@ func (b *Blobs) write(ctx context.Context, key string, prev, next caslease.Recor
 }
 
 func (b *Blobs) create(ctx context.Context, key string, r caslease.Record) (version string, err error) {
-	resp, err := b.container.NewBlockBlobClient(azure.Name(key)).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
+	resp, err := b.container.NewBlockBlobClient(b.blobName(key)).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
 		Metadata:         encode(key, r),
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
 	})
@@ -144,7 +121,7 @@ func (b *Blobs) create(ctx context.Context, key string, r caslease.Record) (vers
 }
 
 func (b *Blobs) writeError(key string, err error) error {
-	return fmt.Errorf("write blob %q in %q: %w", azure.Name(key), b.name(), azure.Explain(err))
+	return fmt.Errorf("write blob %q in %q: %w", b.blobName(key), b.name(), azure.Explain(err))
 }
 
 // Break is the Break of a lease.Breaker, but for the native lease: a blob that
@@ -180,7 +157,7 @@ func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (
 }
 
 // Blob returns the client of key's blob, for its native lease.
-func (b *Blobs) Blob(key string) *blob.Client { return b.container.NewBlobClient(azure.Name(key)) }
+func (b *Blobs) Blob(key string) *blob.Client { return b.container.NewBlobClient(b.blobName(key)) }
 
 // name returns the container's address without a signature.
 func (b *Blobs) name() string {
@@ -214,25 +191,24 @@ const (
 )
 
 func encode(key string, r caslease.Record) map[string]*string {
+	m := map[string]*string{}
+	if _, ok := azure.Key(azure.Name(key)); !ok {
+		m[keyKey] = to.Ptr(base64.StdEncoding.EncodeToString([]byte(key)))
+	}
 	if r.ID == "" {
-		return nil
+		return m
 	}
 	phase := phaseHeld
 	if r.Released {
 		phase = phaseFree
 	}
-	m := map[string]*string{
-		keyID:      &r.ID,
-		keyToken:   to.Ptr(strconv.FormatInt(r.Token, 10)),
-		keyClaimed: to.Ptr(strconv.FormatInt(r.Claimed.UnixMilli(), 10)),
-		keyHold:    to.Ptr(strconv.FormatInt(int64(r.Hold), 10)),
-		keyPhase:   &phase,
-	}
+	m[keyID] = &r.ID
+	m[keyToken] = to.Ptr(strconv.FormatInt(r.Token, 10))
+	m[keyClaimed] = to.Ptr(strconv.FormatInt(r.Claimed.UnixMilli(), 10))
+	m[keyHold] = to.Ptr(strconv.FormatInt(int64(r.Hold), 10))
+	m[keyPhase] = &phase
 	if r.Note != "" {
 		m[keyNote] = to.Ptr(base64.StdEncoding.EncodeToString([]byte(r.Note)))
-	}
-	if _, ok := azure.Key(azure.Name(key)); !ok {
-		m[keyKey] = to.Ptr(base64.StdEncoding.EncodeToString([]byte(key)))
 	}
 	return m
 }
@@ -250,7 +226,7 @@ func lower(metadata map[string]*string) map[string]string {
 
 func decode(metadata map[string]*string) (caslease.Record, error) {
 	m := lower(metadata)
-	if len(m) == 0 {
+	if _, named := m[keyKey]; len(m) == 0 || named && len(m) == 1 { // nobody has had the key yet
 		return caslease.Record{}, nil
 	}
 	token, err := strconv.ParseInt(m[keyToken], 10, 64)

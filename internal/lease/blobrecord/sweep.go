@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -17,59 +20,101 @@ import (
 	"alertworker/internal/azure"
 )
 
-// Sweep removes at most limit records that have been neither held nor written
-// for longer than olderThan, by the service's clock, and says how many. What
-// somebody takes meanwhile stays: a blob is deleted only as it was seen. A later
-// lease on a removed key still has a greater token, for tokens follow the clock.
-// Blobs that are not records stay too. It needs leave to list and to delete.
-func (b *Blobs) Sweep(ctx context.Context, olderThan time.Duration, limit int) (removed int, err error) {
-	for marker := to.Ptr(""); marker != nil; {
-		page, err := b.page(ctx, marker)
+// removalsAtOnce bounds what a sweep takes of the service: some 1,600 removals a
+// second if one takes 20 ms, which is a million in a little over 10 minutes.
+const removalsAtOnce = 32
+
+// Sweep removes the records whose keys are mine and that have been neither held nor
+// written for longer than olderThan, by the service's clock, and says how many.
+// It begins at from, "" or the next of an earlier call. Where it is cut short, by
+// ctx or an error, next is where to go on; "" once it has seen all.
+//
+// What somebody takes meanwhile stays: a blob is deleted only as it was seen. A
+// later lease on a removed key still has a greater token, for tokens follow the
+// clock. Blobs that are not records stay too. It needs leave to list and to
+// delete. mine is called concurrently.
+func (b *Blobs) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {
+	s := &sweep{blobs: b, olderThan: olderThan, mine: mine, slots: make(chan struct{}, removalsAtOnce)}
+	if b.plain.Load() {
+		next, err = s.blobsWith(ctx, "", from)
+	} else {
+		next, err = s.shardsFrom(ctx, from)
+	}
+	return int(s.removed.Load()), next, err
+}
+
+type sweep struct {
+	blobs     *Blobs
+	olderThan time.Duration
+	mine      func(key string) bool
+	slots     chan struct{} // for removals
+	removed   atomic.Int64
+}
+
+// shardsFrom sweeps from a shard, in hex, to the last. Of the shards that it does side by
+// side next is the first that is not done: what was removed from the others is gone.
+func (s *sweep) shardsFrom(ctx context.Context, from string) (next string, err error) {
+	first := 0
+	if n, err := strconv.ParseUint(from, 16, 8); err == nil {
+		first = int(n)
+	}
+	done, err := sideBySide(ctx, shards-first, listsAtOnce, func(ctx context.Context, i int) error {
+		_, err := s.blobsWith(ctx, shardPrefix(first+i), "")
+		return err
+	})
+	if err != nil {
+		next = strings.TrimSuffix(shardPrefix(first+done), "/")
+	}
+	return next, err
+}
+
+// blobsWith sweeps the blobs with a prefix from the page at marker on, and returns the
+// marker of the page that it could not finish.
+func (s *sweep) blobsWith(ctx context.Context, prefix, marker string) (next string, err error) {
+	for {
+		page, err := s.blobs.page(ctx, prefix, marker)
+		var answer *azcore.ResponseError
+		if errors.As(err, &answer) && answer.StatusCode == http.StatusBadRequest {
+			return "", err // the marker is none: the next sweep begins anew
+		}
+		if err == nil {
+			err = s.page(ctx, page)
+		}
 		if err != nil {
-			return removed, fmt.Errorf("list blobs in %q: %w", b.name(), azure.Explain(err))
+			return marker, err
 		}
-		if page.Date == nil || page.Segment == nil {
-			return removed, fmt.Errorf("list blobs in %q: the answer lacks Date or Blobs", b.name())
-		}
-		for _, item := range page.Segment.BlobItems {
-			if removed >= limit {
-				return removed, nil
-			}
-			if !stale(item, page.Date.Add(-olderThan)) {
-				continue
-			}
-			gone, err := b.remove(ctx, *item.Name, *item.Properties.ETag)
-			if err != nil {
-				return removed, err
-			}
-			if gone {
-				removed++
-			}
-		}
-		if marker = page.NextMarker; marker != nil && *marker == "" {
-			marker = nil
-		}
-	}
-	return removed, nil
-}
-
-// page returns the blobs from marker on, as many as the service likes. A pager that
-// has failed once is of no more use.
-func (b *Blobs) page(ctx context.Context, marker *string) (container.ListBlobsFlatResponse, error) {
-	for try := 0; ; try++ {
-		pager := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
-			Include: container.ListBlobsInclude{Metadata: true},
-			Marker:  marker,
-		})
-		page, err := pager.NextPage(ctx)
-		if err == nil || !azure.Again(ctx, try, err) {
-			return page, err
+		if marker = page.next; marker == "" {
+			return "", nil
 		}
 	}
 }
 
-// stale says that item is a record which ended before limit.
-func stale(item *container.BlobItem, limit time.Time) bool {
+// page removes what is stale on p.
+func (s *sweep) page(ctx context.Context, p page) error {
+	var stale []*container.BlobItem
+	for _, item := range p.items {
+		if s.stale(item, p.now.Add(-s.olderThan)) {
+			stale = append(stale, item)
+		}
+	}
+	_, err := sideBySide(ctx, len(stale), removalsAtOnce, func(ctx context.Context, i int) error {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		gone, err := s.blobs.remove(ctx, *stale[i].Name, *stale[i].Properties.ETag)
+		if gone {
+			s.removed.Add(1)
+		}
+		return err
+	})
+	return err
+}
+
+// stale says that item is a record of ours which ended before limit.
+func (s *sweep) stale(item *container.BlobItem, limit time.Time) bool {
 	p := item.Properties
 	if item.Name == nil || p == nil || p.ETag == nil || p.LastModified == nil || p.ContentLength == nil || *p.ContentLength != 0 {
 		return false
@@ -78,7 +123,11 @@ func stale(item *container.BlobItem, limit time.Time) bool {
 		return false
 	}
 	r, err := decode(item.Metadata) // an empty record is that of a key whose first taking failed
-	return err == nil && p.LastModified.Add(r.Hold+Resolution).Before(limit)
+	if err != nil || !p.LastModified.Add(r.Hold+Resolution).Before(limit) {
+		return false
+	}
+	key, ok := s.blobs.keyOf(item)
+	return ok && s.mine(key)
 }
 
 // remove deletes the named blob if it still is at etag.
@@ -86,6 +135,7 @@ func (b *Blobs) remove(ctx context.Context, name string, etag azcore.ETag) (gone
 	if !strings.HasPrefix(string(etag), `"`) { // lists have it bare, headers quoted
 		etag = azcore.ETag(`"` + string(etag) + `"`)
 	}
+	ctx = policy.WithRetryOptions(ctx, azure.Patient())
 	for try := 0; ; try++ {
 		_, err = b.container.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{
 			AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(etag)}},

@@ -2,21 +2,26 @@ package blobrecord_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 	"go.uber.org/goleak"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
@@ -29,8 +34,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A sweeper is either of the stores in blobs.
 type sweeper interface {
 	lease.Store
-	Sweep(ctx context.Context, olderThan time.Duration, limit int) (int, error)
+	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (int, string, error)
 }
+
+func all(string) bool { return true }
 
 func note(lease.Record) (string, error) { return "note", nil }
 
@@ -85,19 +92,21 @@ func TestSweep(t *testing.T) {
 			release(t, s, old)
 			release(t, s, acquire(t, s, "older/with a name#", time.Minute))
 			held := acquire(t, s, "held", time.Minute)
-			put(t, c, "empty", "", nil)                            // a key whose first taking failed
-			put(t, c, "foreign", "not a record", nil)              // not ours
-			put(t, c, "foreign2", "", map[string]string{"x": "y"}) // nor this
+			put(t, c, blobrecord.Name("empty"), "", nil)                            // a key whose first taking failed
+			put(t, c, blobrecord.Name("foreign"), "not a record", nil)              // not ours
+			put(t, c, blobrecord.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
+			release(t, s, acquire(t, s, "other scope's", time.Minute))
+			mine := func(key string) bool { return !strings.HasPrefix(key, "other scope") }
 			time.Sleep(5 * time.Second)
 			release(t, s, acquire(t, s, "young", time.Minute))
 
-			if n, err := s.Sweep(t.Context(), time.Hour, 10); n != 0 || err != nil {
-				t.Errorf("of what is younger than an hour %d were removed, %v", n, err)
+			if n, next, err := s.Sweep(t.Context(), "", time.Hour, mine); n != 0 || next != "" || err != nil {
+				t.Errorf("of what is younger than an hour %d were removed, then %q, %v", n, next, err)
 			}
-			if n, err := s.Sweep(t.Context(), 3*time.Second, 10); n != 3 || err != nil {
-				t.Errorf("%d were removed, want 3, %v", n, err)
+			if n, next, err := s.Sweep(t.Context(), "", 3*time.Second, mine); n != 3 || next != "" || err != nil {
+				t.Errorf("%d were removed, want 3, then %q, %v", n, next, err)
 			}
-			if got, want := names(t, c), []string{"foreign", "foreign2", "held", "young"}; !slices.Equal(got, want) {
+			if got, want := names(t, c), sharded("foreign", "foreign2", "held", "young", "other scope's"); !slices.Equal(got, want) {
 				t.Errorf("left are %q, want %q", got, want)
 			}
 			if _, err := s.Extend(t.Context(), held, "", time.Minute); err != nil {
@@ -147,10 +156,13 @@ func TestSweepRaces(t *testing.T) {
 	}
 	time.Sleep(3 * time.Second)
 
+	var mu sync.Mutex
 	var taken lease.Lease
 	acted := map[string]bool{}
 	c := azurite.Container(t, name, via{azurite.Transport(), func(req *http.Request) *http.Response {
 		key := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]
+		mu.Lock()
+		defer mu.Unlock()
 		if req.Method != http.MethodDelete || acted[key] {
 			return nil
 		}
@@ -161,7 +173,7 @@ func TestSweepRaces(t *testing.T) {
 		case "released":
 			release(t, s, acquire(t, s, key, time.Minute))
 		case "removed":
-			if _, err := azurite.Container(t, name, nil).NewBlobClient(key).Delete(t.Context(), nil); err != nil {
+			if _, err := azurite.Container(t, name, nil).NewBlobClient(blobrecord.Name(key)).Delete(t.Context(), nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -171,10 +183,10 @@ func TestSweepRaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := blobs.Sweep(t.Context(), time.Second, 10); n != 1 || err != nil {
+	if n, _, err := blobs.Sweep(t.Context(), "", time.Second, all); n != 1 || err != nil {
 		t.Errorf("%d were removed, want the one that nobody touched, %v", n, err)
 	}
-	if got, want := names(t, c), []string{"released", "taken"}; !slices.Equal(got, want) {
+	if got, want := names(t, c), sharded("released", "taken"); !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 	if _, err := s.Extend(t.Context(), taken, "", time.Minute); err != nil {
@@ -182,50 +194,176 @@ func TestSweepRaces(t *testing.T) {
 	}
 }
 
-// A run ends at its limit, and the next one goes on, over any number of pages; a busy
-// service is asked again; a refusal is told.
-func TestSweepIsBounded(t *testing.T) {
+// A sweep that is cut short says where to go on, and goes on there; a busy service
+// is asked again; a refusal is told. So in both namings.
+func TestSweepGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
+			t.Parallel()
+			azurite := standin.StartAzurite(t)
+			name := azurite.NewContainer()
+			if plain {
+				earlier(t, azurite.Container(t, name, nil), "~duties/s", "free", 0)
+			}
+			s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			const records = 40
+			for i := range records {
+				release(t, s, acquire(t, s, fmt.Sprint("key ", i), time.Minute))
+			}
+			time.Sleep(3 * time.Second)
+
+			var mu sync.Mutex
+			ctx, stop := context.WithCancel(t.Context())
+			busy, deny, lists, deletes, stopAt := map[string]int{}, false, 0, 0, 0
+			may := sas.AccountPermissions{Read: true, Write: true, Create: true, List: true, Delete: true}
+			small := azurite.SharedContainer(t, name, via{azurite.Transport(), func(req *http.Request) *http.Response {
+				mu.Lock()
+				defer mu.Unlock()
+				if q := req.URL.Query(); q.Get("comp") == "list" {
+					if q.Get("maxresults") != "500" {
+						t.Errorf("a page of %q", q.Get("maxresults"))
+					}
+					q.Set("maxresults", "3")
+					req.URL.RawQuery = q.Encode()
+					lists++
+				}
+				if req.Method == http.MethodDelete {
+					if deny {
+						return answer(req, http.StatusForbidden, "AuthorizationPermissionMismatch")
+					}
+					if deletes++; deletes == stopAt {
+						stop()
+					}
+				}
+				if busy[req.Method]++; busy[req.Method] <= 3 && req.Method != http.MethodHead {
+					return answer(req, http.StatusServiceUnavailable, "ServerBusy")
+				}
+				return nil
+			}}, may)
+			blobs, err := blobrecord.Open(t.Context(), small)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mine := func(key string) bool { return strings.HasPrefix(key, "key ") }
+			deny = true
+			if n, _, err := blobs.Sweep(t.Context(), "", time.Second, mine); n != 0 || err == nil || !strings.Contains(err.Error(), "delete blob") {
+				t.Errorf("without leave to delete: %d, %v", n, err)
+			}
+			deny, stopAt = false, records/2
+			removed, next, err := blobs.Sweep(ctx, "", time.Second, mine)
+			if removed < records/4 || removed == records || next == "" || !errors.Is(err, context.Canceled) {
+				t.Errorf("cut short: %d removed, then %q, %v", removed, next, err)
+			}
+			lists = 0
+			rest, last, err := blobs.Sweep(t.Context(), next, time.Second, mine)
+			if last != "" || err != nil {
+				t.Errorf("%d and %d removed of %d, then %q, %v", removed, rest, records, last, err)
+			}
+			if left := names(t, azurite.Container(t, name, nil)); len(left) != 1 {
+				t.Errorf("left are %q", left)
+			}
+			if !plain && lists >= 256 {
+				t.Errorf("it went on at %q with %d lists, want fewer than from the beginning", next, lists)
+			}
+			if _, next, err := blobs.Sweep(t.Context(), "no marker", time.Second, mine); next != "" {
+				t.Errorf("what is no marker leads to %q, %v", next, err)
+			}
+		})
+	}
+}
+
+// Removals are made side by side: none is answered before eight are under way. The listing
+// costs a call for each shard, as long as those have no more than 500 records.
+func TestSweepIsParallel(t *testing.T) {
 	t.Parallel()
 	azurite, name, s := open(t)
-	for i := range 7 {
-		release(t, s, acquire(t, s, fmt.Sprint(i), time.Minute))
+	const records = 600
+	var making sync.WaitGroup
+	for part := range 20 {
+		making.Go(func() {
+			for i := part; i < records; i += 20 {
+				release(t, s, acquire(t, s, fmt.Sprint(i), time.Minute))
+			}
+		})
 	}
+	making.Wait()
 	time.Sleep(3 * time.Second)
 
-	busy, deny := map[string]int{}, false
-	may := sas.AccountPermissions{Read: true, Write: true, Create: true, List: true, Delete: true}
-	small := azurite.SharedContainer(t, name, via{azurite.Transport(), func(req *http.Request) *http.Response {
+	var lists, deletes, underWay, most atomic.Int64
+	enough := make(chan struct{})
+	c := azurite.Container(t, name, around{azurite.Transport(), func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if req.URL.Query().Get("comp") == "list" {
-			req.URL.RawQuery += "&maxresults=2"
+			lists.Add(1)
 		}
-		if deny && req.Method == http.MethodDelete {
-			return answer(req, http.StatusForbidden, "AuthorizationPermissionMismatch")
+		if req.Method != http.MethodDelete {
+			return next.RoundTrip(req)
 		}
-		if busy[req.Method]++; busy[req.Method] <= 5 && !deny { // the SDK repeats 2 times
-			return answer(req, http.StatusServiceUnavailable, "ServerBusy")
+		deletes.Add(1)
+		n := underWay.Add(1)
+		defer underWay.Add(-1)
+		for {
+			if seen := most.Load(); n <= seen || most.CompareAndSwap(seen, n) {
+				break
+			}
 		}
-		return nil
-	}}, may)
-	busy[http.MethodHead] = 5 // Open's look
-	blobs, err := blobrecord.Open(t.Context(), small)
+		if n == 8 { // as many as shards are swept at once
+			select {
+			case <-enough:
+			default:
+				close(enough)
+			}
+		}
+		select {
+		case <-enough:
+		case <-time.After(20 * time.Second):
+		}
+		return next.RoundTrip(req)
+	}})
+	blobs, err := blobrecord.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	deny = true
-	if n, err := blobs.Sweep(t.Context(), time.Second, 3); n != 0 || err == nil || !strings.Contains(err.Error(), "delete blob") {
-		t.Errorf("without leave to delete: %d, %v", n, err)
+	if n, next, err := blobs.Sweep(t.Context(), "", time.Second, all); n != records || next != "" || err != nil {
+		t.Errorf("%d removed, then %q, %v", n, next, err)
 	}
-	deny = false
-	for _, want := range []int{3, 3, 1, 0} {
-		if n, err := blobs.Sweep(t.Context(), time.Second, 3); n != want || err != nil {
-			t.Errorf("%d were removed, want %d, %v", n, want, err)
-		}
+	if deletes.Load() != records || lists.Load() != 256 || most.Load() < 8 || most.Load() > 32 {
+		t.Errorf("%d records: %d deletes, %d lists, at most %d deletes at a time", records, deletes.Load(), lists.Load(), most.Load())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := blobs.Sweep(ctx, time.Second, 3); !errors.Is(err, context.Canceled) {
-		t.Errorf("after its context ended: %v", err)
+	t.Logf("%d records: %d lists, %d deletes, up to %d at a time", records, lists.Load(), deletes.Load(), most.Load())
+}
+
+// around is a way to the service that a test is on both sides of.
+type around struct {
+	next http.RoundTripper
+	do   func(*http.Request, http.RoundTripper) (*http.Response, error)
+}
+
+func (a around) RoundTrip(req *http.Request) (*http.Response, error) { return a.do(req, a.next) }
+
+// sharded returns the names of all blobs of a container with just these keys.
+func sharded(keys ...string) []string {
+	all := []string{"names/sharded"}
+	for _, key := range keys {
+		all = append(all, blobrecord.Name(key))
 	}
+	slices.Sort(all)
+	return all
+}
+
+// earlier writes a record as earlier versions did, and creates the container if need be.
+func earlier(t *testing.T, c *container.Client, key, phase string, hold time.Duration) {
+	t.Helper()
+	if _, err := c.Create(t.Context(), nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
+		t.Fatal(err)
+	}
+	put(t, c, azure.Name(key), "", map[string]string{
+		"id": "earlier", "token": "1795261928000", "claimed": "1795261928000", "hold": fmt.Sprint(int64(hold)), "phase": phase,
+		"note": base64.StdEncoding.EncodeToString([]byte("note of " + key)),
+	})
 }
 
 func answer(req *http.Request, status int, code string) *http.Response {

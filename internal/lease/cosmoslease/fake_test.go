@@ -21,6 +21,9 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 )
 
+// retention is not the default of LEASE_RETENTION.
+const retention = 40 * 24 * time.Hour
+
 // A fake is an account in memory that answers as the documentation of the real
 // one says, for what the stand-in cannot do: throttle, fail, lose answers, lag
 // behind, delete by time to live, tell another time, have several write regions,
@@ -102,7 +105,7 @@ func (f *fake) tryOpen(t testing.TB) (*cosmoslease.Store, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cosmoslease.Open(t.Context(), account, "alertworker", "leases", &http.Client{Transport: f})
+	return cosmoslease.Open(t.Context(), account, "alertworker", "leases", retention, &http.Client{Transport: f})
 }
 
 // will adds faults, and forgets the calls so far.

@@ -16,16 +16,14 @@ import (
 	"alertworker/internal/lease/caslease"
 )
 
-// keep is how long after the end of its hold the service deletes an item: long
-// after an event that could ask for it has left the hub. Nothing depends
-// on it being soon, or at all.
-const keep = 30 * 24 * time.Hour
-
 // items are the caslease.Records of one container. Their errors are explained
 // and wrap what azure.Again looks for.
 type items struct {
 	container *azcosmos.ContainerClient
 	home      *azure.Container
+	// retention is how long after the end of its hold the service deletes an item: longer than an
+	// event that could ask for it may come late. Nothing depends on its being soon, or at all.
+	retention time.Duration
 }
 
 // Read implements caslease.Records. The record may be an old one: replicas lag
@@ -76,7 +74,7 @@ func (i items) Write(ctx context.Context, key string, prev, r caslease.Record) (
 
 func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
 	name := azure.Name(key)
-	body, err := encode(key, r)
+	body, err := encode(key, r, i.retention)
 	if err != nil {
 		return "", fmt.Errorf("write item %q: %w", name, err)
 	}
@@ -120,7 +118,7 @@ const (
 	phaseFree = "free"
 )
 
-func encode(key string, r caslease.Record) ([]byte, error) {
+func encode(key string, r caslease.Record, retention time.Duration) ([]byte, error) {
 	phase := phaseHeld
 	if r.Released {
 		phase = phaseFree
@@ -139,7 +137,7 @@ func encode(key string, r caslease.Record) ([]byte, error) {
 		Claimed:     r.Claimed,
 		HoldSec:     r.Hold.Seconds(),
 		Note:        r.Note,
-		TTL:         int32(min(int64((r.Hold+keep)/time.Second), math.MaxInt32)),
+		TTL:         int32(min(int64((r.Hold+retention)/time.Second), math.MaxInt32)),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
@@ -92,16 +93,18 @@ const partitionKey = "/id"
 
 // Open returns the store in a container, which it creates when it is missing, as
 // it does the database. It looks at the account first and refuses one with
-// several write regions. Requests go by client, an azure.NewHTTPClient.
+// several write regions, and a container that would never delete an item. Records
+// are kept for retention after they were held. Requests go by client, an azure.NewHTTPClient.
 //
 // What only people can put right is a *ConfigError. If the account itself does
 // not answer, Open may take some 3 s longer than ctx.
-func Open(ctx context.Context, account Account, database, container string, client *http.Client) (*Store, error) {
+func Open(ctx context.Context, account Account, database, container string, retention time.Duration, client *http.Client) (*Store, error) {
 	for try := 0; ; try++ {
 		// A client of its own for every try: it keeps the failure of its very
 		// first request for minutes.
 		items, err := open(ctx, account, database, container, client)
 		if err == nil {
+			items.retention = retention
 			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
 			return &Store{caslease.New(items, service), items}, nil
 		}
@@ -152,10 +155,13 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if found.ContainerProperties == nil || !slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
 		return items{}, &ConfigError{fmt.Sprintf("the container's partition key is not %s: name another container, or delete this one and restart the worker, which creates it", partitionKey)}
 	}
+	if found.ContainerProperties.DefaultTimeToLive == nil {
+		return items{}, &ConfigError{"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on without a default, with --ttl -1 of `az cosmosdb sql container update`"}
+	}
 	home := azure.NewContainer(database+"/"+container, func(err error) bool { return errors.Is(err, errNoContainer) }, func(ctx context.Context) error {
 		return explain(create(ctx, c, d, container))
 	})
-	return items{i, home}, nil
+	return items{container: i, home: home}, nil
 }
 
 // create creates the database and the container, as far as they are missing.

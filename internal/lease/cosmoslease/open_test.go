@@ -42,7 +42,7 @@ func TestOpenCreates(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients := 0
-		_, err = cosmoslease.Open(t.Context(), account, "alertworker", "leases", &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		_, err = cosmoslease.Open(t.Context(), account, "alertworker", "leases", retention, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/" {
 				clients++
 			}
@@ -76,6 +76,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"another partition key", func(f *fake) {
 			f.containers["alertworker/leases"] = []byte(`{"id":"leases","partitionKey":{"kind":"Hash","paths":["/device"]}}`)
 		}, "partition key is not /id"},
+		{"made by hand, without a time to live", func(f *fake) {
+			f.containers["alertworker/leases"] = []byte(`{"id":"leases","partitionKey":{"kind":"Hash","paths":["/id"]}}`)
+		}, "time to live is off"},
 		{"several write regions", func(f *fake) { f.account = severalWriters }, "several write regions"},
 		{"multi-region writes with one region", func(f *fake) { f.account = `{"enableMultipleWriteLocations":true}` }, "several write regions"},
 	}
@@ -99,9 +102,9 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", "a/b", `a"b`, "..", "a#", strings.Repeat("x", 256)} {
-		_, err := cosmoslease.Open(t.Context(), account, name, "leases", &http.Client{Transport: newFake()})
+		_, err := cosmoslease.Open(t.Context(), account, name, "leases", retention, &http.Client{Transport: newFake()})
 		wantConfigError(t, err, "is no name")
-		_, err = cosmoslease.Open(t.Context(), account, "alertworker", name, &http.Client{Transport: newFake()})
+		_, err = cosmoslease.Open(t.Context(), account, "alertworker", name, retention, &http.Client{Transport: newFake()})
 		wantConfigError(t, err, "is no name")
 	}
 }
@@ -160,7 +163,7 @@ func TestOpenTriesAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, err = cosmoslease.Open(ctx, account, "alertworker", "leases", &http.Client{Transport: via})
+		_, err = cosmoslease.Open(ctx, account, "alertworker", "leases", retention, &http.Client{Transport: via})
 		return err
 	}
 	for _, status := range []int{0, 429, 500, 503} {
@@ -212,7 +215,7 @@ func TestWithCredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := cosmoslease.Open(t.Context(), account, "alertworker", "leases", &http.Client{Transport: f})
+		s, err := cosmoslease.Open(t.Context(), account, "alertworker", "leases", retention, &http.Client{Transport: f})
 		if err != nil {
 			t.Fatal(err)
 		}

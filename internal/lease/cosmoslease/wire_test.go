@@ -536,7 +536,7 @@ func TestDocument(t *testing.T) {
 				}
 			}
 		}
-		const month = 30 * 24 * 60 * 60
+		const kept = float64(retention / time.Second)
 		now := time.Now()
 		l, err := s.Acquire(t.Context(), "key", 90500*time.Millisecond, with(`{"alert":"ä"}`))
 		if err != nil {
@@ -545,7 +545,7 @@ func TestDocument(t *testing.T) {
 		want := map[string]any{
 			"id": "key", "leaseId": l.ID, "leasedUntil": now.Add(90500 * time.Millisecond).UTC().Format(time.RFC3339),
 			"phase": "held", "token": float64(now.UnixMilli()), "claimed": now.UTC().Format(time.RFC3339), "holdSec": 90.5,
-			"note": `{"alert":"ä"}`, "ttl": float64(month + 90), "_ts": now.Unix(), "_etag": l.Version,
+			"note": `{"alert":"ä"}`, "ttl": kept + 90, "_ts": now.Unix(), "_etag": l.Version,
 		}
 		check(want)
 		time.Sleep(time.Second)
@@ -553,23 +553,22 @@ func TestDocument(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want["leasedUntil"], want["holdSec"], want["note"], want["ttl"] = now.Add(61*time.Second).UTC().Format(time.RFC3339), 60, "window", float64(month+60)
+		want["leasedUntil"], want["holdSec"], want["note"], want["ttl"] = now.Add(61*time.Second).UTC().Format(time.RFC3339), 60, "window", kept+60
 		want["_ts"], want["_etag"] = now.Unix()+1, extended.Version
 		check(want)
 		if err := s.Release(t.Context(), extended, ""); err != nil {
 			t.Fatal(err)
 		}
-		want["phase"], want["leasedUntil"], want["holdSec"], want["note"], want["ttl"] = "free", now.Add(time.Second).UTC().Format(time.RFC3339), 0, "", float64(month)
+		want["phase"], want["leasedUntil"], want["holdSec"], want["note"], want["ttl"] = "free", now.Add(time.Second).UTC().Format(time.RFC3339), 0, "", kept
 		want["_etag"] = f.newest("key")["_etag"]
 		check(want)
 	})
 }
 
-// The service deletes an item a month after its end. What comes then starts
+// The service deletes an item some time after its end. What comes then starts
 // with nothing but a greater token.
 func TestCleanUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const month = 30 * 24 * time.Hour
 		f := newFake()
 		s := f.open(t)
 		see := func(want bool) {
@@ -584,7 +583,7 @@ func TestCleanUp(t *testing.T) {
 			}
 		}
 		l := acquire(t, s, time.Minute)
-		time.Sleep(month)
+		time.Sleep(retention)
 		see(true)
 		time.Sleep(2 * time.Minute)
 		see(false)

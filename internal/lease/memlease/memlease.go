@@ -5,8 +5,8 @@ package memlease
 
 import (
 	"context"
+	"fmt"
 	"iter"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -17,30 +17,44 @@ import (
 )
 
 const (
-	// keep is how long a record outlives its hold: as long as an IoT Hub keeps
-	// an event that could still ask for it.
-	keep = 7 * 24 * time.Hour
+	// maxRecords bounds the memory: a record of a usual device takes some 330 bytes.
+	maxRecords = 1 << 20
 
-	// sweepEvery is how often records past keep are looked for.
-	sweepEvery = time.Hour
+	// dropAtOnce bounds what one call drops.
+	dropAtOnce = 1000
 )
 
-// A Store keeps one record for every key taken within the last week. Its clock
-// is the process's monotonic clock. Use New.
+// errFull says that no record can be dropped for another one.
+var errFull = fmt.Errorf("the memory store is full: it has %d records, and all of them may still keep an alert from being repeated; use blob or cosmos for so many devices (THROTTLE_STORE)", maxRecords)
+
+// A Store keeps one record for every key, until it was free for the retention.
+// Its clock is the process's monotonic clock. Use New or Keeping.
+//
+// It keeps 1,048,576 records. For a key beyond that it drops the one written
+// longest ago, if that has been free for twice the longest ttl that was ever asked for: neither
+// a window nor the fate of an alert can depend on it any more, only the silence
+// about a reading that comes that late. If there is none such, Acquire of a new key fails.
 type Store struct {
-	mu      sync.Mutex
-	records map[string]record
-	swept   time.Time // when records was last searched for what is past keep
+	start     time.Time // the records' times count from here
+	retention time.Duration
+	max       int // records
+
+	mu             sync.Mutex
+	records        map[string]*record
+	oldest, newest *record // by when they were written
+	longest        time.Duration
 }
 
+// A record is kept small: there may be a million of them.
 type record struct {
-	note    string
-	token   int64
-	id      string // of the last lease granted
-	claimed time.Time
-	written time.Time
-	hold    time.Duration
-	held    bool // not released
+	key, note    string
+	id           uuid.UUID // of the last lease granted
+	token        int64
+	claimed      time.Duration // since the Store's start
+	written      time.Duration // likewise
+	hold         time.Duration
+	held         bool // not released
+	older, newer *record
 }
 
 var (
@@ -49,20 +63,35 @@ var (
 	_ lease.Lister  = (*Store)(nil)
 )
 
-// New returns an empty store.
-func New() *Store {
-	return &Store{records: make(map[string]record), swept: time.Now()}
+// New returns an empty store that keeps records for a week, as long as an IoT
+// Hub keeps an event that could still ask for one.
+func New() *Store { return Keeping(7 * 24 * time.Hour) }
+
+// Keeping returns an empty store with that retention.
+func Keeping(retention time.Duration) *Store {
+	return &Store{start: time.Now(), retention: retention, max: maxRecords, records: map[string]*record{}}
 }
 
-func (r record) end() time.Time { return r.written.Add(r.hold) }
+// now is the Store's clock.
+func (s *Store) now() time.Duration { return time.Since(s.start) }
 
-func (r record) public(now time.Time) lease.Record {
-	return lease.Record{Note: r.note, Token: r.token, Claimed: r.claimed, Written: r.written, Hold: r.hold, Now: now}
+func (r *record) end() time.Duration { return r.written + r.hold }
+
+// holds says that somebody has the key.
+func (r *record) holds(now time.Duration) bool { return r.held && now < r.end() }
+
+// public returns r as callers see it; a nil r is that of a key never taken.
+func (s *Store) public(r *record, now time.Duration) lease.Record {
+	if r == nil {
+		return lease.Record{Now: s.start.Add(now)}
+	}
+	return lease.Record{Note: r.note, Token: r.token, Claimed: s.start.Add(r.claimed), Written: s.start.Add(r.written), Hold: r.hold, Now: s.start.Add(now)}
 }
 
 // lease is the proof that r, as just written, is held.
-func (r record) lease(key string) lease.Lease {
-	return lease.Lease{Key: key, ID: r.id, Token: r.token, Claimed: r.claimed, Note: r.note, Until: r.end(), Frees: r.end()}
+func (s *Store) lease(r *record) lease.Lease {
+	end := s.start.Add(r.end())
+	return lease.Lease{Key: r.key, ID: r.id.String(), Token: r.token, Claimed: s.start.Add(r.claimed), Note: r.note, Until: end, Frees: end}
 }
 
 // Acquire implements lease.Store. It calls next at most once.
@@ -72,28 +101,31 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	s.sweep(now)
+	now := s.now()
+	s.drop(dropAtOnce, now-s.retention)
 
-	last := s.records[key]
-	if last.held && now.Before(last.end()) {
-		return lease.Lease{}, &lease.HeldError{Key: key, Record: last.public(now), Until: last.end(), Frees: last.end()}
+	r := s.records[key]
+	if r != nil && r.holds(now) {
+		end := s.start.Add(r.end())
+		return lease.Lease{}, &lease.HeldError{Key: key, Record: s.public(r, now), Until: end, Frees: end}
 	}
-	note, err := next(last.public(now))
+	note, err := next(s.public(r, now))
 	if err != nil {
 		return lease.Lease{}, err
 	}
-	r := record{
-		note:    note,
-		token:   max(last.token+1, now.UnixMilli()), // the clock makes up for a record that was dropped
-		id:      uuid.NewString(),
-		claimed: now,
-		written: now,
-		hold:    ttl,
-		held:    true,
+	if r == nil {
+		if len(s.records) >= s.max && s.drop(1, now-2*s.longest) == 0 {
+			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, errFull)
+		}
+		r = &record{key: strings.Clone(key)}
+		s.records[r.key] = r
+		s.link(r)
 	}
-	s.records[key] = r
-	return r.lease(key), nil
+	r.token = max(r.token+1, s.start.Add(now).UnixMilli()) // the clock makes up for a record that was dropped
+	r.id = uuid.New()
+	r.claimed, r.held = now, true
+	s.write(r, note, ttl)
+	return s.lease(r), nil
 }
 
 // Extend implements lease.Store.
@@ -103,13 +135,12 @@ func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, current := s.current(l)
-	if !current {
+	r := s.current(l)
+	if r == nil {
 		return lease.Lease{}, lease.ErrLost
 	}
-	r.note, r.written, r.hold = note, time.Now(), ttl
-	s.records[l.Key] = r
-	return r.lease(l.Key), nil
+	s.write(r, note, ttl)
+	return s.lease(r), nil
 }
 
 // Release implements lease.Store.
@@ -119,12 +150,10 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, current := s.current(l)
-	if !current {
-		return nil
+	if r := s.current(l); r != nil {
+		s.write(r, note, 0)
+		r.held = false
 	}
-	r.note, r.written, r.hold, r.held = note, time.Now(), 0, false
-	s.records[l.Key] = r
 	return nil
 }
 
@@ -135,17 +164,17 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	r := s.records[key]
-	if !r.held || !now.Before(r.end()) {
+	if r == nil || !r.holds(now) {
 		return nil
 	}
-	note, err := next(r.public(now))
+	note, err := next(s.public(r, now))
 	if err != nil {
 		return err
 	}
-	r.note, r.written, r.hold, r.held = note, now, 0, false
-	s.records[key] = r
+	s.write(r, note, 0)
+	r.held = false
 	return nil
 }
 
@@ -166,27 +195,70 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, 
 				return
 			}
 			s.mu.Lock()
-			r, ok := s.records[key]
+			r := s.records[key]
+			e := s.public(r, s.now())
 			s.mu.Unlock()
-			if ok && !yield(lease.Entry{Key: key, Record: r.public(time.Now())}, nil) {
+			if r != nil && !yield(lease.Entry{Key: key, Record: e}, nil) {
 				return
 			}
 		}
 	}
 }
 
-// current returns l's record, and whether l is the last lease granted on its
-// key and was not released. It may have expired.
-func (s *Store) current(l lease.Lease) (record, bool) {
+// current returns l's record; nil if l is not the last lease granted on its key or was
+// released. It may have expired.
+func (s *Store) current(l lease.Lease) *record {
 	r := s.records[l.Key]
-	return r, r.held && r.id == l.ID
+	if id, err := uuid.Parse(l.ID); err != nil || r == nil || !r.held || r.id != id {
+		return nil
+	}
+	return r
 }
 
-// sweep drops, now and then, the records that nobody can ask for any more.
-func (s *Store) sweep(now time.Time) {
-	if now.Sub(s.swept) < sweepEvery {
-		return
+// write writes r now.
+func (s *Store) write(r *record, note string, hold time.Duration) {
+	s.unlink(r)
+	s.link(r)
+	r.note, r.written, r.hold = note, s.now(), hold
+	s.longest = max(s.longest, hold)
+}
+
+// drop drops at most n records that ended at limit, which is past, or before, from
+// the one written longest ago on, and returns how many.
+func (s *Store) drop(n int, limit time.Duration) (dropped int) {
+	for ; dropped < n; dropped++ {
+		r := s.oldest
+		if r == nil || r.end() > limit {
+			break
+		}
+		s.unlink(r)
+		delete(s.records, r.key)
 	}
-	s.swept = now
-	maps.DeleteFunc(s.records, func(_ string, r record) bool { return now.Sub(r.end()) >= keep })
+	return dropped
+}
+
+// link makes r, which is in no list, the newest.
+func (s *Store) link(r *record) {
+	r.older, r.newer = s.newest, nil
+	if s.newest != nil {
+		s.newest.newer = r
+	} else {
+		s.oldest = r
+	}
+	s.newest = r
+}
+
+// unlink takes r out of the list.
+func (s *Store) unlink(r *record) {
+	if r.older != nil {
+		r.older.newer = r.newer
+	} else {
+		s.oldest = r.newer
+	}
+	if r.newer != nil {
+		r.newer.older = r.older
+	} else {
+		s.newest = r.older
+	}
+	r.older, r.newer = nil, nil
 }

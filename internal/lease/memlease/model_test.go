@@ -1,9 +1,11 @@
 package memlease_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,40 +118,139 @@ func walk(t *rapid.T, s *memlease.Store) {
 	})
 }
 
-// A store does not grow for ever, and a dropped record does not set the token
-// back.
+// A store keeps a record for its retention and no longer, and a dropped record does not set
+// the token back.
 func TestRecordsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memlease.New()
+		const retention = 3 * 24 * time.Hour
+		s := memlease.Keeping(retention)
 		note := func(lease.Record) (string, error) { return "", nil }
-		for i := range 1000 {
-			if _, err := s.Acquire(t.Context(), fmt.Sprint(i), time.Minute, note); err != nil {
+		acquire := func(key string) lease.Lease {
+			t.Helper()
+			l, err := s.Acquire(t.Context(), key, time.Minute, note)
+			if err != nil {
 				t.Fatal(err)
 			}
+			return l
 		}
-		first, err := s.Acquire(t.Context(), "key", time.Minute, note)
-		if err != nil {
-			t.Fatal(err)
+		for i := range 500 {
+			acquire(fmt.Sprint(i))
 		}
-
-		const keep = 7 * 24 * time.Hour
-		time.Sleep(time.Minute + keep - 1)
-		if _, err := s.Acquire(t.Context(), "other", time.Minute, note); err != nil {
-			t.Fatal(err)
+		first := acquire("key")
+		time.Sleep(time.Minute + retention - 1)
+		acquire("other")
+		if got := s.Len(); got != 502 {
+			t.Errorf("%d records, want all 502 for the retention after their end", got)
 		}
-		if got := s.Len(); got != 1002 {
-			t.Errorf("%d records, want all 1002 for a week after their end", got)
-		}
-		time.Sleep(time.Hour)
-		second, err := s.Acquire(t.Context(), "key", time.Minute, note)
-		if err != nil {
-			t.Fatal(err)
-		}
+		time.Sleep(1)
+		second := acquire("key")
 		if got := s.Len(); got != 2 {
-			t.Errorf("%d records, want only the 2 of this week", got)
+			t.Errorf("%d records, want the 2 that are younger", got)
 		}
 		if second.Token <= first.Token {
 			t.Errorf("token %d after %d", second.Token, first.Token)
 		}
+	})
+}
+
+// A full store makes room by what proves nothing any more, the longest ago first. What
+// may still keep an alert from being repeated stays, and a new key waits.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const claim, window = 20 * time.Second, time.Minute
+		s := memlease.New()
+		s.Bound(3)
+		ctx := t.Context()
+		acquire := func(key string) (lease.Lease, error) {
+			return s.Acquire(ctx, key, claim, func(lease.Record) (string, error) { return "", nil })
+		}
+		must := func(key string) lease.Lease {
+			t.Helper()
+			l, err := acquire(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		full := func(when string) {
+			t.Helper()
+			if _, err := acquire("new"); err == nil || errors.Is(err, lease.ErrHeld) || !strings.Contains(err.Error(), "THROTTLE_STORE") {
+				t.Errorf("%s: %v", when, err)
+			}
+			if _, err := lease.Peek(ctx, s, "new"); err != nil {
+				t.Errorf("%s, a look at a new key: %v", when, err)
+			}
+		}
+		a := must("a")
+		if _, err := s.Extend(ctx, a, "", window); err != nil {
+			t.Fatal(err)
+		}
+		b := must("b")
+		if err := s.Release(ctx, b, "its alert may have been taken"); err != nil {
+			t.Fatal(err)
+		}
+		must("c") // its holder dies
+		full("a window, an alert without a known fate, and a claim")
+		time.Sleep(claim + window) // the fate of b's alert is settled, and a's window over
+		full("one that ended just now")
+		must("c") // the keys there are can be had
+		time.Sleep(3*window - claim - window - 1)
+		full("a moment too early")
+		time.Sleep(1)
+		must("new")
+		if _, err := s.Extend(ctx, a, "", window); !errors.Is(err, lease.ErrLost) || s.Len() != 3 {
+			t.Errorf("the one written longest ago: %v, of %d records", err, s.Len())
+		}
+		must("newer") // in place of b
+		if _, err := acquire("newest"); err == nil {
+			t.Error("a third that is new was let in")
+		}
+	})
+}
+
+// Whatever is taken, extended, released and dropped, in whatever order, no more is kept than
+// may be, and nothing that is held is dropped.
+func TestBoundHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) {
+			s := memlease.Keeping(60 * time.Millisecond) // rapid stops when its tests have taken long, by this clock
+			s.Bound(4)
+			held := map[string]lease.Lease{}
+			key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+			t.Repeat(map[string]func(*rapid.T){
+				"acquire": func(t *rapid.T) {
+					k := key.Draw(t, "key")
+					if l, err := s.Acquire(context.Background(), k, time.Millisecond, func(lease.Record) (string, error) { return "", nil }); err == nil {
+						held[k] = l
+					}
+				},
+				"extend": func(t *rapid.T) {
+					_, _ = s.Extend(context.Background(), held[key.Draw(t, "key")], "", time.Millisecond)
+				},
+				"release": func(t *rapid.T) {
+					k := key.Draw(t, "key")
+					_ = s.Release(context.Background(), held[k], "")
+					delete(held, k)
+				},
+				"forget": func(t *rapid.T) {
+					k := key.Draw(t, "key")
+					s.Forget(k)
+					delete(held, k)
+				},
+				"wait": func(t *rapid.T) {
+					time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond / 60, time.Millisecond, 5 * time.Millisecond, 60 * time.Millisecond}).Draw(t, "for"))
+				},
+				"": func(t *rapid.T) {
+					if s.Len() > 4 || s.Len() != s.Linked() {
+						t.Fatalf("%d records, %d in the order of their writes", s.Len(), s.Linked())
+					}
+					for _, l := range held {
+						if r, err := lease.Peek(context.Background(), s, l.Key); time.Now().Before(l.Until) && (err != nil || r.Token != l.Token) {
+							t.Fatalf("key %q is held, and its record is %+v, %v", l.Key, r, err)
+						}
+					}
+				},
+			})
+		})
 	})
 }

@@ -63,7 +63,12 @@ func (l *Logger) Report(ctx context.Context, s notify.Summary) error {
 // day puts d into words.
 func day(d notify.Day) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d alerts of %d devices, %d readings suppressed", d.Date.UTC().Format(time.DateOnly), d.Alerts, d.Devices, d.Suppressed)
+	b.WriteString(d.Date.UTC().Format(time.DateOnly))
+	if d.Unknown {
+		b.WriteString(" alerts not known")
+	} else {
+		fmt.Fprintf(&b, " %d alerts of %d devices, %d readings suppressed", d.Alerts, d.Devices, d.Suppressed)
+	}
 	if d.DeadLetters != nil {
 		fmt.Fprintf(&b, ", %d dead letters", *d.DeadLetters)
 	}

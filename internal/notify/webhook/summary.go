@@ -19,12 +19,12 @@ type summaryData struct {
 
 type day struct {
 	Date           string        `json:"date"` // UTC, 2006-01-02
-	Alerts         int64         `json:"alerts"`
-	Suppressed     int64         `json:"suppressed"`
-	Devices        int64         `json:"devices"`
+	Alerts         *int64        `json:"alerts,omitempty"`
+	Suppressed     *int64        `json:"suppressed,omitempty"`
+	Devices        *int64        `json:"devices,omitempty"`
 	DeadLetters    *int          `json:"deadLetters,omitempty"`
-	MostAlerts     []deviceCount `json:"mostAlerts"`
-	MostSuppressed []deviceCount `json:"mostSuppressed"`
+	MostAlerts     []deviceCount `json:"mostAlerts,omitzero"`
+	MostSuppressed []deviceCount `json:"mostSuppressed,omitzero"`
 }
 
 type deviceCount struct {
@@ -52,15 +52,12 @@ func EncodeSummary(s notify.Summary) ([]byte, error) {
 }
 
 func encodeDay(d notify.Day) day {
-	return day{
-		Date:           d.Date.UTC().Format(time.DateOnly),
-		Alerts:         d.Alerts,
-		Suppressed:     d.Suppressed,
-		Devices:        d.Devices,
-		DeadLetters:    d.DeadLetters,
-		MostAlerts:     encodeDevices(d.MostAlerts),
-		MostSuppressed: encodeDevices(d.MostSuppressed),
+	encoded := day{Date: d.Date.UTC().Format(time.DateOnly), DeadLetters: d.DeadLetters}
+	if !d.Unknown {
+		encoded.Alerts, encoded.Suppressed, encoded.Devices = &d.Alerts, &d.Suppressed, &d.Devices
+		encoded.MostAlerts, encoded.MostSuppressed = encodeDevices(d.MostAlerts), encodeDevices(d.MostSuppressed)
 	}
+	return encoded
 }
 
 // encodeDevices returns an empty list, not none, for no devices.

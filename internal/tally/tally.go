@@ -1,0 +1,231 @@
+// Package tally counts, for the daily summary, the alerts that receivers take.
+//
+// Each replica counts in memory. What it has counted in an hour it writes to one
+// object of its own, once a minute while that changes, so an alert costs no
+// call, and a summary reads as many objects as there were hours and replicas
+// with alerts, however many devices there are:
+//
+//	tallies/<scope>/2026-03-01/13-<random name of the process>.json
+//
+// A replica that is killed takes up to a minute's counts with it; one that stops
+// takes none.
+package tally
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/notify"
+)
+
+const (
+	writeEvery   = time.Minute
+	writeTimeout = 10 * time.Second
+	lastTimeout  = 5 * time.Second // for writing when the replica stops
+
+	hourLayout = "2006-01-02/15-" // sorts as time does
+
+	maxDevices = 10_000 // counted one by one in an hour; for each receiver a device counts anew
+	maxUnsaved = 6      // hours that could not be written yet
+)
+
+// A Store keeps objects by name. The names have slashes. It is safe for
+// concurrent use.
+type Store interface {
+	// Put replaces the object or creates it.
+	Put(ctx context.Context, name string, content []byte) error
+	// Get returns the object; an error that Is fs.ErrNotExist if there is none.
+	Get(ctx context.Context, name string) ([]byte, error)
+	// Delete removes the object if it is there.
+	Delete(ctx context.Context, name string) error
+	// List returns the names that begin with prefix, in order, at most limit of them.
+	List(ctx context.Context, prefix string, limit int) ([]string, error)
+}
+
+// A Count is what somebody had in some time.
+type Count struct {
+	Alerts     int64 // that the receiver has taken
+	Suppressed int64 // readings kept quiet before these, as far as their senders knew
+}
+
+func (c Count) plus(d Count) Count { return Count{c.Alerts + d.Alerts, c.Suppressed + d.Suppressed} }
+
+// A Tally counts what one replica's receivers take. It is safe for concurrent
+// use. Of a nil one only Notifier may be called.
+type Tally struct {
+	store   Store
+	folder  string
+	process string
+	log     *zap.Logger
+
+	writing sync.Mutex // one writer at a time: an older state must not replace a newer one
+
+	mu    sync.Mutex
+	hours map[int64]*hour // by Unix hours: the current one, and those that are not written yet
+}
+
+// An hour is what was counted in it, as it is written.
+type hour struct {
+	Devices map[string]map[string]Count `json:"devices"`         // by receiver and device
+	Others  map[string]Count            `json:"others,omitzero"` // by receiver: devices beyond the limit, together
+
+	entries int // in Devices
+	version int // grows with each count
+	written int // the version that is in the store
+}
+
+// New returns the Tally of one process for the gates of scope.
+func New(s Store, scope string, log *zap.Logger) *Tally {
+	return &Tally{store: s, folder: folder(scope), process: uuid.NewString(), log: log, hours: map[int64]*hour{}}
+}
+
+func folder(scope string) string { return "tallies/" + azure.Name(scope) + "/" }
+
+// Notifier returns next, whose taken alerts t counts for receiver; next itself if t is nil.
+func (t *Tally) Notifier(next notify.Notifier, receiver string) notify.Notifier {
+	if t == nil {
+		return next
+	}
+	return counting{t, next, receiver}
+}
+
+type counting struct {
+	tally    *Tally
+	next     notify.Notifier
+	receiver string
+}
+
+func (c counting) Notify(ctx context.Context, a notify.Alert) error {
+	err := c.next.Notify(ctx, a)
+	if err == nil {
+		c.tally.count(time.Now(), c.receiver, a.Device, Count{1, a.Suppressed})
+	}
+	return err
+}
+
+func (t *Tally) count(now time.Time, receiver, device string, c Count) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := now.Unix() / 3600
+	h := t.hours[at]
+	if h == nil {
+		h = &hour{Devices: map[string]map[string]Count{}, Others: map[string]Count{}}
+		t.hours[at] = h
+		t.bound()
+	}
+	h.version++
+	devices := h.Devices[receiver]
+	had, known := devices[device]
+	if !known && h.entries >= maxDevices {
+		h.Others[receiver] = h.Others[receiver].plus(c)
+		return
+	}
+	if devices == nil {
+		devices = map[string]Count{}
+		h.Devices[receiver] = devices
+	}
+	if !known {
+		h.entries++
+		device = strings.Clone(device) // it may be a part of an event
+	}
+	devices[device] = had.plus(c)
+}
+
+// bound drops the oldest of too many hours. The caller holds mu.
+func (t *Tally) bound() {
+	if len(t.hours) <= maxUnsaved+1 {
+		return
+	}
+	delete(t.hours, slices.Min(slices.Collect(maps.Keys(t.hours))))
+	t.log.Warn("an hour's counts for the daily summary are lost: they could not be written for too long", zap.Int("hours_kept", maxUnsaved))
+}
+
+// Run writes what is counted until ctx ends, and then once more, for at most 5 s.
+func (t *Tally) Run(ctx context.Context) {
+	ticker := time.NewTicker(writeEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			t.write(ctx, writeTimeout)
+		case <-ctx.Done():
+			t.write(context.WithoutCancel(ctx), lastTimeout)
+			return
+		}
+	}
+}
+
+// write is Write for at most limit. It logs an error: there is another try in a minute.
+func (t *Tally) write(ctx context.Context, limit time.Duration) {
+	try, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	if err := t.Write(try); err != nil && ctx.Err() == nil {
+		t.log.Warn("what the daily summary counts is not written; it is tried again every minute", zap.Error(err))
+	}
+}
+
+// Write writes what was counted since it was written last.
+func (t *Tally) Write(ctx context.Context) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	var errs []error
+	for _, at := range t.unwritten() {
+		name, content, version, ok := t.encode(at)
+		if !ok {
+			continue
+		}
+		if err := t.store.Put(ctx, name, content); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.wrote(at, version)
+	}
+	return errors.Join(errs...)
+}
+
+// unwritten returns the hours that are to be written, and forgets those that are over and written.
+func (t *Tally) unwritten() (hours []int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for at, h := range t.hours {
+		switch {
+		case h.version > h.written:
+			hours = append(hours, at)
+		case at < time.Now().Unix()/3600:
+			delete(t.hours, at)
+		}
+	}
+	slices.Sort(hours)
+	return hours
+}
+
+// encode returns what is to be written of an hour; false if it was dropped meanwhile.
+func (t *Tally) encode(at int64) (name string, content []byte, version int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.hours[at]
+	if h == nil {
+		return "", nil, 0, false
+	}
+	content, _ = json.Marshal(h) // strings and integers: cannot fail
+	return t.folder + time.Unix(at*3600, 0).UTC().Format(hourLayout) + t.process + ".json", content, h.version, true
+}
+
+func (t *Tally) wrote(at int64, version int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.hours[at]; h != nil {
+		h.written = version
+	}
+}
