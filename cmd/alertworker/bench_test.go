@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry"

@@ -11,7 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"alertworker/internal/console"
+	"alertworker/internal/lab/console"
 )
 
 // stepTimeout is what a step of a check has, unless it needs longer.

@@ -24,8 +24,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/config"
-	"alertworker/internal/devhub"
-	"alertworker/internal/standin"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
@@ -303,7 +303,7 @@ func TestCheckNotify(t *testing.T) {
 }
 
 func TestCheckOnAzureStorage(t *testing.T) {
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	hub := hubWith(t, `{"temperature":20}`, `{"temperature":21}`, `{"temperature":22}`)
 	checkpoints, windows := azurite.NewContainer(), azurite.NewContainer()
 	env := map[string]string{

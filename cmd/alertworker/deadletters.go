@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 
 	"alertworker/internal/config"
-	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/throttle"
 )

@@ -16,12 +16,12 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
-	"alertworker/internal/deadletter"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
-	"alertworker/internal/standin"
 	"alertworker/internal/throttle"
 )
 
@@ -33,7 +33,7 @@ type letters struct {
 	env  map[string]string
 }
 
-func newLetters(t *testing.T, azurite *standin.Azurite) *letters {
+func newLetters(t *testing.T, azurite *emulators.Azurite) *letters {
 	t.Helper()
 	to := notifytest.NewReceiver(t, webhook.Secret{})
 	l := &letters{Receiver: to, env: valid(
@@ -102,7 +102,7 @@ func (l *letters) command(t *testing.T, args ...string) (output string, code int
 			fmt.Fprintln(&b, "error:", err)
 		}
 	}
-	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), standin.AzuriteKey) {
+	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), emulators.AzuriteKey) {
 		t.Errorf("secrets are told:\n%s", b.String())
 	}
 	return b.String(), code
@@ -124,7 +124,7 @@ func want(t *testing.T, output string, code, wantCode int, words ...string) {
 }
 
 func TestDeadLetters(t *testing.T) {
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 
 	t.Run("list", func(t *testing.T) {
 		l := newLetters(t, azurite)

@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 )
 
 // serveHub is `alertworker devhub`: an Event Hubs namespace in memory until ctx ends.

@@ -10,12 +10,12 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/admin"
 	"alertworker/internal/config"
-	"alertworker/internal/duty"
+	"alertworker/internal/httpapi"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
-	"alertworker/internal/web"
 	"alertworker/internal/worker"
 )
 
@@ -77,7 +77,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 				return
 			}
 			w.Header().Set("Retry-After", "10")
-			web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: send it again, another may take it"})
+			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: send it again, another may take it"})
 		})
 	}
 	var err error
@@ -88,7 +88,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 	s.server = &http.Server{
 		Handler:           s.admin,
 		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*web.BodyTimeout, // the outcome of a reading takes a claim's time
+		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout, // the outcome of a reading takes a claim's time
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          zap.NewStdLog(log),
@@ -145,7 +145,7 @@ func partitions(ctx context.Context, r *replica) ([]admin.Partition, error) {
 
 // duties returns what the leader's lease tells.
 func duties(ctx context.Context, c config.Config, s stores) (admin.Duties, error) {
-	status, err := duty.ReadStatus(ctx, s.leases, duty.Key(c.Scope()))
+	status, err := leader.ReadStatus(ctx, s.leases, leader.Key(c.Scope()))
 	if err != nil {
 		return admin.Duties{}, err
 	}

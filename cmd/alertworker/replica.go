@@ -11,19 +11,19 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 
-	"alertworker/internal/admin"
 	"alertworker/internal/config"
-	"alertworker/internal/duty"
-	"alertworker/internal/metrics"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/leader"
+	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/tally"
+	"alertworker/internal/ops/tracing"
 	"alertworker/internal/peers"
-	"alertworker/internal/tally"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
 	"alertworker/internal/throttle"
-	"alertworker/internal/tracing"
 	"alertworker/internal/worker"
 )
 
@@ -35,10 +35,10 @@ type replica struct {
 	source    *eventhubs.Source
 	worker    *worker.Worker
 	receivers []receivers.Receiver
-	duties    *duty.Roster  // nil if there are none
-	tally     *tally.Tally  // for the daily summary; nil if there is none
-	ends      *metrics.Ends // of partitions, for their lag
-	http      *httpServer   // nil if HTTP is off
+	duties    *leader.Roster // nil if there are none
+	tally     *tally.Tally   // for the daily summary; nil if there is none
+	ends      *metrics.Ends  // of partitions, for their lag
+	http      *httpServer    // nil if HTTP is off
 
 	member  *peers.Member // nil if there can be no replica with other settings
 	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
@@ -150,17 +150,17 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*duty.Roster, error) {
-	var duties []duty.Duty
-	if blobs, ok := s.leases.(duty.Sweeper); ok { // the others forget by themselves
-		duties = append(duties, duty.Janitor(blobs, c.Scope(), c.LeaseRetention))
+func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
+	var duties []leader.Duty
+	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others forget by themselves
+		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {
-		schedule, err := duty.ParseSchedule(c.SummarySchedule)
+		schedule, err := leader.ParseSchedule(c.SummarySchedule)
 		if err != nil {
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
-		summary := duty.SummaryConfig{
+		summary := leader.SummaryConfig{
 			Tally: counted, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
@@ -172,13 +172,13 @@ func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tall
 		if s.deadLetters != nil {
 			summary.DeadLetters = s.deadLetters.Count
 		}
-		duties = append(duties, duty.Summary(schedule, summary))
+		duties = append(duties, leader.Summary(schedule, summary))
 	}
 	if len(duties) == 0 {
 		return nil, nil
 	}
-	return duty.New(duty.Config{
-		Store: s.leases, Key: duty.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
+	return leader.New(leader.Config{
+		Store: s.leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
 	}), nil
 }
 

@@ -6,13 +6,13 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
-	"alertworker/internal/standin"
+	"alertworker/internal/lab/emulators"
 )
 
 // Somebody deletes the checkpoint container while workers run.
 func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	c := config.Config{CheckpointStore: config.StoreBlob, StorageConnectionString: config.NewSecret(azurite.ConnectionString), CheckpointContainer: azurite.NewContainer()}
 	s, err := newStores(c)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
-	"alertworker/internal/tracing"
+	"alertworker/internal/ops/tracing"
 )
 
 // run is the worker, configured by the environment alone.

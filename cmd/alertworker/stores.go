@@ -18,18 +18,18 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
-	"alertworker/internal/deadletter"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
-	"alertworker/internal/tally"
-	"alertworker/internal/telemetry/blobownership"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
 	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/telemetry/ownership/blobownership"
 )
 
 // openTimeout is for connecting to one store at start.

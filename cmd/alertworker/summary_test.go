@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"alertworker/internal/standin"
+	"alertworker/internal/lab/emulators"
 )
 
 // What a worker's receiver has taken is in the summary that it gets.
 func TestSummaryOfAWorker(t *testing.T) {
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	type event struct {
 		Type string
 		Data struct {

@@ -18,71 +18,73 @@ const module = "alertworker"
 // Arrows point one way. A package may import, of this module, what the first
 // row says that its path matches; * stands for one element of a path.
 const arrows = `
-	cmd/alertworker             internal/* internal/*/* internal/*/*/*
+	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/config             internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/duty internal/azure
-
-	internal/worker             internal/telemetry internal/throttle internal/notify
-	internal/throttle           internal/lease
+	internal/worker    internal/telemetry internal/throttle internal/notify
+	internal/throttle  internal/lease
 	internal/telemetry
 	internal/lease
 	internal/notify
 
-	internal/telemetry/ingest   internal/telemetry internal/web
-	internal/telemetry/ownership
-	internal/telemetry/eventhubs internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
+	internal/telemetry/ingest                    internal/telemetry internal/httpapi
+	internal/telemetry/eventhubs                 internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
 	internal/telemetry/eventhubs/amqpfilter
-	internal/telemetry/*        internal/telemetry internal/telemetry/ownership internal/azure
 	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
-	internal/lease/caslease     internal/lease
-	internal/lease/blobrecord   internal/lease internal/lease/caslease internal/azure
-	internal/lease/leasetest    internal/lease internal/lab/busytest
-	internal/lease/*            internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
-	internal/notify/receivers   internal/notify internal/notify/*
-	internal/notify/inbox       internal/notify internal/notify/webhook
-	internal/notify/notifytest  internal/notify internal/notify/inbox internal/notify/webhook
-	internal/notify/*           internal/notify
-	internal/deadletter         internal/telemetry internal/notify internal/notify/webhook internal/azure
+	internal/telemetry/ownership
+	internal/telemetry/ownership/*               internal/telemetry/ownership internal/azure
+	internal/telemetry/*                         internal/telemetry internal/azure
+	internal/lease/caslease                      internal/lease
+	internal/lease/blobrecord                    internal/lease internal/lease/caslease internal/azure
+	internal/lease/leasetest                     internal/lease internal/lab/busytest
+	internal/lease/*                             internal/lease internal/lease/caslease internal/lease/blobrecord internal/azure
+	internal/notify/receivers                    internal/notify internal/notify/*
+	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
+	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
+	internal/notify/*                            internal/notify
 
-	internal/web
-	internal/admin              internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/web
-	internal/metrics            internal/telemetry internal/lease internal/throttle internal/notify internal/worker
-	internal/tracing            internal/lease internal/throttle internal/notify internal/worker
-	internal/peers              internal/azure
-	internal/duty               internal/lease internal/throttle internal/notify internal/tally
-	internal/tally              internal/notify internal/azure
-	internal/console            internal/audit internal/notify
-	internal/audit
-	internal/lab/busytest
-	internal/lab/process
-	internal/lab/simulator      internal/lab/process internal/audit internal/console internal/devhub internal/devhub/devices internal/notify internal/notify/inbox
-	internal/devhub             internal/devhub/frames
-	internal/devhub/*
 	internal/azure
-	internal/standin            internal/azure internal/lab/process
+	internal/httpapi
+	internal/peers   internal/azure
+	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
+
+	internal/ops/admin    internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
+	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/tally    internal/notify internal/azure
+	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
+
+	internal/lab/busytest
+	internal/lab/console    internal/lab/verify internal/notify
+	internal/lab/devhub     internal/lab/devhub/frames
+	internal/lab/devhub/*
+	internal/lab/emulators  internal/azure internal/lab/process
+	internal/lab/inbox      internal/notify internal/notify/webhook
+	internal/lab/process
+	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
+	internal/lab/verify
 `
 
 // A third party's package, or one below it, is imported by the packages of its
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/standin cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/blob* internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/deadletter internal/peers internal/tally internal/standin cmd/alertworker
-	github.com/Azure/go-amqp                                        internal/devhub internal/telemetry/iothub
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
+	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
-	github.com/prometheus                                           internal/metrics
-	go.opentelemetry.io                                             internal/tracing
-	github.com/robfig/cron                                          internal/duty
-	golang.org/x/term                                               internal/console internal/lab/simulator cmd/alertworker
+	github.com/prometheus                                           internal/ops/metrics
+	go.opentelemetry.io                                             internal/ops/tracing
+	github.com/robfig/cron                                          internal/ops/leader
+	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
 `
 
 // unshipped are packages that tests need and the binary must not have.
 const unshipped = `
 	testing testing/* net/http/httptest
 	pgregory.net/rapid go.uber.org/goleak
-	alertworker/internal/standin alertworker/internal/*/*test
+	alertworker/internal/lab/emulators alertworker/internal/lab/busytest alertworker/internal/*/*test alertworker/internal/*/*/*test
 `
 
 func TestArrows(t *testing.T) {
@@ -112,15 +114,15 @@ func TestStraysAreSeen(t *testing.T) {
 		"internal/lease":          {"time", "alertworker/internal/telemetry"},
 		"internal/worker":         {"alertworker/internal/throttle", "alertworker/internal/lease"},
 		"internal/throttle":       {"alertworker/internal/lease", "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"},
-		"internal/notify/webhook": {"alertworker/internal/notify", "alertworker/internal/notify/inbox"},
+		"internal/notify/webhook": {"alertworker/internal/notify", "alertworker/internal/lab/inbox"},
 		"internal/unheard":        {"time"},
 		"cmd/alertworker":         {"alertworker/internal/lease/memlease", "github.com/Azure/go-amqp", "go.uber.org/zap"},
 	}
 	want := []string{
-		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/devhub, internal/telemetry/iothub's alone",
+		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub's alone",
 		"internal/lease imports internal/telemetry",
-		"internal/notify/webhook imports internal/notify/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/blob*, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/deadletter, internal/peers, internal/tally, internal/standin, cmd/alertworker's alone",
+		"internal/notify/webhook imports internal/lab/inbox",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/blob*, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

@@ -16,11 +16,11 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
-	"alertworker/internal/duty"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
@@ -244,7 +244,7 @@ func (c *Config) validateDuties(e *configError) {
 		e.add("LEASE_RETENTION", "is %s; must be more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", Plain(c.LeaseRetention), Plain(late))
 	}
 	if c.SummarySchedule != "" {
-		if _, err := duty.ParseSchedule(c.SummarySchedule); err != nil {
+		if _, err := leader.ParseSchedule(c.SummarySchedule); err != nil {
 			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
-	"alertworker/internal/standin"
+	"alertworker/internal/lab/emulators"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -288,7 +288,7 @@ func TestDifference(t *testing.T) {
 func TestBlob(t *testing.T) {
 	client := azure.NewHTTPClient()
 	t.Cleanup(client.CloseIdleConnections)
-	c, err := container.NewClientFromConnectionString(standin.StartAzurite(t).ConnectionString, uuid.NewString(),
+	c, err := container.NewClientFromConnectionString(emulators.StartAzurite(t).ConnectionString, uuid.NewString(),
 		&container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client, Retry: policy.RetryOptions{TryTimeout: 5 * time.Second}}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/leasetest"
-	"alertworker/internal/standin"
 	"alertworker/internal/throttle"
 )
 
@@ -24,17 +24,17 @@ func TestRequestsPerAlert(t *testing.T) {
 		want  int64 // per alert
 	}{
 		{"blob", func(t *testing.T, count *leasetest.Counter) (lease.Store, error) {
-			azurite := standin.StartAzurite(t)
+			azurite := emulators.StartAzurite(t)
 			count.Next = azurite.Transport()
 			return blobetag.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), count))
 		}, 3},
 		{"blob-lease", func(t *testing.T, count *leasetest.Counter) (lease.Store, error) {
-			azurite := standin.StartAzurite(t)
+			azurite := emulators.StartAzurite(t)
 			count.Next = azurite.Transport()
 			return bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), count))
 		}, 5},
 		{"cosmos", func(t *testing.T, count *leasetest.Counter) (lease.Store, error) {
-			stand := standin.StartCosmos(t)
+			stand := emulators.StartCosmos(t)
 			count.Next = stand.Transport()
 			account, err := cosmoslease.WithKey(stand.ConnectionString)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"alertworker/internal/audit"
+	"alertworker/internal/lab/verify"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
 )
@@ -65,7 +65,7 @@ var errCrash = errors.New("killed")
 type world struct {
 	plan
 	store    *memlease.Store
-	log      audit.Log
+	log      verify.Log
 	mu       sync.Mutex
 	readings []throttle.Request
 	recorded map[string]bool // ids of alerts whose window was recorded in time
@@ -146,7 +146,7 @@ func (w *world) replica(way string, from int) (at int) {
 					w.repeated = append(w.repeated, id)
 				}
 				w.mu.Unlock()
-				w.log.Delivered(audit.Delivery{Device: r.Device, ID: g.ID, Token: g.Token, At: time.Now()})
+				w.log.Delivered(verify.Delivery{Device: r.Device, ID: g.ID, Token: g.Token, At: time.Now()})
 				switch what {
 				case takenThenCrash:
 					dead = true
@@ -182,7 +182,7 @@ func (w *world) replica(way string, from int) (at int) {
 var errLater = errors.New("execute, then lose the answer")
 
 // run lets it all happen and returns what the judge says.
-func (w *world) run() audit.Report {
+func (w *world) run() verify.Report {
 	var all sync.WaitGroup
 	owner := func(way string) {
 		for from := 0; from < len(w.gaps); {
@@ -201,10 +201,10 @@ func (w *world) run() audit.Report {
 		w.mu.Lock()
 		w.readings = append(w.readings, throttle.Request{Device: "oven", ID: fmt.Sprint(i), Enqueued: time.Now()})
 		w.mu.Unlock()
-		w.log.Published(audit.Reading{Device: "oven", Over: true, At: time.Now(), Sequence: int64(i)})
+		w.log.Published(verify.Reading{Device: "oven", Over: true, At: time.Now(), Sequence: int64(i)})
 	}
 	all.Wait()
-	return w.log.Check(audit.Rules{Window: window, Bound: 2 * time.Hour, Slack: claimTTL})
+	return w.log.Check(verify.Rules{Window: window, Bound: 2 * time.Hour, Slack: claimTTL})
 }
 
 // Whatever fails, and wherever a replica dies: every reading is covered by a
@@ -214,7 +214,7 @@ func TestPromiseHoldsWhateverFails(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPlan(rt)
 		w := &world{plan: p, recorded: map[string]bool{}}
-		var report audit.Report
+		var report verify.Report
 		synctest.Test(t, func(*testing.T) {
 			w.store = memlease.New()
 			report = w.run()

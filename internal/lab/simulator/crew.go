@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"alertworker/internal/console"
+	"alertworker/internal/lab/console"
 )
 
 // backAfter is when a killed worker is started again: after the takeover.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"alertworker/internal/console"
+	"alertworker/internal/lab/console"
 	"alertworker/internal/lab/process"
 )
 

@@ -19,11 +19,11 @@ import (
 	"syscall"
 	"time"
 
-	"alertworker/internal/audit"
-	"alertworker/internal/console"
-	"alertworker/internal/devhub"
-	"alertworker/internal/devhub/devices"
-	"alertworker/internal/notify/inbox"
+	"alertworker/internal/lab/console"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/devhub/devices"
+	"alertworker/internal/lab/inbox"
+	"alertworker/internal/lab/verify"
 )
 
 const (
@@ -136,12 +136,12 @@ type Start func(w World, name string, i int) (Worker, error)
 // prints the report: whether the promise held, judged by what was published and what
 // the receiver got. Nothing of it is left when it returns. Workers in this process
 // are started by start. An error says that the simulation was cut short.
-func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (audit.Report, error) {
+func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
 	options.Threshold = o.Threshold
 
 	// In this process a window lasts as long as it should, and nobody dies.
-	rules := audit.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
+	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
 	ended := func() error { return nil }
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
@@ -152,14 +152,14 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		p, err := newProcesses(ctx, o)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return audit.Report{}, nil // told to stop while it was starting
+			return verify.Report{}, nil // told to stop while it was starting
 		case err != nil:
-			return audit.Report{}, err
+			return verify.Report{}, err
 		}
 		defer p.azurite.Kill()
 		restore, err := takeKeys(in, options.Live)
 		if err != nil {
-			return audit.Report{}, err
+			return verify.Report{}, err
 		}
 		defer restore()
 		start, ended = p.start, p.ended
@@ -170,20 +170,20 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	defer view.Close()
 	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: max(4, 2*o.replicas)})
 	if err != nil {
-		return audit.Report{}, err
+		return verify.Report{}, err
 	}
 	defer hub.Close()
 	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, known: map[string]bool{}}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
-		return audit.Report{}, err
+		return verify.Report{}, err
 	}
 	defer receiver.Close()
 	world := World{Hub: hub.ConnectionString(), NotifyURL: receiver.URL, Secret: receiver.Secret, Log: view}
 	s.crew = newCrew(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
 	defer s.crew.kill()
 	if err := s.crew.start(); err != nil {
-		return audit.Report{}, err
+		return verify.Report{}, err
 	}
 	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n%s\n", s.describe(), o.replicas, o.Threshold, o.Window, s.crew.pages())
 	if o.Processes {
@@ -192,12 +192,12 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	fmt.Fprintln(view)
 
 	if err := s.run(ctx, in); err != nil {
-		return audit.Report{}, err // what was cut short proves nothing
+		return verify.Report{}, err // what was cut short proves nothing
 	}
 	err = s.crew.stop()
 	s.rules.Until = time.Now()
 	if err := view.Close(); err != nil {
-		return audit.Report{}, err
+		return verify.Report{}, err
 	}
 	report := s.judge.Check(s.rules)
 	view.Summary(report)
@@ -210,10 +210,10 @@ type simulation struct {
 	view  *console.Console
 	hub   *devhub.Hub
 	crew  *crew
-	rules audit.Rules
+	rules verify.Rules
 	ended func() error // why what is beside the workers runs no more; nil while it does
 
-	judge audit.Log
+	judge verify.Log
 	mu    sync.Mutex
 	known map[string]bool // devices that have published
 }
@@ -235,7 +235,7 @@ func (s *simulation) publish(_ context.Context, m devices.Message) error {
 		return err
 	}
 	over := m.IsTelemetry && m.Temperature >= s.Threshold
-	s.judge.Published(audit.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
+	s.judge.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
 	if m.IsTelemetry {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
@@ -249,7 +249,7 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	known := s.known[d.Alert.Device]
 	s.mu.Unlock()
 	if known {
-		s.judge.Delivered(audit.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID})
+		s.judge.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID})
 	}
 	if d.Dropped {
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)

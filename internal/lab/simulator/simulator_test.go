@@ -14,12 +14,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"alertworker/internal/audit"
-	"alertworker/internal/console"
-	"alertworker/internal/devhub"
-	"alertworker/internal/devhub/devices"
+	"alertworker/internal/lab/console"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/devhub/devices"
+	"alertworker/internal/lab/inbox"
+	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/inbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,7 +84,7 @@ func TestOthersAreNotJudged(t *testing.T) {
 			})
 		}
 		view.Close()
-		report := s.judge.Check(audit.Rules{Window: time.Minute, Bound: time.Minute, Receivers: []string{receiverID}})
+		report := s.judge.Check(verify.Rules{Window: time.Minute, Bound: time.Minute, Receivers: []string{receiverID}})
 		if len(report.TooClose) != tooClose {
 			t.Errorf("two alerts of %s: %d too close, want %d", device, len(report.TooClose), tooClose)
 		}
@@ -110,7 +110,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// fake is a Worker that does nothing. A real one is in internal/e2e.
+// fake is a Worker that does nothing. A real one is in internal/lab/e2e.
 type fake struct{ err error }
 
 func (f *fake) Page() string      { return "127.0.0.1:1" }
@@ -191,7 +191,7 @@ func TestPlainView(t *testing.T) {
 	})
 }
 
-// The live view has a line for each worker. That it leaves the screen is tested in internal/console.
+// The live view has a line for each worker. That it leaves the screen is tested in internal/lab/console.
 func TestLiveView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

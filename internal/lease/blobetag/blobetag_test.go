@@ -10,11 +10,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 	"go.uber.org/goleak"
 
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
-	"alertworker/internal/standin"
 )
 
 func TestMain(m *testing.M) {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // harness is the store on azurite. If breaking is not nil the store's requests go through
 // that, unsigned.
-func harness(azurite *standin.Azurite, breaking func(http.RoundTripper) http.RoundTripper) leasetest.Harness {
+func harness(azurite *emulators.Azurite, breaking func(http.RoundTripper) http.RoundTripper) leasetest.Harness {
 	return leasetest.Harness{
 		New: func(t testing.TB) leasetest.Backend {
 			name := azurite.NewContainer()
@@ -51,13 +51,13 @@ func harness(azurite *standin.Azurite, breaking func(http.RoundTripper) http.Rou
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	leasetest.Run(t, harness(standin.StartAzurite(t), nil))
+	leasetest.Run(t, harness(emulators.StartAzurite(t), nil))
 }
 
 // What a gate's every way costs, in requests.
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	leasetest.Calls(t, harness(standin.StartAzurite(t), nil), leasetest.Costs{Throttled: 1, Sent: 3, Failed: 3, First: 3})
+	leasetest.Calls(t, harness(emulators.StartAzurite(t), nil), leasetest.Costs{Throttled: 1, Sent: 3, Failed: 3, First: 3})
 }
 
 // A way to break a store on the wire.
@@ -82,7 +82,7 @@ func (c changed) RoundTrip(req *http.Request) (*http.Response, error) {
 // The suite sees the mistakes that only a store with a network can make.
 func TestMutants(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	mutants := []struct {
 		name, check string
 		change      changed

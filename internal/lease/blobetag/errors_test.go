@@ -18,16 +18,16 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/blobrecord"
-	"alertworker/internal/standin"
 )
 
 // What is set up wrongly is told apart, with what to do, and without secrets.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	client := azure.NewHTTPClient()
 	defer client.CloseIdleConnections()
 	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: client}}
@@ -58,7 +58,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want []string
 	}{
 		{"wrong key", func() error {
-			return open(from(strings.Replace(azurite.ConnectionString, standin.AzuriteKey, wrongKey, 1)))
+			return open(from(strings.Replace(azurite.ConnectionString, emulators.AzuriteKey, wrongKey, 1)))
 		}, []string{"open lease records", "403", "key"}},
 		{"wrong signature", func() error { return open(unsigned(azurite.URL + "/container")) }, []string{"403", "signature"}},
 		{"not allowed", func() error {
@@ -112,7 +112,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 					t.Errorf("%q does not say %q", err, want)
 				}
 			}
-			for _, secret := range []string{wrongKey, standin.AzuriteKey, signature, "sig="} {
+			for _, secret := range []string{wrongKey, emulators.AzuriteKey, signature, "sig="} {
 				if strings.Contains(err.Error(), secret) {
 					t.Errorf("%q has a secret in it", err)
 				}
@@ -127,7 +127,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 // An identity that may not create containers is content with one that exists.
 func TestOpenNeedsNoRightToCreateContainers(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	if _, err := azurite.Container(t, name, nil).Create(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestOpenNeedsNoRightToCreateContainers(t *testing.T) {
 // it, however many find it missing.
 func TestDeletedContainerIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	made := &creations{next: azurite.Transport()}
 	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, made))

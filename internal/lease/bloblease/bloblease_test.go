@@ -12,11 +12,11 @@ import (
 	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 	"go.uber.org/goleak"
 
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
-	"alertworker/internal/standin"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // harness is the store on azurite.
-func harness(azurite *standin.Azurite) leasetest.Harness {
+func harness(azurite *emulators.Azurite) leasetest.Harness {
 	return leasetest.Harness{
 		New: func(t testing.TB) leasetest.Backend {
 			name := azurite.NewContainer()
@@ -56,11 +56,11 @@ func harness(azurite *standin.Azurite) leasetest.Harness {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	leasetest.Run(t, harness(standin.StartAzurite(t)))
+	leasetest.Run(t, harness(emulators.StartAzurite(t)))
 }
 
 // What a gate's every way costs, in requests.
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	leasetest.Calls(t, harness(standin.StartAzurite(t)), leasetest.Costs{Throttled: 1, Sent: 5, Failed: 5, First: 6})
+	leasetest.Calls(t, harness(emulators.StartAzurite(t)), leasetest.Costs{Throttled: 1, Sent: 5, Failed: 5, First: 6})
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"alertworker/internal/lab/busytest"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
-	"alertworker/internal/standin"
 )
 
 func note(lease.Record) (string, error) { return "", nil }
@@ -36,7 +36,7 @@ func state(t *testing.T, c *container.Client, key string) azlease.StateType {
 // the stores that take it.
 func TestTTLOutOfRange(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	c := &leasetest.Counter{Next: azurite.Transport()}
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), c))
 	if err != nil {
@@ -78,7 +78,7 @@ func TestNativeLeaseFollowsTheClaim(t *testing.T) {
 
 func nativeLeaseFollows(a *busytest.Attempt) {
 	t := a.T
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	c := azurite.Container(t, azurite.NewContainer(), nil)
 	tap := &tape{next: azurite.Transport()}
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, c.URL()[strings.LastIndex(c.URL(), "/")+1:], tap))
@@ -115,7 +115,7 @@ func nativeLeaseFollows(a *busytest.Attempt) {
 // longer: the lock is given back when the window is recorded.
 func TestLateServiceDoesNotLengthenAWindow(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	s, err := bloblease.Open(t.Context(), azurite.SharedContainer(t, name, late{azurite.Transport()},
 		sas.AccountPermissions{Read: true, Write: true, Create: true}))
@@ -138,7 +138,7 @@ func TestLateServiceDoesNotLengthenAWindow(t *testing.T) {
 // A native lease is given back although the context of the call has ended.
 func TestUnlocksWhenItsContextHasEnded(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	c := azurite.Container(t, name, nil)
 	for _, call := range []string{"Acquire", "Extend", "Release"} {
@@ -208,7 +208,7 @@ func TestExtendRecordsAnyShorterTTL(t *testing.T) {
 
 func extendRecordsAnyShorterTTL(a *busytest.Attempt) {
 	t := a.T
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), nil))
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func extendRecordsAnyShorterTTL(a *busytest.Attempt) {
 // record cannot be written.
 func TestFailedAcquireUnlocks(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	c := azurite.Container(t, name, nil)
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, name, answering{azurite.Transport(), http.StatusForbidden, "AuthorizationFailure", func(req *http.Request) bool {
@@ -265,7 +265,7 @@ func TestFailedAcquireUnlocks(t *testing.T) {
 // refused then do not know how long.
 func TestNativeLeaseLags(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	lagging := answering{azurite.Transport(), http.StatusConflict, "LeaseAlreadyPresent", locks}
 	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), lagging))
 	if err != nil {

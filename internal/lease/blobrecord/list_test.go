@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease/blobrecord"
-	"alertworker/internal/standin"
 )
 
 func list(t *testing.T, b *blobrecord.Blobs) (keys []string, last error) {
@@ -104,7 +104,7 @@ func TestList(t *testing.T) {
 // retries of production.
 func TestSlowPages(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	earlier(t, azurite.Container(t, name, nil), "s/r/d", "free", 0)
 	slow := via{azurite.Transport(), func(req *http.Request) *http.Response {

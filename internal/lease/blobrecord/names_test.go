@@ -17,11 +17,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/blobrecord"
-	"alertworker/internal/standin"
 )
 
 // Names are for ever: other versions look for them.
@@ -64,7 +64,7 @@ var stores = map[string]func(context.Context, *container.Client) (named, error){
 // exclude each other, also on keys that nobody had before.
 func TestEarlierNames(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +101,7 @@ func TestEarlierNames(t *testing.T) {
 // and however many open it at once.
 func TestNewNames(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	for name, open := range stores {
 		for _, prepared := range []string{"missing", "empty", "with a foreign blob", "without its marker"} {
 			t.Run(name+", "+prepared, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestNewNames(t *testing.T) {
 // later exclude each other.
 func TestNamesInAContainerMadeAgain(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	for name, open := range stores {
 		for _, plain := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, plain names %t", name, plain), func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestNamesInAContainerMadeAgain(t *testing.T) {
 // the container knows better.
 func TestNamesWithoutLeaveToList(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	may := sas.AccountPermissions{Read: true, Write: true, Create: true}
 	name := azurite.NewContainer()
 	if _, err := azurite.Container(t, name, nil).Create(t.Context(), nil); err != nil {

@@ -22,11 +22,11 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/blobrecord"
-	"alertworker/internal/standin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,7 +75,7 @@ func names(t *testing.T, c *container.Client) (all []string) {
 
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	stores := map[string]func(context.Context, *container.Client) (sweeper, error){
 		"blobetag":  func(ctx context.Context, c *container.Client) (sweeper, error) { return blobetag.Open(ctx, c) },
 		"bloblease": func(ctx context.Context, c *container.Client) (sweeper, error) { return bloblease.Open(ctx, c) },
@@ -201,7 +201,7 @@ func TestSweepGoesOn(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
 			t.Parallel()
-			azurite := standin.StartAzurite(t)
+			azurite := emulators.StartAzurite(t)
 			name := azurite.NewContainer()
 			if plain {
 				earlier(t, azurite.Container(t, name, nil), "~duties/s", "free", 0)
@@ -376,9 +376,9 @@ func answer(req *http.Request, status int, code string) *http.Response {
 }
 
 // open returns a store on a new container.
-func open(t *testing.T) (azurite *standin.Azurite, container string, s lease.Store) {
+func open(t *testing.T) (azurite *emulators.Azurite, container string, s lease.Store) {
 	t.Helper()
-	azurite = standin.StartAzurite(t)
+	azurite = emulators.StartAzurite(t)
 	container = azurite.NewContainer()
 	s, err := blobetag.Open(t.Context(), azurite.Container(t, container, nil))
 	if err != nil {

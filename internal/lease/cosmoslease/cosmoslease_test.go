@@ -17,10 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/leasetest"
-	"alertworker/internal/standin"
 )
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // TestStore runs the suite against the stand-in: over real HTTP, in real time.
 func TestStore(t *testing.T) {
-	account := standin.StartCosmos(t)
+	account := emulators.StartCosmos(t)
 	leasetest.Run(t, leasetest.Harness{
 		New: func(t testing.TB) leasetest.Backend {
 			return backend(t, account.ConnectionString, uuid.NewString(), account.Transport())

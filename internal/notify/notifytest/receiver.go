@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/lab/inbox"
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/inbox"
 	"alertworker/internal/notify/webhook"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )

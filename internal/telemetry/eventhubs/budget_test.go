@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
 )

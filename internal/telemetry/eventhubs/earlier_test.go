@@ -10,9 +10,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"alertworker/internal/devhub"
-	"alertworker/internal/standin"
-	"alertworker/internal/telemetry/blobownership"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
+	"alertworker/internal/telemetry/ownership/blobownership"
 )
 
 // During an upgrade there are replicas that renew each of their partitions, and
@@ -26,7 +26,7 @@ func TestBesideAnEarlierVersion(t *testing.T) {
 	}
 	t.Cleanup(func() { served.Close() })
 	h := &hub{Hub: served, store: newFaultyStore(), ownership: newFaultyOwnership()}
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	c := azurite.RetryingContainer(t, azurite.NewContainer(), nil)
 	if _, err := c.Create(t.Context(), nil); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry/eventhubs"
 )
 

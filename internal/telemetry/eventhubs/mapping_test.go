@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry"
 )
 

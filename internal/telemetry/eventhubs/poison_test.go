@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"alertworker/internal/devhub"
-	"alertworker/internal/devhub/poison"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/devhub/poison"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/telemetrytest"

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )

@@ -19,8 +19,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"alertworker/internal/httpapi"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/web"
 )
 
 const (
@@ -44,7 +44,7 @@ type Config struct {
 // A Handler serves POST /devices/{id}/telemetry and answers 404 elsewhere. It is asked
 // directly and not through an http.ServeMux, which cleans paths. Its server needs no
 // ReadTimeout and must not have a WriteTimeout shorter than Timeout and
-// web.BodyTimeout together.
+// httpapi.BodyTimeout together.
 //
 // What is settled is answered with 200 and a status: "ok", an alert about the
 // reading was taken; "throttled", its device was alerted within the window;
@@ -92,25 +92,25 @@ func (h *Handler) begin() bool {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	web.LimitBody(w, r)
-	device, action, ok := web.Device(r)
+	httpapi.LimitBody(w, r)
+	device, action, ok := httpapi.Device(r)
 	switch {
 	case !ok || action != "telemetry":
-		web.Fail(w, web.Problem{Status: http.StatusNotFound, Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F"})
 		return
-	case !web.Authorized(r, h.Token):
-		web.Unauthorized(w, "HTTP_INGEST_TOKEN")
+	case !httpapi.Authorized(r, h.Token):
+		httpapi.Unauthorized(w, "HTTP_INGEST_TOKEN")
 		return
 	case r.Method != http.MethodPost:
-		web.NotAllowed(w, http.MethodPost)
+		httpapi.NotAllowed(w, http.MethodPost)
 		return
 	case len(device) > maxDevice:
-		web.Fail(w, web.Problem{Status: http.StatusRequestURITooLong, Detail: fmt.Sprintf("a device id has at most %d bytes", maxDevice)})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusRequestURITooLong, Detail: fmt.Sprintf("a device id has at most %d bytes", maxDevice)})
 		return
 	}
 	key, err := alertKey(device, r.Header.Values("Idempotency-Key"))
 	if err != nil {
-		web.Fail(w, web.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
 		return
 	}
 
@@ -134,7 +134,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		busy(w)
 		return
 	case err != nil:
-		web.Fail(w, problemOf(err))
+		httpapi.Fail(w, problemOf(err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
@@ -151,14 +151,14 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	var undecodable *telemetry.DecodeError
 	switch {
 	case errors.As(err, &undecodable):
-		web.Fail(w, problemOf(err))
+		httpapi.Fail(w, problemOf(err))
 	case errors.Is(err, telemetry.ErrBusy):
 		busy(w)
 	case err != nil || verdict == telemetry.VerdictFailed:
 		retryAfter(w, retryFailed)
-		web.Write(w, http.StatusServiceUnavailable, answer{"failed"})
+		httpapi.Write(w, http.StatusServiceUnavailable, answer{"failed"})
 	default:
-		web.Write(w, http.StatusOK, answer{status(verdict)})
+		httpapi.Write(w, http.StatusOK, answer{status(verdict)})
 	}
 }
 
@@ -179,19 +179,19 @@ func status(v telemetry.Verdict) string {
 
 func stopped(w http.ResponseWriter) {
 	retryAfter(w, retryFailed)
-	web.Fail(w, web.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is stopping: send it again, another will take it"})
+	httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is stopping: send it again, another will take it"})
 }
 
 func busy(w http.ResponseWriter) {
 	retryAfter(w, retryBusy)
-	web.Fail(w, web.Problem{Status: http.StatusTooManyRequests, Detail: "too many readings wait to be settled: send it again later"})
+	httpapi.Fail(w, httpapi.Problem{Status: http.StatusTooManyRequests, Detail: "too many readings wait to be settled: send it again later"})
 }
 
 func retryAfter(w http.ResponseWriter, seconds int) {
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 }
 
-// readBody reads no more than maxBody, until web.LimitBody's limit or until Close has
+// readBody reads no more than maxBody, until httpapi.LimitBody's limit or until Close has
 // waited enough. The server lifts either once it has read a body, and the wait for
 // the outcome goes on. It fails with telemetry.ErrBusy while maxBodies others are being
 // read.
@@ -205,7 +205,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	ended := make(chan struct{})
 	stop := context.AfterFunc(h.waiting, func() {
 		defer close(ended)
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // as in web.LimitBody
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // as in httpapi.LimitBody
 	})
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if !stop() {
@@ -215,14 +215,14 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 }
 
 // problemOf says why there is no reading in a request.
-func problemOf(err error) web.Problem {
+func problemOf(err error) httpapi.Problem {
 	var tooLarge *http.MaxBytesError
 	var undecodable *telemetry.DecodeError
 	switch {
 	case errors.As(err, &tooLarge):
-		return web.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody)}
+		return httpapi.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody)}
 	case errors.As(err, &undecodable):
-		p := web.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error(), Reason: undecodable.Reason.String()}
+		p := httpapi.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error(), Reason: undecodable.Reason.String()}
 		switch undecodable.Reason {
 		case telemetry.ReasonTooLarge:
 			p.Status = http.StatusRequestEntityTooLarge
@@ -231,9 +231,9 @@ func problemOf(err error) web.Problem {
 		}
 		return p
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return web.Problem{Status: http.StatusRequestTimeout, Detail: fmt.Sprintf("the body did not arrive within %v", web.BodyTimeout)}
+		return httpapi.Problem{Status: http.StatusRequestTimeout, Detail: fmt.Sprintf("the body did not arrive within %v", httpapi.BodyTimeout)}
 	default:
-		return web.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
+		return httpapi.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
 	}
 }
 

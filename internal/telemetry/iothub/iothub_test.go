@@ -19,7 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"alertworker/internal/devhub"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry/iothub"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"alertworker/internal/telemetry/ownership"
-	"alertworker/internal/telemetry/ownershiptest"
+	"alertworker/internal/telemetry/ownership/ownershiptest"
 )
 
 func TestMemory(t *testing.T) {

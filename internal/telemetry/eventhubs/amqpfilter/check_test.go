@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/Azure/go-amqp"
 
-	"alertworker/internal/devhub/poison"
+	"alertworker/internal/lab/devhub/poison"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"alertworker/internal/devhub/frames"
-	"alertworker/internal/devhub/poison"
+	"alertworker/internal/lab/devhub/frames"
+	"alertworker/internal/lab/devhub/poison"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 

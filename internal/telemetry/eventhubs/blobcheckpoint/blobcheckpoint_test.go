@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"go.uber.org/goleak"
 
-	"alertworker/internal/standin"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newContainer returns an empty container whose requests go through via, if not nil.
-func newContainer(t *testing.T, azurite *standin.Azurite, via http.RoundTripper) *container.Client {
+func newContainer(t *testing.T, azurite *emulators.Azurite, via http.RoundTripper) *container.Client {
 	t.Helper()
 	name := azurite.NewContainer()
 	if _, err := azurite.RetryingContainer(t, name, nil).Create(t.Context(), nil); err != nil {
@@ -41,7 +41,7 @@ func TestRecords(t *testing.T) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) { conforms(t, &eventhubs.MemoryCheckpoints{}) })
 	t.Run("blobs", func(t *testing.T) {
-		conforms(t, blobcheckpoint.New(newContainer(t, standin.StartAzurite(t), nil)))
+		conforms(t, blobcheckpoint.New(newContainer(t, emulators.StartAzurite(t), nil)))
 	})
 }
 
@@ -140,7 +140,7 @@ func conforms(t *testing.T, records eventhubs.Records) {
 // older versions.
 func TestLayoutIsThatOfAzeventhubs(t *testing.T) {
 	t.Parallel()
-	c := newContainer(t, standin.StartAzurite(t), nil)
+	c := newContainer(t, emulators.StartAzurite(t), nil)
 	store := blobcheckpoint.New(c)
 	theirs, err := checkpoints.NewBlobStore(c, nil)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestLayoutIsThatOfAzeventhubs(t *testing.T) {
 // itself. The store does not hide it: who wrote reads what is there.
 func TestLostAnswerIsAConflict(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	lose := &losing{RoundTripper: azurite.Transport()}
 	store := blobcheckpoint.New(newContainer(t, azurite, lose))
 	etag, err := store.Write(t.Context(), "ns/0", map[string]string{"offset": "1"}, "")
@@ -211,7 +211,7 @@ func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
 // A container that is gone is no conflict.
 func TestErrorsSayWhat(t *testing.T) {
 	t.Parallel()
-	azurite := standin.StartAzurite(t)
+	azurite := emulators.StartAzurite(t)
 	store := blobcheckpoint.New(azurite.RetryingContainer(t, azurite.NewContainer(), nil))
 	_, write := store.Write(t.Context(), "ns/0", nil, "")
 	_, replace := store.Write(t.Context(), "ns/0", nil, "etag")

@@ -1,0 +1,244 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"alertworker/internal/lab/verify"
+	"alertworker/internal/notify"
+)
+
+// maxName is how much of a device id, in characters, a line shows.
+const maxName = 24
+
+// maxEvidence is how many of the broken promises the summary shows of a kind.
+const maxEvidence = 10
+
+type style string
+
+const (
+	bold   style = "\x1b[1m"
+	dim    style = "\x1b[2m"
+	red    style = "\x1b[31m"
+	green  style = "\x1b[32m"
+	yellow style = "\x1b[33m"
+	reset        = "\x1b[0m"
+)
+
+// paint returns s in a style, if the output has colors.
+func (c *Console) paint(s style, text string) string {
+	if !c.opts.Color {
+		return text
+	}
+	return string(s) + text + reset
+}
+
+// elapsed is the first column of every line.
+func (c *Console) elapsed() string {
+	tenths := time.Since(c.start) / (100 * time.Millisecond)
+	return c.paint(dim, fmt.Sprintf("%02d:%02d.%d", tenths/600, tenths/10%60, tenths%10))
+}
+
+func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
+	name := shorten(Clean(a.Device), maxName)
+	c.names = max(c.names, utf8.RuneCountInString(name))
+	since := "first alert"
+	if a.Suppressed > 0 {
+		since = grouped(int(a.Suppressed)) + " suppressed"
+	}
+	return fmt.Sprintf("%s  %s  %s  %s  %s  %-16s  %s",
+		c.elapsed(),
+		c.paint(red, "ALERT"),
+		c.paint(bold, pad(name, c.names)),
+		c.paint(bold, fmt.Sprintf("%7s", degrees(a.Temperature))),
+		fmt.Sprintf("%6s over %s", "+"+degrees(a.Temperature-a.Threshold), plainNumber(a.Threshold)),
+		since,
+		c.paint(dim, fmt.Sprintf("%s, %d ms", Clean(a.Replica), lag.Milliseconds())))
+}
+
+func (c *Console) statusLine() string {
+	return fmt.Sprintf("%s  %s readings  %s/s  %s over %s  %s alerts  %s suppressed",
+		c.elapsed(), c.paint(bold, grouped(c.readings)), strconv.FormatFloat(c.rate, 'f', 0, 64),
+		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold),
+		c.paint(bold, grouped(c.alerts)), c.paint(bold, grouped(max(0, c.over-c.alerts))))
+}
+
+// hottestLines shows the hottest devices, one line each.
+func (c *Console) hottestLines() (lines []string) {
+	for _, device := range c.hottestDevices() {
+		t := c.devices[device]
+		heat := dim
+		if t.last() >= c.opts.Threshold {
+			heat = yellow
+		}
+		lines = append(lines, fmt.Sprintf("         %s  %s  %s",
+			pad(shorten(Clean(device), maxName), maxName),
+			c.paint(heat, pad(sparkline(t.readings), history)),
+			c.paint(heat, fmt.Sprintf("%7s", degrees(t.last())))))
+	}
+	return lines
+}
+
+// workerLine is one about a worker.
+func (c *Console) workerLine(name, text string) string {
+	return fmt.Sprintf("%s  %s  %s", c.elapsed(), pad(name, len("ALERT")), text)
+}
+
+// workerLines shows the workers, one line each, and what can be done.
+func (c *Console) workerLines() (lines []string) {
+	for _, w := range c.workers {
+		mark := c.paint(green, "● "+pad(w.Name, 4))
+		if !w.Alive {
+			mark = c.paint(red, "✗ "+pad(w.Name, 4))
+		}
+		sent := plural(c.sent[w.Name].alerts, "alert")
+		if n := c.sent[w.Name].suppressed; n > 0 {
+			sent += "  +" + grouped(int(n))
+		}
+		lines = append(lines, fmt.Sprintf("         %s  %s  %s", mark, pad(w.State, maxName), c.paint(dim, sent)))
+	}
+	if c.hint != "" {
+		lines = append(lines, "         "+c.paint(dim, c.hint))
+	}
+	return lines
+}
+
+// Summary prints the verdict of a judge, as a table and in words: they contain
+// "lost 0" and "too close 0" if the promise held.
+func (c *Console) Summary(r verify.Report) {
+	took := time.Since(c.start).Round(100 * time.Millisecond)
+
+	var b strings.Builder
+	row := func(n int, format string, args ...any) {
+		fmt.Fprintf(&b, "%12s  %s\n", grouped(n), fmt.Sprintf(format, args...))
+	}
+	b.WriteByte('\n')
+	row(r.Readings, "readings in %v", took)
+	row(r.Over, "over the threshold of %s", plainNumber(c.opts.Threshold))
+	row(r.Alerts, "alerts sent")
+	row(r.Suppressed, "suppressed, within %v of an alert", r.Rules.Window)
+	if r.Dropped > 0 {
+		row(r.Dropped, "repeated, for the receiver to drop")
+	}
+	if r.Open > 0 {
+		row(r.Open, "too near the end to be judged")
+	}
+	row(len(r.Lost), "lost")
+	row(len(r.TooClose), "too close")
+	b.WriteByte('\n')
+
+	counts := fmt.Sprintf("lost %d, too close %d", len(r.Lost), len(r.TooClose))
+	switch {
+	case !r.OK():
+		fmt.Fprintf(&b, "  %s\n", c.paint(red, "BROKEN: "+counts))
+	case r.Over == 0:
+		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": nothing was over the threshold"))
+	default:
+		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": every hot device was reported, none twice within "+r.Rules.Window.String()))
+	}
+	evidence(&b, "lost", r.Lost)
+	evidence(&b, "too close", r.TooClose)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.above(b.String())
+}
+
+func evidence[E fmt.Stringer](b *strings.Builder, kind string, all []E) {
+	for i, e := range all {
+		if i == maxEvidence {
+			fmt.Fprintf(b, "  %s: and %s more\n", kind, grouped(len(all)-i))
+			return
+		}
+		fmt.Fprintf(b, "  %s: %s\n", kind, Clean(e.String()))
+	}
+}
+
+// Clean replaces what could do more to a terminal than to stand there: control
+// characters, escape sequences, text that changes direction.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// shorten cuts s to n characters, the last an ellipsis if something is missing.
+func shorten(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// truncate cuts a line to n visible characters; colors are none.
+func truncate(s string, n int) string {
+	var b strings.Builder
+	escape := false
+	for _, r := range s {
+		switch {
+		case escape:
+			escape = r != 'm'
+		case r == '\x1b':
+			escape = true
+		case n <= 0:
+			continue
+		default:
+			n--
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func pad(s string, n int) string {
+	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
+}
+
+// sparkline draws values between their least and their greatest, which differ
+// by at least a few degrees, or a calm device would look wild.
+func sparkline(values []float64) string {
+	const bars = "▁▂▃▄▅▆▇█"
+	low, high := slices.Min(values), slices.Max(values)
+	step := max((high-low)/8, 0.5)
+	var b strings.Builder
+	for _, v := range values {
+		i := min(int((v-low)/step), 7)
+		b.WriteRune([]rune(bars)[max(i, 0)])
+	}
+	return b.String()
+}
+
+// degrees writes a temperature to the tenth, or a huge one shortly.
+func degrees(v float64) string {
+	if math.Abs(v) >= 1e5 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64)
+}
+
+func plainNumber(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return grouped(n) + " " + what + "s"
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,251 @@
+package devhub
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"alertworker/internal/lab/devhub/frames"
+)
+
+// Config says what hub to serve. The zero value of each field stands for its default.
+type Config struct {
+	Hub        string // its name; "devhub" by default
+	Partitions int    // 1 to 1024; 4 by default
+	KeyName    string // of the shared access key; "RootManageSharedAccessKey" by default
+	Key        string // random by default
+
+	// A partition keeps its newest events, as many as are within both bounds,
+	// and always the last one. By default 65536 events and 32 MiB.
+	MaxEvents int
+	MaxBytes  int
+
+	// IdleTimeout is after how much silence a client is cut off; 2 minutes by default.
+	IdleTimeout time.Duration
+	// TLS, if set, makes the hub speak TLS.
+	TLS *tls.Config
+	// RedirectTo, if set, makes the hub an IoT Hub besides: who attaches to
+	// /messages/events/… is sent to this address, "amqps://NAMESPACE:5671/HUB/".
+	RedirectTo string
+}
+
+// A Hub is a running Event Hubs namespace with one hub. Its methods are safe
+// for concurrent use.
+type Hub struct {
+	config     Config
+	partitions []*partition
+	created    time.Time
+	listener   net.Listener
+	wg         sync.WaitGroup
+	robin      atomic.Uint32 // where the next message without a key goes
+	faults     faults
+	accepted   atomic.Int64
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+}
+
+// Listen serves a hub at the TCP address addr, such as "127.0.0.1:0", until Close.
+func Listen(addr string, c Config) (*Hub, error) {
+	c.Hub = cmp.Or(c.Hub, "devhub")
+	c.Partitions = cmp.Or(c.Partitions, 4)
+	c.KeyName = cmp.Or(c.KeyName, "RootManageSharedAccessKey")
+	c.Key = cmp.Or(c.Key, rand.Text())
+	c.MaxEvents = cmp.Or(c.MaxEvents, 1<<16)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
+	if c.Partitions < 1 || c.Partitions > 1024 {
+		return nil, fmt.Errorf("devhub: %d partitions: give 1 to 1024", c.Partitions)
+	}
+	if u, err := url.Parse(c.RedirectTo); err != nil || c.RedirectTo != "" && u.Hostname() == "" {
+		return nil, fmt.Errorf("devhub: redirect to %q: give amqps://NAMESPACE:5671/HUB/", c.RedirectTo)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("devhub: %w", err)
+	}
+	if c.TLS != nil {
+		l = tls.NewListener(l, c.TLS)
+	}
+	h := &Hub{config: c, created: time.Now().Truncate(time.Millisecond), listener: l, conns: map[*conn]struct{}{}}
+	for i := range c.Partitions {
+		h.partitions = append(h.partitions, newPartition(strconv.Itoa(i), c.MaxEvents, c.MaxBytes))
+	}
+	h.wg.Go(h.accept)
+	return h, nil
+}
+
+func (h *Hub) accept() {
+	for {
+		nc, err := h.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, say
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		h.accepted.Add(1)
+		c := newConn(h, nc)
+		h.mu.Lock()
+		if h.closed {
+			h.mu.Unlock()
+			nc.Close()
+			return
+		}
+		h.conns[c] = struct{}{}
+		h.wg.Go(func() {
+			c.serve()
+			h.mu.Lock()
+			delete(h.conns, c)
+			h.mu.Unlock()
+		})
+		h.mu.Unlock()
+	}
+}
+
+// Close drops all connections and returns once nothing of the hub runs any more.
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	for c := range h.conns {
+		c.kill()
+	}
+	h.mu.Unlock()
+	err := h.listener.Close()
+	h.wg.Wait()
+	if errors.Is(err, net.ErrClosed) { // closed twice
+		return nil
+	}
+	return err
+}
+
+// Addr returns the address that the hub listens at.
+func (h *Hub) Addr() string { return h.listener.Addr().String() }
+
+// ConnectionString returns what clients connect with.
+func (h *Hub) ConnectionString() string {
+	s := fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s;", h.Addr(), h.config.KeyName, h.config.Key)
+	if h.config.TLS == nil {
+		s += "UseDevelopmentEmulator=true;"
+	}
+	return s + "EntityPath=" + h.config.Hub
+}
+
+// Publish adds m to the hub as if its device had sent it. An error means that it cannot be
+// encoded or names a partition that does not exist; nothing was added then.
+func (h *Hub) Publish(m Message) (Published, error) {
+	var p *partition
+	switch {
+	case m.Partition != "":
+		if p = h.byID(m.Partition); p == nil {
+			return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", m.Partition, len(h.partitions)-1)
+		}
+	case m.Device != "":
+		p = h.byKey(m.Device)
+	default:
+		p = h.next()
+	}
+	at := m.Enqueued
+	if at.IsZero() {
+		at = time.Now()
+	}
+	pub, err := p.append(at.Truncate(time.Millisecond), m.encode)
+	if err != nil {
+		return Published{}, fmt.Errorf("devhub: %w", err)
+	}
+	return pub, nil
+}
+
+// PublishRaw adds a message of any bytes at all to a partition: what encode makes of
+// the place that the message gets. Clients may choke on it.
+func (h *Hub) PublishRaw(partition string, encode func(Published) []byte) (Published, error) {
+	p := h.byID(partition)
+	if p == nil {
+		return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", partition, len(h.partitions)-1)
+	}
+	return p.append(time.Now().Truncate(time.Millisecond), func(pub Published) ([]byte, error) { return append([]byte{}, encode(pub)...), nil })
+}
+
+// Accepted returns how many connections there have been.
+func (h *Hub) Accepted() int64 { return h.accepted.Load() }
+
+// Readers returns how many links read the partition, or any partition if it is "".
+func (h *Hub) Readers(partition string) int {
+	n := 0
+	for _, p := range h.partitions {
+		if partition == "" || partition == p.id {
+			n += len(p.links())
+		}
+	}
+	return n
+}
+
+// Owners returns the name of the receiver with an epoch, which is the only one of its
+// consumer group, that reads a partition, by partition.
+func (h *Hub) Owners() map[string]string {
+	owners := map[string]string{}
+	for _, p := range h.partitions {
+		for _, l := range p.links() {
+			if l.epoch != nil {
+				owners[p.id] = l.receiver
+			}
+		}
+	}
+	return owners
+}
+
+// byKey returns the partition that all messages with this key go to.
+func (h *Hub) byKey(key string) *partition {
+	f := fnv.New32a()
+	f.Write([]byte(key))
+	return h.partitions[f.Sum32()%uint32(len(h.partitions))]
+}
+
+// byID returns nil if there is no such partition.
+func (h *Hub) byID(id string) *partition {
+	for _, p := range h.partitions {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// next returns the partitions in turn.
+func (h *Hub) next() *partition {
+	return h.partitions[(h.robin.Add(1)-1)%uint32(len(h.partitions))]
+}
+
+// Conditions of errors, as the service words them.
+const (
+	condStolen       frames.Symbol = "amqp:link:stolen"
+	condForced       frames.Symbol = "amqp:link:detach-forced"
+	condRedirect     frames.Symbol = "amqp:link:redirect"
+	condTooLarge     frames.Symbol = "amqp:link:message-size-exceeded"
+	condLimitLink    frames.Symbol = "amqp:link:transfer-limit-exceeded"
+	condLimit        frames.Symbol = "amqp:resource-limit-exceeded"
+	condUnauthorized frames.Symbol = "amqp:unauthorized-access"
+	condNotFound     frames.Symbol = "amqp:not-found"
+	condNotAllowed   frames.Symbol = "amqp:not-allowed"
+	condDecode       frames.Symbol = "amqp:decode-error"
+	condFraming      frames.Symbol = "amqp:connection:framing-error"
+	condArgument     frames.Symbol = "com.microsoft:argument-error"
+	condRange        frames.Symbol = "com.microsoft:argument-out-of-range"
+)
+
+// problem returns an error to tell a client, short enough for the smallest frame.
+func problem(condition frames.Symbol, format string, args ...any) *frames.Error {
+	description := fmt.Sprintf(format, args...)
+	return &frames.Error{Condition: condition, Description: description[:min(len(description), 400)]}
+}

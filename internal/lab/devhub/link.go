@@ -1,0 +1,528 @@
+package devhub
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"alertworker/internal/lab/devhub/frames"
+)
+
+const (
+	linkCredit = 1000     // granted to who sends to the hub
+	maxMessage = 1 << 20  // that the hub takes
+	maxAdded   = 64 << 10 // to it by the hub
+	maxReplies = 1000     // waiting on one link
+	lookAhead  = 64       // events that a link takes from the log at once
+)
+
+// A session is one of a connection's. conn.mu guards it.
+type session struct {
+	channel  uint16
+	links    map[uint32]*link // by handle; both sides give a link the same one
+	nextIn   uint32           // transfer id
+	inWindow uint32           // transfers that the client may still send
+	nextOut  uint32           // transfer id
+	window   uint32           // transfers that the hub may still send
+	delivery uint32           // id of the hub's next delivery
+}
+
+// A link carries messages one way. conn.mu guards what is not settled when it is
+// created.
+type link struct {
+	conn     *conn
+	session  *session
+	handle   uint32
+	attached bool
+	detached bool          // by the hub; the client has yet to answer
+	cause    *frames.Error // of detached
+	count    uint32        // deliveries so far
+	credit   uint32        // deliveries to come
+
+	// Of a link on which the hub sends: events of a partition, or replies.
+	partition *partition
+	selector  string
+	group     string
+	receiver  string // its name, for messages
+	epoch     *int64
+	next      int64    // sequence number
+	ahead     [][]byte // messages taken from the log
+	buffer    [lookAhead][]byte
+	target    string   // where the client wants its replies
+	replies   [][]byte // encoded
+	drain     bool
+	id        uint32 // of the current delivery
+	rest      []byte // what of it is still to be sent
+
+	// Of a link on which the client sends.
+	receive  func(format uint32, message []byte) *frames.Error
+	arriving bool            // a delivery has begun and not ended
+	incoming frames.Transfer // the first of that delivery
+	partial  []byte          // what came of it
+}
+
+func (c *conn) begin(channel uint16, b frames.Begin) *frames.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if channel > maxChannel || c.sessions[channel] != nil {
+		return notAllowed("A session cannot begin on channel %d.", channel)
+	}
+	s := &session{channel: channel, links: map[uint32]*link{}, nextIn: b.NextOutgoingID, inWindow: window, window: b.IncomingWindow}
+	c.sessions[channel] = s
+	c.send(s, frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
+	return nil
+}
+
+// endSession forgets a session and its links. The caller holds c.mu.
+func (c *conn) endSession(s *session) {
+	for _, l := range s.links {
+		l.detached = true
+		c.forget(l)
+	}
+	delete(c.sessions, s.channel)
+}
+
+// forget stops sending on a link. The caller holds c.mu.
+func (c *conn) forget(l *link) {
+	if l.partition != nil {
+		l.partition.leave(l)
+	}
+	c.sending = slices.DeleteFunc(c.sending, func(o *link) bool { return o == l })
+	l.rest, l.ahead, l.replies, l.buffer = nil, nil, nil, [lookAhead][]byte{}
+}
+
+// attach answers the client's wish for a link.
+func (c *conn) attach(s *session, a frames.Attach) *frames.Error {
+	if a.Handle > maxHandle || s.links[a.Handle] != nil {
+		return notAllowed("A link cannot be attached with the handle %d.", a.Handle)
+	}
+	l := &link{conn: c, session: s, handle: a.Handle}
+	var refused *frames.Error
+	if a.Role == frames.Receiver {
+		refused = c.attachSending(l, a)
+	} else {
+		refused = c.attachReceiving(l, a)
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.links[a.Handle] = l
+	if l.detached { // stolen before it was there
+		refused = l.cause
+	}
+	answer := frames.Attach{
+		Name:               a.Name,
+		Handle:             a.Handle,
+		Role:               !a.Role,
+		SenderSettleMode:   a.SenderSettleMode,
+		ReceiverSettleMode: a.ReceiverSettleMode,
+		MaxMessageSize:     maxMessage,
+	}
+	if a.Role == frames.Receiver {
+		answer.MaxMessageSize += maxAdded
+	}
+	if a.Role == frames.Receiver && answer.SenderSettleMode == nil {
+		settled := frames.SenderSettled
+		answer.SenderSettleMode = &settled
+	}
+	if refused != nil { // no terminus says so, and why follows at once
+		l.detached = true
+		c.forget(l)
+		c.send(s, answer)
+		c.send(s, frames.Detach{Handle: l.handle, Closed: true, Error: refused})
+		return nil
+	}
+	l.attached = true
+	answer.Source, answer.Target = a.Source, a.Target
+	if answer.Source != nil {
+		answer.Source.Filter = l.filter()
+	}
+	c.send(s, answer)
+	if a.Role == frames.Receiver {
+		c.sending = append(c.sending, l)
+	} else {
+		l.credit = linkCredit
+		c.sendFlow(l)
+	}
+	return nil
+}
+
+const (
+	selectorFilter     frames.Symbol = "apache.org:selector-filter:string"
+	selectorDescriptor uint64        = 0x0000468C00000004
+)
+
+// filter returns the filter in place.
+func (l *link) filter() frames.Map {
+	if l.selector == "" {
+		return nil
+	}
+	return frames.Map{selectorFilter: frames.Described{Descriptor: selectorDescriptor, Value: l.selector}}
+}
+
+// attachSending prepares a link on which the hub sends.
+func (c *conn) attachSending(l *link, a frames.Attach) *frames.Error {
+	if a.Source == nil {
+		return notAllowed("The link has no source.")
+	}
+	l.target = a.Name // as the JavaScript client means it, which gives no address
+	if a.Target != nil && a.Target.Address != "" {
+		l.target = a.Target.Address
+	}
+	path, refused := c.authorize(a.Source.Address)
+	if refused != nil {
+		return refused
+	}
+	if path == nodeCBS || path == nodeManagement {
+		return nil
+	}
+	part := strings.Split(path, "/")
+	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) || part[1] != "consumergroups" || part[3] != "partitions" {
+		return notFound(a.Source.Address)
+	}
+	p := c.hub.byID(part[4])
+	if p == nil {
+		return c.noPartition(part[4])
+	}
+	l.group = part[2]
+	l.receiver, _ = a.Properties[frames.Symbol("com.microsoft:receiver-name")].(string)
+	if epoch, ok := integer(a.Properties[frames.Symbol("com.microsoft:epoch")]); ok {
+		l.epoch = &epoch
+	}
+	if f, ok := a.Source.Filter[selectorFilter].(frames.Described); ok {
+		l.selector, _ = f.Value.(string)
+	}
+	if l.next, refused = p.start(l.selector); refused != nil {
+		return refused
+	}
+	l.partition = p
+	victims, refused := p.admit(l)
+	for _, v := range victims {
+		v.conn.detach(v, stolenBy(l, v))
+	}
+	return refused
+}
+
+func stolenBy(l, v *link) *frames.Error {
+	return problem(condStolen,
+		"New receiver '%s' with higher epoch of '%d' is created hence current receiver '%s' is getting disconnected. If you are recreating the receiver, make sure a higher epoch is used.",
+		l.receiver, *l.epoch, v.receiver)
+}
+
+// attachReceiving prepares a link on which the client sends.
+func (c *conn) attachReceiving(l *link, a frames.Attach) *frames.Error {
+	if a.Target == nil {
+		return notAllowed("The link has no target.")
+	}
+	path, refused := c.authorize(a.Target.Address)
+	if refused != nil {
+		return refused
+	}
+	part := strings.Split(path, "/")
+	hub := part[0] == strings.ToLower(c.hub.config.Hub)
+	switch {
+	case path == nodeCBS:
+		l.receive = c.rpc(c.putToken)
+	case path == nodeManagement:
+		l.receive = c.rpc(c.hub.properties)
+	case hub && len(part) == 1:
+		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(nil, format, message) }
+	case hub && len(part) == 3 && part[1] == "partitions":
+		p := c.hub.byID(part[2])
+		if p == nil {
+			return c.noPartition(part[2])
+		}
+		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(p, format, message) }
+	default:
+		return notFound(a.Target.Address)
+	}
+	return nil
+}
+
+// authorize returns the path of an address, in lower case, or why the client may
+// not use it.
+func (c *conn) authorize(address string) (path string, refused *frames.Error) {
+	path = pathOf(address)
+	if c.hub.config.RedirectTo != "" && strings.HasPrefix(path, "messages/events") {
+		if !c.trusted {
+			return "", unauthorized(address)
+		}
+		return "", c.redirect()
+	}
+	if path == nodeCBS || c.trusted {
+		return path, nil
+	}
+	for claim := range c.claims { // only this goroutine writes the map
+		if path == nodeManagement || path == claim || strings.HasPrefix(path, claim+"/") {
+			return path, nil
+		}
+	}
+	return "", unauthorized(address)
+}
+
+// pathOf returns the path of an address or of a URL, in lower case.
+func pathOf(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		address = u.Path
+	}
+	return strings.ToLower(strings.Trim(address, "/"))
+}
+
+func unauthorized(address string) *frames.Error {
+	return problem(condUnauthorized, "Unauthorized access. 'Listen' or 'Send' claim(s) are required for %q: put a token to $cbs first.", address)
+}
+
+func notFound(address string) *frames.Error {
+	return problem(condNotFound, "The messaging entity %q could not be found.", address)
+}
+
+func (c *conn) noPartition(id string) *frames.Error {
+	return problem(condRange, "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and %d, not %q.", len(c.hub.partitions)-1, id)
+}
+
+// redirect says where the Event Hub of this IoT Hub is.
+func (c *conn) redirect() *frames.Error {
+	u, err := url.Parse(c.hub.config.RedirectTo)
+	if err != nil {
+		return notFound(c.hub.config.RedirectTo)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = 5671
+	}
+	return &frames.Error{Condition: condRedirect, Description: "The link is to be attached elsewhere.", Info: frames.Map{
+		frames.Symbol("hostname"):     u.Hostname(),
+		frames.Symbol("network-host"): u.Hostname(),
+		frames.Symbol("port"):         int32(port),
+		frames.Symbol("address"):      u.String(),
+	}}
+}
+
+// integer returns any AMQP integer as an int64.
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case int32:
+		return int64(v), true
+	case uint32:
+		return int64(v), true
+	case uint64:
+		return int64(v), v < 1<<63
+	}
+	return 0, false
+}
+
+// detach closes a link from the hub's side.
+func (c *conn) detach(l *link, cause *frames.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.detached {
+		return
+	}
+	l.detached, l.cause = true, cause
+	c.forget(l)
+	if l.attached {
+		c.send(l.session, frames.Detach{Handle: l.handle, Closed: true, Error: cause})
+	}
+}
+
+// detached is what the client's detach does.
+func (c *conn) detached(s *session, d frames.Detach) *frames.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := s.links[d.Handle]
+	if l == nil {
+		return notAllowed("The handle %d is not attached.", d.Handle)
+	}
+	delete(s.links, d.Handle)
+	if !l.detached {
+		l.detached = true
+		c.forget(l)
+		c.send(s, frames.Detach{Handle: d.Handle, Closed: d.Closed})
+	}
+	return nil
+}
+
+// flow takes the client's windows and credit.
+func (c *conn) flow(s *session, f frames.Flow) *frames.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := uint32(0)
+	if f.NextIncomingID != nil {
+		seen = *f.NextIncomingID
+	}
+	s.window = left(seen+f.IncomingWindow, s.nextOut)
+	if f.Handle == nil {
+		if f.Echo {
+			c.send(s, s.flow())
+		}
+		c.notify()
+		return nil
+	}
+	l := s.links[*f.Handle]
+	switch {
+	case l == nil:
+		return notAllowed("The handle %d is not attached.", *f.Handle)
+	case l.detached:
+		return nil
+	case l.receive == nil:
+		l.credit, l.drain = left(f.DeliveryCount+f.LinkCredit, l.count), f.Drain
+	}
+	if f.Echo {
+		c.sendFlow(l)
+	}
+	c.notify()
+	return nil
+}
+
+// left returns limit - used in serial number arithmetic, 0 if it is negative.
+func left(limit, used uint32) uint32 {
+	return uint32(max(0, int32(limit-used)))
+}
+
+func (s *session) flow() frames.Flow {
+	nextIn := s.nextIn
+	return frames.Flow{NextIncomingID: &nextIn, IncomingWindow: s.inWindow, NextOutgoingID: s.nextOut, OutgoingWindow: window}
+}
+
+// sendFlow tells the client the state of a link. The caller holds c.mu.
+func (c *conn) sendFlow(l *link) {
+	f := l.session.flow()
+	f.Handle, f.DeliveryCount, f.LinkCredit, f.Drain = &l.handle, l.count, l.credit, l.drain
+	c.send(l.session, f)
+}
+
+// fill appends what the link may send now, until b has about limit bytes. The
+// caller holds conn.mu.
+func (l *link) fill(b []byte, limit int) []byte {
+	s, size := l.session, l.conn.peerMax-frames.DeliveryOverhead
+	for len(b) < limit && s.window > 0 {
+		if len(l.rest) == 0 {
+			if l.rest = l.take(); l.rest == nil {
+				break
+			}
+			l.credit--
+			l.count++
+			l.id = s.delivery
+			s.delivery++
+		}
+		part := l.rest
+		if len(part) > size {
+			part = part[:size]
+		}
+		l.rest = l.rest[len(part):]
+		b = frames.AppendDelivery(b, s.channel, l.handle, l.id, len(l.rest) > 0, part)
+		s.window--
+		s.nextOut++
+	}
+	return b
+}
+
+// take returns the next message if there is one and credit for it.
+func (l *link) take() (message []byte) {
+	switch {
+	case l.credit == 0:
+	case l.partition == nil:
+		if len(l.replies) > 0 {
+			message, l.replies = l.replies[0], l.replies[1:]
+			return message
+		}
+	default:
+		if len(l.ahead) == 0 {
+			var n int
+			n, l.next = l.partition.read(l.next, l.buffer[:min(lookAhead, l.credit)])
+			l.ahead = l.buffer[:n]
+		}
+		if len(l.ahead) > 0 {
+			message, l.ahead = l.ahead[0], l.ahead[1:]
+			return message
+		}
+	}
+	if l.drain { // what credit is left is used up
+		l.count += l.credit
+		l.credit = 0
+		l.conn.sendFlow(l)
+		l.drain = false
+	}
+	return nil
+}
+
+// transfer takes a message, or a part of one, from the client.
+func (c *conn) transfer(s *session, t frames.Transfer, payload []byte) *frames.Error {
+	l := s.links[t.Handle]
+	if l == nil {
+		return notAllowed("The handle %d is not attached.", t.Handle)
+	}
+	c.mu.Lock()
+	detached := l.detached
+	c.mu.Unlock()
+	if l.receive == nil && !detached {
+		return notAllowed("The handle %d is not attached for sending.", t.Handle)
+	}
+	if !l.arriving {
+		l.arriving, l.incoming, l.partial = true, t, nil
+	}
+	l.partial = append(l.partial, payload...)
+	complete := false
+	switch {
+	case detached || t.Aborted:
+		l.arriving = false
+	case len(l.partial) > maxMessage:
+		l.arriving = false
+		c.detach(l, problem(condTooLarge, "The message is larger than the limit of %d bytes.", maxMessage))
+	case l.credit == 0:
+		l.arriving = false
+		c.detach(l, problem(condLimitLink, "The link has no credit left."))
+	case !t.More:
+		l.arriving, complete = false, true
+	}
+	var refused *frames.Error
+	if complete {
+		refused = l.receive(l.incoming.MessageFormat, l.partial)
+	}
+	if !l.arriving {
+		l.partial = nil
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.nextIn++
+	s.inWindow--
+	if complete {
+		l.count++
+		l.credit--
+		if !l.incoming.Settled && !t.Settled && l.incoming.DeliveryID != nil {
+			id := *l.incoming.DeliveryID
+			c.send(s, frames.Disposition{Role: frames.Receiver, First: id, Last: id, Settled: true, Error: refused})
+		}
+	}
+	if s.inWindow < window/2 || l.credit < linkCredit/2 {
+		s.inWindow = window
+		if l.detached {
+			c.send(s, s.flow())
+			return nil
+		}
+		l.credit = linkCredit
+		c.sendFlow(l)
+	}
+	return nil
+}
+
+// reply queues a message for the client's link with the given target.
+func (c *conn) reply(target string, message []byte) *frames.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.sending {
+		if l.partition == nil && l.target == target {
+			if len(l.replies) == maxReplies {
+				return problem(condLimit, "Too many replies are waiting to be received.")
+			}
+			l.replies = append(l.replies, message)
+			c.notify()
+			return nil
+		}
+	}
+	return problem(condNotFound, "No link receives replies to %q.", target)
+}

@@ -1,0 +1,219 @@
+package devhub
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"alertworker/internal/lab/devhub/frames"
+)
+
+// A partition is an ordered log of encoded messages and the links that read it.
+type partition struct {
+	id                  string
+	maxEvents, maxBytes int
+
+	mu      sync.Mutex
+	events  []event // the last ones; events[0] has the sequence number first
+	first   int64
+	bytes   int       // in events
+	offset  int64     // of the next event
+	last    time.Time // when the last event was enqueued
+	readers map[*link]struct{}
+}
+
+type event struct {
+	message  []byte // encoded, shared by all readers
+	offset   int64
+	enqueued time.Time
+}
+
+func newPartition(id string, maxEvents, maxBytes int) *partition {
+	return &partition{id: id, maxEvents: maxEvents, maxBytes: maxBytes, readers: map[*link]struct{}{}}
+}
+
+// next returns the sequence number of the next event. The caller holds p.mu.
+func (p *partition) next() int64 { return p.first + int64(len(p.events)) }
+
+// lastOffset returns the offset of the last event, -1 if there has been none.
+// The caller holds p.mu.
+func (p *partition) lastOffset() int64 {
+	if len(p.events) == 0 {
+		return -1
+	}
+	return p.events[len(p.events)-1].offset
+}
+
+// append adds the message that encode makes of its place, and drops the oldest
+// ones once the log is over its bounds. The newest message always stays.
+func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, error)) (Published, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pub := Published{Partition: p.id, Sequence: p.next(), Offset: strconv.FormatInt(p.offset, 10), Enqueued: enqueued}
+	message, err := encode(pub)
+	if err != nil {
+		return Published{}, err
+	}
+	p.events = append(p.events, event{message, p.offset, enqueued})
+	p.offset += int64(len(message))
+	p.bytes += len(message)
+	p.last = enqueued
+	for len(p.events) > 1 && (len(p.events) > p.maxEvents || p.bytes > p.maxBytes) {
+		p.bytes -= len(p.events[0].message)
+		p.events[0] = event{}
+		p.events = p.events[1:]
+		p.first++
+	}
+	for l := range p.readers {
+		l.conn.notify()
+	}
+	return pub, nil
+}
+
+// read fills messages with those from the sequence number seq on, or from the
+// oldest one if that is newer. It returns how many there are and the sequence
+// number to go on with.
+func (p *partition) read(seq int64, messages [][]byte) (n int, next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seq = max(seq, p.first)
+	for _, e := range p.events[min(seq-p.first, int64(len(p.events))):] {
+		if n == len(messages) {
+			break
+		}
+		messages[n] = e.message
+		n++
+	}
+	return n, seq + int64(n)
+}
+
+// start resolves a selector such as "amqp.annotation.x-opt-offset > '12'" to
+// the sequence number of the first event that it selects. No selector at all
+// selects everything.
+func (p *partition) start(selector string) (int64, *frames.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if selector == "" {
+		return p.first, nil
+	}
+	field := strings.Fields(selector)
+	invalid := func(format string, args ...any) *frames.Error {
+		return problem(condArgument, format, args...)
+	}
+	if len(field) != 3 || (field[1] != ">" && field[1] != ">=") || len(field[2]) < 2 || field[2][0] != '\'' || field[2][len(field[2])-1] != '\'' {
+		return 0, invalid("The filter %q is not supported.", selector)
+	}
+	name, inclusive, value := strings.TrimPrefix(field[0], "amqp.annotation."), field[1] == ">=", field[2][1:len(field[2])-1]
+	if value == "@latest" {
+		if inclusive {
+			return max(p.next()-1, p.first), nil
+		}
+		return p.next(), nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return 0, invalid("The filter %q has no number.", selector)
+	}
+	if !inclusive && n < 1<<62 {
+		n++
+	}
+	switch name {
+	case "x-opt-sequence-number":
+		if n > p.next() {
+			return 0, invalid("The supplied sequence number '%s' is invalid. The last sequence number in the system is '%d'", value, p.next()-1)
+		}
+		return max(n, p.first), nil
+	case "x-opt-offset":
+		if n > p.lastOffset()+1 {
+			return 0, invalid("The supplied offset '%s' is invalid. The last offset in the system is '%d'", value, p.lastOffset())
+		}
+		return p.find(func(e event) bool { return e.offset >= n }), nil
+	case "x-opt-enqueued-time":
+		return p.find(func(e event) bool { return e.enqueued.UnixMilli() >= n }), nil
+	}
+	return 0, invalid("The filter %q is not supported.", selector)
+}
+
+// find returns the sequence number of the first event that ok accepts, or of the next one
+// to come. The caller holds p.mu.
+func (p *partition) find(ok func(event) bool) int64 {
+	for i, e := range p.events {
+		if ok(e) {
+			return p.first + int64(i)
+		}
+	}
+	return p.next()
+}
+
+// maxReaders is how many readers without an epoch a consumer group may have on
+// a partition.
+const maxReaders = 5
+
+// admit lets l read the partition, or says why not. It returns those
+// links of the same consumer group that have to go because of it; they are no readers any more.
+func (p *partition) admit(l *link) (victims []*link, refused *frames.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	same := 0
+	for o := range p.readers {
+		if o.group != l.group {
+			continue
+		}
+		same++
+		switch {
+		case o.epoch == nil && l.epoch == nil:
+		case o.epoch == nil:
+			victims = append(victims, o)
+		case l.epoch == nil:
+			return nil, problem(condStolen,
+				"At least one receiver for the endpoint is created with epoch of '%d', and so non-epoch receiver is not allowed. Either reconnect with a higher epoch, or make sure all epoch receivers are closed or disconnected.", *o.epoch)
+		case *l.epoch < *o.epoch:
+			return nil, problem(condStolen,
+				"Receiver '%s' with a higher epoch '%d' already exists. Receiver '%s' with epoch %d cannot be created. Make sure you are creating receiver with increasing epoch value to ensure connectivity, or ensure all old epoch receivers are closed or disconnected.", o.receiver, *o.epoch, l.receiver, *l.epoch)
+		default:
+			victims = append(victims, o)
+		}
+	}
+	if l.epoch == nil && same >= maxReaders {
+		return nil, problem(condLimit,
+			"Exceeded the maximum number of allowed receivers per partition in a consumer group which is %d.", maxReaders)
+	}
+	for _, v := range victims {
+		delete(p.readers, v)
+	}
+	p.readers[l] = struct{}{}
+	return victims, nil
+}
+
+// leave ends what admit began.
+func (p *partition) leave(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.readers, l)
+}
+
+// links returns the links that read the partition.
+func (p *partition) links() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	links := make([]*link, 0, len(p.readers))
+	for l := range p.readers {
+		links = append(links, l)
+	}
+	return links
+}
+
+// state is what a hub tells of a partition.
+func (p *partition) state() map[string]any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return map[string]any{
+		"partition":                     p.id,
+		"begin_sequence_number":         p.first,
+		"last_enqueued_sequence_number": p.next() - 1,
+		"last_enqueued_offset":          strconv.FormatInt(p.lastOffset(), 10),
+		"last_enqueued_time_utc":        p.last,
+		"is_partition_empty":            len(p.events) == 0,
+	}
+}

@@ -1,0 +1,201 @@
+package devhub
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/Azure/go-amqp"
+
+	"alertworker/internal/lab/devhub/frames"
+)
+
+// Nodes that answer requests.
+const (
+	nodeCBS        = "$cbs"
+	nodeManagement = "$management"
+)
+
+// decode decodes a message that a client sent.
+func decode(b []byte) (*amqp.Message, error) {
+	if err := frames.Valid(b); err != nil { // go-amqp panics on some
+		return nil, err
+	}
+	m := &amqp.Message{}
+	if err := m.UnmarshalBinary(b); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func undecodable(err error) *frames.Error {
+	return problem(condDecode, "The message cannot be decoded: %v", err)
+}
+
+// formatBatch is the message format of a batch: each of its data sections is an
+// encoded message.
+const formatBatch = 0x80013700
+
+// ingest adds a message or a batch from a client to p or, if that is nil, to the
+// partition that its key decides, or the next one in turn.
+func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error {
+	m, err := decode(message)
+	if err != nil {
+		return undecodable(err)
+	}
+	batch := []*amqp.Message{m}
+	if format == formatBatch {
+		batch = batch[:0]
+		for _, b := range m.Data {
+			e, err := decode(b)
+			if err != nil {
+				return undecodable(err)
+			}
+			batch = append(batch, e)
+		}
+	}
+	if p == nil {
+		if key, ok := m.Annotations[annotationKey].(string); ok {
+			p = h.byKey(key)
+		} else {
+			p = h.next()
+		}
+	}
+	for _, m := range batch {
+		m.Format, m.DeliveryAnnotations = 0, nil
+		_, err := p.append(time.Now().Truncate(time.Millisecond), func(pub Published) ([]byte, error) { return encode(m, pub) })
+		if err != nil {
+			return undecodable(err)
+		}
+	}
+	return nil
+}
+
+// An operation answers a request with a status, its description and a body.
+type operation func(*amqp.Message) (status int32, description string, body any)
+
+// rpc makes an operation of what comes on a link.
+func (c *conn) rpc(op operation) func(uint32, []byte) *frames.Error {
+	return func(_ uint32, b []byte) *frames.Error {
+		req, err := decode(b)
+		if err != nil {
+			return undecodable(err)
+		}
+		if req.Properties == nil || req.Properties.ReplyTo == nil {
+			return notAllowed("The request does not say where to reply to.")
+		}
+		status, description, body := op(req)
+		answer, err := (&amqp.Message{
+			Properties: &amqp.MessageProperties{CorrelationID: req.Properties.MessageID},
+			ApplicationProperties: map[string]any{
+				"status-code":        status,
+				"status-description": description,
+			},
+			Value: body,
+		}).MarshalBinary()
+		if err != nil {
+			return undecodable(err)
+		}
+		return c.reply(*req.Properties.ReplyTo, answer)
+	}
+}
+
+// putToken is the operation of $cbs.
+func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
+	if status := c.hub.faults.refuse(&c.hub.faults.claims); status != 0 {
+		return status, "refused on demand", nil
+	}
+	audience, _ := req.ApplicationProperties["name"].(string)
+	token, _ := req.Value.(string)
+	if req.ApplicationProperties["operation"] != "put-token" || audience == "" || token == "" {
+		return 400, "put-token needs a name and a token", nil
+	}
+	if strings.HasPrefix(token, sasPrefix) {
+		if err := checkSAS(token, c.hub.config.KeyName, []byte(c.hub.config.Key)); err != nil {
+			return 401, "InvalidSignature: " + err.Error(), nil
+		}
+	}
+	if len(c.claims) == maxClaims {
+		return 403, "too many claims on one connection", nil
+	}
+	c.claims[pathOf(audience)] = struct{}{}
+	return 202, "Accepted", nil
+}
+
+// properties is the operation of $management.
+func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
+	if status := h.faults.refuse(&h.faults.management); status != 0 {
+		return status, "refused on demand", nil
+	}
+	p := req.ApplicationProperties
+	if name, _ := p["name"].(string); p["operation"] != "READ" || !strings.EqualFold(name, h.config.Hub) {
+		return 404, fmt.Sprintf("The messaging entity %q could not be found.", name), nil
+	}
+	switch p["type"] {
+	case "com.microsoft:eventhub":
+		ids := make([]string, len(h.partitions))
+		for i, p := range h.partitions {
+			ids[i] = p.id
+		}
+		return 200, "OK", map[string]any{
+			"name":                  h.config.Hub,
+			"type":                  "com.microsoft:eventhub",
+			"partition_count":       int32(len(ids)),
+			"partition_ids":         ids,
+			"created_at":            h.created,
+			"georeplication_factor": int32(1),
+		}
+	case "com.microsoft:partition":
+		id, _ := p["partition"].(string)
+		partition := h.byID(id)
+		if partition == nil {
+			return 404, fmt.Sprintf("The partition %q could not be found.", id), nil
+		}
+		state := partition.state()
+		state["name"] = h.config.Hub
+		state["type"] = "com.microsoft:partition"
+		return 200, "OK", state
+	}
+	return 400, "the type is neither com.microsoft:eventhub nor com.microsoft:partition", nil
+}
+
+// signIn checks what a client signs in with: the name of the key and the key, or, as
+// to an IoT Hub, a user and a token signed with the key.
+func (h *Hub) signIn(user, password string) bool {
+	if name, _, ok := strings.Cut(user, "@sas.root."); ok {
+		key, err := base64.StdEncoding.DecodeString(h.config.Key)
+		return err == nil && name == h.config.KeyName && checkSAS(password, name, key) == nil
+	}
+	return user == h.config.KeyName && password == h.config.Key
+}
+
+const sasPrefix = "SharedAccessSignature "
+
+// checkSAS checks the signature and the expiry of a shared access signature.
+func checkSAS(token, keyName string, key []byte) error {
+	token, ok := strings.CutPrefix(token, sasPrefix)
+	if !ok {
+		return errors.New("not a shared access signature")
+	}
+	part := map[string]string{}
+	for p := range strings.SplitSeq(token, "&") {
+		name, value, _ := strings.Cut(p, "=")
+		part[name] = value
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(part["sr"] + "\n" + part["se"]))
+	sig, err := url.QueryUnescape(part["sig"])
+	if err != nil || part["skn"] != keyName || !hmac.Equal([]byte(sig), []byte(base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
+		return errors.New("the token has another key's name or signature")
+	}
+	if expiry, err := strconv.ParseInt(part["se"], 10, 64); err != nil || time.Now().Unix() > expiry {
+		return errors.New("the token has expired")
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"alertworker/internal/lab/busytest"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/webhook"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		env    []string
+		args   []string
+		code   int
+		stdout []string // its parts; none: nothing at all
+		stderr []string
+	}{
+		{name: "nothing is set", code: 2, stderr: []string{
+			"4 settings are missing or wrong", "EVENTHUB_CONNECTION_STRING", "TEMPERATURE_THRESHOLD", "STORAGE_CONNECTION_STRING", "NOTIFY_URLS",
+			"To see it work without Azure: alertworker local", "alertworker --help",
+		}},
+		{name: "wrong settings are listed with the missing ones", env: []string{"THROTTLE_WINDOW=soon", "NOTIFY_URLS=gopher://example.com/"}, code: 2, stderr: []string{
+			"5 settings are missing or wrong", "THROTTLE_WINDOW", `"soon"`, "NOTIFY_URLS", "EVENTHUB_CONNECTION_STRING",
+		}},
+		{name: "unknown command", args: []string{"loacl"}, code: 2, stderr: []string{`unknown command "loacl"`, "alertworker --help"}},
+		{name: "unknown flag", args: []string{"local", "--windows", "1s"}, code: 2, stderr: []string{"-windows", "alertworker local --help"}},
+		{name: "wrong flag", args: []string{"local", "--window", "1"}, code: 2, stderr: []string{"window", "alertworker local --help"}},
+		{name: "argument", args: []string{"devhub", "5672"}, code: 2, stderr: []string{`unexpected "5672"`, "alertworker devhub --help"}},
+		{name: "no such file", args: []string{"local", "--replay", "missing.csv"}, code: 2, stderr: []string{"missing.csv"}},
+		{name: "no such address", args: []string{"devhub", "--addr", "127.0.0.1:99999"}, code: 1, stderr: []string{"99999"}},
+		{name: "help", args: []string{"--help"}, stdout: []string{"Usage: alertworker", "EVENTHUB_CONNECTION_STRING", "Exit codes"}},
+		{name: "help of a command", args: []string{"local", "--help"}, stdout: []string{"alertworker local:", "-replay FILE.csv"}},
+		{name: "version", args: []string{"version"}, stdout: []string{"alertworker ", "go1."}},
+		{name: "version as a flag", args: []string{"--version"}, stdout: []string{"alertworker ", "go1."}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := alertworker(t, test.name, test.env, test.args...)
+			p.wait(exitWithin, test.code)
+			for _, stream := range []struct {
+				name, got string
+				want      []string
+			}{{"standard output", p.stdout.String(), test.stdout}, {"standard error", p.stderr.String(), test.stderr}} {
+				if len(stream.want) == 0 && stream.got != "" {
+					t.Errorf("%s has %q, want nothing", stream.name, stream.got)
+				}
+				for _, part := range stream.want {
+					if !strings.Contains(stream.got, part) {
+						t.Errorf("%s lacks %q:\n%s", stream.name, part, stream.got)
+					}
+				}
+			}
+		})
+	}
+}
+
+var sentAlerts = regexp.MustCompile(`(\d+)  alerts sent`)
+
+// Local mode judges itself: see internal/lab/verify.
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	t.Run("simulated", func(t *testing.T) {
+		t.Parallel()
+		local(t, "--for", "4s", "--rate", "200", "--devices", "25", "--threshold", "30", "--window", "1s", "--seed", "1")
+	})
+	t.Run("replay", func(t *testing.T) {
+		t.Parallel()
+		// Ten minutes of two devices in two seconds, of which one gets hot.
+		var csv strings.Builder
+		csv.WriteString("timestamp,device,value\n")
+		at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+		for i := range 120 {
+			fmt.Fprintf(&csv, "%s,oven #7,%v\n", at.Format(time.RFC3339), 20+float64(i)/6)
+			fmt.Fprintf(&csv, "%s,fridge,4\n", at.Format(time.RFC3339))
+			at = at.Add(5 * time.Second)
+		}
+		file := filepath.Join(t.TempDir(), "readings.csv")
+		if err := os.WriteFile(file, []byte(csv.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out := local(t, "--replay", file, "--speed", "300", "--threshold", "30", "--window", "1s")
+		if !strings.Contains(out, "240  readings") || !strings.Contains(out, "60  over the threshold") || !strings.Contains(out, "oven #7") {
+			t.Errorf("want 240 readings, 60 of oven #7 over the threshold:\n%s", out)
+		}
+	})
+}
+
+// Workers are processes, one is killed by hand at once and others by themselves.
+func TestLocalProcesses(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("npm"); err != nil && os.Getenv(emulators.SkipEnv) == "1" {
+		t.Skipf("Node.js is not installed, and %s=1", emulators.SkipEnv)
+	}
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	busytest.Run(t, func(t *busytest.Attempt) {
+		cmd := exec.Command(path, "local", "--processes", "--replicas", "3", "--for", t.Time(6*time.Second).String(), "--kill", t.Time(2*time.Second).String(),
+			"--window", "5s", "--devices", "20", "--rate", "100", "--http", "0")
+		cmd.Env = os.Environ() // node is on the path
+		cmd.Stdin = strings.NewReader("1\n")
+		p := run(t.T, "local", cmd)
+		select {
+		case <-p.done:
+		case <-time.After(startWithin):
+		}
+		if unanswered.MatchString(strings.ReplaceAll(p.stdout.String()+p.stderr.String(), ": alertworker:", "\nalertworker:")) {
+			t.Missed("a worker got no answer from its storage account when it started")
+		}
+		p.wait(exitWithin, 0)
+		out := judgedGood(t.T, p)
+		for _, want := range []string{"w1     killed", "ALERT", " from ", "status pages: http://127.0.0.1:"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("it did not say %q", want)
+			}
+		}
+		if strings.Contains(out, "too near the end") {
+			t.Error("it did not wait for the last alerts")
+		}
+	})
+}
+
+func local(t *testing.T, args ...string) (stdout string) {
+	t.Helper()
+	p := alertworker(t, "local", nil, append([]string{"local"}, args...)...)
+	p.wait(startWithin, 0)
+	return judgedGood(t, p)
+}
+
+// judgedGood returns what local mode printed, which must have had alerts and kept the promise.
+func judgedGood(t *testing.T, p *process) (stdout string) {
+	t.Helper()
+	out := p.stdout.String()
+	if !strings.Contains(out, "lost 0, too close 0") {
+		t.Errorf("want lost 0, too close 0:\n%s", p.stdout.last(15))
+	}
+	if m := sentAlerts.FindStringSubmatch(out); m == nil || m[1] == "0" {
+		t.Errorf("want an alert:\n%s", p.stdout.last(15))
+	}
+	return out
+}
+
+// The first signal asks for a hand-over, and the second is obeyed at once,
+// however long a send may still take.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	hub := listen(t, 1)
+	receiver := notifytest.NewReceiver(t, webhook.Secret{})
+	receiver.BehaveAlways(notifytest.Hang)
+	p := alertworker(t, "worker", []string{
+		"EVENTHUB_CONNECTION_STRING=" + hub.ConnectionString(), "EVENTHUB_START=earliest", "TEMPERATURE_THRESHOLD=30",
+		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "HTTP_ADDR=",
+		"NOTIFY_URLS=" + receiver.URL, "NOTIFY_TIMEOUT=5m", "DRAIN_TIMEOUT=5m",
+	})
+	if _, err := hub.Publish(devhub.Message{Device: "oven", Body: []byte(`{"temperature":31}`)}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-receiver.Arrived:
+	case <-p.done:
+		t.Fatal("the worker ended")
+	case <-time.After(startWithin):
+		t.Fatal("no alert arrived")
+	}
+	// A signal that follows too soon on the first is one with it.
+	within(t, exitWithin, "the worker ends", func() bool {
+		p.signal(syscall.SIGINT)
+		return !p.running()
+	})
+	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("the worker ended with %v, want: by the signal", p.cmd.ProcessState)
+	}
+}

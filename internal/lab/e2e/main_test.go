@@ -1,0 +1,106 @@
+//go:build unix
+
+// Package e2e_test runs the built command as processes of the operating system,
+// ends and freezes them and what they depend on, and has the audit judge what
+// was published against what arrived.
+package e2e_test
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+var (
+	seed     = flag.Uint64("seed", 0, "`NUMBER` that repeats the random choices of a run, as its log tells; 0: new ones")
+	takeover = flag.Bool("takeover", false, "measure how long a killed replica's partitions go unread with default settings")
+)
+
+// buildDir is where the command is built to. Set by TestMain.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	// These tests wait far more than they compute.
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", fmt.Sprint(max(6, runtime.GOMAXPROCS(0))))
+	}
+
+	var err error
+	if buildDir, err = os.MkdirTemp("", "alertworker-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(buildDir)
+		os.Exit(code)
+	}))
+}
+
+// built builds the command, once, with the race detector if the tests have it.
+var built = sync.OnceValues(func() (path string, err error) {
+	// go test repeats a result from its cache unless something changed that the
+	// test itself has looked at.
+	for _, dir := range []string{"../../../cmd", "../../../internal"} {
+		if err := filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { return nil }); err != nil {
+			return "", err
+		}
+	}
+	path = filepath.Join(buildDir, "alertworker")
+	args := []string{"build", "-buildvcs=false", "-o", path}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, "alertworker/cmd/alertworker")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", build, err, out)
+	}
+	return path, nil
+})
+
+// random returns the random choices of one test, the same for the same seed.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	t.Logf("repeat the random choices with -args -seed=%d", *seed)
+	name := fnv.New64()
+	name.Write([]byte(t.Name()))
+	return rand.New(rand.NewPCG(*seed, name.Sum64()))
+}
+
+// poll is how often a condition is looked at.
+const poll = 20 * time.Millisecond
+
+// within waits until met, and fails the test if that takes longer than limit, which
+// is so long that it is no question of how busy the machine is.
+func within(t *testing.T, limit time.Duration, what string, met func() bool) {
+	t.Helper()
+	if !eventually(limit, met) {
+		t.Fatalf("not within %v: %s", limit, what)
+	}
+}
+
+// eventually waits until met. False if that takes longer than limit.
+func eventually(limit time.Duration, met func() bool) bool {
+	for end := time.Now().Add(limit); !met(); time.Sleep(poll) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}

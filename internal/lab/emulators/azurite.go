@@ -1,0 +1,102 @@
+package emulators
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
+	"github.com/google/uuid"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lab/process"
+)
+
+// What every Azurite has.
+const (
+	AzuriteAccount = process.AzuriteAccount
+	AzuriteKey     = process.AzuriteKey
+)
+
+// Azurite is a blob service in memory.
+type Azurite struct {
+	*process.Azurite
+	client *http.Client
+}
+
+// StartAzurite starts an empty blob service that runs until tb ends.
+func StartAzurite(tb testing.TB) *Azurite {
+	tb.Helper()
+	azurite, err := process.StartAzurite(tb.Context())
+	started(tb, err)
+	tb.Cleanup(azurite.Kill)
+	client := azure.NewHTTPClient()
+	tb.Cleanup(client.CloseIdleConnections)
+	return &Azurite{azurite, client}
+}
+
+// Transport returns what carries the requests of its containers.
+func (a *Azurite) Transport() http.RoundTripper { return a.client.Transport }
+
+// NewContainer returns the name of a container that does not exist.
+func (a *Azurite) NewContainer() string { return "c" + uuid.NewString() }
+
+// Container returns a client of the named container that tries once, as a gate's
+// does. Its requests go through via, by Transport if that is nil.
+func (a *Azurite) Container(tb testing.TB, name string, via http.RoundTripper) *container.Client {
+	tb.Helper()
+	return a.container(tb, name, via, azure.Once())
+}
+
+// RetryingContainer is like Container, but the client retries.
+func (a *Azurite) RetryingContainer(tb testing.TB, name string, via http.RoundTripper) *container.Client {
+	tb.Helper()
+	return a.container(tb, name, via, azure.Retry())
+}
+
+func (a *Azurite) container(tb testing.TB, name string, via http.RoundTripper, retry policy.RetryOptions) *container.Client {
+	tb.Helper()
+	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via, retry))
+	if err != nil {
+		tb.Fatalf("container client: %v", err)
+	}
+	return c
+}
+
+// SharedContainer is like Container, but signs in with a shared access signature
+// for the account, which covers no headers: via may change them.
+func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTripper, may sas.AccountPermissions) *container.Client {
+	tb.Helper()
+	account, err := service.NewClientFromConnectionString(a.ConnectionString, nil)
+	if err != nil {
+		tb.Fatalf("account client: %v", err)
+	}
+	signed, err := account.GetSASURL(sas.AccountResourceTypes{Service: true, Container: true, Object: true}, may, time.Now().Add(time.Hour), nil)
+	if err != nil {
+		tb.Fatalf("shared access signature: %v", err)
+	}
+	_, signature, _ := strings.Cut(signed, "?")
+	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via, azure.Once()))
+	if err != nil {
+		tb.Fatalf("container client: %v", err)
+	}
+	return c
+}
+
+// patience is for one try. In production it is a second; here a busy machine is
+// no fault.
+const patience = 20 * time.Second
+
+func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *container.ClientOptions {
+	if via == nil {
+		via = a.Transport()
+	}
+	retry.TryTimeout = patience
+	return &container.ClientOptions{
+		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},
+	}
+}

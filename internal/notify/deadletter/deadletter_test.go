@@ -1,0 +1,566 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/telemetry"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const receiver = "example.com-1a2b3c4d"
+
+func refused(n int) notify.DeadLetter {
+	d := notify.DeadLetter{Alert: notifytest.Alert(n), Receiver: receiver, Reason: `refused for good: answered 422 Unprocessable Entity ("no <such> device")`}
+	d.Alert.Enqueued = d.Alert.Enqueued.Add(time.Duration(n) * time.Minute)
+	return d
+}
+
+func event(n int) telemetry.MalformedEvent {
+	return telemetry.MalformedEvent{
+		Partition: "3",
+		Reason:    telemetry.ReasonMissing,
+		Event: telemetry.Event{
+			Position:        telemetry.Position{Sequence: int64(n), Offset: "4711"},
+			Device:          "device-7",
+			Body:            []byte(`{"humidity":47.1}`),
+			Enqueued:        time.Date(2026, 3, 1, 12, 0, 0, 250_000_000, time.UTC),
+			MessageSource:   "Telemetry",
+			ContentType:     "application/json",
+			ContentEncoding: "utf-8",
+			Properties:      map[string]any{"level": "normal", "count": int64(3), "raw": []byte{0xff, 0}, "at": time.Date(2026, 3, 1, 11, 59, 0, 0, time.UTC)},
+		},
+	}
+}
+
+func open(t *testing.T, c *container.Client) *deadletter.Store {
+	t.Helper()
+	s, err := deadletter.Open(t.Context(), c, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func keep(t *testing.T, s *deadletter.Store, letters ...notify.DeadLetter) {
+	t.Helper()
+	for _, d := range letters {
+		if err := s.Keep(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// list returns all letters since a time, and the sizes of the pages.
+func list(t *testing.T, s *deadletter.Store, since time.Time) (letters []deadletter.Letter, pages []int) {
+	t.Helper()
+	for page, err := range s.List(t.Context(), since) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		letters, pages = append(letters, page...), append(pages, len(page))
+	}
+	return letters, pages
+}
+
+// names returns what blobs c has.
+func names(t *testing.T, c *container.Client) (all []string) {
+	t.Helper()
+	pager := c.NewListBlobsFlatPager(nil)
+	for pager.More() {
+		page, err := pager.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range page.Segment.BlobItems {
+			all = append(all, *b.Name)
+		}
+	}
+	return all
+}
+
+// A transport carries requests as it likes.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAzurite(t *testing.T) {
+	azurite := emulators.StartAzurite(t)
+
+	t.Run("what is kept comes back", func(t *testing.T) {
+		s := open(t, azurite.Container(t, azurite.NewContainer(), nil))
+		d := refused(1)
+		keep(t, s, d)
+		letters, _ := list(t, s, time.Time{})
+		if len(letters) != 1 {
+			t.Fatalf("%d letters, want 1", len(letters))
+		}
+		l := letters[0]
+		if l.Alert != d.Alert || l.Receiver != d.Receiver || l.Reason != d.Reason || l.Broken != nil || time.Since(l.Kept).Abs() > time.Minute {
+			t.Errorf("%+v, want %+v", l, d)
+		}
+		if again, err := s.Get(t.Context(), l.ID); err != nil || again.Alert != d.Alert {
+			t.Errorf("Get: %+v, %v", again, err)
+		}
+	})
+
+	t.Run("a try is no letter", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		s := open(t, c)
+		for range 2 {
+			if err := s.Try(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if letters, _ := list(t, s, time.Time{}); len(letters) != 0 {
+			t.Errorf("%d letters", len(letters))
+		}
+		if len(names(t, c)) == 0 {
+			t.Error("nothing was written")
+		}
+	})
+
+	t.Run("keeping again makes no second one", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		s := open(t, c)
+		other := refused(1)
+		other.Receiver = "example.org-1a2b3c4d"
+		later := refused(1)
+		later.Reason = "another"
+		keep(t, s, refused(1), later, other)
+		for range 2 {
+			if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if all := names(t, c); len(all) != 3 {
+			t.Errorf("blobs %q, want two letters and one event", all)
+		}
+		// A replay that read the first may be about to delete it.
+		letters, _ := list(t, s, time.Time{})
+		for _, l := range letters {
+			if l.Reason != refused(1).Reason {
+				t.Errorf("the first letter was replaced by %+v", l)
+			}
+		}
+	})
+
+	t.Run("a lost answer makes no second one", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		open(t, c)
+		lost := 0
+		s := open(t, azurite.RetryingContainer(t, c.URL()[strings.LastIndexByte(c.URL(), '/')+1:], transport(func(r *http.Request) (*http.Response, error) {
+			resp, err := azurite.Transport().RoundTrip(r)
+			if r.Method == http.MethodPut && lost == 0 && err == nil {
+				lost++
+				_ = resp.Body.Close()
+				return nil, errors.New("connection reset by peer")
+			}
+			return resp, err
+		})))
+		keep(t, s, refused(1))
+		if all := names(t, c); lost != 1 || len(all) != 1 {
+			t.Errorf("%d answers lost, blobs %q, want one of each", lost, all)
+		}
+	})
+
+	t.Run("the container is deleted", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		s := open(t, c)
+		open(t, c) // it is there
+		if _, err := c.Delete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Get(t.Context(), "20260301T120000.250Z-0123456789abcdef"); !errors.Is(err, deadletter.ErrNotFound) {
+			t.Errorf("Get: %v", err)
+		}
+		keep(t, s, refused(1))
+		if all := names(t, c); len(all) != 1 {
+			t.Errorf("blobs %q, want one", all)
+		}
+	})
+
+	t.Run("pages, oldest first", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		s := open(t, c)
+		const n = 150
+		var writing sync.WaitGroup
+		for i := range n {
+			writing.Go(func() {
+				if err := s.Keep(t.Context(), refused(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		writing.Wait()
+		if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
+			t.Fatal(err)
+		}
+		upload(t, c, "alerts/README.json", "not a letter")
+
+		letters, pages := list(t, s, time.Time{})
+		if len(letters) != n || len(pages) < 3 || slices.Max(pages) > 64 {
+			t.Fatalf("%d letters in pages of %d, want %d in at least 3 of at most 64", len(letters), pages, n)
+		}
+		for i, l := range letters {
+			if l.Alert != refused(i).Alert {
+				t.Fatalf("letter %d is about %s", i, l.Alert.Device)
+			}
+		}
+		if letters, _ := list(t, s, refused(n-10).Alert.Enqueued); len(letters) != 10 || letters[0].Alert != refused(n-10).Alert {
+			t.Errorf("%d letters since the tenth last", len(letters))
+		}
+		for range s.List(t.Context(), time.Time{}) {
+			break
+		}
+	})
+
+	t.Run("a day's letters are counted", func(t *testing.T) {
+		name := azurite.NewContainer()
+		open(t, azurite.Container(t, name, nil))
+		c := azurite.SharedContainer(t, name, transport(func(r *http.Request) (*http.Response, error) {
+			r.URL.RawQuery = strings.Replace(r.URL.RawQuery, "maxresults=1000", "maxresults=2", 1)
+			return azurite.Transport().RoundTrip(r)
+		}), sas.AccountPermissions{Read: true, Write: true, Create: true, List: true})
+		s := open(t, c)
+		day := refused(0).Alert.Enqueued.Truncate(24 * time.Hour)
+		for i, at := range []time.Time{day.Add(-1), day, day.Add(time.Hour), day.Add(24*time.Hour - time.Millisecond), day.Add(24 * time.Hour), day.AddDate(0, 1, 0)} {
+			d := refused(i)
+			d.Alert.Enqueued = at
+			keep(t, s, d)
+		}
+		if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
+			t.Fatal(err)
+		}
+		upload(t, c, "alerts/"+day.Format("2006/01/02")+"/README.json", "not a letter")
+		for _, tt := range []struct {
+			day         time.Time
+			limit, want int
+		}{
+			{day, 100, 3}, {day.Add(23 * time.Hour).In(time.FixedZone("", 12*60*60)), 100, 3}, {day, 3, 3}, {day, 1, 1},
+			{day.AddDate(0, 0, -1), 100, 1}, {day.AddDate(0, 0, 1), 100, 1}, {day.AddDate(0, 0, 2), 100, 0},
+		} {
+			if n, err := s.Count(t.Context(), tt.day, tt.limit); n != tt.want || err != nil {
+				t.Errorf("%v, at most %d: %d, want %d, %v", tt.day, tt.limit, n, tt.want, err)
+			}
+		}
+		if _, err := open(t, azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true})).Count(t.Context(), day, 1); err == nil || !strings.Contains(err.Error(), "list the blobs") {
+			t.Errorf("without leave to list: %v", err)
+		}
+	})
+
+	t.Run("what cannot be read is no end of the list", func(t *testing.T) {
+		name := azurite.NewContainer()
+		s := open(t, azurite.Container(t, name, transport(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, ".json") {
+				return nil, errors.New("connection reset by peer")
+			}
+			return azurite.Transport().RoundTrip(r)
+		})))
+		keep(t, s, refused(1))
+		failed := false
+		for _, err := range s.List(t.Context(), time.Time{}) {
+			failed = failed || err != nil
+		}
+		if !failed {
+			t.Error("no error although a letter could not be read")
+		}
+	})
+
+	t.Run("only the letter that was read is deleted", func(t *testing.T) {
+		c := azurite.Container(t, azurite.NewContainer(), nil)
+		s := open(t, c)
+		keep(t, s, refused(1), refused(2))
+		letters, _ := list(t, s, time.Time{})
+		upload(t, c, names(t, c)[0], "{}")
+		if err := s.Delete(t.Context(), letters[0]); !errors.Is(err, deadletter.ErrNotFound) {
+			t.Errorf("Delete of what was changed: %v", err)
+		}
+		if err := s.Delete(t.Context(), letters[1]); err != nil {
+			t.Errorf("Delete: %v", err)
+		}
+		if err := s.Delete(t.Context(), letters[1]); !errors.Is(err, deadletter.ErrNotFound) {
+			t.Errorf("Delete of what is gone: %v", err)
+		}
+		left, _ := list(t, s, time.Time{})
+		if len(left) != 1 || left[0].ID != letters[0].ID || left[0].Broken == nil {
+			t.Errorf("left: %+v", left)
+		}
+	})
+
+	t.Run("an alert that no receiver can be told", func(t *testing.T) {
+		s := open(t, azurite.Container(t, azurite.NewContainer(), nil))
+		d := refused(1)
+		d.Alert.ID, d.Alert.Enqueued = "", time.Date(12026, 3, 1, 0, 0, 0, 0, time.UTC)
+		keep(t, s, d)
+		letters, _ := list(t, s, time.Time{})
+		if len(letters) != 1 || letters[0].Broken == nil || !strings.Contains(letters[0].Broken.Error(), "device-1") || letters[0].Reason != d.Reason {
+			t.Errorf("letters: %+v", letters)
+		}
+	})
+
+	t.Run("secrets are not told", func(t *testing.T) {
+		name := azurite.NewContainer()
+		var told []error
+		_, err := deadletter.Open(t.Context(), azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true}), zap.NewNop())
+		told = append(told, err)
+		open(t, azurite.Container(t, name, nil))
+		s := open(t, azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true}))
+		told = append(told, s.Keep(t.Context(), refused(1)), s.KeepMalformed(t.Context(), event(1)), s.Delete(t.Context(), deadletter.Letter{ID: "20260301T120000.250Z-0123456789abcdef"}))
+		for _, err := range s.List(t.Context(), time.Time{}) {
+			told = append(told, err)
+		}
+		for i, err := range told {
+			if err == nil {
+				t.Errorf("call %d: no error although it is not allowed", i)
+				continue
+			}
+			if text := fmt.Sprintf("%+v", err); strings.Contains(text, "sig=") || strings.Contains(text, "?") || !strings.Contains(text, name) {
+				t.Errorf("call %d: %s", i, text)
+			}
+		}
+	})
+}
+
+func upload(t *testing.T, c *container.Client, name, content string) {
+	t.Helper()
+	if _, err := c.NewBlockBlobClient(name).Upload(t.Context(), streaming.NopCloser(strings.NewReader(content)), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A service answers every request with one status and keeps what it was sent.
+type service struct {
+	status int
+
+	mu    sync.Mutex
+	blobs map[string][]byte
+}
+
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Method == http.MethodPut {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		s.blobs[r.URL.Path] = body
+	}
+	return &http.Response{StatusCode: s.status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// openService returns a store on a service that answers well.
+func openService(t *testing.T, log *zap.Logger) (*deadletter.Store, *service) {
+	t.Helper()
+	service := &service{status: http.StatusOK, blobs: map[string][]byte{}}
+	c, err := container.NewClientWithNoCredential("https://account.blob.core.windows.net/letters",
+		&container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Retry(), Transport: &http.Client{Transport: service}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := deadletter.Open(t.Context(), c, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service.status = http.StatusCreated
+	return s, service
+}
+
+func TestMalformedEventsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.InfoLevel)
+		s, service := openService(t, zap.New(core))
+		storm := func(from, n int) {
+			t.Helper()
+			for i := range n {
+				if err := s.KeepMalformed(t.Context(), event(from+i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want := func(blobs, logged int) {
+			t.Helper()
+			if len(service.blobs) != blobs || lines.Len() != logged {
+				t.Errorf("%d blobs and %d lines, want %d and %d", len(service.blobs), lines.Len(), blobs, logged)
+			}
+		}
+		storm(0, 60)
+		want(60, 0)
+		storm(60, 40)
+		want(60, 1)
+		time.Sleep(59 * time.Second)
+		storm(100, 1)
+		want(60, 1)
+		time.Sleep(time.Second)
+		storm(200, 1000)
+		want(120, 2)
+		if got := lines.All()[1].ContextMap()["dropped_before"]; got != int64(41) {
+			t.Errorf("the line tells of %v dropped before, want 41", got)
+		}
+	})
+}
+
+// While the store is out, a storm is dropped too: otherwise all of it would wait in memory.
+func TestMalformedEventsAreBoundedInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, service := openService(t, zap.NewNop())
+		service.status = http.StatusForbidden
+		failed := 0
+		for i := range 100 {
+			if err := s.KeepMalformed(t.Context(), event(i)); err != nil {
+				failed++
+			}
+		}
+		if failed != 60 {
+			t.Errorf("%d of 100 failed, want 60 and the others dropped", failed)
+		}
+	})
+}
+
+func TestAlertsAreNotBoundedButTheirLinesAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.InfoLevel)
+		s, service := openService(t, zap.New(core))
+		for i := range 500 {
+			keep(t, s, refused(i))
+		}
+		if len(service.blobs) != 500 || lines.Len() != 11 {
+			t.Errorf("%d blobs and %d lines, want 500 and 10 and one more", len(service.blobs), lines.Len())
+		}
+		if got := lines.All()[0].ContextMap(); got["device"] != "device-0" || got["receiver"] != receiver || got["id"] != refused(0).Alert.ID {
+			t.Errorf("the first line has %v", got)
+		}
+	})
+}
+
+// A service that hangs does not hold the caller for longer than Keep says.
+func TestKeepTakesBoundedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := false
+		c, err := container.NewClientWithNoCredential("https://account.blob.core.windows.net/letters?sig=t0ps3cret",
+			&container.ClientOptions{ClientOptions: policy.ClientOptions{
+				Retry: policy.RetryOptions{MaxRetries: 100, MaxRetryDelay: time.Second},
+				Transport: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+					if hang {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+				})},
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, c)
+		hang = true
+		start := time.Now()
+		err = s.Keep(t.Context(), refused(1))
+		if took := time.Since(start); err == nil || took != 15*time.Second {
+			t.Errorf("Keep took %v: %v", took, err)
+		}
+		if err == nil || !strings.Contains(err.Error(), "no answer within 15s") || strings.Contains(err.Error(), "t0ps3cret") {
+			t.Errorf("error %q", err)
+		}
+	})
+}
+
+func TestContent(t *testing.T) {
+	with := func(change func(*telemetry.Event)) telemetry.MalformedEvent {
+		e := event(7)
+		change(&e.Event)
+		return e
+	}
+	binary := with(func(e *telemetry.Event) {
+		e.Body, e.Properties = []byte{0xa1, 0x64, 't', 'e', 'm', 'p', 0xfb, 0xff}, nil
+	})
+	binary.Reason = telemetry.ReasonUnsupportedEncoding
+	for name, content := range map[string]any{
+		"alert":  refused(7),
+		"event":  event(7),
+		"binary": binary,
+		"long": with(func(e *telemetry.Event) {
+			e.Device = strings.Repeat("é", 200)
+			e.Body = []byte("x" + strings.Repeat("é", 100_000))
+			e.Properties = map[string]any{"a": "fits", "b": strings.Repeat("b", 5000), "c": "would fit"}
+		}),
+		"odd": with(func(e *telemetry.Event) {
+			*e = telemetry.Event{Device: "\xff\x1b[31m\u202e", Enqueued: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), Properties: map[string]any{"": nil, "\xff": 1.5}}
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, service := openService(t, zap.NewNop())
+				var err error
+				switch c := content.(type) {
+				case notify.DeadLetter:
+					err = s.Keep(t.Context(), c)
+				case telemetry.MalformedEvent:
+					err = s.KeepMalformed(t.Context(), c)
+				}
+				if err != nil || len(service.blobs) != 1 {
+					t.Fatalf("%d blobs, %v", len(service.blobs), err)
+				}
+				for path, body := range service.blobs {
+					golden(t, name+".json", fmt.Appendf(nil, "%s\n%s", path, shorten(body)))
+				}
+			})
+		})
+	}
+}
+
+var run = regexp.MustCompile(`é{50,}|b{50,}`)
+
+// shorten replaces long runs of one character by their length.
+func shorten(body []byte) []byte {
+	return run.ReplaceAllFunc(body, func(s []byte) []byte {
+		c := bytes.Runes(s)
+		return fmt.Appendf(nil, "{%d %c}", len(c), c[0])
+	})
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("differs from %s (go test -update writes it anew); got:\n%s", file, got)
+	}
+}

@@ -1,0 +1,396 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestAnswers(t *testing.T) {
+	bearer := []string{"Authorization", "Bearer " + token}
+	for _, test := range []struct {
+		method, path string
+		header       []string
+		status       int
+	}{
+		{"GET", "/", nil, 200},
+		{"HEAD", "/", nil, 200},
+		{"POST", "/", nil, 405},
+		{"GET", "/healthz", nil, 200},
+		{"GET", "/readyz", nil, 503}, // starting
+		{"GET", "/metrics", nil, 200},
+		{"DELETE", "/metrics", nil, 405},
+		{"GET", "/favicon.ico", nil, 404},
+		{"GET", "//", nil, 404},
+		{"GET", "/devices", nil, 404},
+		{"GET", "/devices/", bearer, 404},
+		{"GET", "/devices/oven", nil, 401},
+		{"GET", "/devices/oven", []string{"Authorization", "Bearer " + token + "x"}, 401},
+		{"GET", "/devices/oven", []string{"Authorization", "Basic " + token}, 401},
+		{"GET", "/devices/oven", bearer, 200},
+		{"HEAD", "/devices/oven", bearer, 200},
+		{"GET", "/devices/oven/", bearer, 404},
+		{"GET", "/devices/oven/nothing", bearer, 404},
+		{"PUT", "/devices/oven", bearer, 405},
+		{"DELETE", "/devices/oven/window", nil, 401},
+		{"DELETE", "/devices/oven/window", bearer, 204},
+		{"GET", "/devices/oven/window", bearer, 405},
+		{"POST", "/devices/oven/telemetry", nil, 418}, // the trigger sees to it
+		{"GET", "/devices/%2e%2e/telemetry", nil, 418},
+	} {
+		answer := newWorld(t).do(test.method, test.path, test.header...)
+		if answer.Code != test.status {
+			t.Errorf("%s %s %q: %d, want %d", test.method, test.path, test.header, answer.Code, test.status)
+		}
+		switch answer.Code {
+		case 401, 404, 405:
+			problem(t, answer, test.status)
+		}
+		if answer.Code == 401 && answer.Header().Get("WWW-Authenticate") == "" || answer.Code == 405 && answer.Header().Get("Allow") == "" {
+			t.Errorf("%s %s: %v", test.method, test.path, answer.Header())
+		}
+	}
+}
+
+// No body keeps a connection, whatever becomes of its request.
+func TestBodiesAreLimited(t *testing.T) {
+	for _, path := range []string{"/", "/healthz", "/nowhere", "/devices/oven"} {
+		w := &connection{ResponseRecorder: httptest.NewRecorder()}
+		newWorld(t).admin.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader("{")))
+		if w.deadline.IsZero() {
+			t.Errorf("%s: a body may take for ever", path)
+		}
+	}
+}
+
+type connection struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (c *connection) SetReadDeadline(t time.Time) error { c.deadline = t; return nil }
+
+// Without a token nobody can ask for a device, whatever he sends.
+func TestNoToken(t *testing.T) {
+	w := newWorld(t, func(o *admin.Options) { o.Token, o.Ingest = "", nil })
+	for _, path := range []string{"/devices/oven", "/devices/oven/window", "/devices/oven/telemetry"} {
+		for _, authorization := range []string{"", "Bearer", "Bearer "} {
+			variable := "HTTP_ADMIN_TOKEN"
+			if strings.HasSuffix(path, "telemetry") {
+				variable = "HTTP_INGEST_TOKEN"
+			}
+			answer := w.do("GET", path, "Authorization", authorization)
+			if problem(t, answer, 404); !strings.Contains(answer.Body.String(), variable) {
+				t.Errorf("%s: %s, want %s named", path, answer.Body, variable)
+			}
+			problem(t, w.do("DELETE", path, "Authorization", authorization), 404)
+			problem(t, w.do("POST", path, "Authorization", authorization), 404)
+		}
+	}
+	if len(w.gate.asked)+len(w.gate.opened) > 0 {
+		t.Error("a gate was asked")
+	}
+}
+
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		check := func(status int, text string) {
+			t.Helper()
+			answer := w.do("GET", "/readyz")
+			if answer.Code != status || answer.Body.String() != text {
+				t.Errorf("%d %q, want %d %q", answer.Code, answer.Body, status, text)
+			}
+			if alive := w.do("GET", "/healthz"); alive.Code != 200 {
+				t.Errorf("not alive: %d", alive.Code)
+			}
+		}
+		check(503, "not ready: starting: the hub and the checkpoint store have yet to answer\n")
+		w.reading.Running = true
+		check(200, "ready\n") // it owns none
+		w.reading.Owned, w.reading.Read = 3, 1
+		check(503, "not ready: 2 of 3 owned partitions are not being read\n")
+		w.reading.Read = 4 // one was lost and is still being settled
+		check(200, "ready\n")
+		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
+		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		w.standby = "others are active"
+		check(200, "ready: standing by: others are active\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		w.admin.Drain()
+		check(503, "not ready: draining: what is in flight is being settled\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+	})
+}
+
+func TestDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		now := time.Now()
+		for i, device := range []string{"other", "a/b #1", "a/b #1", "other"} {
+			w.take(notify.Alert{ID: fmt.Sprint(i), Device: device, Temperature: 91.5, Partition: "3", Sequence: 17, Token: 9, Enqueued: now})
+		}
+		w.gate.state = throttle.State{
+			Phase: throttle.Closed, Until: now.Add(41500*time.Millisecond - 1205), Quiet: now.Add(41500*time.Millisecond - 1205), // 1.2 µs less, as after a call
+			AlertID: "2", Token: 9, Claimed: now, Now: now, Suppressed: 4,
+		}
+		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
+		want := `{"device":"a/b #1","receivers":[{"receiver":"webhook-example.com-1f","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
+			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
+			`"lastAlert":{"id":"2","receiver":"webhook-example.com-1f","taken":"2000-01-01T00:00:00Z","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z","partition":"3","sequence":17,"token":9}}` + "\n"
+		if got := answer.Body.String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if len(w.gate.asked) != 1 || w.gate.asked[0] != "a/b #1" {
+			t.Errorf("asked about %q", w.gate.asked)
+		}
+
+		w.gate.state = throttle.State{Now: now}
+		answer = w.authorized("GET", "/devices/cold")
+		want = `{"device":"cold","receivers":[{"receiver":"webhook-example.com-1f","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
+		if got := answer.Body.String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+
+		w.gate.err = errors.New("service unavailable")
+		problem(t, w.authorized("GET", "/devices/oven"), 503)
+	})
+}
+
+func TestReopenDevice(t *testing.T) {
+	for _, test := range []struct {
+		errs   [2]error // of the receivers' gates
+		status int
+	}{
+		{[2]error{nil, nil}, 204},
+		{[2]error{throttle.ErrSending, nil}, 409},
+		{[2]error{nil, fmt.Errorf("cannot: %w", errors.ErrUnsupported)}, 501},
+		{[2]error{errors.New("service unavailable"), nil}, 503},
+	} {
+		var gates [2]*fakeGate
+		w := newWorld(t, func(o *admin.Options) {
+			o.Receivers = nil
+			for i, err := range test.errs {
+				gates[i] = &fakeGate{err: err}
+				o.Receivers = append(o.Receivers, admin.Receiver{Name: fmt.Sprint(i), Gate: gates[i]})
+			}
+		})
+		answer := w.authorized("DELETE", "/devices/../window")
+		if answer.Code != test.status {
+			t.Errorf("%v: %d, want %d", test.errs, answer.Code, test.status)
+		}
+		if test.status != 204 {
+			problem(t, answer, test.status)
+		}
+		for _, g := range gates { // a failure of one does not keep the other shut
+			if len(g.opened) != 1 || g.opened[0] != ".." {
+				t.Errorf("%v: opened %q", test.errs, g.opened)
+			}
+		}
+	}
+}
+
+// The page as it is served, but for what its style and script say.
+func TestPageGolden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		time.Sleep(13*time.Minute + 7*time.Second)
+		w.busy()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go w.admin.Run(ctx)
+		w.do("GET", "/") // somebody looks for the first time
+		time.Sleep(2*time.Minute + 10*time.Second)
+		w.worker.read(0, 4000)
+		w.partitions[1].Checkpoint += 77
+		time.Sleep(20 * time.Second)
+		w.do("GET", "/")
+		w.partitions[1].Checkpoint += 77
+		time.Sleep(10 * time.Second)
+		w.take(notify.Alert{ID: "x", Device: "oven-3", Temperature: 81.25, Window: time.Minute, Partition: "2", Sequence: 5})
+
+		answer := w.do("GET", "/")
+		if answer.Code != 200 {
+			t.Fatal(answer.Code, answer.Body)
+		}
+		got := regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAll(answer.Body.Bytes(), []byte("<$1>…</$1>"))
+		const file = "testdata/page.golden.html"
+		if *update {
+			if err := os.WriteFile(file, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("the page differs from %s: look at it, then go test -update\n%s", file, got)
+		}
+	})
+}
+
+// What devices and receivers are called is text, whatever it looks like.
+func TestPageEscapes(t *testing.T) {
+	const evil = `"><script>alert(1)</script>'&<img src=x onerror=alert(1)>`
+	w := newWorld(t, func(o *admin.Options) { o.Source, o.Replica, o.Version = evil, evil, evil })
+	w.partitions = []admin.Partition{{ID: evil, Owner: evil}}
+	w.worker.receivers = []worker.ReceiverState{{Name: evil, Down: true}, {Name: evil}}
+	w.take(notify.Alert{ID: evil, Device: evil, Partition: evil, Window: time.Minute})
+	body := w.do("GET", "/").Body.String()
+	if strings.Contains(body, "<script>alert") || strings.Contains(body, "<img") {
+		t.Error("markup got through")
+	}
+	if !strings.Contains(body, "&lt;img src=x onerror=alert(1)&gt;") {
+		t.Error("the name is not there at all")
+	}
+}
+
+func TestPageWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.busy()
+		w.partitionsError = errors.New("https://account/?sig=s3cr3t: service unavailable")
+		body := w.do("GET", "/").Body.String()
+		if !strings.Contains(body, "partitions are not known") || strings.Contains(body, "s3cr3t") {
+			t.Error("the page does not say that the store failed, or says why to everybody")
+		}
+		time.Sleep(10 * time.Second)
+		w.partitionsError = nil
+		if body := w.do("GET", "/").Body.String(); strings.Contains(body, "does not answer") || !strings.Contains(body, "k8c2m") {
+			t.Error("the page does not show what the store answers now")
+		}
+		w.partitionsError = errors.New("service unavailable")
+		time.Sleep(30 * time.Second)
+		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "this is how it was 30 s ago") || !strings.Contains(body, "k8c2m") {
+			t.Error("the page does not show what was known, or not how old it is")
+		}
+	})
+}
+
+// However many look, the store is asked now and then.
+func TestPageAsksSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for range 100 {
+			w.do("GET", "/")
+			time.Sleep(200 * time.Millisecond)
+		}
+		if w.asked > 6 {
+			t.Errorf("asked %d times in 20 s", w.asked)
+		}
+	})
+}
+
+func TestRecorder(t *testing.T) {
+	w := newWorld(t)
+	if err := w.recorder.Notifier(ill{}, "r").Notify(t.Context(), notify.Alert{Device: "untaken"}); err == nil {
+		t.Error("the error is gone")
+	}
+	for i := range 250 {
+		w.take(notify.Alert{ID: fmt.Sprint("id-", i), Device: fmt.Sprint("device-", i), Window: time.Minute})
+	}
+	body := w.do("GET", "/").Body.String()
+	if strings.Contains(body, "untaken") {
+		t.Error("an alert is shown that was not taken")
+	}
+	if n := strings.Count(body, `title="id-`); n != 100 {
+		t.Errorf("%d alerts are shown", n)
+	}
+	if first, last := strings.Index(body, `"id-249"`), strings.Index(body, `"id-150"`); first < 0 || last < first {
+		t.Error("not the last 100, latest first")
+	}
+	if !strings.Contains(body, "and 80 more") {
+		t.Error("windows are not cut short")
+	}
+}
+
+// The plots show each minute's own numbers, and an hour at most.
+func TestHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { w.admin.Run(ctx); close(done) }()
+		bars := func() []string {
+			t.Helper()
+			var all []string
+			for _, m := range regexp.MustCompile(`<title>(\d\d:\d\d · [\d,]+)</title>`).FindAllStringSubmatch(w.do("GET", "/").Body.String(), -1) {
+				all = append(all, m[1])
+			}
+			return all
+		}
+		readings := &w.worker.stats.Events[telemetry.ReasonOK]
+		readings.Add(5)
+		if got := fmt.Sprint(bars()); got != "[00:00 · 5]" {
+			t.Error(got)
+		}
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		readings.Add(1234)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		readings.Add(1)
+		if got := fmt.Sprint(bars()); got != "[00:00 · 5 00:01 · 1,234 00:03 · 1]" {
+			t.Error(got)
+		}
+		for range 80 {
+			readings.Add(2)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		if got := bars(); len(got) != 59 { // and none in the minute under way
+			t.Errorf("%d bars: %v", len(got), got)
+		}
+		stop()
+		<-done
+		time.Sleep(5 * time.Hour) // suspended
+		w2 := w.do("GET", "/")
+		if w2.Code != 200 {
+			t.Error(w2.Code)
+		}
+	})
+}
+
+func TestDuties(t *testing.T) {
+	w := newWorld(t, func(o *admin.Options) {
+		o.Duties = func(context.Context) (admin.Duties, error) {
+			return admin.Duties{Leader: "me", Runs: []admin.Run{{Duty: "chore-1", Outcome: "done"}, {Duty: "chore-2", Outcome: "failed", Detail: "no <room>"}}}, nil
+		}
+	})
+	body := w.do("GET", "/").Body.String()
+	first, second := strings.Index(body, "chore-1"), strings.Index(body, "chore-2")
+	if second < 0 || first < second || !strings.Contains(body, "led by me") || !strings.Contains(body, "no &lt;room&gt;") {
+		t.Error("want the leader and the runs, latest first")
+	}
+	if body := newWorld(t).do("GET", "/").Body.String(); strings.Contains(body, "Duties") {
+		t.Error("there are no duties")
+	}
+}
+
+func TestProblemsAreJSON(t *testing.T) {
+	var p struct {
+		Title, Detail string
+		Status        int
+	}
+	answer := newWorld(t).do("GET", "/nowhere")
+	if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil || p.Status != http.StatusNotFound || p.Title != "Not Found" || p.Detail == "" {
+		t.Error(p, err)
+	}
+}

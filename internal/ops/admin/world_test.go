@@ -1,0 +1,217 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/notify"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "0123456789abcdef"
+
+// A world is an Admin and what it looks at.
+type world struct {
+	admin    *admin.Admin
+	worker   *fakeWorker
+	gate     *fakeGate
+	recorder *admin.Recorder
+
+	mu              sync.Mutex
+	reading         admin.Reading
+	partitions      []admin.Partition
+	partitionsError error
+	standby         string
+	asked           int // for partitions
+}
+
+func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
+	t.Helper()
+	w := &world{worker: &fakeWorker{}, gate: &fakeGate{}, recorder: &admin.Recorder{}}
+	o := admin.Options{
+		Source: "contoso/telemetry", Replica: "alertworker-7d9f-x2x1p", Version: "1.2.3",
+		Threshold: 80, Window: time.Minute,
+		Worker: w.worker, Receivers: []admin.Receiver{{Name: "webhook-example.com-1f", Gate: w.gate}},
+		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
+		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
+		Reading: func() admin.Reading {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.reading
+		},
+		Standby: func() string { return w.standby },
+		Partitions: func(context.Context) ([]admin.Partition, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.asked++
+			return w.partitions, w.partitionsError
+		},
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	w.admin = admin.New(o)
+	return w
+}
+
+// do asks for one thing.
+func (w *world) do(method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://host"+path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer := httptest.NewRecorder()
+	w.admin.ServeHTTP(answer, r)
+	return answer
+}
+
+func (w *world) authorized(method, path string) *httptest.ResponseRecorder {
+	return w.do(method, path, "Authorization", "Bearer "+token)
+}
+
+// busy makes it a world in which much goes on.
+func (w *world) busy() {
+	now := time.Now()
+	w.reading = admin.Reading{Running: true, Owned: 2, Read: 2}
+	uuid := "-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11"
+	w.partitions = []admin.Partition{
+		{ID: "0", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 1_203_999, Last: 1_204_100},
+		{ID: "1", Owner: "alertworker-7d9f-k8c2m" + uuid, Checkpoint: 1_187_201, Last: 1_187_204},
+		{ID: "2", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 998_310, Last: 1_001_456},
+		{ID: "10", Checkpoint: -1, Last: -1},
+	}
+	w.worker.partitions = []worker.PartitionState{
+		{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
+		{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
+		{Partition: "http"},
+	}
+	w.worker.receivers = []worker.ReceiverState{
+		{Name: "webhook-example.com-1f", Taken: 112},
+		{Name: "webhook-pager.example.net-9c", Down: true, Retry: now.Add(42 * time.Second), Taken: 97},
+	}
+	s := &w.worker.stats
+	s.Events[telemetry.ReasonOK].Store(2_391_112)
+	s.Events[telemetry.ReasonMissing].Store(12)
+	s.Events[telemetry.ReasonMalformed].Store(3)
+	s.Over.Store(9_120)
+	s.Suppressed.Store(9_008)
+	s.Ambiguous.Store(1)
+	store := w.recorder.Store(&fakeStore{})
+	for range 3 {
+		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
+	}
+	for i := range 14 {
+		w.take(notify.Alert{
+			ID: fmt.Sprint("contoso/telemetry/0/", 1_203_000+i), Device: []string{"oven-3", "kiln/north", "boiler#12", "line-2.press"}[i%4],
+			Temperature: 80 + float64(i*37%190)/10, Threshold: 80, Partition: "0", Sequence: int64(1_203_000 + i),
+			Window: time.Minute, Token: int64(i), Suppressed: int64(i * 13), Enqueued: now,
+		})
+	}
+}
+
+// take has a receiver take an alert.
+func (w *world) take(a notify.Alert) {
+	_ = w.recorder.Notifier(well{}, "webhook-example.com-1f").Notify(context.Background(), a)
+}
+
+type well struct{}
+
+func (well) Notify(context.Context, notify.Alert) error { return nil }
+
+type ill struct{}
+
+func (ill) Notify(context.Context, notify.Alert) error { return errors.New("no") }
+
+type fakeWorker struct {
+	stats      worker.Stats
+	mu         sync.Mutex
+	partitions []worker.PartitionState
+	receivers  []worker.ReceiverState
+}
+
+func (w *fakeWorker) Stats() *worker.Stats              { return &w.stats }
+func (w *fakeWorker) Receivers() []worker.ReceiverState { return w.receivers }
+
+func (w *fakeWorker) Partitions() []worker.PartitionState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.partitions)
+}
+
+// read says that more events of the i-th partition were read.
+func (w *fakeWorker) read(i int, events int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partitions[i].Read.Sequence += events
+}
+
+// A fakeGate remembers whom it was asked about.
+type fakeGate struct {
+	state  throttle.State
+	err    error
+	asked  []string
+	opened []string
+}
+
+func (g *fakeGate) Inspect(_ context.Context, device string) (throttle.State, error) {
+	g.asked = append(g.asked, device)
+	return g.state, g.err
+}
+
+func (g *fakeGate) Reopen(_ context.Context, device string) error {
+	g.opened = append(g.opened, device)
+	return g.err
+}
+
+// A fakeStore takes its time, and answers with err.
+type fakeStore struct {
+	takes  time.Duration
+	err    error
+	record *lease.Record // what next is asked about, if it is
+}
+
+func (s *fakeStore) Acquire(_ context.Context, _ string, _ time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	time.Sleep(s.takes)
+	if s.record != nil {
+		if _, err := next(*s.record); err != nil {
+			return lease.Lease{}, err
+		}
+	}
+	return lease.Lease{Token: 7}, s.err
+}
+
+func (s *fakeStore) Extend(_ context.Context, l lease.Lease, _ string, _ time.Duration) (lease.Lease, error) {
+	time.Sleep(s.takes)
+	return l, s.err
+}
+
+func (s *fakeStore) Release(context.Context, lease.Lease, string) error {
+	time.Sleep(s.takes)
+	return s.err
+}
+
+// problem says whether an answer is one, of status.
+func problem(t *testing.T, answer *httptest.ResponseRecorder, status int) {
+	t.Helper()
+	if answer.Code != status || answer.Header().Get("Content-Type") != "application/problem+json" || !strings.Contains(answer.Body.String(), fmt.Sprintf(`"status":%d`, status)) {
+		t.Errorf("answered %d %s %s, want the problem %d", answer.Code, answer.Header(), answer.Body, status)
+	}
+}

@@ -1,0 +1,52 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"alertworker/internal/throttle"
+)
+
+const (
+	sweepEvery   = 6 * time.Hour
+	sweepTimeout = 4 * time.Minute // for one run; less than runTimeout
+)
+
+// A Sweeper is a store that does not forget by itself.
+type Sweeper interface {
+	// Sweep removes the records whose keys are mine and that nobody has held or written for
+	// longer than olderThan, by the store's clock, and says how many. It never removes the
+	// record of a key that is held. It begins at from, "" or the next of an
+	// earlier call. When ctx ends, or after an error, next is where to go on; "" once it has seen all.
+	// mine is called concurrently.
+	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error)
+}
+
+// Janitor removes, every 6 hours, the records of scope that were unused for longer than
+// retention. That must be longer than any event can arrive late: a record also
+// says which late events need no alert. A run takes 4 minutes at most and the next one, within a
+// minute, goes on where it stopped, whoever leads.
+//
+// Records of other scopes are left to their own janitors, and so are those whose
+// key does not show its scope: see throttle.InScope.
+func Janitor(s Sweeper, scope string, retention time.Duration) Duty {
+	mine := throttle.InScope(scope)
+	return Duty{
+		Name:     "janitor",
+		Schedule: Every(sweepEvery),
+		Do: func(ctx context.Context, c *Call) (string, error) {
+			sweep, cancel := context.WithTimeout(ctx, sweepTimeout)
+			defer cancel()
+			removed, next, err := s.Sweep(sweep, c.Mark, retention, mine)
+			c.Mark = next
+			switch {
+			case err == nil:
+				return fmt.Sprintf("%d removed", removed), nil
+			case sweep.Err() != nil && ctx.Err() == nil && next != "":
+				return fmt.Sprintf("%d removed, more to do", removed), nil
+			}
+			return "", fmt.Errorf("%d removed, then: %w", removed, err)
+		},
+	}
+}

@@ -1,0 +1,183 @@
+package leader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/ops/tally"
+)
+
+const (
+	topDevices     = 10
+	maxDeadLetters = 10_000 // counted a day
+	gatherTimeout  = time.Minute
+	reportsAtOnce  = 16
+)
+
+// SummaryConfig says what a summary is about and whom it is for. All fields but DeadLetters are
+// required.
+type SummaryConfig struct {
+	Tally     *tally.Tally // of this replica
+	Scope     string       // of the gates
+	Source    string       // see notify.Summary
+	Receivers map[string]notify.Reporter
+	Timeout   time.Duration // for one receiver
+	// DeadLetters counts the dead letters of a UTC day, at most limit. Nil if none are kept.
+	DeadLetters func(ctx context.Context, day time.Time, limit int) (int, error)
+}
+
+// Summary reports alerts per device, what was suppressed, and dead letters, to each
+// receiver, side by side. Figures that cannot be had within a minute are left out, and the run's
+// report says why. Until all have taken the summary, or refused it for good, it fails and is tried again, with
+// the same ID, which the next leader uses too: by it a receiver can drop what it has. For
+// one Roster.
+//
+// The figures are those of all replicas' tallies, whose days are those of their clocks.
+func Summary(schedule Schedule, c SummaryConfig) Duty {
+	s := &summary{SummaryConfig: c}
+	return Duty{Name: "summary", Schedule: schedule, Do: s.do}
+}
+
+type summary struct {
+	SummaryConfig
+	due time.Time // of the last call
+
+	mu      sync.Mutex
+	settled map[string]string // of that call, by receiver: why not to report again; empty if it has taken it
+}
+
+func (s *summary) do(ctx context.Context, c *Call) (string, error) {
+	if !c.Due.Equal(s.due) {
+		s.due, s.settled = c.Due, map[string]string{}
+	}
+	sum, missing := s.gather(ctx, c.Due)
+	if err := s.reportAll(ctx, sum); err != nil {
+		return "", fmt.Errorf("summary not delivered: %w", err)
+	}
+	report := fmt.Sprintf("%d and %d alerts", sum.Days[0].Alerts, sum.Days[1].Alerts)
+	if sum.Days[0].Unknown {
+		report = "alerts not known"
+	}
+	for _, err := range missing {
+		report += fmt.Sprintf("; %v", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.settled)) {
+		if why := s.settled[name]; why != "" {
+			report += "; " + why
+		}
+	}
+	return report, nil
+}
+
+// reportAll tells all receivers that are not settled.
+func (s *summary) reportAll(ctx context.Context, sum notify.Summary) error {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Receivers)), func(name string) bool { _, done := s.settled[name]; return done })
+	errs := make([]error, len(names))
+	slots := make(chan struct{}, reportsAtOnce)
+	var reporting sync.WaitGroup
+	for i, name := range names {
+		slots <- struct{}{}
+		reporting.Go(func() {
+			errs[i] = s.report(ctx, name, sum)
+			<-slots
+		})
+	}
+	reporting.Wait()
+	return errors.Join(errs...)
+}
+
+// report tells one receiver, and whether it is settled then.
+func (s *summary) report(ctx context.Context, name string, sum notify.Summary) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("the receiver did not answer within %v", s.Timeout))
+	defer cancel()
+	why := ""
+	if err := s.Receivers[name].Report(ctx, sum); err != nil {
+		why = fmt.Sprintf("%s: %v", name, err)
+		if !notify.AsError(err).Refused {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled[name] = why
+	return nil
+}
+
+// gather counts. What it could not count is told by missing.
+func (s *summary) gather(ctx context.Context, due time.Time) (sum notify.Summary, missing []error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, gatherTimeout, fmt.Errorf("not counted within %v", gatherTimeout))
+	defer cancel()
+	now := time.Now().UTC()
+	today := now.Truncate(24 * time.Hour)
+	sum = notify.Summary{
+		ID:     s.Scope + "/summary/" + due.UTC().Format(time.RFC3339),
+		Source: s.Source,
+		Scope:  s.Scope,
+		Due:    due,
+		Made:   now,
+		Days:   [2]notify.Day{{Date: today.AddDate(0, 0, -1)}, {Date: today}},
+	}
+	tallies, more, err := s.Tally.Days(ctx, sum.Days[0].Date, len(sum.Days))
+	if err != nil {
+		missing = append(missing, fmt.Errorf("alerts not counted: %w", err))
+	}
+	sum.More = more
+	for i := range sum.Days {
+		d := &sum.Days[i]
+		if d.Unknown = err != nil; !d.Unknown {
+			addUp(d, tallies[i])
+		}
+		if s.DeadLetters == nil {
+			continue
+		}
+		n, err := s.DeadLetters(ctx, d.Date, maxDeadLetters)
+		if err != nil {
+			missing = append(missing, fmt.Errorf("dead letters of %s not counted: %w", d.Date.Format(time.DateOnly), err))
+			continue
+		}
+		d.DeadLetters = &n
+	}
+	return sum, missing
+}
+
+// addUp gives d the figures of t.
+func addUp(d *notify.Day, t tally.Day) {
+	d.Alerts, d.Suppressed = t.Others.Alerts, t.Others.Suppressed
+	for name, n := range t.Devices {
+		c := notify.DeviceCount{Device: name, Alerts: n.Alerts, Suppressed: n.Suppressed}
+		d.Alerts += c.Alerts
+		d.Suppressed += c.Suppressed
+		if c.Alerts > 0 {
+			d.Devices++
+			d.MostAlerts = top(d.MostAlerts, c, byAlerts)
+		}
+		if c.Suppressed > 0 {
+			d.MostSuppressed = top(d.MostSuppressed, c, bySuppressed)
+		}
+	}
+}
+
+func byAlerts(a, b notify.DeviceCount) int {
+	return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Suppressed, a.Suppressed), cmp.Compare(a.Device, b.Device))
+}
+
+func bySuppressed(a, b notify.DeviceCount) int {
+	return cmp.Or(cmp.Compare(b.Suppressed, a.Suppressed), cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(a.Device, b.Device))
+}
+
+// top returns the first ten of list, which is in order, and c.
+func top(list []notify.DeviceCount, c notify.DeviceCount, order func(a, b notify.DeviceCount) int) []notify.DeviceCount {
+	at, _ := slices.BinarySearchFunc(list, c, order)
+	if at == topDevices {
+		return list
+	}
+	list = slices.Insert(list, at, c)
+	return list[:min(len(list), topDevices)]
+}

@@ -1,0 +1,146 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
+	"alertworker/internal/ops/metrics"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// Which devices there are, and how many, shows in no label: all that a worker has
+// to do with them leaves the same series behind.
+func TestNoDeviceInLabels(t *testing.T) {
+	few := seriesOf(t, "oven-1", "Kessel {7}\n\"ö\"", "x=1,y=2")
+	var many []string
+	for n := range 60 {
+		many = append(many, fmt.Sprint("device-", n))
+	}
+	for s := range seriesOf(t, many...) {
+		if !few[s] {
+			t.Errorf("%s comes with devices", s)
+		}
+		delete(few, s)
+	}
+	for s := range few {
+		t.Errorf("%s comes with devices", s)
+	}
+}
+
+// Nobody adds a label without coming by here.
+func TestLabelsAreFew(t *testing.T) {
+	known := map[string]bool{
+		"reason": true, "operation": true, "result": true, "le": true, // constants
+		"partition": true,                                      // those of the hub, 1024 at most
+		"receiver":  true,                                      // NOTIFY_URLS
+		"store":     true,                                      // THROTTLE_STORE
+		"version":   true, "revision": true, "goversion": true, // one each
+	}
+	for _, s := range all(t) {
+		for name := range s.Metric {
+			if name != "__name__" && !known[string(name)] {
+				t.Errorf("%s has a label %q: are its values few, and no devices?", s.Metric["__name__"], name)
+			}
+		}
+	}
+}
+
+// seriesOf has a worker alert about these devices, over a good receiver and one
+// that refuses some and fails for others, and returns the series that are left.
+func seriesOf(t *testing.T, devices ...string) map[string]bool {
+	t.Helper()
+	series := map[string]bool{}
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.New("")
+		store := m.Store(memlease.New(), "memory")
+		decoder, err := telemetry.NewDecoder("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := worker.Config{
+			Origin: "ns/hub", Threshold: 30, Window: time.Minute, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
+			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
+		}
+		for name, n := range map[string]notify.Notifier{"good": &answers{}, "bad": &moody{}} {
+			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: m.Notifier(n, name), Gate: throttle.New(throttle.Config{
+				Store: store, Scope: "s", Receiver: name, Window: config.Window, SendTimeout: time.Second,
+			})})
+		}
+		w := worker.New(config)
+		ends := m.Watch(w, func() metrics.SourceStats { return metrics.SourceStats{Owned: 1, Reading: 1} }, "memory")
+
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Consume(ctx, &partition{devices: devices}) }()
+		time.Sleep(10 * time.Minute)
+		ends.Partitions(1)
+		ends.End("0", 1000)
+		if got := values(t, m)[`notify_attempts_total{reason="none", receiver="bad", result="refused"}`]; got == 0 {
+			t.Error("no alert was refused: nothing is shown")
+		}
+		for s := range values(t, m) {
+			series[s] = true
+			if slices.ContainsFunc(devices, func(device string) bool {
+				return strings.Contains(s, device) || strings.Contains(s, strings.Trim(fmt.Sprintf("%q", device), `"`))
+			}) {
+				t.Errorf("%s holds a device", s)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return series
+}
+
+// moody is a receiver that refuses an alert, fails at the next two, and so on.
+type moody struct{ n atomic.Int64 }
+
+func (m *moody) Notify(_ context.Context, a notify.Alert) error {
+	switch m.n.Add(1) % 3 {
+	case 1:
+		return &notify.Error{Refused: true, Untaken: true, Err: errors.New("no " + a.Device)}
+	default:
+		return &notify.Error{Err: errors.New("lost " + a.Device)}
+	}
+}
+
+type buried struct{}
+
+func (buried) Keep(context.Context, notify.DeadLetter) error { return nil }
+
+// A partition has one hot reading of each device.
+type partition struct {
+	devices []string
+	done    bool
+}
+
+func (*partition) ID() string { return "0" }
+
+func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err error) {
+	if p.done {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	p.done = true
+	for n, device := range p.devices {
+		events = append(events, telemetry.Event{Position: at(int64(n + 1)), Device: device, Body: []byte(`{"temperature":99}`), Enqueued: time.Now()})
+	}
+	return events, nil
+}
+
+func (*partition) Checkpoint(context.Context, telemetry.Position) error { return nil }

@@ -1,0 +1,94 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/ops/metrics"
+)
+
+func TestNotifyResults(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadlineCause(t.Context(), time.Unix(0, 0), errors.New("the receiver did not answer"))
+	defer cancel()
+	cut := &notify.Error{Err: errors.New("cut short")}
+
+	for _, c := range []struct {
+		ctx            context.Context
+		answer         error
+		result, reason string
+	}{
+		{t.Context(), nil, "taken", "none"},
+		{ended, nil, "taken", "none"},
+		{t.Context(), &notify.Error{Refused: true, Untaken: true, Err: errBroken}, "refused", "none"},
+		{t.Context(), &notify.Error{Untaken: true, Err: errBroken}, "not_taken", "other"},
+		{t.Context(), &notify.Error{Untaken: true, RetryAfter: time.Second, Err: errBroken}, "not_taken", "retry_after"},
+		{t.Context(), &notify.Error{RetryAfter: time.Second, Err: errBroken}, "unknown", "retry_after"},
+		{t.Context(), errBroken, "unknown", "other"},
+		{t.Context(), fmt.Errorf("wrapped: %w", &notify.Error{Untaken: true, Err: errBroken}), "not_taken", "other"},
+		{t.Context(), &notify.Error{Err: context.DeadlineExceeded}, "unknown", "timeout"},
+		{late, cut, "unknown", "timeout"},
+		{ended, cut, "unknown", "canceled"},
+		{ended, &notify.Error{Untaken: true, Err: errBroken}, "not_taken", "canceled"},
+	} {
+		m := metrics.New("")
+		n := m.Notifier(&answers{err: c.answer}, "hook")
+		if err := n.Notify(c.ctx, notify.Alert{}); err != c.answer {
+			t.Errorf("got %v, want %v as it is", err, c.answer)
+		}
+		all := 0.0
+		for _, s := range samples(t, m) {
+			if s.Metric["__name__"] == "alertworker_notify_attempts_total" {
+				all += float64(s.Value)
+			}
+		}
+		if all != 1 {
+			t.Errorf("%v: %v attempts were counted, want 1", c.answer, all)
+		}
+		expect(t, m, map[string]float64{
+			fmt.Sprintf(`notify_attempts_total{reason=%q, receiver="hook", result=%q}`, c.reason, c.result): 1,
+			fmt.Sprintf(`notify_duration_seconds_count{receiver="hook", result=%q}`, c.result):              1,
+		})
+	}
+}
+
+// Attempts are timed alone; the delay counts from the hub, once, at success.
+func TestDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.New("")
+		r := &slowly{by: 2 * time.Second, err: errBroken}
+		n := m.Notifier(r, "hook")
+		a := notify.Alert{Enqueued: time.Now().Round(0)}
+		_ = n.Notify(t.Context(), a)
+		expect(t, m, map[string]float64{`delivery_delay_seconds_count{receiver="hook"}`: 0})
+		r.err = nil
+		time.Sleep(40 * time.Second)
+		_ = n.Notify(t.Context(), a)
+		expect(t, m, map[string]float64{
+			`notify_duration_seconds_sum{receiver="hook", result="unknown"}`: 2,
+			`notify_duration_seconds_sum{receiver="hook", result="taken"}`:   2,
+			`delivery_delay_seconds_sum{receiver="hook"}`:                    44,
+			`delivery_delay_seconds_count{receiver="hook"}`:                  1,
+		})
+
+		// A hub whose clock is ahead does not make it negative.
+		_ = n.Notify(t.Context(), notify.Alert{Enqueued: time.Now().Add(time.Hour)})
+		expect(t, m, map[string]float64{`delivery_delay_seconds_sum{receiver="hook"}`: 44})
+	})
+}
+
+type slowly struct {
+	by  time.Duration
+	err error
+}
+
+func (s *slowly) Notify(context.Context, notify.Alert) error {
+	time.Sleep(s.by)
+	return s.err
+}

@@ -1,0 +1,210 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/leasetest"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/ops/metrics"
+)
+
+// A measured store keeps the contract of a store.
+func TestMeasuredStore(t *testing.T) {
+	leasetest.Run(t, leasetest.Harness{
+		New: func(testing.TB) leasetest.Backend {
+			s := &struct{ *memlease.Store }{memlease.New()}
+			return leasetest.Backend{
+				Open: func(http.RoundTripper) (lease.Store, error) {
+					measured := metrics.New("").Store(s, "memory")
+					return unlisted{measured, measured.(lease.Breaker)}, nil
+				},
+				Delete: func(context.Context, string) error { s.Store = memlease.New(); return nil }, // every record is one more
+			}
+		},
+		Bubble: synctest.Test,
+	})
+}
+
+// unlisted hides a store's List, which Delete here makes forget all. See TestStoreList.
+type unlisted struct {
+	lease.Store
+	lease.Breaker
+}
+
+func TestStoreResults(t *testing.T) {
+	covered := errors.New("covered")
+	agree := func(lease.Record) (string, error) { return "note", nil }
+	decline := func(lease.Record) (string, error) { return "", covered }
+	held := &lease.HeldError{Key: "k"}
+	for _, c := range []struct {
+		operation, result string
+		answer            error
+		next              func(lease.Record) (string, error)
+	}{
+		{"acquire", "ok", nil, agree},
+		{"acquire", "declined", nil, decline},
+		{"acquire", "held", held, agree},
+		{"acquire", "held", fmt.Errorf("wrapped: %w", held), agree},
+		{"acquire", "error", errBroken, agree},
+		{"extend", "ok", nil, nil},
+		{"extend", "lost", fmt.Errorf("wrapped: %w", lease.ErrLost), nil},
+		{"extend", "error", context.DeadlineExceeded, nil},
+		{"release", "ok", nil, nil},
+		{"release", "error", errBroken, nil},
+		{"break", "ok", nil, agree},
+		{"break", "declined", nil, decline},
+		{"break", "error", errBroken, agree},
+	} {
+		t.Run(c.operation+"/"+c.result, func(t *testing.T) {
+			m := metrics.New("")
+			s := m.Store(&answers{err: c.answer}, "blob")
+			want := c.answer
+			var err error
+			switch c.operation {
+			case "acquire":
+				_, err = s.Acquire(t.Context(), "k", time.Minute, c.next)
+				if c.result == "declined" {
+					want = covered
+				}
+			case "extend":
+				_, err = s.Extend(t.Context(), lease.Lease{}, "note", time.Minute)
+			case "release":
+				err = s.Release(t.Context(), lease.Lease{}, "note")
+			case "break":
+				err = lease.Break(t.Context(), s, "k", c.next)
+				if c.result == "declined" {
+					want = covered
+				}
+			}
+			if err != want {
+				t.Errorf("got %v, want %v as it is", err, want)
+			}
+			calls := 0.0
+			for _, operation := range []string{"acquire", "extend", "release", "break"} {
+				for _, result := range []string{"ok", "held", "lost", "declined", "error"} {
+					calls += values(t, m)[count("blob", operation, result)]
+				}
+			}
+			if calls != 1 {
+				t.Errorf("%v calls were counted, want 1", calls)
+			}
+			expect(t, m, map[string]float64{count("blob", c.operation, c.result): 1})
+		})
+	}
+}
+
+func count(store, operation, result string) string {
+	return fmt.Sprintf(`store_call_duration_seconds_count{operation=%q, result=%q, store=%q}`, operation, result, store)
+}
+
+// A store that first declines, in a round that came to nothing, and then fails has failed.
+func TestStoreDeclinedRound(t *testing.T) {
+	m := metrics.New("")
+	s := m.Store(twice{errBroken}, "blob")
+	_, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
+	if err != errBroken {
+		t.Fatal(err)
+	}
+	expect(t, m, map[string]float64{count("blob", "acquire", "error"): 1, count("blob", "acquire", "declined"): 0})
+}
+
+// twice asks next, and fails all the same.
+type twice struct{ err error }
+
+func (s twice) Acquire(_ context.Context, _ string, _ time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	_, _ = next(lease.Record{})
+	return lease.Lease{}, s.err
+}
+func (s twice) Extend(context.Context, lease.Lease, string, time.Duration) (lease.Lease, error) {
+	return lease.Lease{}, s.err
+}
+func (s twice) Release(context.Context, lease.Lease, string) error { return s.err }
+
+// A store that cannot break leases cannot when measured, and says so.
+func TestStoreWithoutBreak(t *testing.T) {
+	m := metrics.New("")
+	s := m.Store(twice{}, "blob")
+	err := lease.Break(t.Context(), s, "k", func(lease.Record) (string, error) { return "", nil })
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("got %v, want errors.ErrUnsupported", err)
+	}
+	expect(t, m, map[string]float64{count("blob", "break", "error"): 1})
+}
+
+// What a store holds can be listed when it is measured.
+func TestStoreList(t *testing.T) {
+	s := metrics.New("").Store(memlease.New(), "memory")
+	if _, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil }); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for e, err := range lease.List(t.Context(), s, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, e.Key)
+	}
+	if len(keys) != 1 || keys[0] != "k" {
+		t.Errorf("there is %q, want k", keys)
+	}
+}
+
+// Latency is what the call took, and series are there before they count.
+func TestStoreLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.New("")
+		s := m.Store(slow{memlease.New(), 3 * time.Second}, "memory")
+		expect(t, m, map[string]float64{count("memory", "release", "error"): 0})
+		if _, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil }); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, m, map[string]float64{
+			`store_call_duration_seconds_sum{operation="acquire", result="ok", store="memory"}`:              3,
+			`store_call_duration_seconds_bucket{le="2.5", operation="acquire", result="ok", store="memory"}`: 0,
+			`store_call_duration_seconds_bucket{le="5", operation="acquire", result="ok", store="memory"}`:   1,
+		})
+	})
+}
+
+type slow struct {
+	lease.Store
+	by time.Duration
+}
+
+func (s slow) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	time.Sleep(s.by)
+	return s.Store.Acquire(ctx, key, ttl, next)
+}
+
+// The skew is seen in records that are shown, and in those of refusals.
+func TestStoreClockSkew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const skew = `store_clock_skew_seconds{store="blob"}`
+		m := metrics.New("")
+		a := &answers{}
+		s := m.Store(a, "blob")
+		acquire := func() {
+			_, _ = s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) {
+				time.Sleep(2 * time.Second) // what comes after the store told its time is no skew
+				return "", nil
+			})
+		}
+		acquire()
+		if v, ok := values(t, m)[skew]; ok {
+			t.Fatalf("the skew is %v before the store told its time", v)
+		}
+		a.record.Now = time.Now().Add(-7 * time.Second).Round(0)
+		acquire()
+		expect(t, m, map[string]float64{skew: 7})
+		a.err = &lease.HeldError{Record: lease.Record{Now: time.Now().Add(30 * time.Second).Round(0)}}
+		acquire()
+		expect(t, m, map[string]float64{skew: -30})
+	})
+}
