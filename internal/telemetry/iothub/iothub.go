@@ -142,7 +142,10 @@ func destination(info map[string]any) (endpoint, entity string, err error) {
 	return host, entity, nil
 }
 
-var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var (
+	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}(\.[A-Za-z0-9][A-Za-z0-9-]{0,62})+$`)
+)
 
 // An identity is what a service connection string says.
 type identity struct {
@@ -165,7 +168,7 @@ func parse(s string) (identity, error) {
 			return identity{}, fmt.Errorf("has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)", required.key)
 		}
 	}
-	if !name.MatchString(hub.host) {
+	if len(hub.host) > 253 || !hostName.MatchString(hub.host) {
 		return identity{}, errors.New("has a HostName that is not a host name such as NAME.azure-devices.net")
 	}
 	var err error
