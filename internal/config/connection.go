@@ -145,15 +145,18 @@ func parseIoTHub(s string) (host string, err error) {
 }
 
 // checkStorage checks an Azure Storage connection string. That SDK wants the
-// keys spelled as the portal does.
+// keys spelled as the portal does, and nothing empty between semicolons but at the end.
 func checkStorage(s string) error {
 	pairs, err := parseFor("STORAGE_CONNECTION_STRING", s)
 	if err != nil {
 		return err
 	}
 	exactly := map[string]string{}
-	for part := range strings.SplitSeq(s, ";") {
-		key, value, _ := strings.Cut(part, "=")
+	for part := range strings.SplitSeq(strings.TrimRight(s, ";"), ";") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return errors.New("has a part that is not KEY=VALUE: copy the whole string (portal: storage account > Access keys)")
+		}
 		exactly[key] = value
 	}
 	has := func(key string) bool { return exactly[key] != "" }

@@ -35,7 +35,8 @@ func FuzzConnectionStrings(f *testing.F) {
 				return
 			}
 			for part := range strings.SplitSeq(s, ";") {
-				if _, value, _ := strings.Cut(part, "="); len(value) > 24 && strings.Contains(err.Error(), value) {
+				_, value, _ := strings.Cut(part, "=")
+				if len(value) > 24 && strings.Contains(err.Error(), value) && !strings.Contains("https://ACCOUNT.documents.azure.com:443/", value) { // an example in the error itself
 					t.Errorf("the error holds a value: %v", err)
 				}
 			}
