@@ -27,7 +27,7 @@ import (
 	"alertworker/internal/worker"
 )
 
-// lagEvery is how often the hub is asked where its partitions end.
+// lagEvery is how often the hub is asked for the last sequence numbers of partitions.
 const lagEvery = 15 * time.Second
 
 // A replica is one worker and what stands around it.
@@ -37,8 +37,8 @@ type replica struct {
 	receivers []receivers.Receiver
 	duties    *leader.Roster // nil if there are none
 	tally     *tally.Tally   // for the daily summary; nil if there is none
-	ends      *metrics.Ends  // of partitions, for their lag
-	http      *httpServer    // nil if HTTP is off
+	lag       *metrics.LagTracker
+	http      *httpServer // nil if HTTP is off
 
 	member  *peers.Member // nil if there can be no replica with other settings
 	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
@@ -99,7 +99,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 		})
 	}
 	r.worker = worker.New(config)
-	r.ends = measured.Watch(r.worker, func() metrics.SourceStats {
+	r.lag = measured.Watch(r.worker, func() metrics.SourceStats {
 		stats := r.source.Stats()
 		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts,
 			Moves: stats.Moves, StartedOver: stats.StartedOver, Expired: stats.Expired, Skipped: stats.Skipped}
@@ -201,7 +201,7 @@ func (r *replica) run(ctx context.Context) error {
 		served, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		unserve = cancel
 		serving.Go(func() { r.http.serve(served) })
-		beside.Go(func() { r.source.FollowEnds(ctx, lagEvery, r.ends) })
+		beside.Go(func() { r.source.FollowLag(ctx, lagEvery, r.lag) })
 		beside.Go(func() {
 			<-ctx.Done()
 			r.http.drain()

@@ -38,11 +38,11 @@ type SourceStats struct {
 
 // Watch shows w and its source from now on. source is called at each scrape; store
 // is the name that Store was given for the gates' store. Lag is shown for as long as
-// somebody fills the Ends that Watch returns. Watch may be called once.
-func (m *Metrics) Watch(w Worker, source func() SourceStats, store string) *Ends {
-	ends := newEnds(w.Partitions)
-	m.registry.MustRegister(&replica{worker: w, source: source, store: store, ends: ends, checkpoints: map[string]checkpoint{}})
-	return ends
+// somebody reports to the LagTracker that Watch returns. Watch may be called once.
+func (m *Metrics) Watch(w Worker, source func() SourceStats, store string) *LagTracker {
+	lag := newLagTracker(w.Partitions)
+	m.registry.MustRegister(&replica{worker: w, source: source, store: store, lag: lag, checkpoints: map[string]checkpoint{}})
+	return lag
 }
 
 // Duties shows whether this replica leads the duties. leading, a duty.Roster's, is
@@ -134,7 +134,7 @@ type replica struct {
 	worker Worker
 	source func() SourceStats
 	store  string
-	ends   *Ends
+	lag    *LagTracker
 
 	mu          sync.Mutex
 	checkpoints map[string]checkpoint // of partitions at the last scrape
@@ -187,7 +187,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(startedOverDesc, source.StartedOver)
 	counter(eventsLostDesc, source.Expired, "expired")
 	counter(eventsLostDesc, source.Skipped, "skipped")
-	if n := r.ends.hubPartitions(); n > 0 {
+	if n := r.lag.partitions(); n > 0 {
 		gauge(hubPartitionsDesc, float64(n))
 	}
 
@@ -203,9 +203,9 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 		gauge(oldestDesc, oldest, id)
 		gauge(deliveringDesc, float64(p.Delivering), id)
 		gauge(checkpointDesc, ages[id].Seconds(), id)
-		if lag, ok := r.ends.lag(id, now); ok {
-			gauge(lagEventsDesc, float64(lag.events), id)
-			gauge(lagSecondsDesc, lag.waited.Seconds(), id)
+		if l, ok := r.lag.lag(id, now); ok {
+			gauge(lagEventsDesc, float64(l.events), id)
+			gauge(lagSecondsDesc, l.waited.Seconds(), id)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package metrics_test
+package rules_test
 
 import (
 	"context"
@@ -15,10 +15,11 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/template"
 
+	"alertworker/internal/ops/metrics/metricstest"
 	"alertworker/internal/worker"
 )
 
-const alertsFile = "../../../deploy/prometheus/alerts.yaml"
+const alertsFile = "../../deploy/prometheus/alerts.yaml"
 
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
@@ -37,7 +38,7 @@ func alerts(t *testing.T) []rulefmt.Rule {
 }
 
 func TestAlerts(t *testing.T) {
-	every := all(t)
+	every := metricstest.All(t)
 	for _, r := range alerts(t) {
 		check(t, r.Alert, r.Expr, every)
 		for _, name := range []string{"summary", "description", "action"} {
@@ -51,66 +52,69 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// troubles are what goes wrong, before each step, for an alert to fire.
-var troubles = map[string]func(w *world){
-	"AlertworkerAbsent":           func(w *world) { w.m = nil },
-	"AlertworkerPartitionsUnread": func(w *world) { w.source.Reading = 1 },
-	"AlertworkerEventsLost":       func(w *world) { w.once(func() { w.source.Expired = 3 }) },
-	"AlertworkerStartedOver":      func(w *world) { w.once(func() { w.source.StartedOver = 1 }) },
-	"AlertworkerLag":              func(w *world) { w.stuck = true },
-	"AlertworkerReceiverDown":     func(w *world) { w.receivers = []worker.ReceiverState{{Name: "hook", Down: true}} },
-	"AlertworkerReceiverFails": func(w *world) {
-		w.receiver.err = nil
-		if w.rounds%5 == 0 {
-			w.receiver.err = errBroken
+// failures are what goes wrong, before each step, for an alert to fire.
+var failures = map[string]func(r *metricstest.Replica){
+	"AlertworkerAbsent":           func(r *metricstest.Replica) { r.Metrics = nil },
+	"AlertworkerPartitionsUnread": func(r *metricstest.Replica) { r.SourceStats.Reading = 1 },
+	"AlertworkerEventsLost":       once(func(r *metricstest.Replica) { r.SourceStats.Expired = 3 }),
+	"AlertworkerStartedOver":      once(func(r *metricstest.Replica) { r.SourceStats.StartedOver = 1 }),
+	"AlertworkerLag":              func(r *metricstest.Replica) { r.Stuck = true },
+	"AlertworkerReceiverDown":     func(r *metricstest.Replica) { r.ReceiverStates = []worker.ReceiverState{{Name: "hook", Down: true}} },
+	"AlertworkerReceiverFails": func(r *metricstest.Replica) {
+		r.Receiver.Err = nil
+		if r.Steps%5 == 0 {
+			r.Receiver.Err = metricstest.ErrBroken
 		}
 	},
-	"AlertworkerAlertsWait": func(w *world) {
-		if w.waiting.IsZero() {
-			w.waiting = time.Now()
+	"AlertworkerAlertsWait": func(r *metricstest.Replica) {
+		if r.WaitingSince.IsZero() {
+			r.WaitingSince = time.Now()
 		}
 	},
-	"AlertworkerAmbiguousSends":  func(w *world) { w.once(func() { w.stats.Ambiguous.Add(1) }) },
-	"AlertworkerDeadLetters":     func(w *world) { w.once(func() { w.stats.DeadLetters.Add(1) }) },
-	"AlertworkerCheckpointStuck": func(w *world) { w.unmarked = true },
-	"AlertworkerStoreFailing":    func(w *world) { w.backend.err = errBroken },
-	"AlertworkerUndecodable":     func(w *world) { w.malformed = 20 },
-	"AlertworkerRestarts":        func(w *world) { w.source.Restarts += w.rounds % 2 },
-	"AlertworkerNobodyLeads":     func(w *world) { w.leaderless = true },
-	"AlertworkerClockSkew":       func(w *world) { w.skew = 8 * time.Second },
+	"AlertworkerAmbiguousSends":  once(func(r *metricstest.Replica) { r.Counts.Ambiguous.Add(1) }),
+	"AlertworkerDeadLetters":     once(func(r *metricstest.Replica) { r.Counts.DeadLetters.Add(1) }),
+	"AlertworkerCheckpointStuck": func(r *metricstest.Replica) { r.Unmarked = true },
+	"AlertworkerStoreFailing":    func(r *metricstest.Replica) { r.Store.Err = metricstest.ErrBroken },
+	"AlertworkerUndecodable":     func(r *metricstest.Replica) { r.Malformed = 20 },
+	"AlertworkerRestarts":        func(r *metricstest.Replica) { r.SourceStats.Restarts += r.Steps % 2 },
+	"AlertworkerNobodyLeads":     func(r *metricstest.Replica) { r.Leaderless = true },
+	"AlertworkerStandby":         func(r *metricstest.Replica) { r.Standby = true },
+	"AlertworkerClockSkew":       func(r *metricstest.Replica) { r.Skew = 8 * time.Second },
 }
 
-// once does it in a single step.
-func (w *world) once(do func()) {
-	if w.rounds == 40 {
-		do()
+// once does it before a single step.
+func once(do func(*metricstest.Replica)) func(*metricstest.Replica) {
+	return func(r *metricstest.Replica) {
+		if r.Steps == 40 {
+			do(r)
+		}
 	}
 }
 
-// Each alert fires when what it is for happens, and for nothing else, and what
-// it says can be written out.
+// Each alert fires for its own failure and for no other, and its texts can be
+// expanded.
 func TestAlertsFire(t *testing.T) {
 	rules := alerts(t)
-	for name := range troubles {
+	for name := range failures {
 		if !slices.ContainsFunc(rules, func(r rulefmt.Rule) bool { return r.Alert == name }) {
 			t.Errorf("there is no alert %s", name)
 		}
 	}
 	t.Run("Well", func(t *testing.T) {
-		h, start, end := live(t, func(*world) {})
+		h, start, end := live(t, func(*metricstest.Replica) {})
 		for _, r := range rules {
 			if got := firing(t, r, h, start, end); got != nil {
-				t.Errorf("%s fires for nothing: %v", r.Alert, got)
+				t.Errorf("%s fires although all is well: %v", r.Alert, got)
 			}
 		}
 	})
 	for _, of := range rules {
 		t.Run(of.Alert, func(t *testing.T) {
-			goWrong, ok := troubles[of.Alert]
+			fail, ok := failures[of.Alert]
 			if !ok {
-				t.Fatal("nobody knows when it should fire")
+				t.Fatal("no failure is listed for which it should fire")
 			}
-			h, start, end := live(t, goWrong)
+			h, start, end := live(t, fail)
 			for _, r := range rules {
 				got := firing(t, r, h, start, end)
 				if want := r.Alert == of.Alert; want != (got != nil) {
@@ -124,32 +128,32 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// live has a replica work, well for ten minutes and then for 45 in which
-// something goes wrong, and returns what Prometheus kept of it.
-func live(t *testing.T, goWrong func(*world)) (h history, start, end time.Time) {
+// live runs a replica for ten minutes without failures and then for 45 minutes in
+// which fail is called before each step, and returns what Prometheus stored.
+func live(t *testing.T, fail func(*metricstest.Replica)) (h history, start, end time.Time) {
 	h = history{}
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		r := metricstest.NewReplica()
 		start = time.Now()
-		for range 10 * time.Minute / scrapeEvery {
-			w.step(t)
-			h.scrape(samples(t, w.m), model.Now())
+		for range 10 * time.Minute / metricstest.ScrapeInterval {
+			r.Step(t)
+			h.scrape(metricstest.Samples(t, r.Metrics), model.Now())
 		}
-		for range 45 * time.Minute / scrapeEvery {
-			goWrong(w)
-			if w.m == nil { // gone
-				time.Sleep(scrapeEvery)
+		for range 45 * time.Minute / metricstest.ScrapeInterval {
+			fail(r)
+			if r.Metrics == nil { // gone
+				time.Sleep(metricstest.ScrapeInterval)
 				continue
 			}
-			w.step(t)
-			h.scrape(samples(t, w.m), model.Now())
+			r.Step(t)
+			h.scrape(metricstest.Samples(t, r.Metrics), model.Now())
 		}
 		end = time.Now()
 	})
 	return h, start, end
 }
 
-// firing evaluates a rule every minute, and returns what it says of itself where
+// firing evaluates a rule every minute, and returns the texts of those series for which
 // it held for long enough.
 func firing(t *testing.T, r rulefmt.Rule, h history, start, end time.Time) (said []string) {
 	t.Helper()
@@ -180,7 +184,7 @@ func firing(t *testing.T, r rulefmt.Rule, h history, start, end time.Time) (said
 	return said
 }
 
-// says writes out the annotations as Prometheus does.
+// says expands the annotations as Prometheus does.
 func says(t *testing.T, r rulefmt.Rule, labels map[string]string, s promql.Sample) string {
 	t.Helper()
 	var b strings.Builder
