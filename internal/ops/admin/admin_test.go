@@ -300,7 +300,7 @@ func TestPageAsksSeldom(t *testing.T) {
 
 func TestRecorder(t *testing.T) {
 	w := newWorld(t)
-	if err := w.recorder.Notifier(ill{}, "r").Notify(t.Context(), notify.Alert{Device: "untaken"}); err == nil {
+	if err := notify.Observe(ill{}, w.recorder.Receiver("r")).Notify(t.Context(), notify.Alert{Device: "untaken"}); err == nil {
 		t.Error("the error is gone")
 	}
 	for i := range 250 {

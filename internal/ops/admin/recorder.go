@@ -28,23 +28,18 @@ type taken struct {
 	at       time.Time
 }
 
-// Notifier returns next, recorded under the receiver's name.
-func (r *Recorder) Notifier(next notify.Notifier, receiver string) notify.Notifier {
-	return &recorded{next: next, receiver: receiver, recorder: r}
-}
-
-type recorded struct {
-	next     notify.Notifier
-	receiver string
-	recorder *Recorder
-}
-
-func (n *recorded) Notify(ctx context.Context, a notify.Alert) error {
-	err := n.next.Notify(ctx, a)
-	if err == nil {
-		n.recorder.add(taken{Alert: a, receiver: n.receiver, at: time.Now()})
+// Receiver returns an observer that records the alerts that the named receiver takes.
+func (r *Recorder) Receiver(name string) notify.Observer {
+	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+		if a.Alert == nil {
+			return ctx, nil
+		}
+		return ctx, func(err error) {
+			if err == nil {
+				r.add(taken{Alert: *a.Alert, receiver: name, at: time.Now()})
+			}
+		}
 	}
-	return err
 }
 
 func (r *Recorder) add(t taken) {

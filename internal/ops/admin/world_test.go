@@ -129,7 +129,7 @@ func (w *world) busy() {
 
 // take has a receiver take an alert.
 func (w *world) take(a notify.Alert) {
-	_ = w.recorder.Notifier(well{}, "webhook-example.com-1f").Notify(context.Background(), a)
+	_ = notify.Observe(well{}, w.recorder.Receiver("webhook-example.com-1f")).Notify(context.Background(), a)
 }
 
 type well struct{}

@@ -74,7 +74,7 @@ func (taking) Notify(context.Context, notify.Alert) error { return nil }
 // alert has receiver take one, after so many suppressed readings.
 func alert(t rapid.TB, of *tally.Tally, receiver, device string, suppressed int64) {
 	t.Helper()
-	if err := of.Notifier(taking{}, receiver).Notify(context.Background(), notify.Alert{Device: device, Suppressed: suppressed}); err != nil {
+	if err := notify.Observe(taking{}, of.Receiver(receiver)).Notify(context.Background(), notify.Alert{Device: device, Suppressed: suppressed}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -76,7 +76,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
 		}
 		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &moody{}} {
-			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: m.Notifier(n, name), Gate: throttle.New(throttle.Config{
+			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: throttle.New(throttle.Config{
 				Store: store, Scope: "s", Receiver: name, Window: config.Window, SendTimeout: time.Second,
 			})})
 		}

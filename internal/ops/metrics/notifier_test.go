@@ -39,7 +39,7 @@ func TestNotifyResults(t *testing.T) {
 		{ended, &notify.Error{Untaken: true, Err: metricstest.ErrBroken}, "not_taken", "canceled"},
 	} {
 		m := metrics.New("")
-		n := m.Notifier(&metricstest.Stub{Err: c.answer}, "hook")
+		n := notify.Observe(&metricstest.Stub{Err: c.answer}, m.Receiver("hook"))
 		if err := n.Notify(c.ctx, notify.Alert{}); err != c.answer {
 			t.Errorf("got %v, want %v as it is", err, c.answer)
 		}
@@ -64,7 +64,7 @@ func TestDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
 		r := &metricstest.SlowNotifier{Delay: 2 * time.Second, Err: metricstest.ErrBroken}
-		n := m.Notifier(r, "hook")
+		n := notify.Observe(r, m.Receiver("hook"))
 		a := notify.Alert{Enqueued: time.Now().Round(0)}
 		_ = n.Notify(t.Context(), a)
 		expect(t, m, map[string]float64{`delivery_delay_seconds_count{receiver="hook"}`: 0})
@@ -83,3 +83,20 @@ func TestDelays(t *testing.T) {
 		expect(t, m, map[string]float64{`delivery_delay_seconds_sum{receiver="hook"}`: 44})
 	})
 }
+
+// Summaries count as attempts, and have no delay.
+func TestNotifySummaries(t *testing.T) {
+	m := metrics.New("")
+	n := notify.Observe(&reporter{}, m.Receiver("hook"))
+	if err := n.(notify.Reporter).Report(t.Context(), notify.Summary{}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, m, map[string]float64{
+		`notify_attempts_total{reason="none", receiver="hook", result="taken"}`: 1,
+		`delivery_delay_seconds_count{receiver="hook"}`:                         0,
+	})
+}
+
+type reporter struct{ metricstest.Stub }
+
+func (reporter) Report(context.Context, notify.Summary) error { return nil }

@@ -62,7 +62,7 @@ type Count struct {
 func (c Count) plus(d Count) Count { return Count{c.Alerts + d.Alerts, c.Suppressed + d.Suppressed} }
 
 // A Tally counts what one replica's receivers take. It is safe for concurrent
-// use. Of a nil one only Notifier may be called.
+// use. Of a nil one only Receiver may be called.
 type Tally struct {
 	store   Store
 	folder  string
@@ -92,26 +92,21 @@ func New(s Store, scope string, log *zap.Logger) *Tally {
 
 func folder(scope string) string { return "tallies/" + azure.Name(scope) + "/" }
 
-// Notifier returns next, whose taken alerts t counts for receiver; next itself if t is nil.
-func (t *Tally) Notifier(next notify.Notifier, receiver string) notify.Notifier {
+// Receiver returns an observer that counts the alerts that the named receiver takes; nil if t is.
+func (t *Tally) Receiver(name string) notify.Observer {
 	if t == nil {
-		return next
+		return nil
 	}
-	return counting{t, next, receiver}
-}
-
-type counting struct {
-	tally    *Tally
-	next     notify.Notifier
-	receiver string
-}
-
-func (c counting) Notify(ctx context.Context, a notify.Alert) error {
-	err := c.next.Notify(ctx, a)
-	if err == nil {
-		c.tally.count(time.Now(), c.receiver, a.Device, Count{1, a.Suppressed})
+	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+		if a.Alert == nil {
+			return ctx, nil
+		}
+		return ctx, func(err error) {
+			if err == nil {
+				t.count(time.Now(), name, a.Alert.Device, Count{1, a.Alert.Suppressed})
+			}
+		}
 	}
-	return err
 }
 
 func (t *Tally) count(now time.Time, receiver, device string, c Count) {

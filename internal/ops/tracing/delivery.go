@@ -18,6 +18,7 @@ import (
 const (
 	deviceKey     = attribute.Key("alertworker.device")
 	alertKey      = attribute.Key("alertworker.alert.id")
+	summaryKey    = attribute.Key("alertworker.summary.id")
 	receiverKey   = attribute.Key("alertworker.receiver")
 	outcomeKey    = attribute.Key("alertworker.outcome") // of a delivery, a call or an attempt
 	suppressedKey = attribute.Key("alertworker.suppressed")

@@ -43,7 +43,7 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 		Origin: "ns/telemetry", Threshold: 30, Window: time.Minute, Concurrency: 4, GiveUp: time.Hour,
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
 		Trace: t.Deliveries(),
-		Receivers: []worker.Receiver{{Name: "hook", Notifier: t.Notifier(n, "hook"), Gate: throttle.New(throttle.Config{
+		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: throttle.New(throttle.Config{
 			Store: t.Store(store, "memory"), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
 		})}},
 	})

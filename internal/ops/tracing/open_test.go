@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
 )
 
@@ -52,7 +53,7 @@ func TestOff(t *testing.T) {
 			t.Error("deliveries are followed")
 		}
 		store, notifier := memlease.New(), &script{}
-		if tr.Store(store, "memory") != store || tr.Notifier(notifier, "hook") != notifier {
+		if tr.Store(store, "memory") != store || notify.Observe(notifier, tr.Receiver("hook")) != notifier {
 			t.Error("something is wrapped")
 		}
 		tr.Close()

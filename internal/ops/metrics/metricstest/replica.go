@@ -49,7 +49,7 @@ func NewReplica() *Replica {
 	r.Metrics.Standby(func() bool { return r.Standby })
 	r.store = r.Metrics.Store(&r.Store, "blob")
 	r.Receiver.Delay = 50 * time.Millisecond
-	r.notifier = r.Metrics.Notifier(&r.Receiver, "hook")
+	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
 	r.ReceiverStates = []worker.ReceiverState{{Name: "hook"}}
 	r.SourceStats = metrics.SourceStats{Owned: 2, Reading: 2}
 	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
