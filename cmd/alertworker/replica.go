@@ -101,11 +101,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 		})
 	}
 	r.worker = worker.New(config)
-	r.lag = measured.Watch(r.worker, func() metrics.SourceStats {
-		stats := r.source.Stats()
-		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts,
-			Moves: stats.Moves, StartedOver: stats.StartedOver, Expired: stats.Expired, Skipped: stats.Skipped}
-	}, store)
+	r.lag = measured.Watch(r.worker, r.source.Stats, store)
 	if r.duties, err = newDuties(c, s, observed, r.tally, log); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ const arrows = `
 	internal/peers   internal/azure
 	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
-	internal/ops/admin    internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/admin    internal/ops/leader internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/ops/leader"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -41,37 +43,6 @@ type Receiver struct {
 	Gate Gate
 }
 
-// A Partition is one of the hub's, as all replicas can see it.
-type Partition struct {
-	ID         string
-	Owner      string // the id under which a replica owns it; empty if none does
-	Mine       bool   // that is this replica
-	Checkpoint int64  // sequence number; -1 if there is none
-	Last       int64  // sequence number of the last event in it; -1 if unknown
-}
-
-// Reading is what this replica reads.
-type Reading struct {
-	Running bool // the hub and the checkpoint store have answered; false too while they are looked for anew
-	Owned   int  // partitions this replica owns
-	Read    int  // partitions it reads; more than it owns while one that was lost is being settled
-}
-
-// Duties are what one replica does for all.
-type Duties struct {
-	Leader string // the replica that leads; empty if none does
-	Runs   []Run  // the last ones, latest last
-}
-
-// A Run is one attempt at a duty.
-type Run struct {
-	Duty, Replica string
-	Start         time.Time
-	Took          time.Duration
-	Outcome       string // "begun", "done" or "failed"
-	Detail        string
-}
-
 // Options say what to show. All are required but those that say what nil or empty means.
 type Options struct {
 	Source    string // what is read, for people: "<namespace>/<hub>"
@@ -86,8 +57,8 @@ type Options struct {
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
 	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
 
-	// Reading tells what this replica reads.
-	Reading func() Reading
+	// Reading says what this replica reads.
+	Reading func() telemetry.SourceStats
 
 	// Standby says why this replica waits for others to stop before it reads anything;
 	// empty if it does not. Nil: it never does.
@@ -96,10 +67,10 @@ type Options struct {
 	// Partitions asks what is shared about all partitions. It is called while
 	// somebody looks at the status page, at most every 4 s. Nil: only this
 	// replica's partitions are shown.
-	Partitions func(context.Context) ([]Partition, error)
+	Partitions func(context.Context) ([]telemetry.PartitionStatus, error)
 
 	// Duties asks for the duties likewise. Nil: there are none.
-	Duties func(context.Context) (Duties, error)
+	Duties func(context.Context) (leader.Status, error)
 
 	Log *zap.Logger
 }
@@ -110,8 +81,8 @@ type Admin struct {
 	Options
 	started    time.Time
 	draining   atomic.Bool
-	partitions shared[[]Partition]
-	duties     shared[Duties]
+	partitions shared[[]telemetry.PartitionStatus]
+	duties     shared[leader.Status]
 
 	mu      sync.Mutex
 	history history
@@ -238,8 +209,8 @@ func (a *Admin) state() (state, reason string) {
 		return standby, a.Standby()
 	case !r.Running:
 		return starting, "starting: the hub and the checkpoint store have yet to answer"
-	case r.Read < r.Owned:
-		return notReading, fmt.Sprintf("%d of %d owned partitions are not being read", r.Owned-r.Read, r.Owned)
+	case r.Reading < r.Owned:
+		return notReading, fmt.Sprintf("%d of %d owned partitions are not being read", r.Owned-r.Reading, r.Owned)
 	}
 	return ready, ""
 }

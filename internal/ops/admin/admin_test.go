@@ -17,6 +17,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -126,9 +127,9 @@ func TestReady(t *testing.T) {
 		check(503, "not ready: starting: the hub and the checkpoint store have yet to answer\n")
 		w.reading.Running = true
 		check(200, "ready\n") // it owns none
-		w.reading.Owned, w.reading.Read = 3, 1
+		w.reading.Owned, w.reading.Reading = 3, 1
 		check(503, "not ready: 2 of 3 owned partitions are not being read\n")
-		w.reading.Read = 4 // one was lost and is still being settled
+		w.reading.Reading = 4 // one was lost and is still being settled
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
 		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
@@ -250,7 +251,7 @@ func TestPageGolden(t *testing.T) {
 func TestPageEscapes(t *testing.T) {
 	const evil = `"><script>alert(1)</script>'&<img src=x onerror=alert(1)>`
 	w := newWorld(t, func(o *admin.Options) { o.Source, o.Replica, o.Version = evil, evil, evil })
-	w.partitions = []admin.Partition{{ID: evil, Owner: evil}}
+	w.partitions = []telemetry.PartitionStatus{{Partition: evil, Owner: evil}}
 	w.worker.receivers = []worker.ReceiverState{{Name: evil, Down: true}, {Name: evil}}
 	w.take(notify.Alert{ID: evil, Device: evil, Partition: evil, Window: time.Minute})
 	body := w.do("GET", "/").Body.String()
@@ -370,8 +371,8 @@ func TestHistory(t *testing.T) {
 
 func TestDuties(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (admin.Duties, error) {
-			return admin.Duties{Leader: "me", Runs: []admin.Run{{Duty: "chore-1", Outcome: "done"}, {Duty: "chore-2", Outcome: "failed", Detail: "no <room>"}}}, nil
+		o.Duties = func(context.Context) (leader.Status, error) {
+			return leader.Status{Leader: "me", Runs: []leader.Run{{Duty: "chore-1", Outcome: leader.Done}, {Duty: "chore-2", Outcome: leader.Failed, Detail: "no <room>"}}}, nil
 		}
 	})
 	body := w.do("GET", "/").Body.String()

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -208,7 +209,7 @@ func (a *Admin) figures() []figure {
 
 // partitionRows puts together what all replicas share with what this one knows.
 func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionRow, old string) {
-	var all []Partition
+	var all []telemetry.PartitionStatus
 	var at time.Time
 	var fresh bool
 	if a.Options.Partitions != nil {
@@ -231,21 +232,21 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 		a.commit.forgetBefore(now)
 		for _, p := range all {
 			if p.Checkpoint >= 0 {
-				a.commit.observe(p.ID, p.Checkpoint, now)
+				a.commit.observe(p.Partition, p.Checkpoint, now)
 			}
 		}
 	}
 	byID := map[string]partitionRow{}
 	for _, p := range all {
-		row := partitionRow{ID: p.ID, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
+		row := partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
 		if p.Checkpoint >= 0 {
 			row.Checkpoint = count(p.Checkpoint)
 			row.lag(p.Last, p.Checkpoint)
 		}
-		if perSecond, ok := a.commit.rate(p.ID); ok {
+		if perSecond, ok := a.commit.rate(p.Partition); ok {
 			row.Rate = rate(perSecond)
 		}
-		byID[p.ID] = row
+		byID[p.Partition] = row
 	}
 	for _, s := range states {
 		row, known := byID[s.Partition]
@@ -256,7 +257,7 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 		if s.Committed != (telemetry.Position{}) {
 			row.Checkpoint = count(s.Committed.Sequence)
 		}
-		if last := slices.IndexFunc(all, func(p Partition) bool { return p.ID == s.Partition }); known && last >= 0 && !s.ReadUntil.IsZero() {
+		if last := slices.IndexFunc(all, func(p telemetry.PartitionStatus) bool { return p.Partition == s.Partition }); known && last >= 0 && !s.ReadUntil.IsZero() {
 			row.lag(all[last].Last, s.Read.Sequence)
 		}
 		if perSecond, ok := a.read.rate(s.Partition); ok {
@@ -376,7 +377,7 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	}
 	v := &dutiesView{Leader: d.Leader}
 	for _, run := range slices.Backward(d.Runs) {
-		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome, Detail: run.Detail, Failed: run.Outcome == "failed"}
+		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
 		if run.Took > 0 {
 			row.Took = span(run.Took)
 		}

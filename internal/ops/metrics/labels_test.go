@@ -81,7 +81,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			})})
 		}
 		w := worker.New(config)
-		lag := m.Watch(w, func() metrics.SourceStats { return metrics.SourceStats{Owned: 1, Reading: 1} }, "memory")
+		lag := m.Watch(w, func() telemetry.SourceStats { return telemetry.SourceStats{Owned: 1, Reading: 1} }, "memory")
 
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)

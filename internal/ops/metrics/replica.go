@@ -21,25 +21,10 @@ type Worker interface {
 	Receivers() []worker.ReceiverState
 }
 
-// SourceStats are what a source did and has.
-type SourceStats struct {
-	Owned   int // partitions this replica owns
-	Reading int // partitions a consumer runs for
-
-	Lost     int64 // consumers that lost their partition
-	Unread   int64 // Processors replaced because a partition was owned and nobody read it
-	Restarts int64 // Processors replaced for any reason
-
-	Moves       int64 // the IoT Hub's events were found elsewhere
-	StartedOver int64 // partitions not read on from a checkpoint that there was
-	Expired     int64 // events that the hub had dropped before they were read
-	Skipped     int64 // events missing between two that were read
-}
-
 // Watch shows w and its source from now on. source is called at each scrape; store
 // is the name that Store was given for the gates' store. Lag is shown for as long as
 // somebody reports to the LagTracker that Watch returns. Watch may be called once.
-func (m *Metrics) Watch(w Worker, source func() SourceStats, store string) *LagTracker {
+func (m *Metrics) Watch(w Worker, source func() telemetry.SourceStats, store string) *LagTracker {
 	lag := newLagTracker(w.Partitions)
 	m.registry.MustRegister(&replica{worker: w, source: source, store: store, lag: lag, checkpoints: map[string]checkpoint{}})
 	return lag
@@ -132,7 +117,7 @@ var (
 // A replica is a prometheus.Collector that reads a worker and its source when it is asked.
 type replica struct {
 	worker Worker
-	source func() SourceStats
+	source func() telemetry.SourceStats
 	store  string
 	lag    *LagTracker
 

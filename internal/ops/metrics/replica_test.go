@@ -41,7 +41,7 @@ func TestWorkerIsRead(t *testing.T) {
 		s.Counts.Ambiguous.Store(4)
 		s.Counts.DeadLetters.Store(5)
 		s.ReceiverStates = []worker.ReceiverState{{Name: "log"}, {Name: "hook", Down: true}}
-		s.SourceStats = metrics.SourceStats{Owned: 3, Reading: 1, Lost: 6, Unread: 7, Restarts: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
+		s.SourceStats = telemetry.SourceStats{Owned: 3, Reading: 1, Lost: 6, Unread: 7, Restarts: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
 		s.PartitionStates = []worker.PartitionState{
 			{Partition: "0"},
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
@@ -75,7 +75,7 @@ func TestWorkerIsRead(t *testing.T) {
 		})
 
 		// While a lost partition settles, more are read than owned.
-		s.SourceStats = metrics.SourceStats{Owned: 0, Reading: 1}
+		s.SourceStats = telemetry.SourceStats{Owned: 0, Reading: 1}
 		expect(t, m, map[string]float64{`partitions_unread`: 0})
 	})
 }

@@ -39,7 +39,7 @@ type Worker struct {
 	Counts          worker.Stats
 	PartitionStates []worker.PartitionState
 	ReceiverStates  []worker.ReceiverState
-	SourceStats     metrics.SourceStats
+	SourceStats     telemetry.SourceStats
 }
 
 func (w *Worker) Stats() *worker.Stats { return &w.Counts }
@@ -56,7 +56,7 @@ func (w *Worker) Receivers() []worker.ReceiverState {
 	return slices.Clone(w.ReceiverStates)
 }
 
-func (w *Worker) Source() metrics.SourceStats {
+func (w *Worker) Source() telemetry.SourceStats {
 	w.Lock()
 	defer w.Unlock()
 	return w.SourceStats

@@ -51,7 +51,7 @@ func NewReplica() *Replica {
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
 	r.ReceiverStates = []worker.ReceiverState{{Name: "hook"}}
-	r.SourceStats = metrics.SourceStats{Owned: 2, Reading: 2}
+	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
 	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
 	return r
 }
