@@ -21,9 +21,9 @@ const (
 // Reasons why an attempt failed that was not refused.
 const (
 	reasonNone       = "none"        // it did not
-	reasonRetryAfter = "retry_after" // the receiver asked to be left alone
+	reasonRetryAfter = "retry_after" // the receiver asked for a pause
 	reasonTimeout    = "timeout"
-	reasonCanceled   = "canceled" // by us: the replica stops
+	reasonCanceled   = "canceled" // by us: the replica is stopping
 	reasonOther      = "other"    // see the log
 )
 
@@ -58,7 +58,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 	}
 }
 
-// verdict says what came of an attempt that was made under ctx.
+// verdict returns the labels for an attempt that was made under ctx.
 func verdict(ctx context.Context, err error) (result, reason string) {
 	if err == nil {
 		return resultTaken, reasonNone
