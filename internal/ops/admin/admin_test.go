@@ -124,7 +124,7 @@ func TestReady(t *testing.T) {
 				t.Errorf("not alive: %d", alive.Code)
 			}
 		}
-		check(503, "not ready: starting: the hub and the checkpoint store have yet to answer\n")
+		check(503, "not ready: starting: waiting for the hub and the checkpoint store to respond\n")
 		w.reading.Running = true
 		check(200, "ready\n") // it owns none
 		w.reading.Owned, w.reading.Reading = 3, 1
@@ -132,11 +132,11 @@ func TestReady(t *testing.T) {
 		w.reading.Reading = 4 // one was lost and is still being settled
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
-		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		check(200, "ready\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 		w.standby = "others are active"
-		check(200, "ready: standing by: others are active\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		check(200, "ready: standing by: others are active\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 		w.admin.Drain()
-		check(503, "not ready: draining: what is in flight is being settled\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		check(503, "not ready: draining: alerts in progress are being settled\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 	})
 }
 
@@ -269,17 +269,17 @@ func TestPageWithoutTheStore(t *testing.T) {
 		w.busy()
 		w.partitionsError = errors.New("https://account/?sig=s3cr3t: service unavailable")
 		body := w.do("GET", "/").Body.String()
-		if !strings.Contains(body, "partitions are not known") || strings.Contains(body, "s3cr3t") {
+		if !strings.Contains(body, "partitions are unknown") || strings.Contains(body, "s3cr3t") {
 			t.Error("the page does not say that the store failed, or says why to everybody")
 		}
 		time.Sleep(10 * time.Second)
 		w.partitionsError = nil
-		if body := w.do("GET", "/").Body.String(); strings.Contains(body, "does not answer") || !strings.Contains(body, "k8c2m") {
+		if body := w.do("GET", "/").Body.String(); strings.Contains(body, "does not respond") || !strings.Contains(body, "k8c2m") {
 			t.Error("the page does not show what the store answers now")
 		}
 		w.partitionsError = errors.New("service unavailable")
 		time.Sleep(30 * time.Second)
-		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "this is how it was 30 s ago") || !strings.Contains(body, "k8c2m") {
+		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "this is the state 30 s ago") || !strings.Contains(body, "k8c2m") {
 			t.Error("the page does not show what was known, or not how old it is")
 		}
 	})
@@ -377,7 +377,7 @@ func TestDuties(t *testing.T) {
 	})
 	body := w.do("GET", "/").Body.String()
 	first, second := strings.Index(body, "chore-1"), strings.Index(body, "chore-2")
-	if second < 0 || first < second || !strings.Contains(body, "led by me") || !strings.Contains(body, "no &lt;room&gt;") {
+	if second < 0 || first < second || !strings.Contains(body, "leader: me") || !strings.Contains(body, "no &lt;room&gt;") {
 		t.Error("want the leader and the runs, latest first")
 	}
 	if body := newWorld(t).do("GET", "/").Body.String(); strings.Contains(body, "Duties") {

@@ -75,7 +75,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			Origin: "ns/hub", Threshold: 30, Window: time.Minute, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
 			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
 		}
-		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &moody{}} {
+		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &unreliable{}} {
 			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: throttle.New(throttle.Config{
 				Store: store, Scope: "s", Receiver: name, Window: config.Window, SendTimeout: time.Second,
 			})})
@@ -108,10 +108,10 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 	return series
 }
 
-// moody is a receiver that refuses an alert, fails at the next two, and so on.
-type moody struct{ n atomic.Int64 }
+// unreliable is a receiver that refuses an alert, fails at the next two, and so on.
+type unreliable struct{ n atomic.Int64 }
 
-func (m *moody) Notify(_ context.Context, a notify.Alert) error {
+func (m *unreliable) Notify(_ context.Context, a notify.Alert) error {
 	switch m.n.Add(1) % 3 {
 	case 1:
 		return &notify.Error{Refused: true, Untaken: true, Err: errors.New("no " + a.Device)}

@@ -193,13 +193,13 @@ func TestStoreClockSkew(t *testing.T) {
 		s := m.Store(a, "blob")
 		acquire := func() {
 			_, _ = s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) {
-				time.Sleep(2 * time.Second) // what comes after the store told its time is no skew
+				time.Sleep(2 * time.Second) // time after the store reported its time is no skew
 				return "", nil
 			})
 		}
 		acquire()
 		if v, ok := values(t, m)[skew]; ok {
-			t.Fatalf("the skew is %v before the store told its time", v)
+			t.Fatalf("the skew is %v before the store has reported its time", v)
 		}
 		a.Record.Now = time.Now().Add(-7 * time.Second).Round(0)
 		acquire()

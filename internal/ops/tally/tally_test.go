@@ -155,13 +155,13 @@ func TestOutage(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 		if _, _, err := a.Days(t.Context(), time.Now(), 2); err == nil {
-			t.Error("days are told of a store that does not answer")
+			t.Error("there are days from a store that does not respond")
 		}
 		store.failed.Store(false)
 		days, _ := two(t, a)
 		want(t, days[1], map[string]tally.Count{"d": {Alerts: 7}})
-		if log.FilterMessageSnippet("are lost").Len() != 2 {
-			t.Errorf("%d hours are said to be lost, want 2", log.FilterMessageSnippet("are lost").Len())
+		if log.FilterMessageSnippet("was lost").Len() != 2 {
+			t.Errorf("%d hours are said to be lost, want 2", log.FilterMessageSnippet("was lost").Len())
 		}
 		stop()
 		running.Wait()

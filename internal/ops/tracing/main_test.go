@@ -104,9 +104,9 @@ func (s *script) Notify(ctx context.Context, _ notify.Alert) error {
 	}
 }
 
-type graveyard struct{}
+type noDeadLetters struct{}
 
-func (graveyard) Keep(context.Context, notify.DeadLetter) error { return nil }
+func (noDeadLetters) Keep(context.Context, notify.DeadLetter) error { return nil }
 
 var errBroken = errors.New("broken")
 

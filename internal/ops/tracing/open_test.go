@@ -140,7 +140,7 @@ func TestExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	consume(t, newReplica(t, tr, memlease.New(), &script{}, graveyard{}), 100*time.Millisecond, hot(1, "oven"))
+	consume(t, newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}), 100*time.Millisecond, hot(1, "oven"))
 	tr.Close()
 
 	c.mu.Lock()
@@ -191,7 +191,7 @@ func TestSampledOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	consume(t, newReplica(t, tr, memlease.New(), &script{}, graveyard{}), 50*time.Millisecond, hot(1, "oven"))
+	consume(t, newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}), 50*time.Millisecond, hot(1, "oven"))
 	tr.Close()
 	if c.path != "" {
 		t.Error("spans were sent")
@@ -211,7 +211,7 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newReplica(t, tr, memlease.New(), &script{}, graveyard{})
+	w := newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{})
 	for n := range int64(2) {
 		consume(t, w, 50*time.Millisecond, hot(n, fmt.Sprint("oven-", n)))
 		tr.ForceFlush()
@@ -240,7 +240,7 @@ func TestCloseIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.SetFlush(50 * time.Millisecond)
-	consume(t, newReplica(t, tr, memlease.New(), &script{}, graveyard{}), 50*time.Millisecond, hot(1, "oven"))
+	consume(t, newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}), 50*time.Millisecond, hot(1, "oven"))
 	closed := make(chan struct{})
 	go func() { tr.Close(); close(closed) }()
 	select {
