@@ -1,9 +1,14 @@
 package rules_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +53,29 @@ func TestAlerts(t *testing.T) {
 		}
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
 			t.Errorf("%s has severity %q", r.Alert, s)
+		}
+	}
+}
+
+// Log messages that the rules tell operators to look for are messages of ours.
+func TestAlertsQuoteLogMessages(t *testing.T) {
+	var sources []byte
+	err := filepath.WalkDir("../../internal", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		sources = append(sources, text...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range alerts(t) {
+		for _, quote := range regexp.MustCompile(`"[^"]+"`).FindAllString(r.Annotations["action"], -1) {
+			if !bytes.Contains(sources, []byte(strings.Trim(quote, `"`))) {
+				t.Errorf("%s: there is no log message %s", r.Alert, quote)
+			}
 		}
 	}
 }
