@@ -25,13 +25,14 @@ stack: ## the same with each worker a process, on Azurite, to kill workers in; A
 # What they are made of is built before, so that it is in nobody's way.
 test: ## all tests, with the race detector
 	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
-	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 30m ./...
+	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 30m ./...; $(GO) -C tools test $$race -timeout 10m ./...
 
+# tools is a module of its own, so that go.mod lists only what the worker needs.
 lint: ## formatting, go vet, staticcheck, a tidy go.mod
-	@files=$$(gofmt -l cmd internal); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	$(GO) mod tidy -diff
+	@files=$$(gofmt -l cmd internal tools); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
+	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck
+	for module in . tools; do (cd $$module; set -x; \
+		$(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 
 # go test -list prints the names of a package's targets, then a line with the package.
 fuzz: ## every fuzz target for FUZZTIME=5s

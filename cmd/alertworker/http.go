@@ -44,28 +44,27 @@ type httpServer struct {
 // listenHTTP listens, so that a wrong HTTP_ADDR ends the start.
 func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*httpServer, error) {
 	o := admin.Options{
-		Source:    c.Scope(),
-		Replica:   c.ReplicaName,
-		Version:   number(),
-		Threshold: c.TemperatureThreshold,
-		Window:    c.ThrottleWindow,
-		Worker:    r.worker,
-		Recorder:  recorder,
-		Metrics:   metrics,
-		Token:     c.HTTPAdminToken.Reveal(),
-		Reading: func() admin.Reading {
-			stats := r.source.Stats()
-			return admin.Reading{Running: stats.Running, Owned: stats.Owned, Read: stats.Reading}
-		},
+		Source:     c.Scope(),
+		Replica:    c.ReplicaName,
+		Version:    number(),
+		Threshold:  c.TemperatureThreshold,
+		Window:     c.ThrottleWindow,
+		Worker:     r.worker,
+		Recorder:   recorder,
+		Metrics:    metrics,
+		Token:      c.HTTPAdminToken.Reveal(),
+		Reading:    r.source.Stats,
 		Standby:    r.waiting,
-		Partitions: func(ctx context.Context) ([]admin.Partition, error) { return partitions(ctx, r) },
+		Partitions: r.source.Ownerships,
 		Log:        log,
 	}
 	for _, to := range r.worker.Config.Receivers {
 		o.Receivers = append(o.Receivers, admin.Receiver{Name: to.Name, Gate: to.Gate})
 	}
 	if r.duties != nil {
-		o.Duties = func(ctx context.Context) (admin.Duties, error) { return duties(ctx, c, shared) }
+		o.Duties = func(ctx context.Context) (leader.Status, error) {
+			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))
+		}
 	}
 	s := &httpServer{log: log}
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
@@ -125,35 +124,4 @@ func (s *httpServer) drain() {
 	defer cancel()
 	s.trigger.Close(waiting)
 	s.intake.Close()
-}
-
-// partitions returns who reads what, as all replicas see it.
-func partitions(ctx context.Context, r *replica) ([]admin.Partition, error) {
-	owned, err := r.source.Ownerships(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]admin.Partition, len(owned))
-	for i, o := range owned {
-		all[i] = admin.Partition{
-			ID: o.Partition, Owner: o.Owner, Mine: o.Owner == r.source.Owner(),
-			Checkpoint: o.Checkpoint, Last: o.Last,
-		}
-	}
-	return all, nil
-}
-
-// duties returns what the leader's lease tells.
-func duties(ctx context.Context, c config.Config, s stores) (admin.Duties, error) {
-	status, err := leader.ReadStatus(ctx, s.leases, leader.Key(c.Scope()))
-	if err != nil {
-		return admin.Duties{}, err
-	}
-	d := admin.Duties{Leader: status.Leader}
-	for _, run := range status.Runs {
-		d.Runs = append(d.Runs, admin.Run{
-			Duty: run.Duty, Replica: run.Replica, Start: run.Start, Took: run.Took, Outcome: run.Outcome.String(), Detail: run.Detail,
-		})
-	}
-	return d, nil
 }

@@ -27,7 +27,7 @@ import (
 	"alertworker/internal/worker"
 )
 
-// lagEvery is how often the hub is asked where its partitions end.
+// lagEvery is how often the hub is asked for the last sequence numbers of partitions.
 const lagEvery = 15 * time.Second
 
 // A replica is one worker and what stands around it.
@@ -37,8 +37,8 @@ type replica struct {
 	receivers []receivers.Receiver
 	duties    *leader.Roster // nil if there are none
 	tally     *tally.Tally   // for the daily summary; nil if there is none
-	ends      *metrics.Ends  // of partitions, for their lag
-	http      *httpServer    // nil if HTTP is off
+	lag       *metrics.LagTracker
+	http      *httpServer // nil if HTTP is off
 
 	member  *peers.Member // nil if there can be no replica with other settings
 	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
@@ -89,22 +89,20 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
 	leases := recorder.Store(measured.Store(tracer.Store(s.leases, store), store))
+	observed := map[string]notify.Notifier{}
 	for _, to := range rs {
+		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.Name))
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			Name:     to.Name,
-			Notifier: recorder.Notifier(measured.Notifier(tracer.Notifier(r.tally.Notifier(to.Notifier, to.Name), to.Name), to.Name), to.Name),
+			Notifier: observed[to.Name],
 			Gate: throttle.New(throttle.Config{
 				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
 		})
 	}
 	r.worker = worker.New(config)
-	r.ends = measured.Watch(r.worker, func() metrics.SourceStats {
-		stats := r.source.Stats()
-		return metrics.SourceStats{Owned: stats.Owned, Reading: stats.Reading, Lost: stats.Lost, Unread: stats.Unread, Restarts: stats.Restarts,
-			Moves: stats.Moves, StartedOver: stats.StartedOver, Expired: stats.Expired, Skipped: stats.Skipped}
-	}, store)
-	if r.duties, err = newDuties(c, s, rs, r.tally, log); err != nil {
+	r.lag = measured.Watch(r.worker, r.source.Stats, store)
+	if r.duties, err = newDuties(c, s, observed, r.tally, log); err != nil {
 		return nil, err
 	}
 	if r.duties != nil {
@@ -150,7 +148,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 }
 
 // newDuties returns what one replica does for all of its scope, nil if that is nothing.
-func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
+func newDuties(c config.Config, s stores, rs map[string]notify.Notifier, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
 	var duties []leader.Duty
 	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others forget by themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
@@ -164,9 +162,9 @@ func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tall
 			Tally: counted, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
-		for _, to := range rs {
-			if reporter, ok := to.Notifier.(notify.Reporter); ok {
-				summary.Receivers[to.Name] = reporter
+		for name, to := range rs {
+			if reporter, ok := to.(notify.Reporter); ok {
+				summary.Receivers[name] = reporter
 			}
 		}
 		if s.deadLetters != nil {
@@ -201,7 +199,7 @@ func (r *replica) run(ctx context.Context) error {
 		served, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		unserve = cancel
 		serving.Go(func() { r.http.serve(served) })
-		beside.Go(func() { r.source.FollowEnds(ctx, lagEvery, r.ends) })
+		beside.Go(func() { r.source.FollowLag(ctx, lagEvery, r.lag) })
 		beside.Go(func() {
 			<-ctx.Done()
 			r.http.drain()

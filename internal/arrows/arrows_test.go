@@ -3,6 +3,8 @@ package arrows_test
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"maps"
 	"os/exec"
@@ -47,9 +49,10 @@ const arrows = `
 	internal/peers   internal/azure
 	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
-	internal/ops/admin    internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/admin    internal/ops/leader internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 
@@ -62,6 +65,8 @@ const arrows = `
 	internal/lab/process
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
 	internal/lab/verify
+
+	tools/rules  internal/ops/metrics/metricstest internal/worker
 `
 
 // A third party's package, or one below it, is imported by the packages of its
@@ -74,7 +79,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
-	github.com/prometheus                                           internal/ops/metrics
+	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing
 	github.com/robfig/cron                                          internal/ops/leader
 	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
@@ -105,6 +110,13 @@ func TestBinaryHasNoTestHelpers(t *testing.T) {
 func TestBinaryHasTimeZones(t *testing.T) {
 	if !slices.Contains(list(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/alertworker"), "time/tzdata") {
 		t.Error("the binary lacks time/tzdata")
+	}
+}
+
+// deploy holds what deploys: nothing that has to be compiled.
+func TestDeployHasNoGo(t *testing.T) {
+	for file := range goFiles(t, "../../deploy") {
+		t.Errorf("%s is Go", file)
 	}
 }
 
@@ -180,7 +192,8 @@ func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, name) })
 }
 
-// imports returns what every package of the module imports, its tests aside.
+// imports returns what every package imports, tests aside except in tools,
+// a module that consists of tests. It does not run go list in that module: it would need Prometheus.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -188,7 +201,35 @@ func imports(t *testing.T) map[string][]string {
 		f := strings.Fields(line)
 		all[strings.TrimPrefix(f[0], module+"/")] = f[1:]
 	}
+	for file, imported := range goFiles(t, "../../tools") {
+		dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../")
+		all[dir] = append(all[dir], imported...)
+	}
 	return all
+}
+
+// goFiles returns what every Go file below dir imports, by its path.
+func goFiles(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(name) != ".go" {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		files[name] = []string{}
+		for _, i := range f.Imports {
+			files[name] = append(files[name], strings.Trim(i.Path.Value, `"`))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // list runs go list at the root of the repository and returns its lines.

@@ -185,9 +185,9 @@ func TestAnswers(t *testing.T) {
 		{"a short problem", func(w http.ResponseWriter) { httpapi.Fail(w, httpapi.Problem{Status: 404}) },
 			404, nil, map[string]any{"title": "Not Found", "status": 404.}},
 		{"no authorization", func(w http.ResponseWriter) { httpapi.Unauthorized(w, "HTTP_INGEST_TOKEN") },
-			401, map[string]string{"Www-Authenticate": `Bearer realm="alertworker"`}, map[string]any{"title": "Unauthorized", "status": 401., "detail": "send Authorization: Bearer and the value of HTTP_INGEST_TOKEN"}},
+			401, map[string]string{"Www-Authenticate": `Bearer realm="alertworker"`}, map[string]any{"title": "Unauthorized", "status": 401., "detail": `send the header "Authorization: Bearer <token>" with the value of HTTP_INGEST_TOKEN`}},
 		{"no such method", func(w http.ResponseWriter) { httpapi.NotAllowed(w, "GET, HEAD") },
-			405, map[string]string{"Allow": "GET, HEAD"}, map[string]any{"title": "Method Not Allowed", "status": 405., "detail": "only GET, HEAD here"}},
+			405, map[string]string{"Allow": "GET, HEAD"}, map[string]any{"title": "Method Not Allowed", "status": 405., "detail": "method not allowed: use GET, HEAD"}},
 		{"what JSON cannot say", func(w http.ResponseWriter) { httpapi.Write(w, 200, math.NaN()) }, 500, nil, map[string]any{}},
 	} {
 		w := httptest.NewRecorder()

@@ -1,6 +1,6 @@
-// Package admin shows people and probes how a replica does: health, readiness,
-// metrics and a status page, and lets an operator look at one device's window
-// and open it again. It reads state; it is never on the way of an event.
+// Package admin serves the state of a replica to people and probes: health, readiness,
+// metrics and a status page. It also lets an operator look at a device's window
+// and end it. It reads state; no event passes through it.
 package admin
 
 import (
@@ -15,14 +15,16 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/ops/leader"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
 
-// sampleEvery is how often Run looks at the worker's counters.
+// sampleEvery is how often Run reads the worker's counters.
 const sampleEvery = 5 * time.Second
 
-// A Worker is a [worker.Worker], read.
+// A Worker is a [worker.Worker], as far as this package reads it.
 type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
@@ -35,46 +37,15 @@ type Gate interface {
 	Reopen(ctx context.Context, device string) error
 }
 
-// A Receiver is one whose gate can be looked at.
+// A Receiver is one whose gate can be inspected.
 type Receiver struct {
 	Name string // as the worker's
 	Gate Gate
 }
 
-// A Partition is one of the hub's, as all replicas can see it.
-type Partition struct {
-	ID         string
-	Owner      string // the id under which a replica owns it; empty if none does
-	Mine       bool   // that is this replica
-	Checkpoint int64  // sequence number; -1 if there is none
-	Last       int64  // sequence number of the last event in it; -1 if unknown
-}
-
-// Reading is what this replica reads.
-type Reading struct {
-	Running bool // the hub and the checkpoint store have answered; false too while they are looked for anew
-	Owned   int  // partitions this replica owns
-	Read    int  // partitions it reads; more than it owns while one that was lost is being settled
-}
-
-// Duties are what one replica does for all.
-type Duties struct {
-	Leader string // the replica that leads; empty if none does
-	Runs   []Run  // the last ones, latest last
-}
-
-// A Run is one attempt at a duty.
-type Run struct {
-	Duty, Replica string
-	Start         time.Time
-	Took          time.Duration
-	Outcome       string // "begun", "done" or "failed"
-	Detail        string
-}
-
-// Options say what to show. All are required but those that say what nil or empty means.
+// Options say what to serve. All are required except those that say what nil or empty means.
 type Options struct {
-	Source    string // what is read, for people: "<namespace>/<hub>"
+	Source    string // what is read, as shown to people: "<namespace>/<hub>"
 	Replica   string
 	Version   string
 	Threshold float64
@@ -86,37 +57,37 @@ type Options struct {
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
 	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
 
-	// Reading tells what this replica reads.
-	Reading func() Reading
+	// Reading says what this replica reads.
+	Reading func() telemetry.SourceStats
 
-	// Standby says why this replica waits for others to stop before it reads anything;
-	// empty if it does not. Nil: it never does.
+	// Standby returns why this replica waits for others to stop before it reads anything;
+	// empty if it does not wait. Nil: it never waits.
 	Standby func() string
 
-	// Partitions asks what is shared about all partitions. It is called while
-	// somebody looks at the status page, at most every 4 s. Nil: only this
+	// Partitions returns the status of all partitions. It is called while
+	// the status page is open, at most every 4 s. Nil: only this
 	// replica's partitions are shown.
-	Partitions func(context.Context) ([]Partition, error)
+	Partitions func(context.Context) ([]telemetry.PartitionStatus, error)
 
-	// Duties asks for the duties likewise. Nil: there are none.
-	Duties func(context.Context) (Duties, error)
+	// Duties returns the status of the duties, and is called likewise. Nil: there are none.
+	Duties func(context.Context) (leader.Status, error)
 
 	Log *zap.Logger
 }
 
-// An Admin serves HTTP, and must be asked directly: an http.ServeMux before it
+// An Admin is an http.Handler. It must not be behind an http.ServeMux, which
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
 	Options
 	started    time.Time
 	draining   atomic.Bool
-	partitions shared[[]Partition]
-	duties     shared[Duties]
+	partitions shared[[]telemetry.PartitionStatus]
+	duties     shared[leader.Status]
 
 	mu      sync.Mutex
 	history history
-	read    rates // of this replica's partitions
-	commit  rates // of all, by their checkpoints
+	read    rates // of reading, for this replica's partitions
+	commit  rates // of checkpoints, for all partitions
 }
 
 func New(o Options) *Admin {
@@ -125,10 +96,10 @@ func New(o Options) *Admin {
 	return a
 }
 
-// Drain says that the replica stops: it is not ready any more.
+// Drain reports that the replica is stopping: from now on it is not ready.
 func (a *Admin) Drain() { a.draining.Store(true) }
 
-// Run keeps the history that the status page plots, until ctx ends.
+// Run records the history for the status page's plots until ctx ends.
 func (a *Admin) Run(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -155,7 +126,7 @@ func (a *Admin) sample() {
 	}
 }
 
-// totals reads what the plots show, since the start.
+// totals returns the plotted counters, since the start.
 func (a *Admin) totals() totals {
 	stats := a.Worker.Stats()
 	t := totals{readings: stats.Events[0].Load(), suppressed: stats.Suppressed.Load()}
@@ -183,7 +154,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/metrics":
 		serve = a.Metrics.ServeHTTP
 	default:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "here are /, /healthz, /readyz, /metrics and /devices/{id}"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /metrics and /devices/{id}"})
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -193,19 +164,19 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serve(w, r)
 }
 
-// serveAlive answers as long as the process does: nothing that a restart would not
-// mend makes it fail.
+// serveAlive succeeds as long as the process responds: a failure here would mean a
+// restart, which helps with nothing else.
 func serveAlive(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "alive\n") }
 
-// serveReady tells whether the replica reads what it owns. A receiver that is down is
-// named and changes nothing: alerts wait for it, and no other replica would do better.
+// serveReady reports whether the replica reads what it owns. A receiver that is down is
+// named but does not change the status: its alerts wait, and another replica could not deliver them either.
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var b strings.Builder
 	status := http.StatusOK
 	switch state, reason := a.state(); state {
 	case ready:
 		b.WriteString("ready\n")
-	case standby: // or a rolling update would never stop those that this one waits for
+	case standby: // ready, or a rolling update would never stop the replicas that this one waits for
 		fmt.Fprintf(&b, "ready: standing by: %s\n", reason)
 	default:
 		status = http.StatusServiceUnavailable
@@ -213,7 +184,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	}
 	for _, r := range a.Worker.Receivers() {
 		if r.Down {
-			fmt.Fprintf(&b, "receiver %s is down, its alerts wait: next attempt %s\n", r.Name, until(time.Until(r.Retry)))
+			fmt.Fprintf(&b, "receiver %s is down and its alerts are waiting; next attempt %s\n", r.Name, until(time.Until(r.Retry)))
 		}
 	}
 	plain(w, status, b.String())
@@ -228,18 +199,18 @@ const (
 	standby    = "standing by"
 )
 
-// state says how the replica does and, unless it is ready, why.
+// state returns the state of the replica and, unless it is ready, why.
 func (a *Admin) state() (state, reason string) {
 	r := a.Options.Reading()
 	switch {
 	case a.draining.Load():
-		return draining, "draining: what is in flight is being settled"
+		return draining, "draining: alerts in progress are being settled"
 	case a.Standby != nil && a.Standby() != "":
 		return standby, a.Standby()
 	case !r.Running:
-		return starting, "starting: the hub and the checkpoint store have yet to answer"
-	case r.Read < r.Owned:
-		return notReading, fmt.Sprintf("%d of %d owned partitions are not being read", r.Owned-r.Read, r.Owned)
+		return starting, "starting: waiting for the hub and the checkpoint store to respond"
+	case r.Reading < r.Owned:
+		return notReading, fmt.Sprintf("%d of %d owned partitions are not being read", r.Owned-r.Reading, r.Owned)
 	}
 	return ready, ""
 }
@@ -250,5 +221,5 @@ func plain(w http.ResponseWriter, status int, text string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // a caller that has gone away does not listen
+	_, _ = w.Write([]byte(text)) // fails only if the caller has gone
 }

@@ -17,6 +17,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -123,19 +124,19 @@ func TestReady(t *testing.T) {
 				t.Errorf("not alive: %d", alive.Code)
 			}
 		}
-		check(503, "not ready: starting: the hub and the checkpoint store have yet to answer\n")
+		check(503, "not ready: starting: waiting for the hub and the checkpoint store to respond\n")
 		w.reading.Running = true
 		check(200, "ready\n") // it owns none
-		w.reading.Owned, w.reading.Read = 3, 1
+		w.reading.Owned, w.reading.Reading = 3, 1
 		check(503, "not ready: 2 of 3 owned partitions are not being read\n")
-		w.reading.Read = 4 // one was lost and is still being settled
+		w.reading.Reading = 4 // one was lost and is still being settled
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
-		check(200, "ready\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		check(200, "ready\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 		w.standby = "others are active"
-		check(200, "ready: standing by: others are active\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		check(200, "ready: standing by: others are active\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 		w.admin.Drain()
-		check(503, "not ready: draining: what is in flight is being settled\nreceiver pager is down, its alerts wait: next attempt in 7 s\n")
+		check(503, "not ready: draining: alerts in progress are being settled\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 	})
 }
 
@@ -250,7 +251,7 @@ func TestPageGolden(t *testing.T) {
 func TestPageEscapes(t *testing.T) {
 	const evil = `"><script>alert(1)</script>'&<img src=x onerror=alert(1)>`
 	w := newWorld(t, func(o *admin.Options) { o.Source, o.Replica, o.Version = evil, evil, evil })
-	w.partitions = []admin.Partition{{ID: evil, Owner: evil}}
+	w.partitions = []telemetry.PartitionStatus{{Partition: evil, Owner: evil}}
 	w.worker.receivers = []worker.ReceiverState{{Name: evil, Down: true}, {Name: evil}}
 	w.take(notify.Alert{ID: evil, Device: evil, Partition: evil, Window: time.Minute})
 	body := w.do("GET", "/").Body.String()
@@ -268,17 +269,17 @@ func TestPageWithoutTheStore(t *testing.T) {
 		w.busy()
 		w.partitionsError = errors.New("https://account/?sig=s3cr3t: service unavailable")
 		body := w.do("GET", "/").Body.String()
-		if !strings.Contains(body, "partitions are not known") || strings.Contains(body, "s3cr3t") {
+		if !strings.Contains(body, "partitions are unknown") || strings.Contains(body, "s3cr3t") {
 			t.Error("the page does not say that the store failed, or says why to everybody")
 		}
 		time.Sleep(10 * time.Second)
 		w.partitionsError = nil
-		if body := w.do("GET", "/").Body.String(); strings.Contains(body, "does not answer") || !strings.Contains(body, "k8c2m") {
+		if body := w.do("GET", "/").Body.String(); strings.Contains(body, "does not respond") || !strings.Contains(body, "k8c2m") {
 			t.Error("the page does not show what the store answers now")
 		}
 		w.partitionsError = errors.New("service unavailable")
 		time.Sleep(30 * time.Second)
-		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "this is how it was 30 s ago") || !strings.Contains(body, "k8c2m") {
+		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "this is the state 30 s ago") || !strings.Contains(body, "k8c2m") {
 			t.Error("the page does not show what was known, or not how old it is")
 		}
 	})
@@ -300,7 +301,7 @@ func TestPageAsksSeldom(t *testing.T) {
 
 func TestRecorder(t *testing.T) {
 	w := newWorld(t)
-	if err := w.recorder.Notifier(ill{}, "r").Notify(t.Context(), notify.Alert{Device: "untaken"}); err == nil {
+	if err := notify.Observe(ill{}, w.recorder.Receiver("r")).Notify(t.Context(), notify.Alert{Device: "untaken"}); err == nil {
 		t.Error("the error is gone")
 	}
 	for i := range 250 {
@@ -370,13 +371,13 @@ func TestHistory(t *testing.T) {
 
 func TestDuties(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (admin.Duties, error) {
-			return admin.Duties{Leader: "me", Runs: []admin.Run{{Duty: "chore-1", Outcome: "done"}, {Duty: "chore-2", Outcome: "failed", Detail: "no <room>"}}}, nil
+		o.Duties = func(context.Context) (leader.Status, error) {
+			return leader.Status{Leader: "me", Runs: []leader.Run{{Duty: "chore-1", Outcome: leader.Done}, {Duty: "chore-2", Outcome: leader.Failed, Detail: "no <room>"}}}, nil
 		}
 	})
 	body := w.do("GET", "/").Body.String()
 	first, second := strings.Index(body, "chore-1"), strings.Index(body, "chore-2")
-	if second < 0 || first < second || !strings.Contains(body, "led by me") || !strings.Contains(body, "no &lt;room&gt;") {
+	if second < 0 || first < second || !strings.Contains(body, "leader: me") || !strings.Contains(body, "no &lt;room&gt;") {
 		t.Error("want the leader and the runs, latest first")
 	}
 	if body := newWorld(t).do("GET", "/").Body.String(); strings.Contains(body, "Duties") {

@@ -18,6 +18,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/worker"
 )
 
@@ -27,10 +28,10 @@ func TestInABrowser(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)
 	w := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (admin.Duties, error) {
-			return admin.Duties{Leader: o.Replica, Runs: []admin.Run{
-				{Duty: "sweep", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Took: 4 * time.Second, Outcome: "failed", Detail: "list records: service unavailable"},
-				{Duty: "sweep", Replica: o.Replica, Start: time.Now().Add(-2 * time.Hour), Took: 1400 * time.Millisecond, Outcome: "done", Detail: "deleted 1,204 records"},
+		o.Duties = func(context.Context) (leader.Status, error) {
+			return leader.Status{Leader: o.Replica, Runs: []leader.Run{
+				{Duty: "sweep", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Took: 4 * time.Second, Outcome: leader.Failed, Detail: "list records: service unavailable"},
+				{Duty: "sweep", Replica: o.Replica, Start: time.Now().Add(-2 * time.Hour), Took: 1400 * time.Millisecond, Outcome: leader.Done, Detail: "deleted 1,204 records"},
 			}}, nil
 		}
 	})
@@ -100,7 +101,7 @@ func TestInABrowser(t *testing.T) {
 
 	// A page with nothing on it yet.
 	empty := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (admin.Duties, error) { return admin.Duties{}, nil }
+		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
 	})
 	empty.worker.receivers = []worker.ReceiverState{{Name: "log"}}
 	empty.recorder.Store(&fakeStore{})

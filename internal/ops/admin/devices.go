@@ -14,13 +14,13 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// deviceTimeout is for all store calls of one request.
+// deviceTimeout bounds all store calls of one request.
 const deviceTimeout = 10 * time.Second
 
-// retrySending is when to come again while an alert is being sent, in seconds.
+// retrySending is the Retry-After, in seconds, while an alert is being sent.
 const retrySending = 5
 
-// serveDevice serves what is below /devices/.
+// serveDevice serves the paths below /devices/.
 func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	device, action, ok := httpapi.Device(r)
 	allow := map[string]string{"": "GET, HEAD", "window": "DELETE"}[action]
@@ -30,33 +30,33 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	case ok && action == "telemetry":
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on"})
 	case a.Token == "":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "devices cannot be looked at or changed: set HTTP_ADMIN_TOKEN to allow it"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on"})
 	case !ok || allow == "":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "here are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry, where a / in the id is %2F"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry; write a / in the id as %2F"})
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.showDevice(w, r, device)
 	case action == "window" && r.Method == http.MethodDelete:
-		a.openDevice(w, r, device)
+		a.endWindow(w, r, device)
 	default:
 		httpapi.NotAllowed(w, allow)
 	}
 }
 
-// A deviceView is what GET /devices/{id} answers with.
+// A deviceView is the response to GET /devices/{id}.
 type deviceView struct {
 	Device    string       `json:"device"`
 	Receivers []windowView `json:"receivers"`
-	LastAlert *alertView   `json:"lastAlert,omitempty"` // of this replica, if it is among its last ones
+	LastAlert *alertView   `json:"lastAlert,omitempty"` // if it is among the last ones of this replica
 }
 
 type windowView struct {
 	Receiver   string     `json:"receiver"`
 	State      string     `json:"state"`             // open, sending or closed
-	Until      *time.Time `json:"until,omitempty"`   // times are the store's clock
+	Until      *time.Time `json:"until,omitempty"`   // all times are by the store's clock
 	Seconds    *float64   `json:"seconds,omitempty"` // until then
-	Quiet      *time.Time `json:"quiet,omitempty"`   // readings from before need no alert any more
+	Quiet      *time.Time `json:"quiet,omitempty"`   // readings from before need no alert
 	AlertID    string     `json:"alertId,omitempty"` // of the last alert sent
 	Unresolved bool       `json:"unresolved,omitempty"`
 	Token      int64      `json:"token,omitempty"`
@@ -122,9 +122,9 @@ func known(t time.Time) *time.Time {
 	return &t
 }
 
-// openDevice opens the device's gates before their windows end. It goes on after
-// a failure: repeating the request does the rest.
-func (a *Admin) openDevice(w http.ResponseWriter, r *http.Request, device string) {
+// endWindow ends the device's windows at all receivers. After a failure it continues with the
+// next receiver; a repeated request does the rest.
+func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
 	var all []error

@@ -17,20 +17,20 @@ func (t totals) minus(u totals) totals {
 	return totals{t.readings - u.readings, t.alerts - u.alerts, t.suppressed - u.suppressed}
 }
 
-// A history is what happened in each of the last minutes, by the wall clock.
+// A history has the counts of each of the last minutes, by the wall clock.
 type history struct {
-	minute time.Time // the one under way
+	minute time.Time // the current one
 	before totals    // at its start
-	done   []totals  // in each minute before it, latest last
+	done   []totals  // in each minute before it, the latest last
 }
 
-// add says what the counters are at now.
+// add records the counters at now.
 func (h *history) add(now time.Time, t totals) {
 	minute := now.Round(0).Truncate(time.Minute)
 	switch gap := minute.Sub(h.minute); {
 	case h.minute.IsZero():
-		h.minute = minute // what was counted before belongs to it
-	case gap < 0 || gap > minutes*time.Minute: // the clock was set, or the machine suspended
+		h.minute = minute // what was counted before is part of it
+	case gap < 0 || gap > minutes*time.Minute: // the clock was changed, or the machine suspended
 		h.minute, h.before, h.done = minute, t, nil
 	}
 	for ; h.minute.Before(minute); h.minute = h.minute.Add(time.Minute) {
@@ -40,17 +40,17 @@ func (h *history) add(now time.Time, t totals) {
 	}
 }
 
-// series returns the minutes up to the one under way, in which the counters
-// are t now, and when the first of them began.
+// series returns the counts of each minute up to the current one, given the
+// counters t now, and when the first of them began.
 func (h *history) series(t totals) (all []totals, first time.Time) {
 	all = append(slices.Clone(h.done), t.minus(h.before))
 	return all, h.minute.Add(-time.Duration(len(all)-1) * time.Minute)
 }
 
-// rateOver is the time over which a rate is taken.
+// rateOver is the time over which a rate is computed.
 const rateOver = time.Minute
 
-// rates are how fast sequence numbers grow.
+// rates computes how fast sequence numbers grow.
 type rates map[string][]observation
 
 type observation struct {
@@ -58,7 +58,7 @@ type observation struct {
 	sequence int64
 }
 
-// observe says that id's sequence number is sequence at now. One that went back
+// observe records id's sequence number at now. If it has decreased, the rate
 // starts over.
 func (r rates) observe(id string, sequence int64, now time.Time) {
 	seen := r[id]
@@ -68,7 +68,7 @@ func (r rates) observe(id string, sequence int64, now time.Time) {
 	r[id] = append(seen, observation{now, sequence})
 }
 
-// forgetBefore drops what is too old to count at now.
+// forgetBefore drops observations that are too old at now.
 func (r rates) forgetBefore(now time.Time) {
 	for id, seen := range r {
 		old := 0
@@ -81,7 +81,7 @@ func (r rates) forgetBefore(now time.Time) {
 	}
 }
 
-// rate returns how much id's number grows in a second. False if that is not known.
+// rate returns how much id's number grows per second; false if that is unknown.
 func (r rates) rate(id string) (float64, bool) {
 	seen := r[id]
 	if len(seen) < 2 {
@@ -96,7 +96,7 @@ const (
 	askTimeout = 3 * time.Second
 )
 
-// shared is something that is asked of a store while somebody looks.
+// shared caches an answer of a store while the status page is open.
 type shared[T any] struct {
 	mu    sync.Mutex
 	asked time.Time
@@ -104,8 +104,8 @@ type shared[T any] struct {
 	value T
 }
 
-// get returns the last answer and when it came, after asking again if it is old. fresh
-// says that it was asked for now, and err why it could not be.
+// get returns the last answer and its time, after asking again if it is old. fresh
+// reports that it was just received, and err why it could not be.
 func (s *shared[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (value T, at time.Time, fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -37,12 +38,12 @@ var (
 		"js":  func() template.JS { return template.JS(pageJS) },
 	}).Parse(pageHTML))
 
-	// pagePolicy lets the page use what is in it and ask its own server. Nothing else.
+	// pagePolicy lets the page use only its own content and server.
 	pagePolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		digest(pageCSS), digest(pageJS))
 )
 
-// maxWindows is how many devices inside their window are shown.
+// maxWindows is how many windows in force are shown.
 const maxWindows = 20
 
 func digest(s string) string {
@@ -53,8 +54,8 @@ func digest(s string) string {
 func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, a.page(r)); err != nil {
-		a.Log.Error("the status page cannot be rendered", zap.Error(err))
-		plain(w, http.StatusInternalServerError, "the status page cannot be rendered: see the log\n")
+		a.Log.Error("the status page could not be rendered", zap.Error(err))
+		plain(w, http.StatusInternalServerError, "the status page could not be rendered: see the log\n")
 		return
 	}
 	h := w.Header()
@@ -64,10 +65,10 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(b.Bytes()) // a caller that has gone away does not listen
+	_, _ = w.Write(b.Bytes()) // fails only if the caller has gone
 }
 
-// A page is what the template shows: texts, ready to read.
+// A page has the texts that the template shows.
 type page struct {
 	Source, Replica, Version string
 	Threshold, Window        string
@@ -79,20 +80,20 @@ type page struct {
 	Plots                    []plot
 	Figures                  []figure
 	Partitions               []partitionRow
-	PartitionsOld            string // how old they are, if the store did not answer
+	PartitionsOld            string // how old they are, if the store does not respond
 	Receivers                []receiverRow
 	Several                  bool // there are several receivers
 	Store                    *storeView
 	Windows                  []windowRow
-	MoreWindows              int // that are not among them
+	MoreWindows              int // not shown
 	Alerts                   []alertRow
 	Duties                   *dutiesView
 }
 
-// A figure counts something since the start.
+// A figure is a count since the start.
 type figure struct {
 	Name, Value string
-	Bad         bool // somebody should look at it
+	Bad         bool // it needs attention
 	Help        string
 }
 
@@ -102,7 +103,7 @@ type partitionRow struct {
 	OwnerID    string
 	Mine       bool
 	Rate, Lag  string
-	Behind     bool // there is a lag to speak of
+	Behind     bool // the lag is worth attention
 	Waiting    string
 	Checkpoint string
 }
@@ -114,9 +115,9 @@ type receiverRow struct {
 	Taken string
 }
 
-// A storeView is how the throttle store did of late.
+// A storeView has the recent latencies of the throttle store.
 type storeView struct {
-	Over string // how late
+	Over string // the time that the latencies cover
 	Rows []storeRow
 }
 
@@ -197,30 +198,30 @@ func (a *Admin) figures() []figure {
 	ambiguous, dead := stats.Ambiguous.Load(), stats.DeadLetters.Load()
 	unavailable := stats.Outcomes[throttle.Unavailable].Load()
 	return []figure{
-		{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "decoded since the start"},
+		{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "decoded temperatures"},
 		{Name: "Over the threshold", Value: count(stats.Over.Load()), Help: "readings at " + number(a.Threshold) + " or above"},
-		{Name: "Not decoded", Value: count(undecoded), Help: cmp.Or(strings.Join(reasons, ", "), "telemetry in which no reading was found")},
-		{Name: "Store unavailable", Value: count(unavailable), Bad: unavailable > 0, Help: "calls of the throttle store without a usable answer; they are repeated"},
-		{Name: "Ambiguous", Value: count(ambiguous), Bad: ambiguous > 0, Help: "sends that may have been a second delivery; they carry the first one's id"},
-		{Name: "Dead letters", Value: count(dead), Bad: dead > 0, Help: "alerts that a receiver will not get"},
+		{Name: "Not decoded", Value: count(undecoded), Help: cmp.Or(strings.Join(reasons, ", "), "telemetry without a usable reading")},
+		{Name: "Store unavailable", Value: count(unavailable), Bad: unavailable > 0, Help: "calls to the throttle store without a usable response; they are retried"},
+		{Name: "Ambiguous", Value: count(ambiguous), Bad: ambiguous > 0, Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
+		{Name: "Dead letters", Value: count(dead), Bad: dead > 0, Help: "alerts that will not be delivered to a receiver"},
 	}
 }
 
-// partitionRows puts together what all replicas share with what this one knows.
+// partitionRows combines what all replicas share with the state of this one.
 func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionRow, old string) {
-	var all []Partition
+	var all []telemetry.PartitionStatus
 	var at time.Time
 	var fresh bool
 	if a.Options.Partitions != nil {
 		var err error
 		if all, at, fresh, err = a.partitions.get(r.Context(), a.Options.Partitions); err != nil {
-			a.Log.Debug("partitions cannot be listed", zap.Error(err))
+			a.Log.Debug("partitions could not be listed", zap.Error(err))
 		}
 		switch age := now.Sub(at); {
 		case at.IsZero():
-			old = "The checkpoint store does not answer: other replicas' partitions are not known."
+			old = "The checkpoint store does not respond: other replicas' partitions are unknown."
 		case age > askAgain+askTimeout:
-			old = "The checkpoint store does not answer: this is how it was " + span(age) + " ago."
+			old = "The checkpoint store does not respond: this is the state " + span(age) + " ago."
 		}
 	}
 	states := a.Worker.Partitions()
@@ -231,32 +232,32 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 		a.commit.forgetBefore(now)
 		for _, p := range all {
 			if p.Checkpoint >= 0 {
-				a.commit.observe(p.ID, p.Checkpoint, now)
+				a.commit.observe(p.Partition, p.Checkpoint, now)
 			}
 		}
 	}
 	byID := map[string]partitionRow{}
 	for _, p := range all {
-		row := partitionRow{ID: p.ID, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
+		row := partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
 		if p.Checkpoint >= 0 {
 			row.Checkpoint = count(p.Checkpoint)
 			row.lag(p.Last, p.Checkpoint)
 		}
-		if perSecond, ok := a.commit.rate(p.ID); ok {
+		if perSecond, ok := a.commit.rate(p.Partition); ok {
 			row.Rate = rate(perSecond)
 		}
-		byID[p.ID] = row
+		byID[p.Partition] = row
 	}
 	for _, s := range states {
 		row, known := byID[s.Partition]
 		if !known && !at.IsZero() && s.ReadUntil.IsZero() && s.Unsettled == 0 {
-			continue // no partition, and nothing to tell
+			continue // not a partition of the hub, and nothing to show
 		}
 		row.ID, row.Owner, row.Mine = s.Partition, a.Replica, true
 		if s.Committed != (telemetry.Position{}) {
 			row.Checkpoint = count(s.Committed.Sequence)
 		}
-		if last := slices.IndexFunc(all, func(p Partition) bool { return p.ID == s.Partition }); known && last >= 0 && !s.ReadUntil.IsZero() {
+		if last := slices.IndexFunc(all, func(p telemetry.PartitionStatus) bool { return p.Partition == s.Partition }); known && last >= 0 && !s.ReadUntil.IsZero() {
 			row.lag(all[last].Last, s.Read.Sequence)
 		}
 		if perSecond, ok := a.read.rate(s.Partition); ok {
@@ -270,7 +271,7 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 	return rows, old
 }
 
-// lag tells how far the sequence number at is behind last.
+// lag sets how far the sequence number at is behind last.
 func (row *partitionRow) lag(last, at int64) {
 	if last < 0 {
 		return
@@ -279,7 +280,7 @@ func (row *partitionRow) lag(last, at int64) {
 	row.Lag, row.Behind = count(n), n >= 1000
 }
 
-// waiting tells what holds a partition's checkpoint.
+// waiting describes what holds back a partition's checkpoint.
 func waiting(s worker.PartitionState, now time.Time) string {
 	if s.Unsettled == 0 {
 		return ""
@@ -287,7 +288,7 @@ func waiting(s worker.PartitionState, now time.Time) string {
 	return fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), span(now.Sub(s.Oldest)))
 }
 
-// label is what people call an owner: its id without the random part.
+// label returns the readable part of an owner's id: all but the random part.
 func label(owner string) string {
 	const random = 36 // bytes of a UUID
 	if n := len(owner) - random; n > 1 && owner[n-1] == '-' {
@@ -298,7 +299,7 @@ func label(owner string) string {
 	return owner
 }
 
-// compareIDs puts numbers in their order, before anything else.
+// compareIDs orders numbers by value, and before all other ids.
 func compareIDs(x, y string) int {
 	n, errX := strconv.Atoi(x)
 	m, errY := strconv.Atoi(y)
@@ -343,9 +344,9 @@ func (a *Admin) storeView(now time.Time) *storeView {
 		lease.Operation
 		name, help string
 	}{
-		{lease.OpAcquire, "Acquire", "asks for leave to alert about a device"},
-		{lease.OpExtend, "Extend", "records a device's window"},
-		{lease.OpRelease, "Release", "gives leave back after a failed alert"},
+		{lease.OpAcquire, "Acquire", "acquires the right to alert about a device"},
+		{lease.OpExtend, "Extend", "records the start of a device's window"},
+		{lease.OpRelease, "Release", "releases that right after a failed alert"},
 	} {
 		l := all[op.Operation]
 		if l.calls == 0 {
@@ -369,14 +370,14 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	}
 	d, at, _, err := a.duties.get(r.Context(), a.Options.Duties)
 	if err != nil {
-		a.Log.Debug("duties cannot be read", zap.Error(err))
+		a.Log.Debug("duties could not be read", zap.Error(err))
 	}
 	if at.IsZero() {
 		return nil
 	}
 	v := &dutiesView{Leader: d.Leader}
 	for _, run := range slices.Backward(d.Runs) {
-		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome, Detail: run.Detail, Failed: run.Outcome == "failed"}
+		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
 		if run.Took > 0 {
 			row.Took = span(run.Took)
 		}
@@ -385,7 +386,7 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	return v
 }
 
-// count writes n with commas.
+// count formats n with commas.
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -394,10 +395,10 @@ func count(n int64) string {
 	return s
 }
 
-// number writes a temperature as short as it is.
+// number formats a temperature without trailing zeros.
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// rate writes a number per second.
+// rate formats a number per second.
 func rate(perSecond float64) string {
 	if perSecond < 10 {
 		return strconv.FormatFloat(perSecond, 'f', 1, 64)
@@ -405,7 +406,7 @@ func rate(perSecond float64) string {
 	return count(int64(perSecond + 0.5))
 }
 
-// span writes a duration in at most two units.
+// span formats a duration in at most two units.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -420,7 +421,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
 }
 
-// latencyText writes how long a call took.
+// latencyText formats the duration of a call.
 func latencyText(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
 	case ms < 0.1:
@@ -433,7 +434,7 @@ func latencyText(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// until says when something d ahead happens.
+// until formats the time until something that is d ahead.
 func until(d time.Duration) string {
 	if d <= 0 {
 		return "now"

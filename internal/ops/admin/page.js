@@ -1,4 +1,4 @@
-// Replaces the page's content by a new one every 5 s, unless nobody looks or somebody marks text.
+// Replaces the page's content every 5 s, unless the page is hidden or text is selected.
 (() => {
 	let asking = false;
 	const refresh = async () => {

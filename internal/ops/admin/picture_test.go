@@ -18,6 +18,8 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/leader"
+	"alertworker/internal/telemetry"
 )
 
 const (
@@ -32,9 +34,9 @@ const (
 func TestPicture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(o *admin.Options) {
-			o.Duties = func(context.Context) (admin.Duties, error) {
-				return admin.Duties{Leader: "alertworker-7d9f-k8c2m", Runs: []admin.Run{{
-					Duty: "janitor", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-96 * time.Minute), Took: 840 * time.Millisecond, Outcome: "done", Detail: "31 removed",
+			o.Duties = func(context.Context) (leader.Status, error) {
+				return leader.Status{Leader: "alertworker-7d9f-k8c2m", Runs: []leader.Run{{
+					Duty: "janitor", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-96 * time.Minute), Took: 840 * time.Millisecond, Outcome: leader.Done, Detail: "31 removed",
 				}}}, nil
 			}
 		})
@@ -42,7 +44,7 @@ func TestPicture(t *testing.T) {
 		w.busy()
 		w.worker.receivers = w.worker.receivers[:1]
 		w.worker.stats.Ambiguous.Store(0)
-		w.partitions = slices.DeleteFunc(w.partitions, func(p admin.Partition) bool { return p.ID == "10" })
+		w.partitions = slices.DeleteFunc(w.partitions, func(p telemetry.PartitionStatus) bool { return p.Partition == "10" })
 		time.Sleep(time.Minute)
 		for i, device := range []string{"oven-3", "boiler#12", "kiln/north", "line-2.press"} {
 			time.Sleep(time.Duration(5+7*i) * time.Second)

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A plot shows a number for each of the last minutes as bars, the latest, which
-// is under way, at the right.
+// A plot shows a count for each of the last minutes as a bar, with the current
+// minute at the right.
 type plot struct {
 	Name  string
-	Class string // what it is about, for the style
-	Now   string // in the last full minute; "so far" if there is none yet
+	Class string // for the style sheet
+	Now   string // the count of the last full minute; of the current one if there is none
 	Full  bool   // Now is of a full minute
 	Top   string // what the highest bar stands for
 	Bars  []bar

@@ -10,41 +10,36 @@ import (
 	"alertworker/internal/notify"
 )
 
-// maxAlerts is how many alerts are remembered.
+// maxAlerts is how many alerts a Recorder keeps.
 const maxAlerts = 100
 
-// A Recorder remembers the last 100 alerts that this replica's receivers took, and how long its
-// store's last calls were. The zero Recorder is ready; it is safe for concurrent use.
+// A Recorder keeps the last 100 alerts that this replica's receivers took, and the durations of
+// the last calls to its store. The zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
 	mu    sync.Mutex
 	taken ring[taken]
 	calls map[lease.Operation]*ring[call] // nil if there is no store
 }
 
-// A taken alert.
+// An alert that a receiver took.
 type taken struct {
 	notify.Alert
 	receiver string
 	at       time.Time
 }
 
-// Notifier returns next, recorded under the receiver's name.
-func (r *Recorder) Notifier(next notify.Notifier, receiver string) notify.Notifier {
-	return &recorded{next: next, receiver: receiver, recorder: r}
-}
-
-type recorded struct {
-	next     notify.Notifier
-	receiver string
-	recorder *Recorder
-}
-
-func (n *recorded) Notify(ctx context.Context, a notify.Alert) error {
-	err := n.next.Notify(ctx, a)
-	if err == nil {
-		n.recorder.add(taken{Alert: a, receiver: n.receiver, at: time.Now()})
+// Receiver returns an observer that records the alerts that the named receiver takes.
+func (r *Recorder) Receiver(name string) notify.Observer {
+	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+		if a.Alert == nil {
+			return ctx, nil
+		}
+		return ctx, func(err error) {
+			if err == nil {
+				r.add(taken{Alert: *a.Alert, receiver: name, at: time.Now()})
+			}
+		}
 	}
-	return err
 }
 
 func (r *Recorder) add(t taken) {
@@ -53,7 +48,7 @@ func (r *Recorder) add(t taken) {
 	r.taken.add(t, maxAlerts)
 }
 
-// alerts returns what is remembered, the latest first.
+// alerts returns the recorded alerts, the latest first.
 func (r *Recorder) alerts() []taken {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +61,7 @@ type ring[T any] struct {
 	oldest int // once it is full
 }
 
-// add adds v to a ring of at most so many.
+// add adds v, and drops the oldest value if there are more than most.
 func (r *ring[T]) add(v T, most int) {
 	if len(r.values) < most {
 		r.values = append(r.values, v)

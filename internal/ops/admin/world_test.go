@@ -35,8 +35,8 @@ type world struct {
 	recorder *admin.Recorder
 
 	mu              sync.Mutex
-	reading         admin.Reading
-	partitions      []admin.Partition
+	reading         telemetry.SourceStats
+	partitions      []telemetry.PartitionStatus
 	partitionsError error
 	standby         string
 	asked           int // for partitions
@@ -52,13 +52,13 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
-		Reading: func() admin.Reading {
+		Reading: func() telemetry.SourceStats {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.reading
 		},
 		Standby: func() string { return w.standby },
-		Partitions: func(context.Context) ([]admin.Partition, error) {
+		Partitions: func(context.Context) ([]telemetry.PartitionStatus, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.asked++
@@ -90,13 +90,13 @@ func (w *world) authorized(method, path string) *httptest.ResponseRecorder {
 // busy makes it a world in which much goes on.
 func (w *world) busy() {
 	now := time.Now()
-	w.reading = admin.Reading{Running: true, Owned: 2, Read: 2}
+	w.reading = telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
 	uuid := "-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11"
-	w.partitions = []admin.Partition{
-		{ID: "0", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 1_203_999, Last: 1_204_100},
-		{ID: "1", Owner: "alertworker-7d9f-k8c2m" + uuid, Checkpoint: 1_187_201, Last: 1_187_204},
-		{ID: "2", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 998_310, Last: 1_001_456},
-		{ID: "10", Checkpoint: -1, Last: -1},
+	w.partitions = []telemetry.PartitionStatus{
+		{Partition: "0", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 1_203_999, Last: 1_204_100},
+		{Partition: "1", Owner: "alertworker-7d9f-k8c2m" + uuid, Checkpoint: 1_187_201, Last: 1_187_204},
+		{Partition: "2", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 998_310, Last: 1_001_456},
+		{Partition: "10", Checkpoint: -1, Last: -1},
 	}
 	w.worker.partitions = []worker.PartitionState{
 		{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
@@ -129,7 +129,7 @@ func (w *world) busy() {
 
 // take has a receiver take an alert.
 func (w *world) take(a notify.Alert) {
-	_ = w.recorder.Notifier(well{}, "webhook-example.com-1f").Notify(context.Background(), a)
+	_ = notify.Observe(well{}, w.recorder.Receiver("webhook-example.com-1f")).Notify(context.Background(), a)
 }
 
 type well struct{}

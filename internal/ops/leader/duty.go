@@ -1,13 +1,13 @@
-// Package duty does what has to be done once, however many replicas run.
+// Package leader runs duties: work that exactly one replica does for all.
 //
-// An [Elector] lets one replica lead at a time, by a lease in the store that
-// the gates use. The leader's [Roster] runs each [Duty] when it is due and logs it in the
-// lease's note, where the next leader, and any replica's status page, find
+// An [Elector] makes one replica at a time the leader, by a lease in the store that
+// the gates use. The leader's [Roster] runs each [Duty] when it is due and records the run in the
+// lease's note, where the next leader and every replica's status page find
 // it. Trust in the lease starts before the call that grants or renews it and
-// ends 5 s before the store's expiry, so no two replicas act at one time; what a
-// duty started just before it lost the lease may still take effect, and must do no harm.
+// ends 5 s before the store's expiry, so two replicas never act at the same time. What a
+// duty started just before the lease was lost may still take effect, and must do no harm.
 //
-// A killed leader is replaced within 40 s, one that stops within 10.
+// A leader that is killed is replaced within 40 s, one that stops within 10 s.
 package leader
 
 import (
@@ -26,39 +26,39 @@ import (
 )
 
 const (
-	runTimeout  = 5 * time.Minute  // for one run of a duty
-	firstRetry  = 30 * time.Second // after a run that failed; then twice as long each time
+	runTimeout  = 5 * time.Minute  // for one run
+	firstRetry  = 30 * time.Second // after a failed run; doubled after each further failure
 	maxTries    = 5                // then the duty waits until it is due again
-	goOnAfter   = 15 * time.Second // a run that left more to do; other duties come first
+	goOnAfter   = 15 * time.Second // a run that left more to do, so that other duties get a turn
 	maxSleep    = time.Minute      // the wall clock may be set, or have run on while the machine was suspended
-	maxClockGap = time.Hour        // between two replicas; a duty done later than this from now was done by a clock gone wrong
+	maxClockGap = time.Hour        // between two replicas; a run recorded further in the future was recorded by a wrong clock
 )
 
-// Key names the lease of the duties of one scope.
+// Key returns the key of the leader's lease for a scope.
 func Key(scope string) string { return "~duties/" + scope }
 
 // A Duty is work that one replica does for all.
 type Duty struct {
-	Name     string // short: it is kept in the log
+	Name     string // short: it is recorded with every run
 	Schedule Schedule
-	// Do does the duty once. What it returns is kept in the log; an error must
-	// hold no secrets. It gets 5 minutes, and is repeated after an error, at most 5 times.
-	// The leader may die in it, and the next one begin it again.
+	// Do performs the duty once, within 5 minutes. What it returns is recorded; an error must
+	// hold no secrets. After an error it is retried, up to 5 times in all.
+	// If the leader dies during the run, the next one starts it again.
 	Do func(ctx context.Context, c *Call) (report string, err error)
 }
 
-// A Call says for what Do is called.
+// A Call is the input of one run of a duty.
 type Call struct {
-	Due  time.Time // by the schedule; a call may come later
+	Due  time.Time // by the schedule; the run may start later
 	Term int64     // fencing token: grows from leader to leader
-	// Mark is what the last run of the duty left, whoever led, and what it is when Do
-	// returns is left to the next, also by a run that fails. A duty that leaves a mark and no error
-	// has more to do: it is called again within a minute. A mark that
-	// is no UTF-8, or takes more than 256 bytes as JSON, is dropped.
+	// Mark is what the previous run left in it, on whichever leader; what Do leaves in it
+	// is for the next run, also after an error. A run that leaves a mark and returns no error
+	// has more to do: the duty runs again within a minute. A mark that
+	// is not valid UTF-8, or takes more than 256 bytes as JSON, is dropped.
 	Mark string
 }
 
-// A Schedule says when a duty is due next after t; never, if zero. It goes by the leader's wall clock.
+// A Schedule returns when a duty is next due after t, by the leader's wall clock; the zero time if never.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }
@@ -76,7 +76,7 @@ func ParseSchedule(expression string) (Schedule, error) {
 	var s cron.Schedule
 	var err error
 	if zone := strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ="); zone && !strings.Contains(expression, " ") {
-		err = errors.New("nothing follows the time zone") // cron would panic
+		err = errors.New("the time zone is not followed by a schedule") // cron would panic
 	} else {
 		s, err = cron.ParseStandard(expression)
 	}
@@ -86,17 +86,17 @@ func ParseSchedule(expression string) (Schedule, error) {
 	return s, nil
 }
 
-// Config says what a Roster is for. All fields are required.
+// Config configures a Roster. All fields are required.
 type Config struct {
 	Store   lease.Store
 	Key     string // see Key; shared by all replicas
-	Replica string // a label for people
+	Replica string // shown to people
 	Duties  []Duty
 	Log     *zap.Logger
 }
 
-// A Roster runs duties, one at a time, while its replica leads. One Run at a
-// time; Leading may be called at any time.
+// A Roster runs duties, one at a time, while its replica leads. Run may be called once at a
+// time, Leading at any time.
 type Roster struct {
 	Config
 	elector *Elector
@@ -106,23 +106,23 @@ func New(c Config) *Roster {
 	return &Roster{Config: c, elector: NewElector(c.Store, c.Key, c.Log)}
 }
 
-// Run takes part in elections, and leads when elected, until ctx ends and what
-// runs has ended and is handed over.
+// Run campaigns, and leads when elected, until ctx ends. It returns when the duty under way
+// has returned and the lease is released.
 func (r *Roster) Run(ctx context.Context) { r.elector.Run(ctx, r.lead) }
 
-// Leading returns the token of the term under way, if this replica leads.
+// Leading returns the token of the current term, if this replica leads.
 func (r *Roster) Leading() (term int64, ok bool) { return r.elector.Leading() }
 
-// An agendum is a duty and when it has to be seen to.
-type agendum struct {
+// A scheduled duty.
+type scheduled struct {
 	Duty
 	due   time.Time // by the schedule; zero: never
-	at    time.Time // due, or later for another try
+	at    time.Time // due, or later for a retry
 	tries int       // that failed
 }
 
-// next plans the first try after last.
-func (a *agendum) next(last time.Time) {
+// next schedules the first try after last.
+func (a *scheduled) next(last time.Time) {
 	a.due = a.Schedule.Next(last)
 	a.at, a.tries = a.due, 0
 }
@@ -131,10 +131,10 @@ func (a *agendum) next(last time.Time) {
 func (r *Roster) lead(ctx context.Context, t *Term) error {
 	n := parseNote(t.Note())
 	n.Leader = r.Replica
-	agenda := r.plan(&n)
+	duties := r.schedule(&n)
 	t.SetNote(n.String())
 	for {
-		a := earliest(agenda)
+		a := earliest(duties)
 		wait := maxSleep
 		if a != nil {
 			wait = min(time.Until(a.at.Round(0)), maxSleep)
@@ -150,29 +150,29 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 	}
 }
 
-// plan says when each duty is due, going by n. A duty that n does not know is
-// due for the first time as if it had just been done.
-func (r *Roster) plan(n *note) []*agendum {
+// schedule returns when each duty is due, according to n. A duty that n does not list is
+// first due as if it had just run.
+func (r *Roster) schedule(n *note) []*scheduled {
 	now := time.Now()
 	last := make(map[string]int64, len(r.Duties))
-	var agenda []*agendum
+	var duties []*scheduled
 	for _, d := range r.Duties {
 		at := now
 		if seconds, known := n.Last[d.Name]; known && !time.Unix(seconds, 0).After(now.Add(maxClockGap)) {
 			at = time.Unix(seconds, 0)
 		}
 		last[d.Name] = at.Unix()
-		a := &agendum{Duty: d}
+		a := &scheduled{Duty: d}
 		a.next(at)
-		agenda = append(agenda, a)
+		duties = append(duties, a)
 	}
 	n.Last = last
 	maps.DeleteFunc(n.Marks, func(name, _ string) bool { _, known := last[name]; return !known })
-	return agenda
+	return duties
 }
 
-func earliest(agenda []*agendum) (first *agendum) {
-	for _, a := range agenda {
+func earliest(duties []*scheduled) (first *scheduled) {
+	for _, a := range duties {
 		if !a.due.IsZero() && (first == nil || a.at.Before(first.at)) {
 			first = a
 		}
@@ -180,14 +180,14 @@ func earliest(agenda []*agendum) (first *agendum) {
 	return first
 }
 
-// run does a once, logs it in n, and plans the next time.
-func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
+// run runs a duty once, records the run in n, and schedules the next.
+func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	start := time.Now()
 	done := Run{Duty: a.Name, Replica: r.Replica, Start: start}
 	n.begin(done)
 	t.SetNote(n.String())
 
-	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not done within %v", runTimeout))
+	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
 	call := &Call{Due: a.due, Term: t.Token, Mark: n.Marks[a.Name]}
 	report, err := a.Do(try, call)
 	cancel()
@@ -199,7 +199,7 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
 	case err == nil:
 		log.Info("duty done", zap.String("report", report))
 	case ctx.Err() != nil:
-		done.Outcome, done.Detail = Failed, "cut short: "+context.Cause(ctx).Error()
+		done.Outcome, done.Detail = Failed, "interrupted: "+context.Cause(ctx).Error()
 	default:
 		done.Outcome, done.Detail = Failed, err.Error()
 		a.tries++
@@ -211,7 +211,7 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *agendum) {
 	case err == nil || a.tries == maxTries:
 		last := a.due
 		if start.After(last) {
-			last = start // of several times that were missed one is made up for
+			last = start // of several missed times one is made up for
 		}
 		n.Last[a.Name] = last.Unix()
 		a.next(last)

@@ -13,22 +13,22 @@ const (
 	sweepTimeout = 4 * time.Minute // for one run; less than runTimeout
 )
 
-// A Sweeper is a store that does not forget by itself.
+// A Sweeper is a store that does not expire old records by itself.
 type Sweeper interface {
-	// Sweep removes the records whose keys are mine and that nobody has held or written for
-	// longer than olderThan, by the store's clock, and says how many. It never removes the
-	// record of a key that is held. It begins at from, "" or the next of an
-	// earlier call. When ctx ends, or after an error, next is where to go on; "" once it has seen all.
+	// Sweep removes the records whose keys are mine and that were not held or written for
+	// longer than olderThan, by the store's clock, and returns their number. It never removes the
+	// record of a key that is held. It starts at from: "", or next of an
+	// earlier call. When ctx ends, or after an error, next is where to continue; "" after the last record.
 	// mine is called concurrently.
 	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error)
 }
 
-// Janitor removes, every 6 hours, the records of scope that were unused for longer than
-// retention. That must be longer than any event can arrive late: a record also
-// says which late events need no alert. A run takes 4 minutes at most and the next one, within a
-// minute, goes on where it stopped, whoever leads.
+// Janitor removes, every 6 hours, the records of scope that have been unused for longer than
+// retention. Retention must exceed the greatest delay of an event: a record also
+// says which late events need no alert. A run takes at most 4 minutes; if records are left, the next run
+// continues within a minute, whoever leads.
 //
-// Records of other scopes are left to their own janitors, and so are those whose
+// Records of other scopes are left to their own janitors, and so are records whose
 // key does not show its scope: see throttle.InScope.
 func Janitor(s Sweeper, scope string, retention time.Duration) Duty {
 	mine := throttle.InScope(scope)
@@ -44,7 +44,7 @@ func Janitor(s Sweeper, scope string, retention time.Duration) Duty {
 			case err == nil:
 				return fmt.Sprintf("%d removed", removed), nil
 			case sweep.Err() != nil && ctx.Err() == nil && next != "":
-				return fmt.Sprintf("%d removed, more to do", removed), nil
+				return fmt.Sprintf("%d removed, not finished", removed), nil
 			}
 			return "", fmt.Errorf("%d removed, then: %w", removed, err)
 		},

@@ -12,33 +12,33 @@ import (
 
 const (
 	maxNote = 1024 // bytes, by lease.Store's contract
-	maxRuns = 10   // kept in the log
+	maxRuns = 10   // recorded
 	maxMark = 256  // bytes, as JSON
 )
 
-// A Status is what replicas can tell of the duties.
+// A Status is the state of the duties, as any replica can read it.
 type Status struct {
 	Leader string    // the replica that leads; empty if none does
-	Term   int64     // the last one
+	Term   int64     // the current or last one
 	Since  time.Time // when it began, by the store's clock
 	Runs   []Run     // the last ten, latest last
 }
 
-// A Run is one attempt at a duty. Names and details may be cut short. Its times
-// are those of the replica's wall clock.
+// A Run is one attempt at a duty. Names and details may be truncated. Its times
+// are by the replica's wall clock.
 type Run struct {
 	Duty, Replica string
 	Start         time.Time     // to the second
 	Took          time.Duration // to the millisecond
 	Outcome       Outcome
-	Detail        string // what was done, or what went wrong
+	Detail        string // the report or the error
 }
 
 // An Outcome says how a Run ended.
 type Outcome int
 
 const (
-	// Begun: the run is under way, or its replica died in it.
+	// Begun: the run is in progress, or its replica died during it.
 	Begun Outcome = iota
 	Done
 	Failed
@@ -46,7 +46,7 @@ const (
 
 func (o Outcome) String() string { return [...]string{"begun", "done", "failed"}[o] }
 
-// ReadStatus returns what the last leader left under key. It costs what a refused Acquire does.
+// ReadStatus reads the last leader's note under key. It costs as much as a refused Acquire.
 func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) {
 	r, err := lease.Peek(ctx, s, key)
 	if err != nil {
@@ -60,15 +60,15 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	return status, nil
 }
 
-// A note is what the leader keeps in its lease record.
+// A note is what the leader stores in its lease record.
 type note struct {
 	Leader string
-	Last   map[string]int64  // by duty: when it was last due and dealt with, Unix seconds
+	Last   map[string]int64  // by duty: when it was last due and settled, Unix seconds
 	Marks  map[string]string // by duty: see Call
 	Runs   []Run             // latest last
 }
 
-// written is a note in JSON. Short names, and no name twice: all of it has to
+// written is a note in JSON. Field names are short and no name is repeated, for it has to
 // fit into 1 KiB.
 type written struct {
 	Names []string          `json:"n,omitempty"` // of replicas and duties; the leader first
@@ -86,7 +86,7 @@ type writtenRun struct {
 	Detail  string  `json:"x,omitempty"`
 }
 
-// parseNote reads what String wrote. Of anything else it takes what it can.
+// parseNote parses what String returned. Of anything else it uses what it can.
 func parseNote(s string) note {
 	var w written
 	if json.Unmarshal([]byte(s), &w) != nil {
@@ -112,7 +112,7 @@ func parseNote(s string) note {
 	return n
 }
 
-// String returns n in at most 1 KiB: the longest texts are cut until it fits.
+// String returns n in at most 1 KiB: the longest texts are truncated until it fits.
 func (n note) String() string {
 	for limit := 128; ; limit -= 4 {
 		b, _ := json.Marshal(n.cut(limit)) // strings and integers: cannot fail
@@ -122,7 +122,7 @@ func (n note) String() string {
 	}
 }
 
-// cut returns n with no text longer than limit bytes.
+// cut returns n with all texts truncated to limit bytes.
 func (n note) cut(limit int) written {
 	w := written{Last: n.Last, Marks: n.Marks, Names: []string{clip(n.Leader, limit)}}
 	name := func(s string) int {
@@ -144,7 +144,7 @@ func (n note) cut(limit int) written {
 	return w
 }
 
-// setMark keeps the duty's mark, or none if it is empty, too long or no UTF-8.
+// setMark stores the duty's mark, or none if it is empty, too long or not UTF-8.
 func (n *note) setMark(duty, mark string) {
 	delete(n.Marks, duty)
 	if b, _ := json.Marshal(mark); mark == "" || len(b) > maxMark || !utf8.ValidString(mark) {
@@ -162,10 +162,10 @@ func (n *note) begin(r Run) {
 	n.Runs = n.Runs[max(0, len(n.Runs)-maxRuns):]
 }
 
-// end replaces the run last begun.
+// end replaces the run that began last.
 func (n *note) end(r Run) { n.Runs[len(n.Runs)-1] = r }
 
-// clip returns s if it has at most limit bytes, and else its end: what tells
+// clip returns at most the last limit bytes of s: what tells
 // replicas of one deployment apart, and the cause of an error, come last.
 func clip(s string, limit int) string {
 	if len(s) <= limit {

@@ -154,7 +154,7 @@ func TestFailingDuty(t *testing.T) {
 	})
 }
 
-// A duty is cut short when its time is up, and when its replica stops; then it is the
+// A duty is interrupted when its time is up, and when its replica stops; then it is the
 // next leader's at once.
 func TestDutyIsCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestDutyIsCutShort(t *testing.T) {
 			t.Errorf("the next leader: %v for %v", at, calls)
 		}
 		runs := status(t, s).Runs
-		if len(runs) != 3 || runs[0].Outcome != leader.Failed || runs[1].Outcome != leader.Failed || !strings.HasPrefix(runs[1].Detail, "cut short") || runs[2].Outcome != leader.Done || runs[2].Detail != "done after all" {
+		if len(runs) != 3 || runs[0].Outcome != leader.Failed || runs[1].Outcome != leader.Failed || !strings.HasPrefix(runs[1].Detail, "interrupted") || runs[2].Outcome != leader.Done || runs[2].Detail != "done after all" {
 			t.Errorf("the log: %+v", runs)
 		}
 	})
@@ -426,7 +426,7 @@ func TestJanitorGoesOn(t *testing.T) {
 			t.Errorf("it began at %q", got)
 		}
 		runs := status(t, store).Runs
-		if last := runs[len(runs)-1]; len(runs) != 4 || last.Outcome != leader.Done || last.Detail != "1 removed" || runs[0].Detail != "100000 removed, more to do" || runs[1].Outcome != leader.Failed {
+		if last := runs[len(runs)-1]; len(runs) != 4 || last.Outcome != leader.Done || last.Detail != "1 removed" || runs[0].Detail != "100000 removed, not finished" || runs[1].Outcome != leader.Failed {
 			t.Errorf("the log: %+v", runs)
 		}
 		time.Sleep(5 * time.Hour)

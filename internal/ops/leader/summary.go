@@ -16,12 +16,12 @@ import (
 
 const (
 	topDevices     = 10
-	maxDeadLetters = 10_000 // counted a day
+	maxDeadLetters = 10_000 // counted per day
 	gatherTimeout  = time.Minute
 	reportsAtOnce  = 16
 )
 
-// SummaryConfig says what a summary is about and whom it is for. All fields but DeadLetters are
+// SummaryConfig configures the daily summary. All fields but DeadLetters are
 // required.
 type SummaryConfig struct {
 	Tally     *tally.Tally // of this replica
@@ -29,17 +29,17 @@ type SummaryConfig struct {
 	Source    string       // see notify.Summary
 	Receivers map[string]notify.Reporter
 	Timeout   time.Duration // for one receiver
-	// DeadLetters counts the dead letters of a UTC day, at most limit. Nil if none are kept.
+	// DeadLetters counts the dead letters of a UTC day, at most limit. Nil if none are stored.
 	DeadLetters func(ctx context.Context, day time.Time, limit int) (int, error)
 }
 
-// Summary reports alerts per device, what was suppressed, and dead letters, to each
-// receiver, side by side. Figures that cannot be had within a minute are left out, and the run's
-// report says why. Until all have taken the summary, or refused it for good, it fails and is tried again, with
-// the same ID, which the next leader uses too: by it a receiver can drop what it has. For
+// Summary reports alerts per device, suppressed readings and dead letters to all
+// receivers concurrently. Figures that are not available within a minute are left out, and the run's
+// report says why. Until every receiver has taken the summary or refused it for good, the run fails and is retried, with
+// the same ID, also by the next leader: a receiver can drop repetitions by it. The Duty is for
 // one Roster.
 //
-// The figures are those of all replicas' tallies, whose days are those of their clocks.
+// The figures are from all replicas' tallies, whose days are by the replicas' clocks.
 func Summary(schedule Schedule, c SummaryConfig) Duty {
 	s := &summary{SummaryConfig: c}
 	return Duty{Name: "summary", Schedule: schedule, Do: s.do}
@@ -50,7 +50,7 @@ type summary struct {
 	due time.Time // of the last call
 
 	mu      sync.Mutex
-	settled map[string]string // of that call, by receiver: why not to report again; empty if it has taken it
+	settled map[string]string // by receiver, of that call: why it refused the summary; empty if it has taken it
 }
 
 func (s *summary) do(ctx context.Context, c *Call) (string, error) {
@@ -63,7 +63,7 @@ func (s *summary) do(ctx context.Context, c *Call) (string, error) {
 	}
 	report := fmt.Sprintf("%d and %d alerts", sum.Days[0].Alerts, sum.Days[1].Alerts)
 	if sum.Days[0].Unknown {
-		report = "alerts not known"
+		report = "alerts unknown"
 	}
 	for _, err := range missing {
 		report += fmt.Sprintf("; %v", err)
@@ -76,7 +76,7 @@ func (s *summary) do(ctx context.Context, c *Call) (string, error) {
 	return report, nil
 }
 
-// reportAll tells all receivers that are not settled.
+// reportAll reports to all receivers that are not settled.
 func (s *summary) reportAll(ctx context.Context, sum notify.Summary) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Receivers)), func(name string) bool { _, done := s.settled[name]; return done })
 	errs := make([]error, len(names))
@@ -93,7 +93,7 @@ func (s *summary) reportAll(ctx context.Context, sum notify.Summary) error {
 	return errors.Join(errs...)
 }
 
-// report tells one receiver, and whether it is settled then.
+// report reports to one receiver, which is settled if no error is returned.
 func (s *summary) report(ctx context.Context, name string, sum notify.Summary) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("the receiver did not answer within %v", s.Timeout))
 	defer cancel()
@@ -110,7 +110,7 @@ func (s *summary) report(ctx context.Context, name string, sum notify.Summary) e
 	return nil
 }
 
-// gather counts. What it could not count is told by missing.
+// gather computes the figures; missing has an error for each that is unknown.
 func (s *summary) gather(ctx context.Context, due time.Time) (sum notify.Summary, missing []error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, gatherTimeout, fmt.Errorf("not counted within %v", gatherTimeout))
 	defer cancel()
@@ -147,7 +147,7 @@ func (s *summary) gather(ctx context.Context, due time.Time) (sum notify.Summary
 	return sum, missing
 }
 
-// addUp gives d the figures of t.
+// addUp sets the figures of d to those of t.
 func addUp(d *notify.Day, t tally.Day) {
 	d.Alerts, d.Suppressed = t.Others.Alerts, t.Others.Suppressed
 	for name, n := range t.Devices {
@@ -172,7 +172,7 @@ func bySuppressed(a, b notify.DeviceCount) int {
 	return cmp.Or(cmp.Compare(b.Suppressed, a.Suppressed), cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(a.Device, b.Device))
 }
 
-// top returns the first ten of list, which is in order, and c.
+// top inserts c into list, which is in order, and returns the first ten.
 func top(list []notify.DeviceCount, c notify.DeviceCount, order func(a, b notify.DeviceCount) int) []notify.DeviceCount {
 	at, _ := slices.BinarySearchFunc(list, c, order)
 	if at == topDevices {

@@ -74,7 +74,7 @@ func (taking) Notify(context.Context, notify.Alert) error { return nil }
 // alert has receiver take one, after so many suppressed readings.
 func alert(t rapid.TB, of *tally.Tally, receiver, device string, suppressed int64) {
 	t.Helper()
-	if err := of.Notifier(taking{}, receiver).Notify(context.Background(), notify.Alert{Device: device, Suppressed: suppressed}); err != nil {
+	if err := notify.Observe(taking{}, of.Receiver(receiver)).Notify(context.Background(), notify.Alert{Device: device, Suppressed: suppressed}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -319,10 +319,10 @@ func TestSummaryWithoutFigures(t *testing.T) {
 			deadLetters func(context.Context, time.Time, int) (int, error)
 			report      string
 		}{
-			{"tallies cannot be listed", down{}, two, "alerts not known; alerts not counted: down"},
-			{"tallies are not answered", unanswering{}, two, "alerts not known; alerts not counted: not counted within 1m0s"},
+			{"tallies cannot be listed", down{}, two, "alerts unknown; alerts not counted: down"},
+			{"tallies are not answered", unanswering{}, two, "alerts unknown; alerts not counted: not counted within 1m0s"},
 			{"dead letters cannot be counted", &tally.Memory{}, no, "0 and 1 alerts; dead letters of 1999-12-31 not counted: no leave to list; dead letters of 2000-01-01 not counted: no leave to list"},
-			{"neither", down{}, no, "alerts not known; alerts not counted: down; dead letters"},
+			{"neither", down{}, no, "alerts unknown; alerts not counted: down; dead letters"},
 		} {
 			r, s := &reader{}, newTally(test.store)
 			c := config(s, map[string]notify.Reporter{"r": r})

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"alertworker/internal/ops/metrics/metricstest"
 )
 
 const docsFile = "../../../docs/metrics.md"
@@ -51,9 +53,9 @@ func TestDocs(t *testing.T) {
 // Names, units and help follow Prometheus' practice.
 func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.step(t)
-		problems, err := testutil.GatherAndLint(w.m)
+		w := metricstest.NewReplica()
+		w.Step(t)
+		problems, err := promlint.NewWithMetricFamilies(metricstest.Families(t, w.Metrics)).Lint()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,16 +72,9 @@ func tables(t *testing.T) map[string]string {
 	fmt.Fprintln(&metrics, "|---|---|---|---|")
 	fmt.Fprintln(&labels, "|---|---|---|")
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.step(t)
-		families, err := w.m.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			if !strings.HasPrefix(f.GetName(), "alertworker_") {
-				continue
-			}
+		w := metricstest.NewReplica()
+		w.Step(t)
+		for _, f := range metricstest.Families(t, w.Metrics) {
 			values := map[string]map[string]bool{}
 			for _, m := range f.GetMetric() {
 				for _, l := range m.GetLabel() {

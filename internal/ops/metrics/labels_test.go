@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/metrics/metricstest"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -49,7 +50,7 @@ func TestLabelsAreFew(t *testing.T) {
 		"store":     true,                                      // THROTTLE_STORE
 		"version":   true, "revision": true, "goversion": true, // one each
 	}
-	for _, s := range all(t) {
+	for _, s := range metricstest.All(t) {
 		for name := range s.Metric {
 			if name != "__name__" && !known[string(name)] {
 				t.Errorf("%s has a label %q: are its values few, and no devices?", s.Metric["__name__"], name)
@@ -74,20 +75,20 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			Origin: "ns/hub", Threshold: 30, Window: time.Minute, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
 			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
 		}
-		for name, n := range map[string]notify.Notifier{"good": &answers{}, "bad": &moody{}} {
-			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: m.Notifier(n, name), Gate: throttle.New(throttle.Config{
+		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &unreliable{}} {
+			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: throttle.New(throttle.Config{
 				Store: store, Scope: "s", Receiver: name, Window: config.Window, SendTimeout: time.Second,
 			})})
 		}
 		w := worker.New(config)
-		ends := m.Watch(w, func() metrics.SourceStats { return metrics.SourceStats{Owned: 1, Reading: 1} }, "memory")
+		lag := m.Watch(w, func() telemetry.SourceStats { return telemetry.SourceStats{Owned: 1, Reading: 1} }, "memory")
 
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Consume(ctx, &partition{devices: devices}) }()
 		time.Sleep(10 * time.Minute)
-		ends.Partitions(1)
-		ends.End("0", 1000)
+		lag.HubPartitions(1)
+		lag.LastSequence("0", 1000)
 		if got := values(t, m)[`notify_attempts_total{reason="none", receiver="bad", result="refused"}`]; got == 0 {
 			t.Error("no alert was refused: nothing is shown")
 		}
@@ -107,10 +108,10 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 	return series
 }
 
-// moody is a receiver that refuses an alert, fails at the next two, and so on.
-type moody struct{ n atomic.Int64 }
+// unreliable is a receiver that refuses an alert, fails at the next two, and so on.
+type unreliable struct{ n atomic.Int64 }
 
-func (m *moody) Notify(_ context.Context, a notify.Alert) error {
+func (m *unreliable) Notify(_ context.Context, a notify.Alert) error {
 	switch m.n.Add(1) % 3 {
 	case 1:
 		return &notify.Error{Refused: true, Untaken: true, Err: errors.New("no " + a.Device)}
@@ -138,7 +139,7 @@ func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err 
 	}
 	p.done = true
 	for n, device := range p.devices {
-		events = append(events, telemetry.Event{Position: at(int64(n + 1)), Device: device, Body: []byte(`{"temperature":99}`), Enqueued: time.Now()})
+		events = append(events, telemetry.Event{Position: metricstest.At(int64(n + 1)), Device: device, Body: []byte(`{"temperature":99}`), Enqueued: time.Now()})
 	}
 	return events, nil
 }

@@ -1,8 +1,8 @@
-// Package metrics shows operators how a replica does, in Prometheus' format.
+// Package metrics exports the state of a replica in Prometheus' format.
 //
-// What the worker and its source count anyway is read when Prometheus asks, so
-// that it costs the way of an event nothing. Stores and receivers are measured
-// by wrappers around them. No label holds a device, and every label has few values.
+// What the worker and its source count anyway is read at each scrape, so that it
+// adds no cost to an event. Stores and receivers are measured
+// by observers. No label holds a device, and every label has few values.
 package metrics
 
 import (
@@ -18,7 +18,7 @@ import (
 const (
 	namespace = "alertworker"
 
-	maxScrapes = 4 // at a time; others are answered 503
+	maxScrapes = 4 // at a time; further ones get 503
 )
 
 // Metrics are those of one replica. They are safe for concurrent use.
@@ -39,25 +39,25 @@ func New(version string) *Metrics {
 		registry: prometheus.NewRegistry(),
 		storeCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "store_call_duration_seconds",
-			Help:    "Calls of the throttle store, retries inside them included.",
+			Help:    "Duration of calls to the throttle store, including retries within a call.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"store", "operation", "result"}),
 		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "store_clock_skew_seconds",
-			Help: "This machine's clock less the store's, at the store's last answer. Azure counts in whole seconds: up to 1 means nothing.",
+			Help: "This machine's clock minus the store's, at the last response. Azure reports whole seconds, so up to 1 is normal.",
 		}, []string{"store"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "notify_attempts_total",
-			Help: "Attempts to deliver an alert, by what is known of it then and why it failed.",
+			Help: "Attempts to deliver an alert or a summary, by result and, if it failed, reason.",
 		}, []string{"receiver", "result", "reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "notify_duration_seconds",
-			Help:    "How long one attempt took.",
+			Help:    "Duration of an attempt to deliver.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"receiver", "result"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "delivery_delay_seconds",
-			Help:    "From the hub's taking a reading, by its clock, to the receiver's taking the alert, by this machine's.",
+			Help:    "Time from the reading's arrival at the hub, by the hub's clock, until the receiver took the alert, by this machine's clock.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
 		}, []string{"receiver"}),
 	}
@@ -73,7 +73,7 @@ func New(version string) *Metrics {
 // Handler serves GET /metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError, // what is left is better than nothing
+		ErrorHandling:       promhttp.ContinueOnError, // some metrics are better than none
 		MaxRequestsInFlight: maxScrapes,
 	})
 }
@@ -89,7 +89,7 @@ func buildInfo(version string) prometheus.Collector {
 	}
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info",
-		Help:        "Always 1; the labels say what runs.",
+		Help:        "Always 1; the labels identify the build.",
 		ConstLabels: labels,
 	})
 	g.Set(1)

@@ -10,7 +10,7 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Results of attempts: what is known of the alert.
+// Results of attempts: what is known of the alert or summary.
 const (
 	resultTaken    = "taken"
 	resultRefused  = "refused"   // for good
@@ -21,59 +21,44 @@ const (
 // Reasons why an attempt failed that was not refused.
 const (
 	reasonNone       = "none"        // it did not
-	reasonRetryAfter = "retry_after" // the receiver asked to be left alone
+	reasonRetryAfter = "retry_after" // the receiver asked for a pause
 	reasonTimeout    = "timeout"
-	reasonCanceled   = "canceled" // by us: the replica stops
+	reasonCanceled   = "canceled" // by us: the replica is stopping
 	reasonOther      = "other"    // see the log
 )
 
-// Notifier returns next, measured. receiver is the label: a name from the
-// configuration without secrets.
-func (m *Metrics) Notifier(next notify.Notifier, receiver string) notify.Notifier {
-	n := &notifier{
-		next:     next,
-		attempts: m.attempts.MustCurryWith(prometheus.Labels{"receiver": receiver}),
-		duration: m.duration.MustCurryWith(prometheus.Labels{"receiver": receiver}),
-		delay:    m.delay.WithLabelValues(receiver),
+// Receiver returns an observer of the attempts at a receiver. name is the label: from the
+// configuration, without secrets.
+func (m *Metrics) Receiver(name string) notify.Observer {
+	attempts := m.attempts.MustCurryWith(prometheus.Labels{"receiver": name})
+	duration := m.duration.MustCurryWith(prometheus.Labels{"receiver": name})
+	delay := m.delay.WithLabelValues(name)
+	declare := func(result, reason string) { // makes series appear before they count
+		attempts.WithLabelValues(result, reason)
+		duration.WithLabelValues(result)
 	}
-	n.declare(resultTaken, reasonNone)
-	n.declare(resultRefused, reasonNone)
+	declare(resultTaken, reasonNone)
+	declare(resultRefused, reasonNone)
 	for _, result := range []string{resultNotTaken, resultUnknown} {
 		for _, reason := range []string{reasonRetryAfter, reasonTimeout, reasonCanceled, reasonOther} {
-			n.declare(result, reason)
+			declare(result, reason)
 		}
 	}
-	return n
-}
-
-type notifier struct {
-	next     notify.Notifier
-	attempts *prometheus.CounterVec
-	duration prometheus.ObserverVec
-	delay    prometheus.Observer
-}
-
-// declare makes series appear before they count.
-func (n *notifier) declare(result, reason string) {
-	n.attempts.WithLabelValues(result, reason)
-	n.duration.WithLabelValues(result)
-}
-
-func (n *notifier) Notify(ctx context.Context, a notify.Alert) error {
-	start := time.Now()
-	err := n.next.Notify(ctx, a)
-	now := time.Now()
-
-	result, reason := verdict(ctx, err)
-	n.attempts.WithLabelValues(result, reason).Inc()
-	n.duration.WithLabelValues(result).Observe(now.Sub(start).Seconds())
-	if err == nil {
-		n.delay.Observe(max(0, now.Sub(a.Enqueued).Seconds()))
+	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+		start := time.Now()
+		return ctx, func(err error) {
+			now := time.Now()
+			result, reason := verdict(ctx, err)
+			attempts.WithLabelValues(result, reason).Inc()
+			duration.WithLabelValues(result).Observe(now.Sub(start).Seconds())
+			if err == nil && a.Alert != nil {
+				delay.Observe(max(0, now.Sub(a.Alert.Enqueued).Seconds()))
+			}
+		}
 	}
-	return err
 }
 
-// verdict says what came of an attempt that was made under ctx.
+// verdict returns the labels for an attempt that was made under ctx.
 func verdict(ctx context.Context, err error) (result, reason string) {
 	if err == nil {
 		return resultTaken, reasonNone

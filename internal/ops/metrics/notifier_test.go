@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/metrics/metricstest"
 )
 
 func TestNotifyResults(t *testing.T) {
@@ -26,24 +27,24 @@ func TestNotifyResults(t *testing.T) {
 	}{
 		{t.Context(), nil, "taken", "none"},
 		{ended, nil, "taken", "none"},
-		{t.Context(), &notify.Error{Refused: true, Untaken: true, Err: errBroken}, "refused", "none"},
-		{t.Context(), &notify.Error{Untaken: true, Err: errBroken}, "not_taken", "other"},
-		{t.Context(), &notify.Error{Untaken: true, RetryAfter: time.Second, Err: errBroken}, "not_taken", "retry_after"},
-		{t.Context(), &notify.Error{RetryAfter: time.Second, Err: errBroken}, "unknown", "retry_after"},
-		{t.Context(), errBroken, "unknown", "other"},
-		{t.Context(), fmt.Errorf("wrapped: %w", &notify.Error{Untaken: true, Err: errBroken}), "not_taken", "other"},
+		{t.Context(), &notify.Error{Refused: true, Untaken: true, Err: metricstest.ErrBroken}, "refused", "none"},
+		{t.Context(), &notify.Error{Untaken: true, Err: metricstest.ErrBroken}, "not_taken", "other"},
+		{t.Context(), &notify.Error{Untaken: true, RetryAfter: time.Second, Err: metricstest.ErrBroken}, "not_taken", "retry_after"},
+		{t.Context(), &notify.Error{RetryAfter: time.Second, Err: metricstest.ErrBroken}, "unknown", "retry_after"},
+		{t.Context(), metricstest.ErrBroken, "unknown", "other"},
+		{t.Context(), fmt.Errorf("wrapped: %w", &notify.Error{Untaken: true, Err: metricstest.ErrBroken}), "not_taken", "other"},
 		{t.Context(), &notify.Error{Err: context.DeadlineExceeded}, "unknown", "timeout"},
 		{late, cut, "unknown", "timeout"},
 		{ended, cut, "unknown", "canceled"},
-		{ended, &notify.Error{Untaken: true, Err: errBroken}, "not_taken", "canceled"},
+		{ended, &notify.Error{Untaken: true, Err: metricstest.ErrBroken}, "not_taken", "canceled"},
 	} {
 		m := metrics.New("")
-		n := m.Notifier(&answers{err: c.answer}, "hook")
+		n := notify.Observe(&metricstest.Stub{Err: c.answer}, m.Receiver("hook"))
 		if err := n.Notify(c.ctx, notify.Alert{}); err != c.answer {
 			t.Errorf("got %v, want %v as it is", err, c.answer)
 		}
 		all := 0.0
-		for _, s := range samples(t, m) {
+		for _, s := range metricstest.Samples(t, m) {
 			if s.Metric["__name__"] == "alertworker_notify_attempts_total" {
 				all += float64(s.Value)
 			}
@@ -62,12 +63,12 @@ func TestNotifyResults(t *testing.T) {
 func TestDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
-		r := &slowly{by: 2 * time.Second, err: errBroken}
-		n := m.Notifier(r, "hook")
+		r := &metricstest.SlowNotifier{Delay: 2 * time.Second, Err: metricstest.ErrBroken}
+		n := notify.Observe(r, m.Receiver("hook"))
 		a := notify.Alert{Enqueued: time.Now().Round(0)}
 		_ = n.Notify(t.Context(), a)
 		expect(t, m, map[string]float64{`delivery_delay_seconds_count{receiver="hook"}`: 0})
-		r.err = nil
+		r.Err = nil
 		time.Sleep(40 * time.Second)
 		_ = n.Notify(t.Context(), a)
 		expect(t, m, map[string]float64{
@@ -83,12 +84,19 @@ func TestDelays(t *testing.T) {
 	})
 }
 
-type slowly struct {
-	by  time.Duration
-	err error
+// Summaries count as attempts, and have no delay.
+func TestNotifySummaries(t *testing.T) {
+	m := metrics.New("")
+	n := notify.Observe(&reporter{}, m.Receiver("hook"))
+	if err := n.(notify.Reporter).Report(t.Context(), notify.Summary{}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, m, map[string]float64{
+		`notify_attempts_total{reason="none", receiver="hook", result="taken"}`: 1,
+		`delivery_delay_seconds_count{receiver="hook"}`:                         0,
+	})
 }
 
-func (s *slowly) Notify(context.Context, notify.Alert) error {
-	time.Sleep(s.by)
-	return s.err
-}
+type reporter struct{ metricstest.Stub }
+
+func (reporter) Report(context.Context, notify.Summary) error { return nil }

@@ -14,55 +14,40 @@ import (
 	"alertworker/internal/worker"
 )
 
-// A Worker is a [worker.Worker], read.
+// A Worker is a [worker.Worker], as far as metrics read it.
 type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
 	Receivers() []worker.ReceiverState
 }
 
-// SourceStats are what a source did and has.
-type SourceStats struct {
-	Owned   int // partitions this replica owns
-	Reading int // partitions a consumer runs for
-
-	Lost     int64 // consumers that lost their partition
-	Unread   int64 // Processors replaced because a partition was owned and nobody read it
-	Restarts int64 // Processors replaced for any reason
-
-	Moves       int64 // the IoT Hub's events were found elsewhere
-	StartedOver int64 // partitions not read on from a checkpoint that there was
-	Expired     int64 // events that the hub had dropped before they were read
-	Skipped     int64 // events missing between two that were read
+// Watch exports the state of w and its source, which are read at each scrape. store
+// is the name that Store was given for the gates' store. Lag is exported while
+// somebody reports to the returned LagTracker. Watch may be called once.
+func (m *Metrics) Watch(w Worker, source func() telemetry.SourceStats, store string) *LagTracker {
+	lag := newLagTracker(w.Partitions)
+	m.registry.MustRegister(&replica{worker: w, source: source, store: store, lag: lag, checkpoints: map[string]checkpoint{}})
+	return lag
 }
 
-// Watch shows w and its source from now on. source is called at each scrape; store
-// is the name that Store was given for the gates' store. Lag is shown for as long as
-// somebody fills the Ends that Watch returns. Watch may be called once.
-func (m *Metrics) Watch(w Worker, source func() SourceStats, store string) *Ends {
-	ends := newEnds(w.Partitions)
-	m.registry.MustRegister(&replica{worker: w, source: source, store: store, ends: ends, checkpoints: map[string]checkpoint{}})
-	return ends
-}
-
-// Duties shows whether this replica leads the duties. leading, a duty.Roster's, is
+// Duties exports whether this replica is the leader. leading, a leader.Roster's, is
 // called at each scrape. Duties may be called once.
 func (m *Metrics) Duties(leading func() (term int64, ok bool)) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "duty_leader",
-		Help: "1 on the replica that does, for all, what has to be done once.",
+		Help: "1 if this replica is the leader, which performs the duties of all replicas; otherwise 0.",
 	}, func() float64 {
 		_, ok := leading()
 		return number(ok)
 	}))
 }
 
-// Standby shows whether this replica waits for others, which have other settings, to
+// Standby exports whether this replica waits for replicas with other settings to
 // stop. standby is called at each scrape. Standby may be called once.
 func (m *Metrics) Standby(standby func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "standby",
-		Help: "1 while this replica stands by because replicas with other settings are active.",
+		Help: "1 while this replica stands by because replicas with other settings are active; otherwise 0.",
 	}, func() float64 { return number(standby()) }))
 }
 
@@ -95,31 +80,31 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	eventsDesc     = desc("events_total", "Events read, by what decoding made of them.", "result", "reason")
-	overDesc       = desc("readings_over_threshold_total", "Readings at or over the threshold.")
-	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold settled without an alert of their own; each receiver counts.")
-	gateDesc       = desc("gate_decisions_total", "What the gate on this store answered; busy and unavailable are asked again.", "store", "result")
-	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have been a second delivery; they carry the first one's id.")
-	deadDesc       = desc("dead_letters_total", "Alerts that a receiver will not get, kept as dead letters.")
+	eventsDesc     = desc("events_total", "Events read, by the result of decoding.", "result", "reason")
+	overDesc       = desc("readings_over_threshold_total", "Readings at or above the threshold.")
+	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
+	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
+	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
+	deadDesc       = desc("dead_letters_total", "Alerts that will not be delivered to a receiver, stored as dead letters.")
 
-	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: attempts in a row have failed, and nothing was taken since.", "receiver")
+	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: several attempts in a row have failed, and none has succeeded since.", "receiver")
 
-	hubPartitionsDesc = desc("hub_partitions", "Partitions that the hub has.")
+	hubPartitionsDesc = desc("hub_partitions", "Number of partitions of the hub.")
 	ownedDesc         = desc("partitions_owned", "Partitions that this replica owns.")
-	unreadDesc        = desc("partitions_unread", "Partitions that this replica owns and nobody reads.")
-	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or with a Processor that was replaced.")
+	unreadDesc        = desc("partitions_unread", "Partitions that this replica owns but does not read.")
+	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or because the Event Hubs Processor was replaced.")
 	restartsDesc      = desc("processor_restarts_total", "Event Hubs Processors replaced, for any reason.")
-	movesDesc         = desc("hub_moves_total", "Times that the IoT Hub's events were found at another endpoint, as after a fail-over.")
-	startedOverDesc   = desc("partitions_started_over_total", "Partitions not read on from their checkpoint: it was of a hub that is gone, or cannot be read.")
-	eventsLostDesc    = desc("events_lost_total", "Events that will never be read: dropped by the hub's retention before reading went on, or skipped between two that were read.", "reason")
-	unreadTotalDesc   = desc("processor_unread_restarts_total", "Processors replaced because a partition was owned and not read; processor_restarts_total has them too.")
+	movesDesc         = desc("hub_moves_total", "Times the IoT Hub's events were found at another endpoint, for example after a failover.")
+	startedOverDesc   = desc("partitions_started_over_total", "Partitions not resumed from their checkpoint, because it belongs to a hub that no longer exists or is unreadable.")
+	eventsLostDesc    = desc("events_lost_total", "Events that will never be read: expired, dropped by the hub before they were read, or skipped, missing between two that were read.", "reason")
+	unreadTotalDesc   = desc("processor_unread_restarts_total", "Event Hubs Processors replaced because a partition was owned but not read; included in processor_restarts_total.")
 
-	lagEventsDesc  = desc("partition_lag_events", "Events that wait in the hub to be read; the hub is asked every 15 s.", "partition")
-	lagSecondsDesc = desc("partition_lag_seconds", "At most how long the oldest unread event has waited; the hub's clock against this machine's.", "partition")
-	unsettledDesc  = desc("partition_unsettled_events", "Events that hold the checkpoint: their alerts are under way.", "partition")
-	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds the checkpoint, by this machine's clock; 0 if there is none.", "partition")
-	deliveringDesc = desc("partition_flights", "Alerts under way or waiting, one for each hot device and receiver.", "partition")
-	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not moved although events after it are settled; 0 if there is nothing to record.", "partition")
+	lagEventsDesc  = desc("partition_lag_events", "Events in the hub that have not been read; updated every 15 s.", "partition")
+	lagSecondsDesc = desc("partition_lag_seconds", "Upper bound of how long the oldest unread event has waited, comparing the hub's clock with this machine's.", "partition")
+	unsettledDesc  = desc("partition_unsettled_events", "Events that hold back the checkpoint because their alerts are not settled.", "partition")
+	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds back the checkpoint, by this machine's clock; 0 if there is none.", "partition")
+	deliveringDesc = desc("partition_flights", "Alerts being delivered or waiting, at most one per device and receiver.", "partition")
+	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled; 0 if there is nothing to record.", "partition")
 
 	descs = []*prometheus.Desc{
 		eventsDesc, overDesc, suppressedDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
@@ -129,21 +114,21 @@ var (
 	}
 )
 
-// A replica is a prometheus.Collector that reads a worker and its source when it is asked.
+// A replica is a prometheus.Collector that reads a worker and its source at each scrape.
 type replica struct {
 	worker Worker
-	source func() SourceStats
+	source func() telemetry.SourceStats
 	store  string
-	ends   *Ends
+	lag    *LagTracker
 
 	mu          sync.Mutex
 	checkpoints map[string]checkpoint // of partitions at the last scrape
 }
 
-// A checkpoint is one that was seen at a scrape.
+// A checkpoint as seen at a scrape.
 type checkpoint struct {
 	at    telemetry.Position
-	since time.Time // the last scrape at which it was right, or the first that saw it
+	since time.Time // the last scrape at which it was up to date, or the first that saw it
 }
 
 func (*replica) Describe(to chan<- *prometheus.Desc) {
@@ -187,7 +172,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(startedOverDesc, source.StartedOver)
 	counter(eventsLostDesc, source.Expired, "expired")
 	counter(eventsLostDesc, source.Skipped, "skipped")
-	if n := r.ends.hubPartitions(); n > 0 {
+	if n := r.lag.partitions(); n > 0 {
 		gauge(hubPartitionsDesc, float64(n))
 	}
 
@@ -203,15 +188,15 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 		gauge(oldestDesc, oldest, id)
 		gauge(deliveringDesc, float64(p.Delivering), id)
 		gauge(checkpointDesc, ages[id].Seconds(), id)
-		if lag, ok := r.ends.lag(id, now); ok {
-			gauge(lagEventsDesc, float64(lag.events), id)
-			gauge(lagSecondsDesc, lag.waited.Seconds(), id)
+		if l, ok := r.lag.lag(id, now); ok {
+			gauge(lagEventsDesc, float64(l.events), id)
+			gauge(lagSecondsDesc, l.waited.Seconds(), id)
 		}
 	}
 }
 
-// checkpointAges returns how long each partition's checkpoint has stood still with
-// something to record, as far as scrapes saw.
+// checkpointAges returns how long each partition's checkpoint has not advanced although there
+// was something to record, as seen at scrapes.
 func (r *replica) checkpointAges(states map[string]worker.PartitionState, now time.Time) map[string]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,9 +216,9 @@ func (r *replica) checkpointAges(states map[string]worker.PartitionState, now ti
 	return ages
 }
 
-// byPartition makes one state of those of a partition that this replica lost
-// and has again while its former consumer still settles. The one that read
-// furthest says how far.
+// byPartition merges the states of a partition that this replica lost
+// and owns again while its former consumer is still settling events. The positions are those of
+// the consumer that has read furthest.
 func byPartition(states []worker.PartitionState) map[string]worker.PartitionState {
 	slices.SortFunc(states, func(a, b worker.PartitionState) int { return cmp.Compare(a.Read.Sequence, b.Read.Sequence) })
 	one := make(map[string]worker.PartitionState, len(states))

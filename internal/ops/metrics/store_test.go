@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/metrics/metricstest"
 )
 
 // A measured store keeps the contract of a store.
@@ -52,19 +53,19 @@ func TestStoreResults(t *testing.T) {
 		{"acquire", "declined", nil, decline},
 		{"acquire", "held", held, agree},
 		{"acquire", "held", fmt.Errorf("wrapped: %w", held), agree},
-		{"acquire", "error", errBroken, agree},
+		{"acquire", "error", metricstest.ErrBroken, agree},
 		{"extend", "ok", nil, nil},
 		{"extend", "lost", fmt.Errorf("wrapped: %w", lease.ErrLost), nil},
 		{"extend", "error", context.DeadlineExceeded, nil},
 		{"release", "ok", nil, nil},
-		{"release", "error", errBroken, nil},
+		{"release", "error", metricstest.ErrBroken, nil},
 		{"break", "ok", nil, agree},
 		{"break", "declined", nil, decline},
-		{"break", "error", errBroken, agree},
+		{"break", "error", metricstest.ErrBroken, agree},
 	} {
 		t.Run(c.operation+"/"+c.result, func(t *testing.T) {
 			m := metrics.New("")
-			s := m.Store(&answers{err: c.answer}, "blob")
+			s := m.Store(&metricstest.Stub{Err: c.answer}, "blob")
 			want := c.answer
 			var err error
 			switch c.operation {
@@ -107,9 +108,9 @@ func count(store, operation, result string) string {
 // A store that first declines, in a round that came to nothing, and then fails has failed.
 func TestStoreDeclinedRound(t *testing.T) {
 	m := metrics.New("")
-	s := m.Store(twice{errBroken}, "blob")
+	s := m.Store(twice{metricstest.ErrBroken}, "blob")
 	_, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
-	if err != errBroken {
+	if err != metricstest.ErrBroken {
 		t.Fatal(err)
 	}
 	expect(t, m, map[string]float64{count("blob", "acquire", "error"): 1, count("blob", "acquire", "declined"): 0})
@@ -188,22 +189,22 @@ func TestStoreClockSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const skew = `store_clock_skew_seconds{store="blob"}`
 		m := metrics.New("")
-		a := &answers{}
+		a := &metricstest.Stub{}
 		s := m.Store(a, "blob")
 		acquire := func() {
 			_, _ = s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) {
-				time.Sleep(2 * time.Second) // what comes after the store told its time is no skew
+				time.Sleep(2 * time.Second) // time after the store reported its time is no skew
 				return "", nil
 			})
 		}
 		acquire()
 		if v, ok := values(t, m)[skew]; ok {
-			t.Fatalf("the skew is %v before the store told its time", v)
+			t.Fatalf("the skew is %v before the store has reported its time", v)
 		}
-		a.record.Now = time.Now().Add(-7 * time.Second).Round(0)
+		a.Record.Now = time.Now().Add(-7 * time.Second).Round(0)
 		acquire()
 		expect(t, m, map[string]float64{skew: 7})
-		a.err = &lease.HeldError{Record: lease.Record{Now: time.Now().Add(30 * time.Second).Round(0)}}
+		a.Err = &lease.HeldError{Record: lease.Record{Now: time.Now().Add(30 * time.Second).Round(0)}}
 		acquire()
 		expect(t, m, map[string]float64{skew: -30})
 	})

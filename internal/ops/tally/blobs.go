@@ -23,15 +23,15 @@ const (
 	maxObject = 16 << 20 // bytes
 )
 
-// Blobs is a Store in a container of Azure Storage, which is created when it is
-// missing. Use NewBlobs. Its errors name the container and say what to do; they hold no
+// Blobs is a Store in a container of Azure Storage, which it creates if
+// necessary. Use NewBlobs. Errors name the container and say what to do; they contain no
 // keys or signatures.
 type Blobs struct {
 	container *container.Client
 	home      *azure.Container
 }
 
-// NewBlobs returns the Store in c. It connects to nothing.
+// NewBlobs returns the Store in c. It makes no connection.
 func NewBlobs(c *container.Client) *Blobs {
 	b := &Blobs{container: c}
 	b.home = azure.NewContainer(b.name(), azure.ContainerMissing, func(ctx context.Context) error {

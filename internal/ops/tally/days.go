@@ -13,21 +13,21 @@ import (
 
 const (
 	maxObjects = 10_000  // read for one day
-	maxCounted = 200_000 // devices of all days and receivers, for the sake of memory: some 30 MB
+	maxCounted = 200_000 // devices of all days and receivers: about 30 MB of memory
 	getsAtOnce = 16
-	keepDays   = 2 // before the first day that is asked for; what is older is removed
+	keepDays   = 2 // before the first day requested; older objects are removed
 )
 
-// A Day is what all replicas counted on one UTC day of their clocks. A device with
-// several receivers counts once, as the receiver with the most has it.
+// A Day has the counts of all replicas for one UTC day, by their clocks. A device with
+// several receivers counts once, with the counts of the receiver that has the most.
 type Day struct {
 	Devices map[string]Count
-	Others  Count // devices that were too many to be counted one by one
+	Others  Count // of devices beyond the number that is counted individually
 }
 
-// Days returns n days, of which first begins the first, as all replicas of the scope
-// wrote them, and t's counts of this moment. more says that there was more than can be
-// counted: the figures are too low. It removes what is too old to be asked for.
+// Days returns n days, the first beginning at first: what all replicas of the scope
+// have written, and t's current counts. more reports that there was more than can be
+// counted, so the figures are too low. It removes objects that are too old to be requested.
 func (t *Tally) Days(ctx context.Context, first time.Time, n int) (days []Day, more bool, err error) {
 	if err := t.Write(ctx); err != nil {
 		return nil, false, err
@@ -51,7 +51,7 @@ func (t *Tally) Days(ctx context.Context, first time.Time, n int) (days []Day, m
 	return days, c.more, nil
 }
 
-// removeOld removes what nobody will ask for. What it cannot remove is left to the next time.
+// removeOld removes objects that are too old. What it cannot remove is left to the next call.
 func (t *Tally) removeOld(ctx context.Context, first time.Time) {
 	limit := t.folder + first.AddDate(0, 0, -keepDays).Format(time.DateOnly)
 	names, err := t.store.List(ctx, t.folder, maxObjects)
@@ -79,7 +79,7 @@ func (t *Tally) collect(ctx context.Context, name string, c *collection, i int) 
 	return nil
 }
 
-// A collection is what objects add up to.
+// A collection is the sum of objects.
 type collection struct {
 	mu      sync.Mutex
 	days    []map[string]map[string]Count // by receiver and device
@@ -119,7 +119,7 @@ func (c *collection) add(i int, h hour) {
 	}
 }
 
-// day returns the i-th day with each device as its receiver with the most has it.
+// day returns the i-th day, each device with the counts of its receiver that has the most.
 func (c *collection) day(i int) Day {
 	d := Day{Devices: map[string]Count{}}
 	for _, devices := range c.days[i] {
@@ -137,7 +137,7 @@ func (c Count) most(d Count) Count {
 	return Count{max(c.Alerts, d.Alerts), max(c.Suppressed, d.Suppressed)}
 }
 
-// sideBySide calls do for all names, some at a time, until one fails.
+// sideBySide calls do for all names, a few concurrently, until one fails.
 func sideBySide(ctx context.Context, names []string, do func(context.Context, string) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// A Memory is a Store of one process, which ends with it. The zero value is empty.
+// A Memory is a Store in memory. The zero value is empty.
 type Memory struct {
 	mu      sync.Mutex
 	objects map[string][]byte

@@ -1,14 +1,13 @@
 // Package tally counts, for the daily summary, the alerts that receivers take.
 //
-// Each replica counts in memory. What it has counted in an hour it writes to one
-// object of its own, once a minute while that changes, so an alert costs no
-// call, and a summary reads as many objects as there were hours and replicas
-// with alerts, however many devices there are:
+// Each replica counts in memory, and writes the counts of each hour to an
+// object of its own, once a minute while they change. So an alert costs no
+// call, and a summary reads one object per hour and replica with alerts,
+// however many devices there are:
 //
 //	tallies/<scope>/2026-03-01/13-<random name of the process>.json
 //
-// A replica that is killed takes up to a minute's counts with it; one that stops
-// takes none.
+// A replica that is killed loses up to a minute's counts; one that stops loses none.
 package tally
 
 import (
@@ -32,37 +31,37 @@ import (
 const (
 	writeEvery   = time.Minute
 	writeTimeout = 10 * time.Second
-	lastTimeout  = 5 * time.Second // for writing when the replica stops
+	lastTimeout  = 5 * time.Second // for the last write, when the replica stops
 
 	hourLayout = "2006-01-02/15-" // sorts as time does
 
-	maxDevices = 10_000 // counted one by one in an hour; for each receiver a device counts anew
-	maxUnsaved = 6      // hours that could not be written yet
+	maxDevices = 10_000 // counted individually per hour, each once per receiver
+	maxUnsaved = 6      // hours that could not be written and are kept for a retry
 )
 
-// A Store keeps objects by name. The names have slashes. It is safe for
+// A Store stores objects by name. Names contain slashes. It is safe for
 // concurrent use.
 type Store interface {
-	// Put replaces the object or creates it.
+	// Put creates or replaces the object.
 	Put(ctx context.Context, name string, content []byte) error
 	// Get returns the object; an error that Is fs.ErrNotExist if there is none.
 	Get(ctx context.Context, name string) ([]byte, error)
-	// Delete removes the object if it is there.
+	// Delete removes the object if it exists.
 	Delete(ctx context.Context, name string) error
 	// List returns the names that begin with prefix, in order, at most limit of them.
 	List(ctx context.Context, prefix string, limit int) ([]string, error)
 }
 
-// A Count is what somebody had in some time.
+// A Count is about one device or several, in some period.
 type Count struct {
-	Alerts     int64 // that the receiver has taken
-	Suppressed int64 // readings kept quiet before these, as far as their senders knew
+	Alerts     int64 // taken by the receiver
+	Suppressed int64 // readings suppressed before these alerts, as far as their senders knew
 }
 
 func (c Count) plus(d Count) Count { return Count{c.Alerts + d.Alerts, c.Suppressed + d.Suppressed} }
 
 // A Tally counts what one replica's receivers take. It is safe for concurrent
-// use. Of a nil one only Notifier may be called.
+// use. Of a nil one only Receiver may be called.
 type Tally struct {
 	store   Store
 	folder  string
@@ -72,46 +71,41 @@ type Tally struct {
 	writing sync.Mutex // one writer at a time: an older state must not replace a newer one
 
 	mu    sync.Mutex
-	hours map[int64]*hour // by Unix hours: the current one, and those that are not written yet
+	hours map[int64]*hour // by Unix hour: the current one, and those that have not been written
 }
 
-// An hour is what was counted in it, as it is written.
+// An hour has the counts of an hour, as they are stored.
 type hour struct {
 	Devices map[string]map[string]Count `json:"devices"`         // by receiver and device
 	Others  map[string]Count            `json:"others,omitzero"` // by receiver: devices beyond the limit, together
 
 	entries int // in Devices
 	version int // grows with each count
-	written int // the version that is in the store
+	written int // the version in the store
 }
 
-// New returns the Tally of one process for the gates of scope.
+// New returns the Tally of this process for the gates of scope.
 func New(s Store, scope string, log *zap.Logger) *Tally {
 	return &Tally{store: s, folder: folder(scope), process: uuid.NewString(), log: log, hours: map[int64]*hour{}}
 }
 
 func folder(scope string) string { return "tallies/" + azure.Name(scope) + "/" }
 
-// Notifier returns next, whose taken alerts t counts for receiver; next itself if t is nil.
-func (t *Tally) Notifier(next notify.Notifier, receiver string) notify.Notifier {
+// Receiver returns an observer that counts the alerts that the named receiver takes; nil if t is.
+func (t *Tally) Receiver(name string) notify.Observer {
 	if t == nil {
-		return next
+		return nil
 	}
-	return counting{t, next, receiver}
-}
-
-type counting struct {
-	tally    *Tally
-	next     notify.Notifier
-	receiver string
-}
-
-func (c counting) Notify(ctx context.Context, a notify.Alert) error {
-	err := c.next.Notify(ctx, a)
-	if err == nil {
-		c.tally.count(time.Now(), c.receiver, a.Device, Count{1, a.Suppressed})
+	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+		if a.Alert == nil {
+			return ctx, nil
+		}
+		return ctx, func(err error) {
+			if err == nil {
+				t.count(time.Now(), name, a.Alert.Device, Count{1, a.Alert.Suppressed})
+			}
+		}
 	}
-	return err
 }
 
 func (t *Tally) count(now time.Time, receiver, device string, c Count) {
@@ -148,10 +142,10 @@ func (t *Tally) bound() {
 		return
 	}
 	delete(t.hours, slices.Min(slices.Collect(maps.Keys(t.hours))))
-	t.log.Warn("an hour's counts for the daily summary are lost: they could not be written for too long", zap.Int("hours_kept", maxUnsaved))
+	t.log.Warn("an hour of counts for the daily summary was lost: it could not be written for too long", zap.Int("hours_kept", maxUnsaved))
 }
 
-// Run writes what is counted until ctx ends, and then once more, for at most 5 s.
+// Run writes the counts every minute until ctx ends, and then once more, for at most 5 s.
 func (t *Tally) Run(ctx context.Context) {
 	ticker := time.NewTicker(writeEvery)
 	defer ticker.Stop()
@@ -166,16 +160,16 @@ func (t *Tally) Run(ctx context.Context) {
 	}
 }
 
-// write is Write for at most limit. It logs an error: there is another try in a minute.
+// write is Write for at most limit. It logs an error, since Run retries in a minute.
 func (t *Tally) write(ctx context.Context, limit time.Duration) {
-	try, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	try, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no response within %v", limit))
 	defer cancel()
 	if err := t.Write(try); err != nil && ctx.Err() == nil {
-		t.log.Warn("what the daily summary counts is not written; it is tried again every minute", zap.Error(err))
+		t.log.Warn("counts for the daily summary could not be written; retrying every minute", zap.Error(err))
 	}
 }
 
-// Write writes what was counted since it was written last.
+// Write writes the counts that have changed since the last Write.
 func (t *Tally) Write(ctx context.Context) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -194,7 +188,7 @@ func (t *Tally) Write(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// unwritten returns the hours that are to be written, and forgets those that are over and written.
+// unwritten returns the hours to write, and drops those that are over and written.
 func (t *Tally) unwritten() (hours []int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +204,7 @@ func (t *Tally) unwritten() (hours []int64) {
 	return hours
 }
 
-// encode returns what is to be written of an hour; false if it was dropped meanwhile.
+// encode returns the object for an hour; false if the hour was dropped meanwhile.
 func (t *Tally) encode(at int64) (name string, content []byte, version int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

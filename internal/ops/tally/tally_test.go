@@ -62,25 +62,25 @@ func TestDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it is 2000-01-01T00:00Z
 		store := &tally.Memory{}
 		a, b := tally.New(store, scope, zap.NewNop()), tally.New(store, scope, zap.NewNop())
-		alert(t, a.Notifier(receiver{}, "r"), "old", 0)
+		alert(t, notify.Observe(receiver{}, a.Receiver("r")), "old", 0)
 		if err := a.Write(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4*24*time.Hour - time.Minute) // one before midnight
-		alert(t, a.Notifier(receiver{}, "r"), "d", 3)
+		alert(t, notify.Observe(receiver{}, a.Receiver("r")), "d", 3)
 		time.Sleep(time.Minute)
 		for range 3 {
-			alert(t, a.Notifier(receiver{}, "r"), "d", 1)
+			alert(t, notify.Observe(receiver{}, a.Receiver("r")), "d", 1)
 		}
 		time.Sleep(2 * time.Hour)
-		alert(t, b.Notifier(receiver{}, "r"), "d", 1)
+		alert(t, notify.Observe(receiver{}, b.Receiver("r")), "d", 1)
 		for range 2 {
-			alert(t, b.Notifier(receiver{}, "q"), "d", 4)
+			alert(t, notify.Observe(receiver{}, b.Receiver("q")), "d", 4)
 		}
-		if err := a.Notifier(receiver{errors.New("no")}, "r").Notify(t.Context(), notify.Alert{Device: "not taken"}); err == nil {
+		if err := notify.Observe(receiver{errors.New("no")}, a.Receiver("r")).Notify(t.Context(), notify.Alert{Device: "not taken"}); err == nil {
 			t.Error("the failure is lost")
 		}
-		alert(t, tally.New(store, "ns/hub/other", zap.NewNop()).Notifier(receiver{}, "r"), "theirs", 0)
+		alert(t, notify.Observe(receiver{}, tally.New(store, "ns/hub/other", zap.NewNop()).Receiver("r")), "theirs", 0)
 
 		days, _ := two(t, a)
 		want(t, days[0], map[string]tally.Count{"d": {Alerts: 1, Suppressed: 3}})
@@ -107,7 +107,7 @@ func TestWrites(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { a.Run(ctx) })
-		to := a.Notifier(receiver{}, "r")
+		to := notify.Observe(receiver{}, a.Receiver("r"))
 		for range 600 { // ten minutes
 			alert(t, to, "d", 0)
 			time.Sleep(time.Second)
@@ -149,19 +149,19 @@ func TestOutage(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { a.Run(ctx) })
-		to := a.Notifier(receiver{}, "r")
+		to := notify.Observe(receiver{}, a.Receiver("r"))
 		for range 9 {
 			alert(t, to, "d", 0)
 			time.Sleep(time.Hour)
 		}
 		if _, _, err := a.Days(t.Context(), time.Now(), 2); err == nil {
-			t.Error("days are told of a store that does not answer")
+			t.Error("there are days from a store that does not respond")
 		}
 		store.failed.Store(false)
 		days, _ := two(t, a)
 		want(t, days[1], map[string]tally.Count{"d": {Alerts: 7}})
-		if log.FilterMessageSnippet("are lost").Len() != 2 {
-			t.Errorf("%d hours are said to be lost, want 2", log.FilterMessageSnippet("are lost").Len())
+		if log.FilterMessageSnippet("was lost").Len() != 2 {
+			t.Errorf("%d hours are said to be lost, want 2", log.FilterMessageSnippet("was lost").Len())
 		}
 		stop()
 		running.Wait()
@@ -172,7 +172,7 @@ func TestOutage(t *testing.T) {
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tally.New(&tally.Memory{}, scope, zap.NewNop())
-		to := a.Notifier(receiver{}, "r")
+		to := notify.Observe(receiver{}, a.Receiver("r"))
 		for i := range 10_050 {
 			alert(t, to, fmt.Sprint("device ", i), 2)
 		}
@@ -186,7 +186,7 @@ func TestBounded(t *testing.T) {
 // A nil Tally counts nothing and wraps nothing.
 func TestNil(t *testing.T) {
 	var none *tally.Tally
-	if got := none.Notifier(receiver{}, "r"); got != (receiver{}) {
+	if got := notify.Observe(receiver{}, none.Receiver("r")); got != (receiver{}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -206,7 +206,7 @@ func TestOnBlobs(t *testing.T) {
 		replica := tally.New(store, scope, zap.NewNop())
 		for i := range 2000 {
 			name := fmt.Sprintf("device #%d/ü", i)
-			alert(t, replica.Notifier(receiver{}, "r"), name, int64(r))
+			alert(t, notify.Observe(receiver{}, replica.Receiver("r")), name, int64(r))
 			all[name] += int64(r)
 		}
 		replicas = append(replicas, replica)

@@ -18,6 +18,7 @@ import (
 const (
 	deviceKey     = attribute.Key("alertworker.device")
 	alertKey      = attribute.Key("alertworker.alert.id")
+	summaryKey    = attribute.Key("alertworker.summary.id")
 	receiverKey   = attribute.Key("alertworker.receiver")
 	outcomeKey    = attribute.Key("alertworker.outcome") // of a delivery, a call or an attempt
 	suppressedKey = attribute.Key("alertworker.suppressed")
@@ -25,7 +26,7 @@ const (
 	tokenKey      = attribute.Key("alertworker.token")
 )
 
-// Deliveries is a worker.Config's Trace: nil if t is.
+// Deliveries returns the Trace of a worker.Config; nil if t is.
 func (t *Tracing) Deliveries() func(worker.Start) worker.Trace {
 	if t == nil {
 		return nil
@@ -45,7 +46,7 @@ func (t *Tracing) begin(d worker.Start) worker.Trace {
 		attributes = append(attributes, t.source.attributes()...)
 		attributes = append(attributes,
 			semconv.MessagingDestinationPartitionID(d.Partition),
-			semconv.MessagingMessageID(strconv.FormatInt(d.Sequence, 10)), // all the hub calls it by
+			semconv.MessagingMessageID(strconv.FormatInt(d.Sequence, 10)), // the only id that the hub gives it
 			semconv.MessagingEventHubsMessageEnqueuedTime(int(d.Enqueued.Unix())),
 		)
 	}
@@ -86,7 +87,7 @@ func (d delivery) End(end worker.End) {
 	d.span.End()
 }
 
-// fail gives span the status of an error of some type, one of few.
+// fail sets the status of span to an error; errorType has few values.
 func fail(span trace.Span, errorType string, err error) {
 	span.SetAttributes(semconv.ErrorTypeKey.String(errorType))
 	if err == nil {

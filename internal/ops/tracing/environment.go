@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// environment reports whether the variables of OpenTelemetry ask for traces, and
-// what of them must not be logged. The SDK reads them itself; what it would
-// only complain about, with the value, is an error here.
+// environment reports whether OpenTelemetry's variables enable tracing, and
+// which of their values must not be logged. The SDK reads the variables itself; what it would
+// only log, with the value, is an error here.
 func environment() (on bool, secrets []string, err error) {
 	general, ofTraces := get("OTEL_EXPORTER_OTLP_ENDPOINT"), get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if general == "" && ofTraces == "" || strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") || get("OTEL_TRACES_EXPORTER") == "none" {
@@ -34,10 +34,10 @@ func environment() (on bool, secrets []string, err error) {
 		name = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	}
 	if p := get(name); p != "" && p != "http/protobuf" && p != "http/json" {
-		complain(name, errors.New("want http/protobuf, by convention on port 4318; alertworker does not speak gRPC"))
+		complain(name, errors.New("must be http/protobuf, by convention on port 4318; gRPC is not supported"))
 	}
 	if e := get("OTEL_TRACES_EXPORTER"); e != "" && e != "otlp" {
-		complain("OTEL_TRACES_EXPORTER", errors.New("want otlp, or none for no traces"))
+		complain("OTEL_TRACES_EXPORTER", errors.New("must be otlp, or none to disable tracing"))
 	}
 	return true, secrets, errors.Join(wrong...)
 }
@@ -51,14 +51,14 @@ func checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("want http://host:4318 or https://…")
+		return errors.New("must be a URL such as http://host:4318 or https://…")
 	case u.User != nil:
-		return errors.New("a user in the URL is not sent: put it into OTEL_EXPORTER_OTLP_HEADERS, as authorization=Basic%20…")
+		return errors.New("credentials in the URL are not sent: put them into OTEL_EXPORTER_OTLP_HEADERS as authorization=Basic%20…")
 	}
 	return nil
 }
 
-// headers returns the values in a list such as "api-key=a,b=c%20d", written and meant.
+// headers returns the values in a list such as "api-key=a,b=c%20d", both encoded and decoded.
 func headers(list string) (values []string, err error) {
 	if list == "" {
 		return nil, nil
@@ -67,7 +67,7 @@ func headers(list string) (values []string, err error) {
 		name, written, ok := strings.Cut(header, "=")
 		meant, err := url.PathUnescape(written)
 		if name = strings.TrimSpace(name); !ok || err != nil || name == "" || strings.Trim(name, nameChars) != "" {
-			return nil, fmt.Errorf("header %d is not name=value with %%XX for special characters", i+1)
+			return nil, fmt.Errorf("header %d must be name=value, with %%XX for special characters", i+1)
 		}
 		for _, v := range []string{strings.TrimSpace(meant), strings.TrimSpace(written)} {
 			if v != "" {
@@ -78,5 +78,5 @@ func headers(list string) (values []string, err error) {
 	return values, nil
 }
 
-// nameChars are those of a header's name.
+// nameChars are the characters allowed in the name of a header.
 const nameChars = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -43,7 +43,7 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 		Origin: "ns/telemetry", Threshold: 30, Window: time.Minute, Concurrency: 4, GiveUp: time.Hour,
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
 		Trace: t.Deliveries(),
-		Receivers: []worker.Receiver{{Name: "hook", Notifier: t.Notifier(n, "hook"), Gate: throttle.New(throttle.Config{
+		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: throttle.New(throttle.Config{
 			Store: t.Store(store, "memory"), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
 		})}},
 	})
@@ -104,9 +104,9 @@ func (s *script) Notify(ctx context.Context, _ notify.Alert) error {
 	}
 }
 
-type graveyard struct{}
+type noDeadLetters struct{}
 
-func (graveyard) Keep(context.Context, notify.DeadLetter) error { return nil }
+func (noDeadLetters) Keep(context.Context, notify.DeadLetter) error { return nil }
 
 var errBroken = errors.New("broken")
 

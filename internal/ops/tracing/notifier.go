@@ -8,39 +8,38 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Notifier returns next, whose attempts in a delivery are spans of it; next itself if t is nil.
-// receiver is a name without secrets.
-func (t *Tracing) Notifier(next notify.Notifier, receiver string) notify.Notifier {
+// Receiver returns an observer of the attempts at a receiver: an attempt at an alert is a
+// span of its delivery, one at a summary is a trace of its own. It is nil if t is. name holds no secrets.
+func (t *Tracing) Receiver(name string) notify.Observer {
 	if t == nil {
-		return next
+		return nil
 	}
-	return &notifier{next: next, tracer: t.tracer, receiver: receiver}
+	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+		var span trace.Span
+		switch {
+		case a.Summary != nil:
+			ctx, span = t.tracer.Start(ctx, "summary "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+				receiverKey.String(name), summaryKey.String(a.Summary.ID),
+			))
+		case trace.SpanFromContext(ctx).IsRecording():
+			ctx, span = t.tracer.Start(ctx, "notify "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+				receiverKey.String(name), alertKey.String(a.Alert.ID), tokenKey.Int64(a.Alert.Token), suppressedKey.Int64(a.Alert.Suppressed),
+			))
+		default:
+			return ctx, nil
+		}
+		return ctx, func(err error) {
+			outcome := outcomeOf(err)
+			span.SetAttributes(outcomeKey.String(outcome))
+			if err != nil {
+				fail(span, outcome, err)
+			}
+			span.End()
+		}
+	}
 }
 
-type notifier struct {
-	next     notify.Notifier
-	tracer   trace.Tracer
-	receiver string
-}
-
-func (n *notifier) Notify(ctx context.Context, a notify.Alert) error {
-	if !trace.SpanFromContext(ctx).IsRecording() {
-		return n.next.Notify(ctx, a)
-	}
-	ctx, span := n.tracer.Start(ctx, "notify "+n.receiver, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		receiverKey.String(n.receiver), alertKey.String(a.ID), tokenKey.Int64(a.Token), suppressedKey.Int64(a.Suppressed),
-	))
-	defer span.End()
-	err := n.next.Notify(ctx, a)
-	outcome := outcomeOf(err)
-	span.SetAttributes(outcomeKey.String(outcome))
-	if err != nil {
-		fail(span, outcome, err)
-	}
-	return err
-}
-
-// outcomeOf says what is known of the alert after an attempt.
+// outcomeOf says what is known after an attempt.
 func outcomeOf(err error) string {
 	if err == nil {
 		return "taken"

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
 )
 
@@ -52,7 +53,7 @@ func TestOff(t *testing.T) {
 			t.Error("deliveries are followed")
 		}
 		store, notifier := memlease.New(), &script{}
-		if tr.Store(store, "memory") != store || tr.Notifier(notifier, "hook") != notifier {
+		if tr.Store(store, "memory") != store || notify.Observe(notifier, tr.Receiver("hook")) != notifier {
 			t.Error("something is wrapped")
 		}
 		tr.Close()
@@ -139,7 +140,7 @@ func TestExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	consume(t, newReplica(t, tr, memlease.New(), &script{}, graveyard{}), 100*time.Millisecond, hot(1, "oven"))
+	consume(t, newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}), 100*time.Millisecond, hot(1, "oven"))
 	tr.Close()
 
 	c.mu.Lock()
@@ -190,7 +191,7 @@ func TestSampledOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	consume(t, newReplica(t, tr, memlease.New(), &script{}, graveyard{}), 50*time.Millisecond, hot(1, "oven"))
+	consume(t, newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}), 50*time.Millisecond, hot(1, "oven"))
 	tr.Close()
 	if c.path != "" {
 		t.Error("spans were sent")
@@ -210,7 +211,7 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newReplica(t, tr, memlease.New(), &script{}, graveyard{})
+	w := newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{})
 	for n := range int64(2) {
 		consume(t, w, 50*time.Millisecond, hot(n, fmt.Sprint("oven-", n)))
 		tr.ForceFlush()
@@ -239,7 +240,7 @@ func TestCloseIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.SetFlush(50 * time.Millisecond)
-	consume(t, newReplica(t, tr, memlease.New(), &script{}, graveyard{}), 50*time.Millisecond, hot(1, "oven"))
+	consume(t, newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}), 50*time.Millisecond, hot(1, "oven"))
 	closed := make(chan struct{})
 	go func() { tr.Close(); close(closed) }()
 	select {

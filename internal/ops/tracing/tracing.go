@@ -1,10 +1,10 @@
-// Package tracing shows each alert's way as an OpenTelemetry trace: one span for
-// the delivery, and in it one for each call of the store and each attempt to notify.
+// Package tracing exports each alert as an OpenTelemetry trace: one span for
+// the delivery, with one child for each store call and each attempt to notify.
 //
-// Only alerts are traced: readings that settle without a delivery cost nothing.
-// The standard variables of OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT and its like) are all
-// of its configuration. Without them [Open] returns nil, and a nil *Tracing
-// wraps nothing and follows nothing.
+// Readings that are settled without a delivery are not traced and cost nothing.
+// It is configured only by OpenTelemetry's standard variables, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+// Without them [Open] returns nil, and a nil *Tracing
+// observes nothing.
 package tracing
 
 import (
@@ -27,8 +27,8 @@ import (
 
 const (
 	flushTimeout = 5 * time.Second  // for the last spans
-	reportPause  = 30 * time.Second // between two complaints
-	maxReport    = 500              // bytes of a complaint: collectors answer with pages
+	reportPause  = 30 * time.Second // between two log lines about failures
+	maxReport    = 500              // bytes of an error that are logged: collectors respond with whole pages
 )
 
 // Config says what is traced. All fields are required.
@@ -46,21 +46,21 @@ type Source struct {
 	ConsumerGroup string
 }
 
-// A Tracing makes spans and exports them in the background, a bounded number of
-// them: what a slow collector leaves waiting is dropped. It is safe for
+// A Tracing creates spans and exports them in the background. The queue is
+// bounded: spans that a slow collector does not accept in time are dropped. It is safe for
 // concurrent use. All methods may be called on nil.
 type Tracing struct {
 	tracer   trace.Tracer
 	source   Source
 	provider *sdktrace.TracerProvider
 	flush    time.Duration
-	cut      func() // gives up exports under way
+	cut      func() // aborts exports in progress
 	report   func(error)
 }
 
-// Open reads the variables of OpenTelemetry and returns nil if they ask for no traces. It
-// connects to nothing, and fails only if a variable is wrong; the error
-// names it and holds no value. While spans cannot be exported, the log says so twice a minute.
+// Open reads OpenTelemetry's variables and returns nil if they do not enable tracing. It
+// makes no connection, and fails only if a variable is invalid; the error
+// names the variable without its value. While spans cannot be exported, that is logged at most twice a minute.
 func Open(ctx context.Context, c Config) (*Tracing, error) {
 	on, secrets, err := environment()
 	if !on || err != nil {
@@ -88,7 +88,7 @@ func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
 		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
 	)
 	if err != nil {
-		otel.Handle(err) // what could be read of the variables counts
+		otel.Handle(err) // what could be parsed of the variables is used
 	}
 	provider := sdktrace.NewTracerProvider(to, sdktrace.WithResource(service))
 	return &Tracing{
@@ -101,7 +101,7 @@ func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
 	}
 }
 
-// Close exports what is left, for 5 s at most, and returns when nothing of t runs any more.
+// Close exports the remaining spans, for at most 5 s, and returns when all goroutines of t have ended.
 func (t *Tracing) Close() {
 	if t == nil {
 		return
@@ -113,7 +113,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// reporter logs what goes wrong here, now and then, without secrets.
+// reporter returns a function that logs errors of tracing, at a limited rate and without secrets.
 func reporter(log *zap.Logger, secrets []string) func(error) {
 	var pairs []string
 	for _, s := range secrets {
@@ -126,13 +126,13 @@ func reporter(log *zap.Logger, secrets []string) func(error) {
 		if then := last.Load(); now-then > int64(reportPause) && last.CompareAndSwap(then, now) {
 			text := redact.Replace(err.Error())
 			text = strings.ToValidUTF8(text[:min(len(text), maxReport)], "")
-			log.Warn("tracing fails; alerts do not depend on it", zap.String("error", text))
+			log.Warn("tracing failed; alerts are not affected", zap.String("error", text))
 		}
 	}
 }
 
-// A sink reports what the SDK finds wrong with its variables. It leaves out the values,
-// which the SDK adds.
+// A sink reports errors that the SDK finds in its variables, without the values
+// that the SDK adds.
 type sink struct{ report func(error) }
 
 func (sink) Init(logr.RuntimeInfo)                   {}

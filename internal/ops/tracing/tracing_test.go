@@ -78,7 +78,7 @@ process telemetry, consumer, Error: broken alert.id=ns/telemetry/3/1/94668480000
 `},
 		"throttled by another replica": {
 			before: func(t *testing.T, s lease.Store) {
-				consume(t, newReplica(t, nil, s, &script{}, graveyard{}), time.Second, hot(1, "oven"))
+				consume(t, newReplica(t, nil, s, &script{}, noDeadLetters{}), time.Second, hot(1, "oven"))
 			},
 			want: `
 process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven outcome=throttled receiver=hook suppressed=0
@@ -91,7 +91,7 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven o
 				return []telemetry.Event{e}
 			},
 			before: func(t *testing.T, s lease.Store) {
-				consume(t, newReplica(t, nil, s, &script{}, graveyard{}), time.Second, hot(1, "oven"))
+				consume(t, newReplica(t, nil, s, &script{}, noDeadLetters{}), time.Second, hot(1, "oven"))
 			},
 			want: `
 process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven outcome=throttled receiver=hook suppressed=0
@@ -120,7 +120,7 @@ process telemetry, consumer, Error: claim the window of device "oven": broken al
 				}
 				r := tracetest.NewSpanRecorder()
 				tr := tracing.Record(config(), r)
-				consume(t, newReplica(t, tr, store, &script{answers: c.answers, by: c.by}, graveyard{}), c.work, events...)
+				consume(t, newReplica(t, tr, store, &script{answers: c.answers, by: c.by}, noDeadLetters{}), c.work, events...)
 				tr.Close()
 				if got := tree(t, r); got != strings.TrimPrefix(c.want, "\n") {
 					t.Errorf("got:\n%s\nwant:%s", got, c.want)
@@ -166,7 +166,7 @@ func TestConventions(t *testing.T) {
 			r := tracetest.NewSpanRecorder()
 			tr := tracing.Record(c, r)
 			start := time.Now()
-			consume(t, newReplica(t, tr, memlease.New(), &script{by: 3 * time.Second}, graveyard{}), time.Minute, hot(4711, "oven"))
+			consume(t, newReplica(t, tr, memlease.New(), &script{by: 3 * time.Second}, noDeadLetters{}), time.Minute, hot(4711, "oven"))
 			tr.Close()
 
 			span := r.Started()[0]
@@ -206,7 +206,7 @@ func TestIntake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := tracetest.NewSpanRecorder()
 		tr := tracing.Record(config(), r)
-		in := newReplica(t, tr, memlease.New(), &script{}, graveyard{}).NewIntake(t.Context(), "http")
+		in := newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}).NewIntake(t.Context(), "http")
 		if v, err := in.Handle(t.Context(), hot(1, "oven"), "a key"); v != telemetry.VerdictAlerted || err != nil {
 			t.Error(v, err)
 		}
@@ -314,5 +314,27 @@ func TestStoreBesides(t *testing.T) {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("List: %v", err)
 		}
+	}
+}
+
+// reporter takes alerts, and fails with summaries.
+type reporter struct{ script }
+
+func (*reporter) Report(context.Context, notify.Summary) error {
+	return &notify.Error{Untaken: true, Err: errBroken}
+}
+
+// An attempt at a summary is a trace of its own.
+func TestSummary(t *testing.T) {
+	r := tracetest.NewSpanRecorder()
+	tr := tracing.Record(config(), r)
+	defer tr.Close()
+	n := notify.Observe(&reporter{}, tr.Receiver("hook"))
+	if err := n.(notify.Reporter).Report(t.Context(), notify.Summary{ID: "s/summary/1"}); err == nil {
+		t.Fatal("the summary was taken")
+	}
+	const want = "summary hook, client, Error: broken error.type=not_taken outcome=not_taken receiver=hook summary.id=s/summary/1\n"
+	if got := tree(t, r); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

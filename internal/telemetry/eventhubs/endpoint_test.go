@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -35,7 +36,7 @@ func (i *iotHub) resolve(context.Context) (string, error) {
 func (i *iotHub) config(h *hub) eventhubs.Config {
 	config, _ := h.watched()
 	config.IoTHub, config.Resolve = "Factory.azure-devices.net", i.resolve
-	config.ConnectionString, _ = i.resolve(nil)
+	config.ConnectionString, _ = i.resolve(context.Background())
 	return config
 }
 
@@ -126,7 +127,7 @@ func TestOwnershipsOfAnotherHub(t *testing.T) {
 	h.Publish(t, "0", "a")
 	h.setCheckpoint(t, "0", 1000, "1000")
 	got, err := h.source(t, h.config()).Ownerships(t.Context())
-	if want := (eventhubs.PartitionOwnership{Partition: "0", Checkpoint: 1000, Last: -1}); err != nil || len(got) != 1 || got[0] != want {
+	if want := (telemetry.PartitionStatus{Partition: "0", Checkpoint: 1000, Last: -1}); err != nil || len(got) != 1 || got[0] != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }

@@ -138,23 +138,6 @@ func (s Start) String() string {
 	return "latest"
 }
 
-// Stats is what a Source did and has.
-type Stats struct {
-	Running bool // a Processor runs: hub and checkpoint store have answered
-
-	Owned   int // partitions this replica owns
-	Reading int // partitions a consumer runs for
-
-	Lost     int64 // consumers that lost their partition: to another replica, or because the Processor was replaced
-	Unread   int64 // Processors replaced because a partition was owned and nobody read it
-	Restarts int64 // Processors replaced for any reason
-
-	Moves       int64 // the IoT Hub's events were found elsewhere
-	StartedOver int64 // partitions not read on from a checkpoint that there was: it was of another hub, or could not be read
-	Expired     int64 // events that the hub had dropped before the partition was read from its checkpoint on
-	Skipped     int64 // events missing between two that were read
-}
-
 // Source is a [telemetry.Source]. Run may be called once at a time.
 type Source struct {
 	config    Config // the endpoint in it is guarded by mu
@@ -178,7 +161,7 @@ type Source struct {
 	closing         time.Duration // for the hub to confirm that a link is closed
 
 	mu    sync.Mutex
-	stats Stats
+	stats telemetry.SourceStats
 }
 
 // New checks config; it connects to nothing. The error names everything that
@@ -292,13 +275,13 @@ func (s *Source) unreadAfter() time.Duration { return 4 * s.config.OwnershipExpi
 func (s *Source) Owner() string { return s.owner }
 
 // Stats may be called at any time.
-func (s *Source) Stats() Stats {
+func (s *Source) Stats() telemetry.SourceStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats
 }
 
-func (s *Source) count(change func(*Stats)) {
+func (s *Source) count(change func(*telemetry.SourceStats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.stats)

@@ -10,21 +10,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// Ends want to know where partitions end, to see how far behind a reader is.
-type Ends interface {
-	Wanted() []string                     // the partitions to ask about; the hub need not have them
-	Partitions(n int)                     // how many the hub has
-	End(partition string, sequence int64) // of its last event
+// A LagRecorder records where partitions end, to compute how far behind their readers are.
+type LagRecorder interface {
+	Wanted() []string                              // the partitions to ask about; the hub need not have them
+	HubPartitions(n int)                           // how many partitions the hub has
+	LastSequence(partition string, sequence int64) // of the last event in the partition
 }
 
-// FollowEnds asks the hub now, and again every so often until ctx ends, and tells
-// ends. While the hub does not answer it tells them nothing. It may run beside Run.
-func (s *Source) FollowEnds(ctx context.Context, every time.Duration, ends Ends) {
+// FollowLag asks the hub for the ends of partitions now and at every interval until ctx
+// ends, and reports them to r. While the hub does not answer it reports nothing. It may run beside Run.
+func (s *Source) FollowLag(ctx context.Context, every time.Duration, r LagRecorder) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := s.askEnds(ctx, ends); err != nil && ctx.Err() == nil {
-			s.log.Warn("the hub does not say where partitions end, so that their lag is not known; asking again", zap.Error(err))
+		if err := s.recordLag(ctx, r); err != nil && ctx.Err() == nil {
+			s.log.Warn("partition lag is unknown: the hub does not report its last sequence numbers; retrying", zap.Error(err))
 		}
 		select {
 		case <-tick.C:
@@ -34,8 +34,8 @@ func (s *Source) FollowEnds(ctx context.Context, every time.Duration, ends Ends)
 	}
 }
 
-func (s *Source) askEnds(ctx context.Context, ends Ends) error {
-	wanted := ends.Wanted()
+func (s *Source) recordLag(ctx context.Context, r LagRecorder) error {
+	wanted := r.Wanted()
 	type answer struct {
 		partitions int
 		last       map[string]int64
@@ -52,19 +52,19 @@ func (s *Source) askEnds(ctx context.Context, ends Ends) error {
 	if err != nil {
 		return err
 	}
-	ends.Partitions(a.partitions)
+	r.HubPartitions(a.partitions)
 	for id, sequence := range a.last {
-		ends.End(id, sequence)
+		r.LastSequence(id, sequence)
 	}
 	return nil
 }
 
 // lastSequences asks the hub for the sequence numbers of the last events.
 func lastSequences(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, ids []string) (map[string]int64, error) {
-	ends, err := askPartitions(ctx, client, at, ids)
-	last := make(map[string]int64, len(ends))
-	for id, end := range ends {
-		last[id] = end.LastEnqueuedSequenceNumber
+	partitions, err := askPartitions(ctx, client, at, ids)
+	last := make(map[string]int64, len(partitions))
+	for id, p := range partitions {
+		last[id] = p.LastEnqueuedSequenceNumber
 	}
 	return last, err
 }

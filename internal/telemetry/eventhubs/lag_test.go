@@ -10,8 +10,8 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// ends are what a hub said of its partitions.
-type ends struct {
+// recorded is an eventhubs.LagRecorder: what a hub reported of its partitions.
+type recorded struct {
 	wanted []string
 	asked  func() // called by Wanted if not nil
 
@@ -21,75 +21,75 @@ type ends struct {
 	last       map[string]int64
 }
 
-func (e *ends) Wanted() []string {
-	if e.asked != nil {
-		e.asked()
+func (r *recorded) Wanted() []string {
+	if r.asked != nil {
+		r.asked()
 	}
-	return e.wanted
+	return r.wanted
 }
 
-func (e *ends) Partitions(n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.rounds++
-	e.partitions = n
+func (r *recorded) HubPartitions(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rounds++
+	r.partitions = n
 }
 
-func (e *ends) End(partition string, sequence int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.last[partition] = sequence
+func (r *recorded) LastSequence(partition string, sequence int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[partition] = sequence
 }
 
-func (e *ends) seen() (rounds, partitions int, last map[string]int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.rounds, e.partitions, maps.Clone(e.last)
+func (r *recorded) seen() (rounds, partitions int, last map[string]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rounds, r.partitions, maps.Clone(r.last)
 }
 
-// follow fills e until the test ends.
-func follow(t *testing.T, s *eventhubs.Source, e *ends) {
+// follow fills r until the test ends.
+func follow(t *testing.T, s *eventhubs.Source, r *recorded) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.FollowEnds(ctx, 20*time.Millisecond, e)
+		s.FollowLag(ctx, 20*time.Millisecond, r)
 	}()
 	t.Cleanup(func() {
 		stop()
 		select {
 		case <-done:
 		case <-time.After(patience):
-			t.Error("FollowEnds did not return")
+			t.Error("FollowLag did not return")
 		}
 	})
 }
 
-// It tells of the partitions wanted that the hub has, and goes on telling.
-func TestFollowEnds(t *testing.T) {
+// It reports the wanted partitions that the hub has, and goes on reporting.
+func TestFollowLag(t *testing.T) {
 	h := newHub(t, 3)
 	h.Publish(t, "0", "a", "b")
-	e := &ends{wanted: []string{"0", "2", "http"}, last: map[string]int64{}}
-	follow(t, h.source(t, h.config()), e)
+	r := &recorded{wanted: []string{"0", "2", "http"}, last: map[string]int64{}}
+	follow(t, h.source(t, h.config()), r)
 
-	eventually(t, "the ends", func() bool {
-		_, partitions, last := e.seen()
+	eventually(t, "the last sequence numbers", func() bool {
+		_, partitions, last := r.seen()
 		_, other := last["2"]
 		return partitions == 3 && last["0"] == 1 && other && len(last) == 2
 	})
 	h.Publish(t, "0", "c")
-	eventually(t, "the next end", func() bool { _, _, last := e.seen(); return last["0"] == 2 })
+	eventually(t, "the next one", func() bool { _, _, last := r.seen(); return last["0"] == 2 })
 }
 
 // A broken connection and a hub that does not answer cost a round, no more.
-func TestFollowEndsSurvives(t *testing.T) {
+func TestFollowLagSurvives(t *testing.T) {
 	h := newHub(t, 1)
-	e := &ends{wanted: []string{"0"}, last: map[string]int64{}}
-	follow(t, h.source(t, h.config()), e)
+	r := &recorded{wanted: []string{"0"}, last: map[string]int64{}}
+	follow(t, h.source(t, h.config()), r)
 	more := func(what string) {
-		before, _, _ := e.seen()
-		eventually(t, what, func() bool { after, _, _ := e.seen(); return after > before+1 })
+		before, _, _ := r.seen()
+		eventually(t, what, func() bool { after, _, _ := r.seen(); return after > before+1 })
 	}
 	more("an answer")
 	h.Reset()
@@ -99,14 +99,14 @@ func TestFollowEndsSurvives(t *testing.T) {
 }
 
 // It returns when it is told to, also while the hub owes it an answer.
-func TestFollowEndsStops(t *testing.T) {
+func TestFollowLagStops(t *testing.T) {
 	h := newHub(t, 1)
 	t.Cleanup(h.Resume)
 	asked := make(chan struct{})
-	e := &ends{wanted: []string{"0"}, last: map[string]int64{}, asked: sync.OnceFunc(func() {
+	r := &recorded{wanted: []string{"0"}, last: map[string]int64{}, asked: sync.OnceFunc(func() {
 		h.Stall()
 		close(asked)
 	})}
-	follow(t, h.source(t, h.config()), e)
+	follow(t, h.source(t, h.config()), r)
 	<-asked
 }

@@ -8,21 +8,14 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
-
-// A PartitionOwnership is one partition as all replicas see it.
-type PartitionOwnership struct {
-	Partition  string
-	Owner      string // as [Source.Owner]; empty if it has shown no sign of life for OwnershipExpiry
-	Checkpoint int64  // sequence number; -1 if there is none
-	Last       int64  // sequence number of the last event; -1 if there never was one, or the hub does not say, or it is before the checkpoint: then the hub is not the one it was
-}
 
 // Ownerships asks the checkpoint store who owns which partition and how far it is,
 // and the hub where it ends. It is for people who look: it returns by the time ctx ends. Only the store's
 // failure is an error. The order is by length and name, that of numbers.
-func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
+func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, error) {
 	g := newGuard(s, s.endpoint())
 	positions, _, err := g.checkpoints.all(ctx)
 	if err != nil {
@@ -38,10 +31,10 @@ func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 	}
 	last, _ := s.ends(ctx) // without it, lag is not known
 
-	byID := map[string]*PartitionOwnership{}
-	of := func(id string) *PartitionOwnership {
+	byID := map[string]*telemetry.PartitionStatus{}
+	of := func(id string) *telemetry.PartitionStatus {
 		if byID[id] == nil {
-			byID[id] = &PartitionOwnership{Partition: id, Checkpoint: -1, Last: -1}
+			byID[id] = &telemetry.PartitionStatus{Partition: id, Checkpoint: -1, Last: -1}
 		}
 		return byID[id]
 	}
@@ -59,13 +52,14 @@ func (s *Source) Ownerships(ctx context.Context) ([]PartitionOwnership, error) {
 		of(r.Partition)
 	}
 	for id, owner := range records.Owners(s.config.OwnershipExpiry) {
-		of(id).Owner = owner
+		p := of(id)
+		p.Owner, p.Mine = owner, owner == s.owner
 	}
-	all := make([]PartitionOwnership, 0, len(byID))
+	all := make([]telemetry.PartitionStatus, 0, len(byID))
 	for _, p := range byID {
 		all = append(all, *p)
 	}
-	slices.SortFunc(all, func(a, b PartitionOwnership) int {
+	slices.SortFunc(all, func(a, b telemetry.PartitionStatus) int {
 		return cmp.Or(cmp.Compare(len(a.Partition), len(b.Partition)), cmp.Compare(a.Partition, b.Partition))
 	})
 	return all, nil

@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// What one replica tells of all: its own partition, another's and a dead one's.
+// What one replica reports of all: its own partition, another's and a dead one's.
 func TestOwnerships(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 3)
@@ -21,12 +22,12 @@ func TestOwnerships(t *testing.T) {
 		h.own(t, id, owner)
 	}
 	h.setCheckpoint(t, "0", 0, "0")
-	want := []eventhubs.PartitionOwnership{
-		{Partition: "0", Owner: s.Owner(), Checkpoint: 0, Last: 1},
+	want := []telemetry.PartitionStatus{
+		{Partition: "0", Owner: s.Owner(), Mine: true, Checkpoint: 0, Last: 1},
 		{Partition: "1", Owner: "another", Checkpoint: -1, Last: -1},
 		{Partition: "2", Checkpoint: -1, Last: -1},
 	}
-	check := func(s *eventhubs.Source, want []eventhubs.PartitionOwnership) {
+	check := func(s *eventhubs.Source, want []telemetry.PartitionStatus) {
 		t.Helper()
 		got, err := s.Ownerships(t.Context())
 		if err != nil {
@@ -41,7 +42,7 @@ func TestOwnerships(t *testing.T) {
 	// To whom ownerships expire at once, nobody owns anything.
 	config.OwnershipExpiry, config.BalanceInterval = 2*time.Nanosecond, time.Nanosecond
 	orphaned := slices.Clone(want)
-	orphaned[0].Owner, orphaned[1].Owner = "", ""
+	orphaned[0].Owner, orphaned[0].Mine, orphaned[1].Owner = "", false, ""
 	check(h.source(t, config), orphaned)
 
 	// The hub is gone, the store is not.

@@ -39,7 +39,7 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 			wait = restartMin
 		}
 		pause := jitter(wait)
-		s.count(func(stats *Stats) { stats.Restarts++ })
+		s.count(func(stats *telemetry.SourceStats) { stats.Restarts++ })
 		s.log.Warn("reading stopped; starting again", zap.Error(err), zap.Duration("in", pause))
 		sleep(ctx, pause)
 		s.resolve(ctx)
@@ -97,8 +97,8 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 		return fmt.Errorf("event hub processor: %w", err)
 	}
 
-	s.count(func(stats *Stats) { stats.Running = true })
-	defer s.count(func(stats *Stats) { stats.Running = false })
+	s.count(func(stats *telemetry.SourceStats) { stats.Running = true })
+	defer s.count(func(stats *telemetry.SourceStats) { stats.Running = false })
 	working, recycle := context.WithCancelCause(ctx)
 	defer recycle(nil)
 	l := &life{
@@ -160,7 +160,7 @@ func (s *Source) live(ctx context.Context, consume consumer) error {
 	background.Wait()
 	stopOwning()
 	ownerships.Wait()
-	s.count(func(stats *Stats) { stats.Owned = 0 })
+	s.count(func(stats *telemetry.SourceStats) { stats.Owned = 0 })
 	return context.Cause(working)
 }
 
@@ -219,7 +219,7 @@ func (l *life) partition(id string, client receiver) *partition {
 		last := c.Position
 		p.written, p.last, p.fresh = &c, &last, true
 	case withheld || l.from.moved[id]:
-		l.source.count(func(stats *Stats) { stats.StartedOver++ })
+		l.source.count(func(stats *telemetry.SourceStats) { stats.StartedOver++ })
 	}
 	return p
 }
@@ -232,7 +232,7 @@ func (l *life) missed(p *partition, g gap) {
 	if !g.from.Time.IsZero() { // an old checkpoint
 		log = log.With(zap.Time("after_time", g.from.Time))
 	}
-	l.source.count(func(stats *Stats) {
+	l.source.count(func(stats *telemetry.SourceStats) {
 		if g.expired {
 			stats.Expired += g.events
 		} else {
@@ -256,14 +256,14 @@ func (l *life) add(p *partition) {
 		delete(l.unread, p.id)
 		l.source.patience = l.source.unreadAfter()
 	}
-	l.source.count(func(stats *Stats) { stats.Reading++ })
+	l.source.count(func(stats *telemetry.SourceStats) { stats.Reading++ })
 }
 
 func (l *life) remove(p *partition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.reading, p.id)
-	l.source.count(func(stats *Stats) {
+	l.source.count(func(stats *telemetry.SourceStats) {
 		stats.Reading--
 		if p.held.Err() != nil {
 			stats.Lost++
@@ -315,14 +315,14 @@ func (l *life) seen(owners map[string]string) {
 			since = now
 		case now.Sub(since) > l.source.patience:
 			l.source.patience = min(2*l.source.patience, 16*l.source.unreadAfter())
-			l.source.count(func(stats *Stats) { stats.Unread++ })
+			l.source.count(func(stats *telemetry.SourceStats) { stats.Unread++ })
 			l.recycle(fmt.Errorf("partition %s is owned and was not read for %v", id, now.Sub(since).Round(time.Millisecond)))
 			l.ending = true
 		}
 		unread[id] = since
 	}
 	l.unread = unread
-	l.source.count(func(stats *Stats) { stats.Owned = owned })
+	l.source.count(func(stats *telemetry.SourceStats) { stats.Owned = owned })
 }
 
 // watch recycles a Processor that hangs, or whose hub is another one now, is

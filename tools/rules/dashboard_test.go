@@ -1,4 +1,4 @@
-package metrics_test
+package rules_test
 
 import (
 	"encoding/json"
@@ -6,9 +6,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"alertworker/internal/ops/metrics/metricstest"
 )
 
-const dashboardFile = "../../../deploy/grafana/alertworker.json"
+const dashboardFile = "../../deploy/grafana/alertworker.json"
 
 var (
 	legendLabels = regexp.MustCompile(`{{\s*(\w+)\s*}}`)
@@ -20,7 +22,7 @@ var (
 
 // Grafana can read the dashboard, and every panel shows something we have.
 func TestDashboard(t *testing.T) {
-	every := all(t)
+	every := metricstest.All(t)
 	text, err := os.ReadFile(dashboardFile)
 	if err != nil {
 		t.Fatal(err)

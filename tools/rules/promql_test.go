@@ -1,11 +1,10 @@
-package metrics_test
+package rules_test
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
@@ -16,17 +15,6 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 )
-
-// all returns every series that a replica has.
-func all(t *testing.T) (every model.Vector) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.step(t)
-		every = samples(t, w.m)
-	})
-	return every
-}
 
 // scraped are the labels that Prometheus adds.
 var scraped = map[string]string{"job": "alertworker", "instance": "a:8080"}

@@ -1,0 +1,119 @@
+package metricstest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/notify"
+	"alertworker/internal/ops/metrics"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// ScrapeInterval is how much time one Step simulates.
+const ScrapeInterval = 30 * time.Second
+
+// A Replica simulates an ordinary replica on a hub of two partitions, with one receiver.
+// What a test changes in it goes wrong from the next Step on. It needs a synctest bubble.
+type Replica struct {
+	Worker
+	Metrics  *metrics.Metrics
+	Store    Stub // the throttle store
+	Receiver SlowNotifier
+
+	Steps        int64
+	Stuck        bool      // nothing is read
+	Unmarked     bool      // no checkpoint is written
+	WaitingSince time.Time // an alert has been waiting since then; zero: none is
+	Malformed    int64     // events in each step
+	Skew         time.Duration
+	Leaderless   bool
+	Standby      bool
+
+	lag      *metrics.LagTracker
+	store    lease.Store
+	notifier notify.Notifier
+	hub      int64 // last sequence number of both partitions
+}
+
+func NewReplica() *Replica {
+	r := &Replica{Metrics: metrics.New(""), Malformed: 1}
+	r.lag = r.Metrics.Watch(r, r.Source, "blob")
+	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless })
+	r.Metrics.Standby(func() bool { return r.Standby })
+	r.store = r.Metrics.Store(&r.Store, "blob")
+	r.Receiver.Delay = 50 * time.Millisecond
+	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
+	r.ReceiverStates = []worker.ReceiverState{{Name: "hook"}}
+	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
+	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
+	return r
+}
+
+// Step simulates what happens between two scrapes.
+func (r *Replica) Step(t testing.TB) {
+	r.Steps++
+	r.hub += 100
+	if !r.Stuck {
+		r.Counts.Events[telemetry.ReasonOK].Add(200 - r.Malformed)
+		r.Counts.Events[telemetry.ReasonMalformed].Add(r.Malformed)
+		r.Counts.Events[telemetry.ReasonNotTelemetry].Add(10)
+		r.Counts.Over.Add(5)
+		r.Counts.Suppressed.Add(4)
+	}
+	for i := range r.PartitionStates {
+		p := &r.PartitionStates[i]
+		former := p.Settled
+		if !r.Stuck {
+			p.Read, p.ReadUntil = At(r.hub), time.Now()
+			p.Settled = p.Read
+		}
+		if !r.Unmarked {
+			p.Committed = former // as far as the last scrape saw
+		}
+		p.Unsettled, p.Oldest, p.Delivering = 0, r.WaitingSince, 0
+		if !r.WaitingSince.IsZero() {
+			p.Unsettled, p.Delivering = 1, 1
+		}
+	}
+
+	// One alert a step, and an occasional failure that means nothing.
+	err := r.Store.Err
+	if r.Steps%100 == 0 {
+		r.Store.Err = ErrBroken
+	}
+	r.Store.Record.Now = time.Now().Add(-r.Skew).Round(0)
+	_, _ = r.store.Acquire(t.Context(), "key", time.Minute, func(lease.Record) (string, error) { return "", nil })
+	_, _ = r.store.Extend(t.Context(), lease.Lease{}, "", time.Minute)
+	r.Store.Err = err
+	err = r.Receiver.Err
+	if r.Steps%20 == 0 {
+		r.Receiver.Err = ErrBroken
+	}
+	_ = r.notifier.Notify(context.Background(), notify.Alert{Enqueued: time.Now().Add(-time.Second)})
+	r.Receiver.Err = err
+	r.Counts.Outcomes[throttle.Sent].Add(1)
+
+	r.lag.HubPartitions(2)
+	for _, id := range r.lag.Wanted() {
+		r.lag.LastSequence(id, r.hub)
+	}
+	time.Sleep(ScrapeInterval - r.Receiver.Delay)
+}
+
+// All returns every series of a replica after its first step.
+func All(t *testing.T) (all model.Vector) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReplica()
+		r.Step(t)
+		all = Samples(t, r.Metrics)
+	})
+	return all
+}

@@ -1,0 +1,29 @@
+package telemetry
+
+// SourceStats says what a Source has done and what it has.
+type SourceStats struct {
+	Running bool // the hub and the checkpoint store have answered; false again while it reconnects
+
+	Owned   int // partitions this replica owns
+	Reading int // partitions it reads; more than it owns while one that was lost is being settled
+
+	Lost     int64 // partitions lost: to another replica, or because the Processor was replaced
+	Unread   int64 // Processors replaced because a partition was owned and nobody read it
+	Restarts int64 // Processors replaced for any reason
+
+	Moves       int64 // times the IoT Hub's events were found at another endpoint
+	StartedOver int64 // partitions not resumed from their checkpoint: it was of another hub, or could not be read
+	Expired     int64 // events that the hub had dropped before the partition was read from its checkpoint on
+	Skipped     int64 // events missing between two that were read
+}
+
+// A PartitionStatus is a partition as all replicas see it.
+type PartitionStatus struct {
+	Partition  string
+	Owner      string // the id under which a replica owns it; empty if none does
+	Mine       bool   // that is this replica
+	Checkpoint int64  // sequence number; -1 if there is none
+	// Last is the sequence number of the last event. It is -1 if there never was one, if the hub does
+	// not say, and if it is before the checkpoint: then the hub has been replaced.
+	Last int64
+}
