@@ -173,7 +173,7 @@ func (q *queue) send(d *delivery, probe bool) {
 	d.note(failure)
 	reason := q.reason(d, failure, result.Now)
 	if reason == "" {
-		q.pause(d, &q.failed, max(backoff(int(d.attempts)), min(failure.RetryAfter, maxRetryAfter)))
+		q.pause(d, &q.failed, max(retryDelay(int(d.attempts)), min(failure.RetryAfter, maxRetryAfter)))
 		return
 	}
 	d.letter = &notify.DeadLetter{Alert: alert, Receiver: r.Name, Reason: reason}
@@ -288,7 +288,7 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 	case throttle.Unavailable:
 		s.warn("the throttle store does not answer; alerts wait", err)
 		d.attempts++
-		q.pause(d, q.again(d), backoff(int(d.attempts)))
+		q.pause(d, q.again(d), retryDelay(int(d.attempts)))
 	}
 }
 
@@ -331,7 +331,7 @@ func (q *queue) deadLetter(d *delivery, probe bool) {
 	if err != nil {
 		s.warn("a dead letter cannot be kept; its event stays unsettled", err)
 		d.attempts++
-		q.pause(d, &q.dead, backoff(int(d.attempts)))
+		q.pause(d, &q.dead, retryDelay(int(d.attempts)))
 		return
 	}
 	s.stats.DeadLetters.Add(1)

@@ -1,9 +1,9 @@
 package worker
 
 import (
-	"math/rand/v2"
 	"time"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/notify"
 )
 
@@ -75,9 +75,9 @@ func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe
 	if !h.down && (h.failures >= failuresToGoDown || h.suspects > 1 && told > 0) {
 		h.down, c = true, wentDown
 	}
-	h.tried = now + max(backoff(h.failures-failuresToGoDown+1), told)
+	h.tried = now + max(retryDelay(h.failures-failuresToGoDown+1), told)
 	if suspect {
-		h.untried = now + max(backoff(h.suspects-failuresToGoDown+1), told)
+		h.untried = now + max(retryDelay(h.suspects-failuresToGoDown+1), told)
 	}
 	return c
 }
@@ -112,13 +112,9 @@ func (h *storeHealth) failed(now time.Duration, first, probe bool) {
 		h.failures++
 	}
 	if h.probed() {
-		h.retry = now + backoff(h.failures-failuresToGoDown+1)
+		h.retry = now + retryDelay(h.failures-failuresToGoDown+1)
 	}
 }
 
-// backoff is the pause after the nth failure in a row, doubling up to a minute, with jitter.
-func backoff(n int) time.Duration {
-	d := minBackoff << min(max(n-1, 0), 6)
-	d = min(d, maxBackoff)
-	return d/2 + rand.N(d/2)
-}
+// retryDelay is the pause after the nth failure in a row.
+func retryDelay(n int) time.Duration { return backoff.Delay(n, minBackoff, maxBackoff) }

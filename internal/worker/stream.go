@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
 )
 
@@ -124,7 +125,7 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 				break
 			}
 			s.warn("an event that cannot be decoded cannot be kept; it stays unsettled", err)
-			if !sleep(s.ctx, backoff(n)) {
+			if !backoff.Sleep(s.ctx, retryDelay(n)) {
 				return
 			}
 		}
@@ -158,18 +159,6 @@ func (s *stream) warn(msg string, err error) {
 	now := time.Now().UnixNano()
 	if last := s.warned.Load(); now-last > int64(10*time.Second) && s.warned.CompareAndSwap(last, now) {
 		s.log.Warn(msg, zap.Error(err))
-	}
-}
-
-// sleep returns false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

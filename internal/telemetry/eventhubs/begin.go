@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
 )
 
@@ -214,7 +215,7 @@ func (s *Source) pinLatest(ctx context.Context, g *guard, b *beginning) (err err
 	}
 	// Another replica may be about to write the rest.
 	for end := time.Now().Add(s.firstStartGrace); len(b.missing()) > 0 && time.Now().Before(end); {
-		sleep(ctx, s.firstStartGrace/20)
+		backoff.Sleep(ctx, s.firstStartGrace/20)
 		if b.have, b.unreadable, err = g.checkpoints.all(ctx); err != nil {
 			return err
 		}

@@ -3,12 +3,12 @@ package eventhubs
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry/ownership"
 )
 
@@ -52,15 +52,15 @@ func (g *guard) scope() string { return g.checkpoints.group.String() }
 
 // retry calls until it succeeds or ctx ends.
 func (g *guard) retry(ctx context.Context, what string, call func(context.Context) error) error {
-	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
+	for n := 1; ; n++ {
 		g.called.Store(time.Now().UnixNano())
 		err := attempt(ctx, what, call)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		pause := jitter(wait)
+		pause := backoff.Delay(n, storeRetryMin, storeRetryMax)
 		g.log.Warn("checkpoint store failed; trying again", zap.Error(err), zap.Duration("in", pause))
-		sleep(ctx, pause)
+		backoff.Sleep(ctx, pause)
 	}
 }
 
@@ -76,18 +76,4 @@ func attempt(ctx context.Context, what string, call func(context.Context) error)
 		return fmt.Errorf("checkpoint store: %s: %w", what, err)
 	}
 	return nil
-}
-
-// jitter is d, give or take a fifth.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(d))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

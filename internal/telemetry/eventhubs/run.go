@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
@@ -29,19 +30,19 @@ type consumer = func(context.Context, telemetry.Partition) error
 // Run implements [telemetry.Source]. It returns nil only: there is nothing that
 // a later attempt might not find mended.
 func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetry.Partition) error) error {
-	for wait := restartMin; ; wait = min(2*wait, restartMax) {
+	for n := 1; ; n++ {
 		began := time.Now()
 		err := s.live(ctx, consume)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if time.Since(began) > restartMax {
-			wait = restartMin
+			n = 1
 		}
-		pause := jitter(wait)
+		pause := backoff.Delay(n, restartMin, restartMax)
 		s.count(func(stats *Stats) { stats.Restarts++ })
 		s.log.Warn("reading stopped; starting again", zap.Error(err), zap.Duration("in", pause))
-		sleep(ctx, pause)
+		backoff.Sleep(ctx, pause)
 		s.resolve(ctx)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
 )
 
 const (
@@ -120,17 +122,17 @@ func (m *Member) isDraining() bool {
 // gives back what it owns. It retries what fails.
 func (m *Member) Run(ctx context.Context, partitions []string) {
 	partitions = slices.Sorted(slices.Values(partitions))
-	for pause := retryMin; ctx.Err() == nil; {
+	for failures := 0; ctx.Err() == nil; {
 		wait, err := m.round(ctx, partitions)
 		if err == nil {
-			pause = retryMin
+			failures = 0
 		} else {
 			m.since = nil // nobody else may have got through either
-			wait = jitter(pause)
-			pause = min(2*pause, retryMax)
+			failures++
+			wait = backoff.Delay(failures, retryMin, retryMax)
 			m.warn("ownership store failed; trying again until it answers", err)
 		}
-		sleep(ctx, wait)
+		backoff.Sleep(ctx, wait)
 	}
 	if err := m.giveBack(); err != nil {
 		m.Logger.Warn("not all could be given back: others take partitions over once this replica's heartbeat expires", zap.Error(err))
@@ -179,7 +181,7 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 			return 0, err
 		}
 		if len(taken) < len(claims) { // somebody was quicker, or there was no time: perhaps there is more to take
-			return min(jitter(m.Interval/4), time.Until(m.nextBeat)), nil
+			return min(m.Interval/5+rand.N(m.Interval/10), time.Until(m.nextBeat)), nil
 		}
 	}
 	m.forgetOne(ctx, view, records)
@@ -339,7 +341,7 @@ func (m *Member) giveBack() error {
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
-		sleep(ctx, retryMin)
+		backoff.Sleep(ctx, retryMin)
 	}
 }
 
@@ -446,18 +448,4 @@ func with(owners map[string]string, partitions []string, owner string) map[strin
 // stands still while the machine sleeps, the wall clock may be set.
 func elapsed(t time.Time) time.Duration {
 	return max(time.Since(t), time.Now().Round(0).Sub(t.Round(0)))
-}
-
-// jitter is d, give or take a fifth.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(d))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
