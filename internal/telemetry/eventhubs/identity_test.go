@@ -146,7 +146,7 @@ func TestHubMadeAgainWhileItIsRead(t *testing.T) {
 	config, _ := h.watched()
 	config.Start = eventhubs.Start{Earliest: true}
 	s := h.source(t, config)
-	s.Hurry(200*time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
+	s.SetLimits(200*time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
 	bodies, _ := readAndSettle(t, s)
 	next(t, bodies, "0:old", "0:older", "0:oldest")
 	eventually(t, "a checkpoint", func() bool { return h.checkpoints(t)["0"] == 2 })
