@@ -94,10 +94,10 @@ type world struct {
 	workers     map[string]*process
 	sites       map[string]string // addresses at which workers serve HTTP, by name
 
-	mu    sync.Mutex
-	judge verify.Log
-	heard int              // deliveries the judge knows of
-	last  map[string]int64 // sequence number of each partition's last event, if the world has the hub
+	mu        sync.Mutex
+	verifyLog verify.Log
+	heard     int              // deliveries the judge knows of
+	last      map[string]int64 // sequence number of each partition's last event, if the world has the hub
 }
 
 // newWorld returns a world without workers on a storage account.
@@ -348,7 +348,7 @@ func (w *world) publish(device string, temperature float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last[at.Partition] = max(w.last[at.Partition], at.Sequence)
-	w.judge.Published(verify.Reading{
+	w.verifyLog.Published(verify.Reading{
 		Device: device, Temperature: temperature, Over: temperature >= threshold,
 		At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence,
 	})
@@ -404,10 +404,10 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 	defer w.mu.Unlock()
 	deliveries := w.receiver.Deliveries()
 	for _, d := range deliveries[w.heard:] {
-		w.judge.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At})
+		w.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At})
 	}
 	w.heard = len(deliveries)
-	return w.judge.Check(rules)
+	return w.verifyLog.Check(rules)
 }
 
 // settle waits until everything published is settled: every reading has been

@@ -60,7 +60,7 @@ func follow(t *testing.T, s *eventhubs.Source, e *ends) {
 		stop()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Error("FollowEnds did not return")
 		}
 	})

@@ -182,7 +182,7 @@ func TestHangingProcessorIsRecycled(t *testing.T) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("Run did not return")
 	}
 }
