@@ -79,7 +79,7 @@ type settings struct {
 	env []string // on top
 }
 
-// A world is workers with all that they need, and a judge who sees what goes in and
+// A world is workers with all that they need, and a verify.Log of what goes in and
 // what comes out.
 type world struct {
 	t   *busytest.Attempt
@@ -96,7 +96,7 @@ type world struct {
 
 	mu        sync.Mutex
 	verifyLog verify.Log
-	heard     int              // deliveries the judge knows of
+	seen      int              // deliveries in verifyLog
 	last      map[string]int64 // sequence number of each partition's last event, if the world has the hub
 }
 
@@ -388,7 +388,7 @@ func (w *world) publishing(publish func(device string, temperature float64)) (st
 	return stop
 }
 
-// report is what the judge says of all until now.
+// report checks everything recorded until now.
 func (w *world) report() verify.Report {
 	return w.judged(verify.Rules{Window: w.window, Bound: w.t.Time(bound), Slack: w.slack})
 }
@@ -403,10 +403,10 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	deliveries := w.receiver.Deliveries()
-	for _, d := range deliveries[w.heard:] {
+	for _, d := range deliveries[w.seen:] {
 		w.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At})
 	}
-	w.heard = len(deliveries)
+	w.seen = len(deliveries)
 	return w.verifyLog.Check(rules)
 }
 
@@ -458,7 +458,7 @@ func (w *world) finish() verify.Report {
 		}
 	}
 	if dropped != r.Dropped {
-		w.t.Errorf("the receiver dropped %d alerts, and the judge says that it should have dropped %d", dropped, r.Dropped)
+		w.t.Errorf("the receiver dropped %d alerts, but should have dropped %d", dropped, r.Dropped)
 	}
 	if r.Alerts == 0 {
 		w.t.Error("there was no alert at all")

@@ -35,7 +35,7 @@ func (i *iotHub) resolve(context.Context) (string, error) {
 func (i *iotHub) config(h *hub) eventhubs.Config {
 	config, _ := h.watched()
 	config.IoTHub, config.Resolve = "Factory.azure-devices.net", i.resolve
-	config.ConnectionString, _ = i.resolve(nil)
+	config.ConnectionString, _ = i.resolve(context.Background())
 	return config
 }
 

@@ -18,9 +18,9 @@ type Message struct {
 	MessageSource string // iothub-message-source: "Telemetry", "twinChangeEvents", …
 	Properties    map[string]any
 
-	// IsTelemetry: the body is a reading that everybody must be able to
-	// decode, and Temperature is what it says, to the last digit. Other
-	// messages must never raise an alert, whatever their bodies hold.
+	// IsTelemetry means that the body is a reading that every decoder must
+	// understand, and that Temperature is its exact value. Other messages must
+	// never raise an alert, whatever their bodies hold.
 	IsTelemetry bool
 	Temperature float64
 }
