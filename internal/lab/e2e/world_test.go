@@ -191,7 +191,7 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 }
 
 // startCosmos starts a Cosmos DB account and returns its connection string. In front
-// of it is what mends a fault of the stand-in, emulators.Cosmos.Transport, and says so: clients
+// of it is what works around a fault of the emulator, emulators.Cosmos.Transport, and says so: clients
 // go where the account tells them.
 func startCosmos(t *testing.T) (connectionString string) {
 	t.Helper()

@@ -437,7 +437,7 @@ func TestLostNumbersProveNothing(t *testing.T) {
 		eventually(t, "the checkpoint", func() bool { return h.checkpoints(t)["0"] == 0 })
 		stop()
 		if at := h.checkpoints(t)["0"]; at != 0 {
-			t.Errorf("the checkpoint is at %d, want 0: the last that told its number", at)
+			t.Errorf("the checkpoint is at %d, want 0: the last with a sequence number", at)
 		}
 		if stats := s.Stats(); stats.Expired+stats.Skipped+int64(stats.StartedOver) != 0 {
 			t.Errorf("%+v: want nothing lost and nothing started over", stats)
