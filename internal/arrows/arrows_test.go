@@ -22,17 +22,17 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/telemetry internal/throttle internal/notify
+	internal/worker    internal/backoff internal/telemetry internal/throttle internal/notify
 	internal/throttle  internal/lease
 	internal/telemetry
 	internal/lease
 	internal/notify
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
-	internal/telemetry/eventhubs                 internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
+	internal/telemetry/eventhubs                 internal/backoff internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
 	internal/telemetry/eventhubs/amqpfilter
 	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
-	internal/telemetry/ownership
+	internal/telemetry/ownership                 internal/backoff
 	internal/telemetry/ownership/*               internal/telemetry/ownership internal/azure
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
@@ -44,7 +44,8 @@ const arrows = `
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
 	internal/notify/*                            internal/notify
 
-	internal/azure
+	internal/backoff
+	internal/azure   internal/backoff
 	internal/httpapi
 	internal/peers   internal/azure
 	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
@@ -59,7 +60,7 @@ const arrows = `
 	internal/lab/busytest
 	internal/lab/console    internal/lab/verify internal/notify
 	internal/lab/devhub     internal/lab/devhub/frames
-	internal/lab/devhub/*
+	internal/lab/devhub/*   internal/backoff
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/process

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
+	"alertworker/internal/backoff"
 )
 
 const (
@@ -52,14 +54,7 @@ func Again(ctx context.Context, try int, err error) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
 		return false
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return backoff.Sleep(ctx, pause)
 }
 
 // fruitless says that a call without an answer will have none the next time.

@@ -1,5 +1,5 @@
-// Package notify tells people. An [Alert] goes to a [Notifier], a [Summary] to a
-// [Reporter]; what came of it is nil or an [Error].
+// Package notify is the contract of receivers: an [Alert] goes to a [Notifier], a
+// [Summary] to a [Reporter], and the result is nil or an [Error].
 package notify
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An Alert says that a device was too hot.
+// An Alert says that a device's reading was over the threshold.
 type Alert struct {
 	// ID is the same in every attempt at one alert. A receiver may drop an
 	// alert if it took the same ID, or one of the same device with a
@@ -21,15 +21,15 @@ type Alert struct {
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock
 	Partition   string
 	Sequence    int64
-	Window      time.Duration // no other alert of this device for so long
+	Window      time.Duration // time without another alert of this device
 	Token       int64         // grows with every alert of the device
-	Expires     time.Time     // by the store's clock; taken later, the alert may come twice
-	Suppressed  int64         // readings over the threshold kept quiet since the device's last alert, as far as this replica knows
+	Expires     time.Time     // by the store's clock; an alert taken later may come twice
+	Suppressed  int64         // readings over the threshold since the device's last alert, as far as this replica knows
 	Replica     string
 	Test        bool // sent by `alertworker check --notify`
 }
 
-// A DeadLetter is an alert that a receiver will not get.
+// A DeadLetter is an alert that could not be delivered to a receiver.
 type DeadLetter struct {
 	Alert    Alert
 	Receiver string
@@ -38,15 +38,14 @@ type DeadLetter struct {
 
 // A Notifier delivers alerts to one receiver.
 type Notifier interface {
-	// Notify returns nil only once the receiver has taken the alert. It returns
-	// by the time ctx ends, and then with an error. It makes one attempt;
-	// retrying is the caller's. What it returns is an *Error, or is
-	// treated as the zero one. It never contains secrets. Safe for
-	// concurrent use.
+	// Notify returns nil only once the receiver has taken the alert. It makes one
+	// attempt and returns by the time ctx ends, with an error unless the alert was
+	// taken. An error that is not an *Error is treated like the zero Error. Errors
+	// contain no secrets. Safe for concurrent use.
 	Notify(ctx context.Context, a Alert) error
 }
 
-// A Summary tells of two days: the day before its making, and that day so far.
+// A Summary is the figures of two days: the day before it was made, and that day so far.
 type Summary struct {
 	// ID is the same in every attempt at one summary, by any replica, though the
 	// figures may differ. A receiver may drop a summary if it took the same ID.
@@ -56,7 +55,7 @@ type Summary struct {
 	Due    time.Time
 	Made   time.Time // by the clock of the replica that made it
 	Days   [2]Day    // the day before, and the day so far
-	// More says that there were more devices than could be counted: figures are too low.
+	// More means that there were more devices than could be counted: figures are too low.
 	More bool
 }
 
@@ -67,12 +66,12 @@ type Day struct {
 	// Unknown: the figures from Alerts to MostSuppressed could not be read.
 	Unknown    bool
 	Alerts     int64 // of all devices
-	Suppressed int64 // readings kept quiet before these alerts
-	Devices    int64 // that alerted
-	// At most ten devices each, the first with the most.
+	Suppressed int64 // readings suppressed before these alerts
+	Devices    int64 // that had alerts
+	// At most ten devices each, those with the most first.
 	MostAlerts, MostSuppressed []DeviceCount
-	// DeadLetters is how many alerts about readings of that day a receiver did not get; nil if nobody counts them
-	// or they could not be counted.
+	// DeadLetters is the number of dead letters about readings of that day; nil if it
+	// is not known.
 	DeadLetters *int
 }
 
@@ -84,20 +83,20 @@ type DeviceCount struct {
 
 // A Reporter is a Notifier that delivers summaries too.
 type Reporter interface {
-	// Report returns nil only once the receiver has taken the summary. For the rest it
-	// is as Notify.
+	// Report returns nil only once the receiver has taken the summary. Otherwise it is
+	// like Notify.
 	Report(ctx context.Context, s Summary) error
 }
 
-// An Error says what is known of an alert that was not taken, or may not have
-// been. The zero value, but for Err, is the cautious one: transient, and the receiver may
-// have taken the alert although we did not hear of it.
+// An Error says what is known of an alert that was not taken, or may not have been. The
+// zero value, but for Err, is the cautious one: transient, and the receiver may have
+// taken the alert.
 type Error struct {
-	// Refused: this alert will never be taken, while the receiver is well.
+	// Refused means that the receiver works but will never take this alert.
 	Refused bool
-	// Untaken: the receiver has certainly not taken the alert.
+	// Untaken means that the receiver has certainly not taken the alert.
 	Untaken bool
-	// RetryAfter is how long the receiver asked to be left alone; 0 if it did not.
+	// RetryAfter is how long the receiver asked us to wait; 0 if it did not.
 	RetryAfter time.Duration
 	Err        error
 }

@@ -231,8 +231,8 @@ func notFinite(word []byte) bool {
 		slices.Contains([]string{"nan", "inf", "infinity"}, strings.ToLower(string(word)))
 }
 
-// isBinary reports whether body cannot be text in UTF-8 or its kin: CBOR, MessagePack and
-// Protocol Buffers rarely pass for it.
+// isBinary reports whether body cannot be text in UTF-8, UTF-16 or UTF-32: CBOR,
+// MessagePack and Protocol Buffers rarely look like it.
 func isBinary(body []byte) bool {
 	return len(body) > 0 && body[0] >= utf8.RuneSelf ||
 		bytes.ContainsFunc(body, func(r rune) bool { return r < ' ' && !isSpace(byte(r)) })

@@ -8,17 +8,17 @@ import (
 // An Intake settles events one by one, for callers who wait for the outcome.
 // It is safe for concurrent use.
 type Intake interface {
-	// Handle settles one event, or gives up waiting for that when ctx ends: then
-	// the verdict is VerdictFailed, and the work goes on without the caller.
-	// e.Enqueued is the time.Now of its arrival: its age by the monotonic clock
-	// decides, the time of day is only shown to people. key, if not empty, names
-	// the event, and its alert, when it is handed in again. Errors are a
-	// *DecodeError, or ErrBusy for a reading that needs an outcome: not one below
-	// the threshold, or of a device whose window is known to be in force.
+	// Handle waits until e is settled. When ctx ends earlier the verdict is
+	// VerdictFailed, and the work continues without the caller. e.Enqueued is the
+	// time.Now of its arrival: the monotonic clock gives its age, the time of day is
+	// only shown to people. key, unless empty, identifies the event and its alert
+	// when the event is handed in again. Errors are a *DecodeError, or ErrBusy if
+	// there is no room for a reading that has to wait: one over the threshold of a
+	// device whose window is not known to be in force.
 	Handle(ctx context.Context, e Event, key string) (Verdict, error)
 }
 
-// A Verdict says what became of an event that was handed to an Intake.
+// A Verdict is what became of an event that was handed to an Intake.
 type Verdict int
 
 const (
@@ -28,10 +28,10 @@ const (
 	VerdictAlerted                  // an alert about it was taken
 )
 
-// ErrBusy says that an Intake has too much to settle to take more.
+// ErrBusy means that too many events wait in an Intake.
 var ErrBusy = errors.New("too many readings wait to be settled")
 
-// A DecodeError says why an event holds no reading.
+// A DecodeError is why an event has no reading.
 type DecodeError struct{ Reason Reason }
 
 func (e *DecodeError) Error() string { return "no reading in the body: " + e.Reason.String() }

@@ -1,5 +1,5 @@
-// Package telemetry says what the worker reads: events of devices, in ordered
-// partitions, from a source.
+// Package telemetry is the contract of what the worker reads: events of devices, in
+// ordered partitions, from a source. It also decodes them.
 package telemetry
 
 import (
@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// A Position names a place in a partition. The zero Position is before the
-// first event.
+// A Position is a place in a partition. The zero Position is before the first event.
 type Position struct {
 	Sequence int64
-	Offset   string    // what the hub wants to be given back; opaque
+	Offset   string    // as the hub gave it; opaque
 	Time     time.Time // when the hub took the event there, by its clock; zero if it is not known
 }
 
@@ -28,20 +27,20 @@ type Event struct {
 	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here
 	Properties      map[string]any // application properties
 
-	// Undecodable says why the message could not be decoded; it is empty if it
-	// could. Body is then the message as it came, at most its first 64 KiB, and of
-	// the other fields those are set that could be found in it.
+	// Undecodable is why the message could not be decoded, empty if it could. If it
+	// could not, Body is the first 64 KiB of the message as it came, and only those
+	// of the other fields are set that could be found in it.
 	Undecodable string
 }
 
-// A MalformedEvent is telemetry in which no reading could be found.
+// A MalformedEvent is telemetry without a readable reading.
 type MalformedEvent struct {
 	Partition string
 	Reason    Reason
 	Event     Event
 }
 
-// ErrLost says that another replica owns the partition now.
+// ErrLost means that another replica owns the partition now.
 var ErrLost = errors.New("partition lost")
 
 // A Partition is one ordered stream that this replica owns at present. Receive
@@ -64,13 +63,13 @@ type Partition interface {
 
 // A Source hands out partitions.
 type Source interface {
-	// Run calls consume, in a goroutine of its own, for every partition that
-	// this replica comes to own, until ctx ends, and returns after the last of
-	// them has. consume's context ends when the partition is lost, with the cause
+	// Run calls consume, in a goroutine of its own, for every partition that this
+	// replica comes to own. It returns when ctx has ended and every consume has
+	// returned. consume's context ends when the partition is lost, with the cause
 	// ErrLost, or when ctx does. In the second case consume still owns the
-	// partition until it returns: that is its time to settle and checkpoint.
+	// partition until it returns, to settle and checkpoint.
 	//
-	// Run survives what its backend throws at it and starts again by itself. It
-	// returns nil when ctx ended and an error only for what no retry can mend.
+	// Run recovers from failures by itself. It returns nil when ctx has ended, and
+	// an error only if no retry can help.
 	Run(ctx context.Context, consume func(context.Context, Partition) error) error
 }

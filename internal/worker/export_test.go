@@ -1,7 +1,7 @@
 package worker
 
-// LimitWaiting has the oldest beyond n alerts that wait become dead letters. It is
-// called before anything is consumed.
+// LimitWaiting sets how many alerts may wait before the oldest become dead letters.
+// Call it before anything is consumed.
 func (w *Worker) LimitWaiting(n int) { w.maxWaiting = n }
 
 // MostWaiting returns how many alerts wait for the receiver and the partition that have the most.

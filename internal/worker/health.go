@@ -1,9 +1,9 @@
 package worker
 
 import (
-	"math/rand/v2"
 	"time"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/notify"
 )
 
@@ -11,30 +11,31 @@ const (
 	failuresToGoDown = 3
 	minBackoff       = time.Second
 	maxBackoff       = time.Minute
-	maxRetryAfter    = 10 * time.Minute // no receiver silences its alerts for longer with one answer
+	maxRetryAfter    = 10 * time.Minute // the longest Retry-After that is respected
 
-	minAskAgain = time.Second // after a foreign claim was met: claims usually end early
+	minAskAgain = time.Second // after another replica's claim: claims usually end early
 	maxAskAgain = 2 * time.Second
 )
 
-// health is what attempts have shown about one receiver. Times are the worker's.
+// health is what attempts have shown about one receiver. Times are by the worker's
+// clock.
 //
-// One alert that keeps failing says little about the receiver, which is shown as
-// down, but other alerts do not wait. Once two alerts have failed
-// the receiver is probed, by one alert at a time. The better probe is one that has not failed yet;
-// the pauses between such grow with the number of alerts that have. What has
-// failed is tried again only if nothing else waits.
+// If one alert keeps failing, the receiver is shown as down, but other alerts do not
+// wait: the fault may be the alert's own. Once two alerts have failed, the receiver
+// is probed with one alert at a time. An alert that has not failed yet makes the
+// better probe; pauses between such probes grow with the number of alerts that have
+// failed. Failed alerts are attempted again only if no others wait.
 type health struct {
-	answered int64         // alerts taken or refused for good, ever
-	taken    int64         // of these
-	failure  *notify.Error // the last one that counted
+	answered int64         // alerts taken or refused for good since the worker started
+	taken    int64         // of these, taken
+	failure  *notify.Error // the last that counted
 
-	// Since the receiver last answered so:
-	failures int
-	suspects int // different alerts that failed, without those that failed before while others did not
-	down     bool
-	untried  time.Duration // no probe with an alert that has not failed before this
-	tried    time.Duration // no probe with one that has before this
+	// Since an alert was last taken or refused for good:
+	failures   int
+	suspects   int // different alerts that failed, except those that had failed while others succeeded
+	down       bool
+	nextNew    time.Duration // earliest time of a probe with an alert that has not failed
+	nextFailed time.Duration // earliest time of a probe with one that has
 }
 
 type change int
@@ -45,10 +46,11 @@ const (
 	cameUp
 )
 
-// probed reports whether the receiver may be tried only by one alert at a time.
+// probed reports whether the receiver gets only one alert at a time.
 func (h *health) probed() bool { return h.down && h.suspects > 1 }
 
-// succeeded says that the receiver has taken an alert, or refused it for good: it is well.
+// succeeded records that the receiver has taken an alert, or refused it for good:
+// either shows that it works.
 func (h *health) succeeded(taken bool) (c change) {
 	if h.down {
 		c = cameUp
@@ -60,65 +62,64 @@ func (h *health) succeeded(taken bool) (c change) {
 	return c
 }
 
-// failed says that an attempt failed. While the receiver is probed only a probe counts: other
-// attempts began before. suspect says that the alert counts as one more that failed.
+// failed records a failed attempt. While the receiver is probed only a probe counts,
+// since any other attempt started earlier. suspect says that the alert counts as one
+// more that failed.
 func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe bool) (c change) {
 	if h.probed() && !probe {
-		return unchanged // no news
+		return unchanged
 	}
 	h.failures++
 	if suspect {
 		h.suspects++
 	}
 	h.failure = failure
-	told := min(failure.RetryAfter, maxRetryAfter)
-	if !h.down && (h.failures >= failuresToGoDown || h.suspects > 1 && told > 0) {
+	retryAfter := min(failure.RetryAfter, maxRetryAfter)
+	if !h.down && (h.failures >= failuresToGoDown || h.suspects > 1 && retryAfter > 0) {
 		h.down, c = true, wentDown
 	}
-	h.tried = now + max(backoff(h.failures-failuresToGoDown+1), told)
+	h.nextFailed = now + max(retryDelay(h.failures-failuresToGoDown+1), retryAfter)
 	if suspect {
-		h.untried = now + max(backoff(h.suspects-failuresToGoDown+1), told)
+		h.nextNew = now + max(retryDelay(h.suspects-failuresToGoDown+1), retryAfter)
 	}
 	return c
 }
 
-// storeHealth is what attempts have shown about the throttle store. When it
-// has not answered about several alerts in a row it is asked about one at a time.
+// storeHealth is what attempts have shown about the throttle store. Once it has not
+// answered about several alerts in a row, it is asked about one at a time. Times are
+// by the worker's clock.
 type storeHealth struct {
-	failures int           // of different alerts, in a row
-	retry    time.Duration // not before this, by the worker's clock
+	failures int           // in a row, about different alerts
+	retry    time.Duration // earliest time of the next call
 
-	now   time.Time // the store's clock, when it was last heard
-	heard time.Duration
+	clock      time.Time // the store's clock at answeredAt; zero if it is not known
+	answeredAt time.Duration
 }
 
 func (h *storeHealth) probed() bool { return h.failures >= failuresToGoDown }
 
-// answered says that the store's clock was at storeNow, if that is not zero.
+// answered records that the store answered. storeNow is its clock, zero if it did
+// not say.
 func (h *storeHealth) answered(now time.Duration, storeNow time.Time) {
 	h.failures, h.retry = 0, 0
 	if !storeNow.IsZero() {
-		h.now, h.heard = storeNow, now
+		h.clock, h.answeredAt = storeNow, now
 	}
 }
 
-// failed says that the store did not answer about an alert, and whether it did when it was
-// asked about the same alert before.
+// failed records that the store did not answer about an alert. first is false if it
+// also did not the last time it was asked about that one.
 func (h *storeHealth) failed(now time.Duration, first, probe bool) {
 	if h.probed() && !probe {
-		return // no news
+		return
 	}
 	if first || h.probed() {
 		h.failures++
 	}
 	if h.probed() {
-		h.retry = now + backoff(h.failures-failuresToGoDown+1)
+		h.retry = now + retryDelay(h.failures-failuresToGoDown+1)
 	}
 }
 
-// backoff is the pause after the nth failure in a row, doubling up to a minute, with jitter.
-func backoff(n int) time.Duration {
-	d := minBackoff << min(max(n-1, 0), 6)
-	d = min(d, maxBackoff)
-	return d/2 + rand.N(d/2)
-}
+// retryDelay is the pause after the nth failure in a row.
+func retryDelay(n int) time.Duration { return backoff.Delay(n, minBackoff, maxBackoff) }

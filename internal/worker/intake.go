@@ -7,23 +7,24 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// maxCallers may wait for an outcome at a time. A reading that needs none, because it is
-// below the threshold or its device's windows are known to be in force, does not count.
+// maxCallers bounds the callers that wait for an outcome at the same time. A reading
+// below the threshold, or of a device whose windows are known to be in force, does
+// not wait.
 const maxCallers = 256
 
-// An Intake is a telemetry.Intake: it takes events through the same gates and
-// notifiers as partitions.
+// An Intake is a [telemetry.Intake] that takes events through the same gates and
+// notifiers as the events of partitions.
 type Intake struct {
 	s       *stream
 	stop    context.CancelFunc
 	next    atomic.Int64
-	callers chan struct{} // one for each that waits
+	callers chan struct{} // one for each caller that waits
 }
 
 var _ telemetry.Intake = (*Intake)(nil)
 
-// NewIntake returns an Intake whose alerts name it as their partition. Close it
-// once no Handle is under way.
+// NewIntake returns an Intake; name is the partition in its alerts. Close it when no
+// Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	in := &Intake{s: newStream(ctx, w, name), stop: stop, callers: make(chan struct{}, maxCallers)}
@@ -31,14 +32,14 @@ func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	return in
 }
 
-// Close waits for sends in flight, as Consume does when its partition ends.
+// Close waits for attempts under way, as Consume does when its partition ends.
 func (in *Intake) Close() {
 	in.stop()
 	in.s.drain()
 	in.s.untrack(in.s)
 }
 
-// Handle implements telemetry.Intake.
+// Handle implements [telemetry.Intake].
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
 	s := in.s
 	value, reason := s.Decoder.Decode(&e)
@@ -72,13 +73,14 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	if s.ctx.Err() != nil {
 		return telemetry.VerdictFailed, nil // stopping: deliveries may have been dropped
 	}
-	if a.told.Load() {
+	if a.alerted.Load() {
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
 }
 
-// enter reports whether one more may wait for an outcome; if so, call leave at the end.
+// enter reports whether one more caller may wait for an outcome. If so, it must call
+// leave at the end.
 func (in *Intake) enter() bool {
 	select {
 	case in.callers <- struct{}{}:
@@ -89,15 +91,3 @@ func (in *Intake) enter() bool {
 }
 
 func (in *Intake) leave() { <-in.callers }
-
-// covered reports whether the device's window is known to be in force at every
-// receiver, and counts a suppressed reading at those where one is.
-func (s *stream) covered(device string) bool {
-	for _, to := range s.receivers {
-		if !to.Gate.Recent(device) {
-			return false
-		}
-		s.stats.Suppressed.Add(1)
-	}
-	return true
-}

@@ -5,14 +5,13 @@ import (
 	"sync"
 	"time"
 
-	"alertworker/internal/throttle"
+	"alertworker/internal/notify"
 )
 
-// A receiver schedules the deliveries to one receiver. Up to Concurrency of
-// them are tried at a time, in turns between partitions, and besides as many
-// dead letters are written. A delivery that waits has no goroutine: it is an element of
-// its queue. Nor has the schedule: dispatch is called by whatever changes something, and by the
-// timer.
+// A receiver schedules the deliveries to one receiver: at most Concurrency attempts
+// at a time, which partitions take in turns, and as many dead letters. Neither a
+// waiting delivery nor the schedule has a goroutine. A delivery waits in its queue;
+// dispatch is called after every change, and by the timer.
 //
 // A stream's lock is taken before a receiver's.
 type receiver struct {
@@ -20,36 +19,18 @@ type receiver struct {
 	worker *Worker
 
 	mu      sync.Mutex
-	queues  []*queue // of the streams there are
-	turn    int      // the queue to look at first
+	queues  []*queue // one for each stream
+	turn    int      // index of the queue whose turn is next
 	sending int      // attempts under way
 	writing int      // dead letters being written
-	probing bool     // a probe is under way
+	probing bool     // whether a probe is under way
 	health  health
 	store   storeHealth
 	timer   *time.Timer
-	wake    time.Duration // when timer calls dispatch; 0 if it does not
+	wake    time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
-// A queue holds the deliveries of one stream to one receiver.
-type queue struct {
-	stream *stream
-	to     *receiver
-
-	byDevice map[string]*delivery // all of them; guarded by stream.mu
-
-	// Those that wait, each in one of these; guarded by to.mu.
-	ready  schedule // for their turn, by age
-	later  schedule // for a foreign claim or the store, by when to try again
-	failed schedule // since the receiver last answered, by when to try again at the earliest
-	dead   schedule // to become dead letters, by when to try that
-	closed bool     // nothing starts any more
-}
-
-// waiting is how many deliveries wait to be sent.
-func (q *queue) waiting() int { return q.ready.len() + q.later.len() + q.failed.len() }
-
-// open makes a queue for s.
+// open adds a queue for s.
 func (r *receiver) open(s *stream) *queue {
 	q := &queue{stream: s, to: r, byDevice: map[string]*delivery{}}
 	r.mu.Lock()
@@ -58,50 +39,7 @@ func (r *receiver) open(s *stream) *queue {
 	return q
 }
 
-// close drops what waits. What is under way ends by itself, in stream.work, and is dropped
-// then unless it is settled.
-func (q *queue) close() {
-	r := q.to
-	r.mu.Lock()
-	q.closed = true
-	r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
-	var dropped []*delivery
-	for _, in := range []*schedule{&q.ready, &q.later, &q.failed, &q.dead} {
-		dropped = append(dropped, in.drain()...)
-	}
-	r.dispatch()
-	r.mu.Unlock()
-	for _, d := range dropped {
-		q.end(d, OutcomeUnsettled)
-	}
-}
-
-// wait has d wait in one of q's schedules, under key.
-func (q *queue) wait(d *delivery, in *schedule, key int64) {
-	r := q.to
-	r.mu.Lock()
-	if q.closed {
-		r.mu.Unlock()
-		q.end(d, OutcomeUnsettled)
-		return
-	}
-	in.push(d, key)
-	r.dispatch()
-	r.mu.Unlock()
-}
-
-// waitTurn has d wait until it may be sent.
-func (q *queue) waitTurn(d *delivery) { q.wait(d, &q.ready, d.head.enqueued) }
-
-// pause has d wait in one of q's schedules for a time.
-func (q *queue) pause(d *delivery, in *schedule, pause time.Duration) {
-	q.wait(d, in, int64(q.to.worker.now()+pause))
-}
-
-// due reports whether the first of s, whose keys are times, is due.
-func (s *schedule) due(now time.Duration) bool { return s.len() > 0 && s.first().key <= int64(now) }
-
-// dispatch starts all that may start now, and sets the timer for what may later.
+// dispatch starts every attempt that may start now and sets the timer for the next.
 // The caller holds r.mu.
 func (r *receiver) dispatch() {
 	now := r.worker.now()
@@ -136,10 +74,11 @@ func (r *receiver) dispatch() {
 	r.setTimer(now)
 }
 
-// probed reports whether one attempt at a time is made, to find out whether all is well again.
+// probed reports whether the receiver or the store seems to be down, so that only one
+// attempt may be under way.
 func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() }
 
-// next removes and returns the delivery to try now, nil if there is none.
+// next removes and returns the delivery to attempt now, nil if there is none.
 func (r *receiver) next(now time.Duration) (*queue, *delivery) {
 	if r.sending >= r.worker.Concurrency {
 		return nil, nil
@@ -159,17 +98,17 @@ func (r *receiver) next(now time.Duration) (*queue, *delivery) {
 		return nil, nil
 	}
 	if r.anyReady() {
-		if now < r.health.untried {
+		if now < r.health.nextNew {
 			return nil, nil
 		}
 		q := r.takeTurn(func(q *queue) bool { return q.ready.len() > 0 })
 		return q, q.ready.pop()
 	}
-	if now < r.health.tried {
+	if now < r.health.nextFailed {
 		return nil, nil
 	}
 	var of *queue
-	for _, q := range r.queues { // the one that has waited longest, of all
+	for _, q := range r.queues { // the failed delivery that is due first, of all queues
 		if q.failed.due(now) && (of == nil || q.failed.first().key < of.failed.first().key) {
 			of = q
 		}
@@ -184,7 +123,7 @@ func (r *receiver) anyReady() bool {
 	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.ready.len() > 0 })
 }
 
-// takeTurn returns the queue whose turn it is among those that have something.
+// takeTurn returns the next queue in turn for which has is true, nil if there is none.
 func (r *receiver) takeTurn(has func(*queue) bool) *queue {
 	for i := range r.queues {
 		n := (r.turn + i) % len(r.queues)
@@ -204,7 +143,7 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 	return r.writing < r.worker.Concurrency
 }
 
-// shed gives up the oldest of what waits for its turn where too much waits.
+// shed gives up the oldest deliveries of queues in which too many wait.
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
 		for q.waiting() > r.worker.maxWaiting {
@@ -219,8 +158,9 @@ func (r *receiver) shed(now time.Duration) {
 	}
 }
 
-// expire gives up what has waited too long for a receiver that is down. The timer
-// calls for it: before each probe, and when the oldest that is ready is due.
+// expire gives up the deliveries that have waited too long for a receiver that is
+// down. The timer calls it before each probe, and when the oldest ready delivery
+// becomes too old.
 func (r *receiver) expire() {
 	now := r.worker.now()
 	if !r.health.probed() || r.probing {
@@ -247,29 +187,8 @@ func (r *receiver) expire() {
 	}
 }
 
-// giveUp has d, which waited, become a dead letter. The caller holds to.mu.
-func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
-	d.givenUp = why
-	q.dead.push(d, int64(now))
-}
-
-// oldestAllowed is the time, in Unix µs by the hub's clock, at or before which a reading is
-// too old to wait any longer. That is reckoned from the store's clock when it was
-// last heard and our monotonic one since; the store is asked before a dead letter
-// is written. False if the store was not heard yet. What an Intake took bears this machine's time.
-func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
-	store, giveUp := q.to.store, q.to.worker.GiveUp
-	switch {
-	case q.stream.partition == nil:
-		return time.Now().Add(-giveUp).UnixMicro(), true
-	case store.now.IsZero():
-		return 0, false
-	}
-	return store.now.Add(now - store.heard - giveUp).UnixMicro(), true
-}
-
-// setTimer has dispatch called when the next of what waits for a time is due. What is due
-// already waits for an attempt to end, and that calls dispatch too.
+// setTimer sets the timer for the next delivery that becomes due. One that is due
+// already waits for an attempt to end, which calls dispatch too.
 func (r *receiver) setTimer(now time.Duration) {
 	var next time.Duration
 	at := func(t time.Duration) {
@@ -290,10 +209,10 @@ func (r *receiver) setTimer(now time.Duration) {
 		case !r.probed():
 			at(time.Duration(q.failed.first().key))
 		case !ready:
-			at(max(time.Duration(q.failed.first().key), r.health.tried, r.store.retry))
+			at(max(time.Duration(q.failed.first().key), r.health.nextFailed, r.store.retry))
 		}
 		if down && q.ready.len() > 0 {
-			at(max(r.health.untried, r.store.retry))
+			at(max(r.health.nextNew, r.store.retry))
 			if oldest, ok := q.oldestAllowed(now); ok && r.health.probed() {
 				at(now + time.Duration(q.ready.first().head.enqueued-oldest)*time.Microsecond)
 			}
@@ -313,7 +232,7 @@ func (r *receiver) setTimer(now time.Duration) {
 	}
 }
 
-// tick is what the timer calls.
+// tick is called by the timer.
 func (r *receiver) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,24 +241,44 @@ func (r *receiver) tick() {
 	r.dispatch()
 }
 
-// asked takes note of the gate's answer. sent says that an attempt has ended with it.
-func (q *queue) asked(d *delivery, result throttle.Result, probe, sent bool) {
-	r := q.to
+// report records what an attempt shows about the receiver. Once the receiver has
+// answered, failed deliveries wait like any other.
+func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if sent {
-		r.sending--
+	if failure == nil || failure.Refused {
+		for _, q := range r.queues {
+			for _, failed := range q.failed.drain() {
+				q.later.push(failed, failed.key)
+			}
+		}
+		c := r.health.succeeded(failure == nil)
+		r.dispatch()
+		return c
 	}
-	if probe {
-		r.probing = false
+	first := d.answered != r.health.answered // since the receiver last answered
+	if first && d.answered >= 0 {
+		d.ownFailures++
 	}
-	now := r.worker.now()
-	switch {
-	case result.Outcome != throttle.Unavailable:
-		r.store.answered(now, result.Now)
-	case q.stream.send.Err() == nil: // else we cut it short
-		r.store.failed(now, !d.unanswered, probe)
-	}
-	d.unanswered = result.Outcome == throttle.Unavailable
+	d.answered = r.health.answered
+	suspect := first && d.ownFailures == 0 // else the fault may be the alert's own
+	return r.health.failed(r.worker.now(), failure, suspect, probe)
+}
+
+// letterDone records that a dead letter is no longer being written.
+func (r *receiver) letterDone() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writing--
 	r.dispatch()
+}
+
+func (r *receiver) state() ReceiverState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken}
+	if state.Down && r.wake > 0 && !r.probing {
+		state.Retry = r.worker.started.Add(r.wake)
+	}
+	return state
 }

@@ -1,10 +1,13 @@
 package worker
 
-import "container/heap"
+import (
+	"container/heap"
+	"time"
+)
 
-// A schedule holds deliveries that wait, the one with the lowest key first; of
-// those with the same key, the one about the earliest event. The key says when to
-// look at a delivery, or how old it is.
+// A schedule holds waiting deliveries in the order of their keys, and of the same key
+// in the order of their events. The key is the time of the next attempt, by the
+// worker's clock, or the time of the reading.
 type schedule struct{ heap deliveries }
 
 func (s *schedule) len() int { return len(s.heap) }
@@ -16,6 +19,9 @@ func (s *schedule) first() *delivery {
 	}
 	return s.heap[0]
 }
+
+// due reports whether the first of s, whose keys are times, is due.
+func (s *schedule) due(now time.Duration) bool { return s.len() > 0 && s.first().key <= int64(now) }
 
 func (s *schedule) push(d *delivery, key int64) {
 	d.key = key

@@ -21,7 +21,7 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 	const most = 300 // bytes
 	s := benchStream(t, time.Hour)
 	r := s.receivers[0]
-	r.health = health{down: true, suspects: 2, untried: math.MaxInt64, tried: math.MaxInt64}
+	r.health = health{down: true, suspects: 2, nextNew: math.MaxInt64, nextFailed: math.MaxInt64}
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC() // what the first has finalized

@@ -6,27 +6,28 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A PartitionState is where one partition stands.
+// A PartitionState is the progress of one partition.
 type PartitionState struct {
 	Partition  string
 	Read       telemetry.Position // the last event read
 	ReadUntil  time.Time          // when the hub took it
-	Settled    telemetry.Position // up to here
+	Settled    telemetry.Position // every event up to here is settled
 	Committed  telemetry.Position // the last checkpoint this replica wrote
-	Unsettled  int                // events that hold the checkpoint
-	Oldest     time.Time          // when the hub took the oldest of them; zero if there is none
-	Delivering int                // alerts under way, one for each hot device and receiver
+	Unsettled  int                // events that hold the checkpoint back
+	Oldest     time.Time          // when the hub took the first of them; zero if there is none
+	Delivering int                // deliveries, one for each hot device and receiver
 }
 
-// A ReceiverState is how a receiver does.
+// A ReceiverState is the health of one receiver.
 type ReceiverState struct {
 	Name  string
 	Down  bool
-	Retry time.Time // when down: the next attempt, at the earliest; zero if one is under way
-	Taken int64     // alerts, since the worker started
+	Retry time.Time // earliest time of the next attempt while it is down; zero if one is under way
+	Taken int64     // alerts taken since the worker started
 }
 
-// Partitions returns the state of each partition that is being consumed, in no order.
+// Partitions returns the state of each partition being consumed, in no particular
+// order. It includes Intakes.
 func (w *Worker) Partitions() []PartitionState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,44 +45,4 @@ func (w *Worker) Receivers() []ReceiverState {
 		all = append(all, r.state())
 	}
 	return all
-}
-
-func (r *receiver) state() ReceiverState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken}
-	if state.Down && r.wake > 0 && !r.probing {
-		state.Retry = r.worker.started.Add(r.wake)
-	}
-	return state
-}
-
-func (s *stream) state() PartitionState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := PartitionState{
-		Partition: s.id,
-		Read:      s.mark.last,
-		ReadUntil: s.readUntil,
-		Settled:   s.mark.position(),
-		Committed: s.committed,
-		Unsettled: s.mark.unsettled(),
-		Oldest:    s.mark.oldest(),
-	}
-	for _, q := range s.queues {
-		p.Delivering += len(q.byDevice)
-	}
-	return p
-}
-
-func (w *Worker) track(s *stream) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.streams[s] = struct{}{}
-}
-
-func (w *Worker) untrack(s *stream) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.streams, s)
 }

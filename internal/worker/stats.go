@@ -7,13 +7,14 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// Stats counts what a worker did since it started. Its fields may be read at any time.
+// Stats counts what a worker has done since it started. Its fields may be read at any
+// time.
 type Stats struct {
-	Events      [telemetry.ReasonCount]atomic.Int64 // by what decoding made of them
+	Events      [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
 	Over        atomic.Int64                        // readings at or over the threshold
-	Suppressed  atomic.Int64                        // of these, settled without an alert of their own
+	Suppressed  atomic.Int64                        // of these, the ones settled without an alert of their own
 	Outcomes    [throttle.Unconfirmed + 1]atomic.Int64
-	Ambiguous   atomic.Int64 // sends that may have been a second delivery
+	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
 	DeadLetters atomic.Int64
 }
 

@@ -12,11 +12,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
 )
 
-// A stream is the state of one partition while this replica owns it, or of
-// what comes in by other ways (see Intake).
+// A stream is the state of one partition while this replica owns it, or of one
+// [Intake].
 type stream struct {
 	*Worker
 	id        string
@@ -24,24 +25,23 @@ type stream struct {
 	log       *zap.Logger
 	queues    []*queue       // one for each receiver
 	room      chan struct{}  // signals that something was settled
-	progress  chan struct{}  // signals that much was settled
-	work      sync.WaitGroup // attempts and the committer
+	progress  chan struct{}  // signals that many events were read
+	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
 	lastRead  telemetry.Position
 
-	ctx context.Context
-	// send is for sends: it goes on when ctx ends, until cut.
-	send context.Context
+	ctx  context.Context
+	send context.Context // of attempts: it outlives ctx, until cut is called
 	cut  context.CancelFunc
 
 	mu        sync.Mutex
 	mark      watermark
-	malformed int                // events being kept
+	malformed int                // malformed events being kept
 	sinceMark int                // events since progress was signalled
 	readUntil time.Time          // when the last event read was enqueued
-	committed telemetry.Position // written by whoever calls checkpoint, one at a time
+	committed telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 }
 
-// newStream returns the stream id. Its sends outlive ctx until drain cuts them. Drain it.
+// newStream returns a stream, which must be drained after ctx has ended.
 func newStream(ctx context.Context, w *Worker, id string) *stream {
 	s := &stream{
 		Worker:   w,
@@ -58,8 +58,9 @@ func newStream(ctx context.Context, w *Worker, id string) *stream {
 	return s
 }
 
-// drain drops the deliveries that wait, waits for attempts under way, and cuts
-// what is still being sent after DrainTimeout. s.ctx has ended, and nothing is admitted any more.
+// drain drops the deliveries that wait and waits for the attempts under way, which
+// it cancels after DrainTimeout. s.ctx must have ended, and nothing may be admitted
+// any more.
 func (s *stream) drain() {
 	for _, q := range s.queues {
 		q.close()
@@ -70,11 +71,53 @@ func (s *stream) drain() {
 	s.cut()
 }
 
-// admit hands e's reading over the threshold, the one after position before, to
-// every receiver: to the device's delivery if there is one, else to its open
-// window, else to a new delivery. It returns these deliveries if somebody waits for the reading:
-// if it has an arrival.
-func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value float64, a *arrival) (in []*delivery) {
+// read takes events from the partition until ctx ends or Receive fails.
+func (s *stream) read(ctx context.Context) error {
+	for {
+		if err := s.waitForRoom(ctx); err != nil {
+			return nil
+		}
+		events, err := s.partition.Receive(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("read partition %s: %w", s.id, err)
+		}
+		s.take(events)
+	}
+}
+
+// take decodes events in order and admits those over the threshold. This is the hot
+// path.
+func (s *stream) take(events []telemetry.Event) {
+	var n [telemetry.ReasonCount]int64
+	over := int64(0)
+	at := s.lastRead
+	for i := range events {
+		e := &events[i]
+		value, reason := s.Decoder.Decode(e)
+		n[reason]++
+		switch {
+		case reason == telemetry.ReasonOK && value >= s.Threshold:
+			over++
+			s.admit(at, e, value, nil)
+		case reason > telemetry.ReasonNotTelemetry && s.Malformed != nil:
+			s.keepMalformed(at, *e, reason)
+		}
+		at = e.Position
+	}
+	s.lastRead = at
+	s.advance(at, events[len(events)-1].Enqueued, len(events))
+	s.stats.read(&n, over)
+}
+
+// admit takes e's reading, which is over the threshold, to every receiver: it joins
+// the device's delivery if there is one; else the window suppresses it if that is in
+// force; else it starts a delivery. before is the position of the event before e. If
+// a is not nil, admit returns the deliveries that the reading is part of, with ended
+// set.
+func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value float64, a *arrival) (joined []*delivery) {
 	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: e.Sequence, arrival: a}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,19 +141,20 @@ func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value floa
 			if d.ended == nil {
 				d.ended = make(chan struct{})
 			}
-			in = append(in, d)
+			joined = append(joined, d)
 		}
 	}
-	return in
+	return joined
 }
 
-// keepMalformed has an event kept, the one after position before, which holds
-// the watermark meanwhile. Where too many wait for that it is only counted.
+// keepMalformed starts to keep a malformed event, which holds the watermark until it
+// is kept. With too many of them under way the event is only counted. before is the
+// position of the event before e.
 func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.malformed >= maxMalformed {
-		s.warn("too many events that cannot be decoded wait to be kept; more are not", nil)
+		s.warn("too many malformed events are waiting to be kept; further ones are only counted", nil)
 		return
 	}
 	s.malformed++
@@ -123,8 +167,8 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 			if err == nil {
 				break
 			}
-			s.warn("an event that cannot be decoded cannot be kept; it stays unsettled", err)
-			if !sleep(s.ctx, backoff(n)) {
+			s.warn("cannot keep a malformed event; it stays unsettled", err)
+			if !backoff.Sleep(s.ctx, retryDelay(n)) {
 				return
 			}
 		}
@@ -135,13 +179,13 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 	})
 }
 
-// settle says that one of those who settle an event has. The caller holds s.mu.
+// settle records that one more receiver has settled an event. The caller holds s.mu.
 func (s *stream) settle(e *entry) {
 	s.mark.settle(e)
 	signal(s.room)
 }
 
-// advance says that every event up to p was settled or admitted.
+// advance records that every event up to p has been settled or admitted.
 func (s *stream) advance(p telemetry.Position, enqueued time.Time, events int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +197,7 @@ func (s *stream) advance(p telemetry.Position, enqueued time.Time, events int) {
 	}
 }
 
-// warn logs what may befall every delivery at once, now and then.
+// warn logs what may affect every delivery at the same time, at most every 10 s.
 func (s *stream) warn(msg string, err error) {
 	now := time.Now().UnixNano()
 	if last := s.warned.Load(); now-last > int64(10*time.Second) && s.warned.CompareAndSwap(last, now) {
@@ -161,19 +205,7 @@ func (s *stream) warn(msg string, err error) {
 	}
 }
 
-// sleep returns false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// signal never blocks.
+// signal sends to c unless a signal is pending. It never blocks.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -181,14 +213,15 @@ func signal(c chan struct{}) {
 	}
 }
 
-// full reports whether so much is unsettled, even of what was given up, that no more can be taken.
+// full reports whether so many deliveries to one receiver are unsettled, dead letters
+// included, that no event may be read.
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.queues, func(q *queue) bool { return len(q.byDevice) >= s.maxWaiting+maxGivenUp })
 }
 
-// waitForRoom pauses reading while s is full. It fails when ctx ends.
+// waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
 func (s *stream) waitForRoom(ctx context.Context) error {
 	for {
 		if !s.full() {
@@ -202,7 +235,8 @@ func (s *stream) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// commit lets the checkpoint follow the watermark, by time and by count.
+// commit moves the checkpoint up to the watermark, by time and by number of events,
+// until ctx ends.
 func (s *stream) commit(ctx context.Context) {
 	tick := time.NewTicker(s.CheckpointInterval)
 	defer tick.Stop()
@@ -214,12 +248,13 @@ func (s *stream) commit(ctx context.Context) {
 			return
 		}
 		if err := s.checkpoint(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("checkpoint failed; trying again", zap.Error(err))
+			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
 		}
 	}
 }
 
-// checkpoint records the watermark if it has moved.
+// checkpoint writes the watermark as the checkpoint if it has moved. A lost partition
+// is not an error.
 func (s *stream) checkpoint(ctx context.Context) error {
 	s.mu.Lock()
 	p, committed := s.mark.position(), s.committed
@@ -236,4 +271,34 @@ func (s *stream) checkpoint(ctx context.Context) error {
 	s.committed = p
 	s.mu.Unlock()
 	return nil
+}
+
+// covered reports whether the device's window is known to be in force at every
+// receiver. It counts the reading as suppressed for each one asked where it is.
+func (s *stream) covered(device string) bool {
+	for _, to := range s.receivers {
+		if !to.Gate.Recent(device) {
+			return false
+		}
+		s.stats.Suppressed.Add(1)
+	}
+	return true
+}
+
+func (s *stream) state() PartitionState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := PartitionState{
+		Partition: s.id,
+		Read:      s.mark.last,
+		ReadUntil: s.readUntil,
+		Settled:   s.mark.position(),
+		Committed: s.committed,
+		Unsettled: s.mark.unsettled(),
+		Oldest:    s.mark.oldest(),
+	}
+	for _, q := range s.queues {
+		p.Delivering += len(q.byDevice)
+	}
+	return p
 }

@@ -7,34 +7,34 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A watermark knows up to where a partition is settled. Only unsettled events
-// enter it, so that it stays as small as the number of hot devices.
+// A watermark is the position up to which a partition is settled. It holds only
+// unsettled events, so it is as small as the number of hot devices.
 type watermark struct {
 	entries []*entry // in order of position; the first is unsettled
 	settled int      // entries that are settled, behind one that is not
 	last    telemetry.Position
 }
 
-// An entry holds the watermark before one event until every receiver has settled it.
+// An entry holds the watermark before one event until every receiver has settled that.
 type entry struct {
 	before   telemetry.Position
 	enqueued int64 // when the hub took the event, in Unix µs
-	pending  int32 // receivers
+	pending  int32 // receivers that have not settled it
 }
 
-// admit lets an event in that follows position before.
+// admit adds an unsettled event, the next after position before.
 func (w *watermark) admit(before telemetry.Position, enqueued int64) *entry {
 	e := &entry{before: before, enqueued: enqueued}
 	w.entries = append(w.entries, e)
 	return e
 }
 
-// read says that every event up to p was settled or admitted.
+// read records that every event up to p has been settled or admitted.
 func (w *watermark) read(p telemetry.Position) { w.last = p }
 
-// settle says that one more receiver has settled e. Settled entries are dropped from
-// the front at once, and from behind one that waits for long when
-// they are the majority: a call costs O(1) on average.
+// settle records that one more receiver has settled e. Settled entries are dropped at
+// once from the front, and elsewhere when they are the majority, so a call costs O(1)
+// on average.
 func (w *watermark) settle(e *entry) {
 	if e.pending--; e.pending > 0 {
 		return
@@ -53,7 +53,8 @@ func (w *watermark) settle(e *entry) {
 	}
 }
 
-// position is the last one with nothing unsettled up to it. It never moves back.
+// position returns the last position up to which everything is settled. It never
+// moves back.
 func (w *watermark) position() telemetry.Position {
 	if len(w.entries) > 0 {
 		return w.entries[0].before
@@ -61,10 +62,11 @@ func (w *watermark) position() telemetry.Position {
 	return w.last
 }
 
-// unsettled is how many events hold the watermark or would if those before them did not.
+// unsettled returns how many events are unsettled.
 func (w *watermark) unsettled() int { return len(w.entries) - w.settled }
 
-// oldest is when the hub took the event that holds the watermark; zero if none does.
+// oldest returns when the hub took the event that holds the watermark; zero if none
+// does.
 func (w *watermark) oldest() time.Time {
 	if len(w.entries) == 0 {
 		return time.Time{}

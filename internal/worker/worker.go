@@ -1,19 +1,18 @@
-// Package worker is the way of one event: decode, compare, gate, notify,
-// settle. One [Worker] serves all partitions of a replica.
+// Package worker takes each event through decoding, the threshold, the gate and
+// the notifier until it is settled. One [Worker] serves all partitions of a replica.
 //
-// A partition is read by one goroutine. Nearly every event ends there: below
-// the threshold, or of a device whose window is known to be open. Any other
-// starts a delivery to each receiver, which ends when its alert is delivered, proven
-// needless, or kept as a dead letter. Later events of the same device join the delivery.
-// Each receiver has a schedule of its own, which says when a delivery is
-// tried: in a goroutine, for as long as an attempt takes.
-// Unsettled events hold the partition's watermark, which the checkpoint follows.
+// One goroutine reads a partition. Nearly every event ends there: it is below the
+// threshold, or its device's window is known to be in force. Any other starts a
+// delivery to each receiver, which ends when its alert is taken, suppressed by a
+// window, or kept as a dead letter. Later readings of the device join the delivery.
+// Each receiver schedules its deliveries by itself. A delivery has a goroutine only
+// while an attempt is under way. The checkpoint follows the watermark, which
+// unsettled events hold back.
 package worker
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,10 +27,10 @@ import (
 )
 
 const (
-	maxWaiting      = 65_536 // alerts of a partition that wait for one receiver; the oldest beyond it become dead letters
-	maxGivenUp      = 4096   // of these, to be kept; with more the partition's reading pauses
-	maxMalformed    = 1024   // events of a partition that cannot be decoded and are being kept
-	checkpointEvery = 10_000 // events, if CheckpointInterval has not come first
+	maxWaiting      = 65_536 // alerts of a partition that wait for one receiver; beyond it the oldest become dead letters
+	maxGivenUp      = 4096   // alerts that wait to be kept as dead letters; beyond it reading the partition pauses
+	maxMalformed    = 1024   // malformed events of a partition that are being kept
+	checkpointEvery = 10_000 // events, unless CheckpointInterval ends first
 
 	checkpointTimeout = 5 * time.Second
 )
@@ -41,62 +40,62 @@ type Config struct {
 	Origin             string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica            string // a label for people
 	Threshold          float64
-	Window             time.Duration // to tell receivers; the gates hold their own
-	Concurrency        int           // alerts in flight, for each receiver, over all partitions
+	Window             time.Duration // as stated in alerts; each gate has its own
+	Concurrency        int           // attempts at a time, for each receiver, over all partitions
 	GiveUp             time.Duration // age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
 	CheckpointInterval time.Duration
-	DrainTimeout       time.Duration // for sends in flight when a partition is given up
+	DrainTimeout       time.Duration // for attempts under way when a partition ends
 	Decoder            *telemetry.Decoder
 	Receivers          []Receiver // at least one
 	DeadLetters        DeadLetters
-	Malformed          MalformedEvents   // nil: what cannot be decoded is only counted
-	Trace              func(Start) Trace // called where a delivery begins; nil: nobody follows deliveries
+	Malformed          MalformedEvents   // nil: malformed events are only counted
+	Trace              func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
 	Log                *zap.Logger
 }
 
-// A Receiver is told of alerts at most once per device and window of its own gate.
+// A Receiver gets at most one alert per device and window, by a gate of its own.
 type Receiver struct {
 	Name     string // for people; no secrets
 	Gate     *throttle.Gate
 	Notifier notify.Notifier
 }
 
-// DeadLetters keeps what could not be delivered.
+// DeadLetters keeps alerts that could not be delivered.
 type DeadLetters interface {
 	// Keep returns nil once d is kept durably. Safe for concurrent use.
 	Keep(ctx context.Context, d notify.DeadLetter) error
 }
 
-// MalformedEvents keeps events that could not be decoded.
+// MalformedEvents keeps malformed events.
 type MalformedEvents interface {
-	// KeepMalformed returns nil once e is kept, or dropped because there are too many.
-	// It may keep parts of e. Safe for concurrent use.
+	// KeepMalformed returns nil once e is kept, or dropped because there are too
+	// many. It may retain parts of e. Safe for concurrent use.
 	KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error
 }
 
-// A Start is a reading of a device that no delivery was under way for: one begins.
+// A Start describes a delivery that starts, and the reading that it is about.
 type Start struct {
 	AlertID   string
 	Device    string
 	Receiver  string
 	Partition string
-	FromHub   bool // else an Intake took it, whose name Partition is
+	FromHub   bool // false: it came through the Intake that Partition names
 	Sequence  int64
 	Enqueued  time.Time
 }
 
-// A Trace follows one delivery, which makes one call at a time.
+// A Trace follows one delivery. It gets one call at a time.
 type Trace interface {
-	// Under returns ctx for one thing that is done for the delivery: an attempt, a dead letter.
+	// Under returns the context for one step of the delivery, such as an attempt.
 	Under(ctx context.Context) context.Context
-	// End is called when the delivery has ended.
+	// End is called once, when the delivery has ended.
 	End(End)
 }
 
-// An End is how a delivery ended.
+// An End describes how a delivery ended.
 type End struct {
-	Outcome    string // the gate's that settled it, or OutcomeDeadLetter or OutcomeUnsettled
-	Suppressed int64  // readings that no alert has told of
+	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
+	Suppressed int64  // readings over the threshold that no alert has counted
 	Err        error  // why the last attempt failed, if it did
 }
 
@@ -114,6 +113,7 @@ type Worker struct {
 	streams map[*stream]struct{} // being consumed
 }
 
+// New returns a Worker, which does nothing until Consume or NewIntake is called.
 func New(c Config) *Worker {
 	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, streams: map[*stream]struct{}{}}
 	for _, r := range c.Receivers {
@@ -122,16 +122,17 @@ func New(c Config) *Worker {
 	return w
 }
 
-// now is the time since w was made, by the monotonic clock.
+// now is the time since w was created, by the monotonic clock.
 func (w *Worker) now() time.Duration { return time.Since(w.started) }
 
-// Stats returns the counters of this worker; they go on changing.
+// Stats returns the counters of this worker, which keep changing.
 func (w *Worker) Stats() *Stats { return &w.stats }
 
-// Consume works one partition until ctx ends or the partition breaks; it is
-// what a telemetry.Source wants to call. When it returns, nothing of it runs
-// any more: sends in flight have ended, at the latest DrainTimeout and the time to settle after
-// ctx did, and what is settled is checkpointed if the partition is still ours.
+// Consume processes one partition until ctx ends or the partition fails; it is the
+// function for [telemetry.Source.Run]. When it returns, none of its goroutines
+// runs: attempts under way get DrainTimeout from the end of ctx, and then the time
+// to settle. What is settled by then is checkpointed, if this replica still owns
+// the partition.
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -146,7 +147,7 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	stop(err)
 	s.drain()
 	if errors.Is(context.Cause(ctx), telemetry.ErrLost) {
-		return nil // the next owner goes on from our last checkpoint
+		return nil // the next owner continues from our last checkpoint
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
 	defer cancel()
@@ -156,8 +157,9 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	return err
 }
 
-// alertID names the alert about one reading, the same whoever reads it. The time
-// tells a recreated hub, which counts from the start again, from its predecessor.
+// alertID returns the id of the alert about a reading, which is the same in every
+// replica. The time distinguishes hubs of the same name, whose sequence numbers
+// start again when the hub is recreated.
 func (w *Worker) alertID(partition string, r reading) string {
 	if r.arrival != nil && r.arrival.id != "" {
 		return strings.Join([]string{w.Origin, partition, r.arrival.id}, "/")
@@ -165,42 +167,14 @@ func (w *Worker) alertID(partition string, r reading) string {
 	return strings.Join([]string{w.Origin, partition, strconv.FormatInt(r.sequence, 10), strconv.FormatInt(fromMicros(r.enqueued).UnixMilli(), 10)}, "/")
 }
 
-// read takes events off the partition until ctx ends or it breaks.
-func (s *stream) read(ctx context.Context) error {
-	for {
-		if err := s.waitForRoom(ctx); err != nil {
-			return nil
-		}
-		events, err := s.partition.Receive(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return fmt.Errorf("read partition %s: %w", s.id, err)
-		}
-		s.take(events)
-	}
+func (w *Worker) track(s *stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streams[s] = struct{}{}
 }
 
-// take decides about events in order. This is the hot path.
-func (s *stream) take(events []telemetry.Event) {
-	var n [telemetry.ReasonCount]int64
-	over := int64(0)
-	at := s.lastRead
-	for i := range events {
-		e := &events[i]
-		value, reason := s.Decoder.Decode(e)
-		n[reason]++
-		switch {
-		case reason == telemetry.ReasonOK && value >= s.Threshold:
-			over++
-			s.admit(at, e, value, nil)
-		case reason > telemetry.ReasonNotTelemetry && s.Malformed != nil:
-			s.keepMalformed(at, *e, reason)
-		}
-		at = e.Position
-	}
-	s.lastRead = at
-	s.advance(at, events[len(events)-1].Enqueued, len(events))
-	s.stats.read(&n, over)
+func (w *Worker) untrack(s *stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.streams, s)
 }

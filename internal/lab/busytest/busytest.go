@@ -19,13 +19,12 @@ type Attempt struct {
 	missed string
 }
 
-// again is held by an attempt that is not the first: these run one at a time, so that
-// tests which are too much for the machine together have it for themselves.
+// again is held by every attempt but the first: these run one at a time, so that tests
+// that are too much for the machine together do not compete.
 var again sync.Mutex
 
-// Run runs test until an attempt gets by without Missed. It fails t if none of
-// four does, so that a machine which is too slow never passes for one that
-// is not.
+// Run runs test until an attempt ends without Missed. It fails t if none of four does,
+// so that a machine that is too slow never passes.
 func Run(t *testing.T, test func(a *Attempt)) {
 	t.Helper()
 	missed := ""
@@ -51,8 +50,8 @@ func Run(t *testing.T, test func(a *Attempt)) {
 // Time returns d, longer in later attempts: for what a slow machine can miss.
 func (a *Attempt) Time(d time.Duration) time.Duration { return d * a.factor }
 
-// Missed ends the attempt: a precondition of the test did not come about in time,
-// so that it shows nothing. Another attempt follows. To be called by the test's goroutine.
+// Missed ends the attempt: a precondition of the test was not met in time, so it shows
+// nothing. Another attempt follows. It must be called by the test's goroutine.
 func (a *Attempt) Missed(format string, args ...any) {
 	a.Helper()
 	a.missed = fmt.Sprintf(format, args...)

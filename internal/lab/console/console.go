@@ -1,6 +1,7 @@
-// Package console is the terminal view of local mode: a line for every alert and for
-// what happens to workers, a live view of devices and workers below them, and the verdict
-// at the end. Where the output is no terminal the live view is plain lines every few seconds.
+// Package console is the terminal view of the simulation: a line for every alert and
+// every event of a worker, a live view of devices and workers below them, and the
+// summary at the end. If the output is not a terminal, the live view is plain lines
+// every few seconds.
 package console
 
 import (
@@ -30,9 +31,9 @@ const (
 // Options say what the output can do. The zero Options are for a file.
 type Options struct {
 	Live      bool       // move the cursor and redraw
-	Color     bool       // use colors; never the only carrier of a meaning
+	Color     bool       // use colors, which never carry meaning alone
 	Width     func() int // columns, asked at every redraw; nil means 80
-	Threshold float64    // what readings are over
+	Threshold float64    // of readings
 }
 
 // Detect returns the Options for f. NO_COLOR turns colors off; CI and a dumb
@@ -53,9 +54,9 @@ func Detect(f *os.File, getenv func(string) string) Options {
 	}
 }
 
-// A Console shows what happens. It is safe for concurrent use; its calls block
-// only on its writer. What comes from outside, such as device ids, is cleaned of control
-// characters before it is shown.
+// A Console prints what happens. It is safe for concurrent use; its calls block only on
+// its writer. Text from outside, such as device ids, is cleaned of control characters
+// before it is printed.
 type Console struct {
 	opts  Options
 	start time.Time
@@ -81,14 +82,14 @@ type Console struct {
 	hint     string
 }
 
-// A Worker is how one of the workers is.
+// A Worker is the state of a worker.
 type Worker struct {
 	Name  string
 	Alive bool
 	State string // in words
 }
 
-// A tally is what one worker's alerts told.
+// A tally counts one worker's alerts, and the readings suppressed before them.
 type tally struct {
 	alerts     int
 	suppressed int64
@@ -140,8 +141,8 @@ func (c *Console) run() {
 	}
 }
 
-// Close removes the live view, gives the terminal back as it was, and returns
-// the first error of the writer. Lines, and the summary, can still be printed.
+// Close removes the live view, restores the terminal, and returns the first error of
+// the writer. Lines and the summary can still be printed.
 func (c *Console) Close() error {
 	c.mu.Lock()
 	first := !c.closed
@@ -161,7 +162,7 @@ func (c *Console) Close() error {
 	return c.err
 }
 
-// Reading tells of a reading that was published.
+// Reading counts a reading that was published, and shows its device.
 func (c *Console) Reading(device string, temperature float64, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +188,7 @@ func (c *Console) Reading(device string, temperature float64, over bool) {
 	t.readings = append(t.readings, temperature)
 }
 
-// Alert prints the line of an alert that was taken so long after its reading.
+// Alert prints the line of an alert that was taken lag after its reading.
 func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,14 +198,14 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.above(c.alertLine(a, lag) + "\n")
 }
 
-// Event prints a line about a worker. It may hold what comes from outside.
+// Event prints a line about a worker. text may come from outside.
 func (c *Console) Event(worker, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.above(c.workerLine(worker, Clean(text)) + "\n")
 }
 
-// Show has the live view show these workers from now on, and what can be done.
+// Show sets the workers and the hint that the live view shows from now on.
 func (c *Console) Show(workers []Worker, hint string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +302,7 @@ func (c *Console) print(s string) {
 	if c.err != nil || s == "" {
 		return
 	}
-	if c.opts.Live { // a terminal that gives us its keys wants them, others do not mind
+	if c.opts.Live { // needed by a terminal in raw mode; others do not mind
 		s = strings.ReplaceAll(s, "\n", "\r\n")
 	}
 	if _, err := io.WriteString(c.w, s); err != nil {

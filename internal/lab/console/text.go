@@ -17,7 +17,7 @@ import (
 // maxName is how much of a device id, in characters, a line shows.
 const maxName = 24
 
-// maxEvidence is how many of the broken promises the summary shows of a kind.
+// maxEvidence is how many violations of each kind the summary shows.
 const maxEvidence = 10
 
 type style string
@@ -85,7 +85,7 @@ func (c *Console) hottestLines() (lines []string) {
 	return lines
 }
 
-// workerLine is one about a worker.
+// workerLine is a line about a worker.
 func (c *Console) workerLine(name, text string) string {
 	return fmt.Sprintf("%s  %s  %s", c.elapsed(), pad(name, len("ALERT")), text)
 }
@@ -109,8 +109,8 @@ func (c *Console) workerLines() (lines []string) {
 	return lines
 }
 
-// Summary prints the verdict of a judge, as a table and in words: they contain
-// "lost 0" and "too close 0" if the promise held.
+// Summary prints a report as a table and in words, which contain "lost 0" and "too
+// close 0" if the promise held.
 func (c *Console) Summary(r verify.Report) {
 	took := time.Since(c.start).Round(100 * time.Millisecond)
 
@@ -160,7 +160,7 @@ func evidence[E fmt.Stringer](b *strings.Builder, kind string, all []E) {
 	}
 }
 
-// Clean replaces what could do more to a terminal than to stand there: control
+// Clean replaces whatever a terminal would act upon rather than print: control
 // characters, escape sequences, text that changes direction.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -171,7 +171,7 @@ func Clean(s string) string {
 	}, s)
 }
 
-// shorten cuts s to n characters, the last an ellipsis if something is missing.
+// shorten cuts s to n characters, the last of them an ellipsis if s was longer.
 func shorten(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
@@ -179,7 +179,7 @@ func shorten(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// truncate cuts a line to n visible characters; colors are none.
+// truncate cuts a line to n visible characters; color sequences do not count.
 func truncate(s string, n int) string {
 	var b strings.Builder
 	escape := false
@@ -217,7 +217,7 @@ func sparkline(values []float64) string {
 	return b.String()
 }
 
-// degrees writes a temperature to the tenth, or a huge one shortly.
+// degrees formats a temperature to the tenth, and a huge one with an exponent.
 func degrees(v float64) string {
 	if math.Abs(v) >= 1e5 {
 		return strconv.FormatFloat(v, 'g', 3, 64)

@@ -1,6 +1,6 @@
 // Package devhub is an Event Hubs namespace in memory, with one hub in it, that
-// official clients take for the real one: it speaks AMQP 1.0 over TCP. Tests and the local
-// mode read from it what their simulated devices publish.
+// official clients can use like the real one: it speaks AMQP 1.0 over TCP. Tests and
+// the simulation read from it what simulated devices publish.
 //
 // # What it does
 //
@@ -12,21 +12,22 @@
 //   - Senders at HUB, in turn or by partition key, and HUB/Partitions/N; batches.
 //   - The annotations that an IoT Hub adds to what its devices send.
 //   - The redirection from an IoT Hub to its Event Hub, if Config.RedirectTo is set.
-//   - On demand it misbehaves: see Reset, Detach, Stall, SetLatency, RefuseClaims and
+//   - Faults on demand: see Reset, Detach, Stall, SetLatency, RefuseClaims and
 //     RefuseManagement.
 //
-// Errors are worded as the service words them. Not there: WebSockets,
-// transactions, geo-replication, schema registry, throttling, retention by time, and the expiry of
-// claims once they are accepted. A token that is no shared access signature is accepted unseen.
+// Errors have the service's wording. Not supported: WebSockets, transactions,
+// geo-replication, schema registry, throttling, retention by time, and the expiry of
+// accepted claims. A token other than a shared access signature is accepted unchecked.
 //
 // # How it works
 //
 // A message is encoded once, as it is published, into the log of its partition.
-// All readers share the bytes; for each of them a connection's writer
-// only puts a transfer's header before them, many to a write. Deliveries go out settled:
-// azeventhubs never settles any, and its credit would dry up.
+// All readers share the bytes; for each of them a connection's writer only adds a
+// transfer's header, many to a write. Deliveries are sent settled: azeventhubs never
+// settles any, and its credit would run out.
 //
-// Everything is bounded: the logs by Config.MaxEvents and Config.MaxBytes, a message by 1 MiB, a
-// frame by 64 KiB; and while a client does not read what it asked for, the hub reads
-// no more from it. A reader that has fallen behind the start of a log goes on at its start.
+// Everything is bounded: the logs by Config.MaxEvents and Config.MaxBytes, a message by
+// 1 MiB, a frame by 64 KiB; and while a client does not read what it asked for, the hub
+// reads nothing more from it. A reader that has fallen behind the start of a log
+// continues at its start.
 package devhub

@@ -204,7 +204,7 @@ func (p *partition) links() []*link {
 	return links
 }
 
-// state is what a hub tells of a partition.
+// state is what a hub reports about a partition.
 func (p *partition) state() map[string]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package e2e_test runs the built command as processes of the operating system,
-// ends and freezes them and what they depend on, and has the audit judge what
+// ends and freezes them and what they depend on, and has package verify check what
 // was published against what arrived.
 package e2e_test
 

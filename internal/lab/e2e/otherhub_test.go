@@ -82,5 +82,5 @@ func (w *world) send(producer *azeventhubs.ProducerClient, device string, temper
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.judge.Published(verify.Reading{Device: device, Temperature: temperature, Over: temperature >= threshold, At: at})
+	w.verifyLog.Published(verify.Reading{Device: device, Temperature: temperature, Over: temperature >= threshold, At: at})
 }

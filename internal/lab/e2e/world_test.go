@@ -79,7 +79,7 @@ type settings struct {
 	env []string // on top
 }
 
-// A world is workers with all that they need, and a judge who sees what goes in and
+// A world is workers with all that they need, and a verify.Log of what goes in and
 // what comes out.
 type world struct {
 	t   *busytest.Attempt
@@ -94,10 +94,10 @@ type world struct {
 	workers     map[string]*process
 	sites       map[string]string // addresses at which workers serve HTTP, by name
 
-	mu    sync.Mutex
-	judge verify.Log
-	heard int              // deliveries the judge knows of
-	last  map[string]int64 // sequence number of each partition's last event, if the world has the hub
+	mu        sync.Mutex
+	verifyLog verify.Log
+	seen      int              // deliveries in verifyLog
+	last      map[string]int64 // sequence number of each partition's last event, if the world has the hub
 }
 
 // newWorld returns a world without workers on a storage account.
@@ -191,7 +191,7 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 }
 
 // startCosmos starts a Cosmos DB account and returns its connection string. In front
-// of it is what mends a fault of the stand-in, emulators.Cosmos.Transport, and says so: clients
+// of it is what works around a fault of the emulator, emulators.Cosmos.Transport, and says so: clients
 // go where the account tells them.
 func startCosmos(t *testing.T) (connectionString string) {
 	t.Helper()
@@ -348,7 +348,7 @@ func (w *world) publish(device string, temperature float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last[at.Partition] = max(w.last[at.Partition], at.Sequence)
-	w.judge.Published(verify.Reading{
+	w.verifyLog.Published(verify.Reading{
 		Device: device, Temperature: temperature, Over: temperature >= threshold,
 		At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence,
 	})
@@ -388,7 +388,7 @@ func (w *world) publishing(publish func(device string, temperature float64)) (st
 	return stop
 }
 
-// report is what the judge says of all until now.
+// report checks everything recorded until now.
 func (w *world) report() verify.Report {
 	return w.judged(verify.Rules{Window: w.window, Bound: w.t.Time(bound), Slack: w.slack})
 }
@@ -403,11 +403,11 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	deliveries := w.receiver.Deliveries()
-	for _, d := range deliveries[w.heard:] {
-		w.judge.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At})
+	for _, d := range deliveries[w.seen:] {
+		w.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At})
 	}
-	w.heard = len(deliveries)
-	return w.judge.Check(rules)
+	w.seen = len(deliveries)
+	return w.verifyLog.Check(rules)
 }
 
 // settle waits until everything published is settled: every reading has been
@@ -458,7 +458,7 @@ func (w *world) finish() verify.Report {
 		}
 	}
 	if dropped != r.Dropped {
-		w.t.Errorf("the receiver dropped %d alerts, and the judge says that it should have dropped %d", dropped, r.Dropped)
+		w.t.Errorf("the receiver dropped %d alerts, but should have dropped %d", dropped, r.Dropped)
 	}
 	if r.Alerts == 0 {
 		w.t.Error("there was no alert at all")

@@ -87,15 +87,14 @@ func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTrip
 	return c
 }
 
-// patience is for one try. In production it is a second; here a busy machine is
-// no fault.
-const patience = 20 * time.Second
+// tryTimeout is for one try. In production it is a second; tests run on busy machines.
+const tryTimeout = 20 * time.Second
 
 func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *container.ClientOptions {
 	if via == nil {
 		via = a.Transport()
 	}
-	retry.TryTimeout = patience
+	retry.TryTimeout = tryTimeout
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},
 	}

@@ -46,8 +46,8 @@ func (c *Cosmos) Transport() http.RoundTripper { return cosmosTransport{c.client
 
 type cosmosTransport struct{ next http.RoundTripper }
 
-// RoundTrip mends a fault of the stand-in, which fails to say that an item is
-// missing unless it is asked for it in all partitions.
+// RoundTrip works around a fault of the emulator, which does not report that an item
+// is missing unless the request is for all partitions.
 func (t cosmosTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/docs/") {
 		req = req.Clone(req.Context())

@@ -1,6 +1,5 @@
-// Package standin starts, for tests, the programs that stand in for Azure
-// services. They are Node programs, installed as package-lock.json at the root
-// of the repository says.
+// Package emulators starts emulators of Azure services for tests: Node programs, in the
+// versions of package-lock.json at the root of the repository.
 package emulators
 
 import (
@@ -12,11 +11,11 @@ import (
 	"alertworker/internal/lab/process"
 )
 
-// SkipEnv is the environment variable that, set to 1, skips the tests that need
-// Node where there is none.
+// SkipEnv is the environment variable that, set to 1, skips the tests that need Node.js
+// where it is not installed.
 const SkipEnv = "ALERTWORKER_SKIP_NODE"
 
-// started ends the test if err says that a program was not.
+// started ends the test if err says that a program did not start.
 func started(tb testing.TB, err error) {
 	tb.Helper()
 	switch {

@@ -1,5 +1,5 @@
-// Package inbox is the receiving end of a webhook, as every receiver should
-// be: it checks the signature and drops what it has taken before.
+// Package inbox is the receiving end of a webhook, an example for every receiver: it
+// checks the signature and drops alerts that it has already taken.
 package inbox
 
 import (
@@ -16,7 +16,7 @@ import (
 
 const (
 	maxBody   = 64 << 10
-	maxMemory = 100_000 // alerts remembered; what comes on top is taken, but not remembered
+	maxMemory = 100_000 // alerts remembered; further ones are taken but not remembered
 )
 
 // A Delivery is one alert that arrived.
@@ -27,11 +27,11 @@ type Delivery struct {
 }
 
 // An Inbox is an [http.Handler] that takes alerts. It answers 204 to those it
-// takes and to those it drops, and to events that are no alerts.
+// takes and to those it drops, and to events that are not alerts.
 //
 // It drops an alert if it took, less than the alert's window ago, one with the
-// same id, or one with a greater token for the same device. Ids and devices
-// are told apart by their source.
+// same id, or one with a greater token for the same device. Ids and devices of
+// different sources are different.
 type Inbox struct {
 	secret webhook.Secret
 	record func(Delivery)
@@ -52,9 +52,9 @@ type memory struct {
 	token  int64
 }
 
-// New returns an empty Inbox. A secret that is not zero must have signed what
-// comes. Record, if not nil, is called for every delivery, one at a time and
-// in the order in which they were taken, before the answer; it must not block.
+// New returns an empty Inbox. Unless secret is zero, alerts must be signed with it.
+// record, if not nil, is called for every delivery before the answer, one at a time
+// and in the order in which they were taken. It must not block.
 func New(secret webhook.Secret, record func(Delivery)) *Inbox {
 	return &Inbox{
 		secret:  secret,
@@ -123,8 +123,8 @@ func (in *Inbox) take(a notify.Alert) {
 	}
 }
 
-// room forgets what is over, now and then, and reports whether there is room
-// for one more.
+// room reports whether there is room for one more alert. From time to time it removes
+// those whose window is over.
 func (in *Inbox) room(now time.Time) bool {
 	if len(in.ids) < in.sweepAt {
 		return true

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// bind makes cmd a child that hears no Ctrl-C of our terminal and that the
-// kernel kills when the thread that starts it ends, in whatever way.
+// bind makes cmd a child that gets no Ctrl-C from our terminal and that the kernel
+// kills when the thread that starts it ends.
 func bind(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if cmd.Cancel != nil { // with its own children

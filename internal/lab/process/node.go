@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// installWithin is for npm, which fetches packages.
+// installWithin is for npm, which downloads packages.
 const installWithin = 5 * time.Minute
 
 // ErrNoNode says that Node.js is not installed.
 var ErrNoNode = errors.New("install Node.js 20 or later, with npm")
 
 // Node runs node with args in the root of the repository, as StartReady does, until
-// it is killed or this process ends in any way. It installs first what
-// package-lock.json says, where it is missing.
+// it is killed or this process ends in any way. It first installs the packages of
+// package-lock.json if they are missing.
 func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string) (*Process, string, error) {
 	root, err := install(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
 	}
-	// It ends when its standard input does, which nobody writes to.
+	// It ends when its standard input, to which nothing is written, is closed.
 	cmd := exec.Command("node", append([]string{"--import", `data:text/javascript,process.stdin.on("end", () => process.exit()).resume()`}, args...)...)
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr

@@ -1,5 +1,5 @@
-// Package process runs other programs: workers that can be killed, and the Node
-// programs that stand in for Azure services.
+// Package process runs other programs: workers that can be killed, and emulators of
+// Azure services, which are Node programs.
 package process
 
 import (
@@ -31,7 +31,7 @@ type Process struct {
 // Start starts cmd, which must be new, and calls each with every line
 // that it prints, on either stream unless cmd has a Stderr, in order.
 func Start(name string, cmd *exec.Cmd, each func(line string)) (*Process, error) {
-	last := "" // of what it said, for the error
+	last := "" // line of output, for the error
 	output := &lines{each: func(line string) {
 		last = ": " + line
 		each(line)
@@ -83,10 +83,10 @@ func StartReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.R
 	return nil, "", err
 }
 
-// OS returns p as the operating system knows it.
+// OS returns the operating system's process.
 func (p *Process) OS() *os.Process { return p.cmd.Process }
 
-// Ended reports whether p is gone.
+// Ended reports whether p has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
@@ -96,7 +96,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Unexpected is the error of a p that has ended and should not have.
+// Unexpected returns the error of a process that has ended but should not have.
 func (p *Process) Unexpected() error {
 	if p.err == nil {
 		return fmt.Errorf("%s ended by itself", p.name)
@@ -110,8 +110,8 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks p to end and waits for it. It fails unless p ends in time, with
-// exit code 0 or, if it was too young to hear us, by the signal itself.
+// Stop asks p to end and waits for it. It fails unless p ends in time, with exit code
+// 0 or, if it had not installed its handler yet, by the signal itself.
 func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {

@@ -37,11 +37,11 @@ func TestLines(t *testing.T) {
 
 func TestProcessSaysHowItEnded(t *testing.T) {
 	for _, test := range []struct{ script, want string }{
-		{"exit 0", "stand-in ended by itself"},
-		{"echo oh; echo dear >&2; exit 3", "stand-in ended: exit status 3: dear"},
-		{"kill -9 $$", "stand-in ended: signal: killed"},
+		{"exit 0", "program ended by itself"},
+		{"echo oh; echo dear >&2; exit 3", "program ended: exit status 3: dear"},
+		{"kill -9 $$", "program ended: signal: killed"},
 	} {
-		p, err := Start("stand-in", exec.Command("sh", "-c", test.script), func(string) {})
+		p, err := Start("program", exec.Command("sh", "-c", test.script), func(string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,9 +56,9 @@ func TestStop(t *testing.T) {
 	for _, test := range []struct{ script, want string }{
 		{"trap 'exit 0' TERM; echo; echo ready; while :; do sleep 0.01; done", ""},
 		{"echo ready; exec sleep 60", ""},
-		{"trap 'echo no; exit 7' TERM; echo ready; while :; do sleep 0.01; done", "stand-in ended: exit status 7: no"},
+		{"trap 'echo no; exit 7' TERM; echo ready; while :; do sleep 0.01; done", "program ended: exit status 7: no"},
 	} {
-		p, _, err := StartReady(t.Context(), "stand-in", exec.Command("sh", "-c", test.script), regexp.MustCompile("^(ready)$"))
+		p, _, err := StartReady(t.Context(), "program", exec.Command("sh", "-c", test.script), regexp.MustCompile("^(ready)$"))
 		if err != nil {
 			t.Fatal(err)
 		}

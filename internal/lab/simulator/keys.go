@@ -15,8 +15,8 @@ const (
 	escape = 27 // begins those of several characters
 )
 
-// takeKeys lets in be read key by key if it is a terminal and we are live,
-// until restore. The output needs carriage returns meanwhile.
+// takeKeys puts in into raw mode until restore is called, if it is a terminal and the
+// view is live. Meanwhile the output needs carriage returns.
 func takeKeys(in io.Reader, live bool) (restore func(), err error) {
 	f, ok := in.(*os.File)
 	if !ok || !live || !term.IsTerminal(int(f.Fd())) {
@@ -29,8 +29,8 @@ func takeKeys(in io.Reader, live bool) (restore func(), err error) {
 	return func() { _ = term.Restore(int(f.Fd()), before) }, nil
 }
 
-// readKeys returns what is typed into in until ctx ends. Its goroutine can stay
-// behind in a Read, which only the end of the input or of the program ends.
+// readKeys returns the keys typed into in until ctx ends. Its goroutine can remain
+// blocked in a Read until the input or the program ends.
 func readKeys(ctx context.Context, in io.Reader) <-chan byte {
 	keys := make(chan byte)
 	go func() {

@@ -13,28 +13,28 @@ import (
 	"alertworker/internal/lab/process"
 )
 
-// What the workers are told. Partitions change hands as fast as the
-// configuration allows, so that nobody waits for it.
+// Settings of the workers. Partitions change hands as fast as the configuration
+// allows.
 const (
 	notifyTimeout   = 5 * time.Second
-	claim           = notifyTimeout + 10*time.Second // what an alert in the making holds its device for
+	claim           = notifyTimeout + 10*time.Second // how long a claim lasts
 	ownershipExpiry = 3 * time.Second
 	balanceInterval = time.Second
 	takeover        = ownershipExpiry + 2*balanceInterval
 	minWindow       = takeover
 
-	// alertBound is how long after its reading an alert may come: a dead worker's
+	// alertBound is how long after its reading an alert may come: a killed worker's
 	// partition is taken over, and then the claim that it left has to end.
 	alertBound = takeover + claim + 5*time.Second
 )
 
-// The workers' HTTP tokens are no secrets: they listen on loopback.
+// The workers' HTTP tokens are not secret: the workers listen on loopback.
 const (
 	ingestToken = "readings-on-this-machine"
 	adminToken  = "devices-on-this-machine"
 )
 
-// processes are where workers run as this same program, on Azurite.
+// processes runs each worker as a process of this same program, on Azurite.
 type processes struct {
 	binary  string
 	azurite *process.Azurite
@@ -74,13 +74,13 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	}}, nil
 }
 
-// addresses returns n on loopback that nobody listens on: from port on, or any if it is 0.
+// addresses returns n free addresses on loopback: from port on, or any if it is 0.
 func addresses(port, n int) ([]string, error) {
 	var all []string
 	for range n {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			return nil, fmt.Errorf("%w; another --http, or 0, avoids it", err)
+			return nil, fmt.Errorf("%w: choose another --http, or 0 for any port", err)
 		}
 		defer l.Close() // when all are found, or one would be found twice
 		all = append(all, l.Addr().String())
@@ -91,7 +91,7 @@ func addresses(port, n int) ([]string, error) {
 	return all, nil
 }
 
-// ended says why Azurite runs no more.
+// ended returns why Azurite has ended, nil while it runs.
 func (p *processes) ended() error {
 	if p.azurite.Ended() {
 		return p.azurite.Unexpected()
@@ -113,13 +113,13 @@ func (p *processes) start(w World, name string, i int) (Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return worker{running, p.pages[i]}, nil
+	return workerProcess{running, p.pages[i]}, nil
 }
 
-// A worker is a Worker in a process of its own.
-type worker struct {
+// A workerProcess is a Worker in a process of its own.
+type workerProcess struct {
 	*process.Process
 	page string
 }
 
-func (w worker) Page() string { return w.page }
+func (w workerProcess) Page() string { return w.page }

@@ -1,7 +1,8 @@
 // Package simulator runs alertworker without Azure: simulated devices publish to a hub
-// in memory, workers read it, a receiver takes their alerts, and a judge who sees both
-// ends says whether the promise held. The workers run in this process, on stores in
-// memory; or each in a process of its own, on Azurite, where they can be killed.
+// in memory, workers read it, a receiver takes their alerts, and package verify compares
+// both ends and says whether the promise held. The workers run in this process, on
+// stores in memory; or each in a process of its own, on Azurite, where they can be
+// killed.
 package simulator
 
 import (
@@ -30,9 +31,9 @@ const (
 	maxReplicas = 16
 	maxPort     = 65535 - maxReplicas
 
-	tickEvery  = 100 * time.Millisecond // processes and keys are looked after
+	tickEvery  = 100 * time.Millisecond // between two checks of the workers
 	shortly    = time.Second            // settling that takes longer is announced
-	receiverID = "inbox"                // what the judge calls the receiver
+	receiverID = "inbox"                // the name of the receiver in the report
 )
 
 // Options are the flags of a simulation: see Define and Check.
@@ -79,7 +80,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.IntVar(&o.port, "http", 0, "with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any")
 }
 
-// Check says what is wrong with the flags and opens what will send telemetry.
+// Check returns what is wrong with the flags, and opens the source of telemetry.
 func (o *Options) Check() error {
 	speed, err := devices.ParseSpeed(o.speed)
 	switch {
@@ -112,7 +113,7 @@ func (o *Options) Check() error {
 	return err
 }
 
-// A World is what workers are connected to.
+// A World is what the workers are connected to.
 type World struct {
 	Hub       string // connection string
 	NotifyURL string
@@ -123,24 +124,24 @@ type World struct {
 // A Worker is one replica. One goroutine calls its methods.
 type Worker interface {
 	Page() string      // address of its status page
-	Ended() bool       // whether it runs no more
+	Ended() bool       // whether it has ended
 	Unexpected() error // why it ended by itself
-	Stop() error       // hands everything over and waits for that
-	Kill()             // ends it at once, or as soon as it can
+	Stop() error       // hands over its partitions and waits until it has
+	Kill()             // ends it as soon as possible
 }
 
 // Start starts the worker of that name, the i-th.
 type Start func(w World, name string, i int) (Worker, error)
 
-// Run simulates until ctx ends or it is told to stop, waits for the last alerts, and
-// prints the report: whether the promise held, judged by what was published and what
-// the receiver got. Nothing of it is left when it returns. Workers in this process
-// are started by start. An error says that the simulation was cut short.
+// Run simulates until ctx ends, a key stops it or the duration is over, waits for the
+// last alerts, and prints the report: whether the promise held, by what was published
+// and what the receiver got. Nothing of it runs when it returns. Workers in this
+// process are started by start. An error means that the simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
 	options.Threshold = o.Threshold
 
-	// In this process a window lasts as long as it should, and nobody dies.
+	// In this process windows last as long as they should, and no worker is killed.
 	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
 	ended := func() error { return nil }
 	if o.Processes {
@@ -152,7 +153,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		p, err := newProcesses(ctx, o)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return verify.Report{}, nil // told to stop while it was starting
+			return verify.Report{}, nil // stopped while starting
 		case err != nil:
 			return verify.Report{}, err
 		}
@@ -180,26 +181,26 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	}
 	defer receiver.Close()
 	world := World{Hub: hub.ConnectionString(), NotifyURL: receiver.URL, Secret: receiver.Secret, Log: view}
-	s.crew = newCrew(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
-	defer s.crew.kill()
-	if err := s.crew.start(); err != nil {
+	s.workers = newWorkers(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
+	defer s.workers.kill()
+	if err := s.workers.start(); err != nil {
 		return verify.Report{}, err
 	}
-	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n%s\n", s.describe(), o.replicas, o.Threshold, o.Window, s.crew.pages())
+	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n%s\n", s.describe(), o.replicas, o.Threshold, o.Window, s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
 	}
 	fmt.Fprintln(view)
 
 	if err := s.run(ctx, in); err != nil {
-		return verify.Report{}, err // what was cut short proves nothing
+		return verify.Report{}, err // a simulation that was cut short proves nothing
 	}
-	err = s.crew.stop()
+	err = s.workers.stop()
 	s.rules.Until = time.Now()
 	if err := view.Close(); err != nil {
 		return verify.Report{}, err
 	}
-	report := s.judge.Check(s.rules)
+	report := s.verifyLog.Check(s.rules)
 	view.Summary(report)
 	return report, err
 }
@@ -207,15 +208,15 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 // A simulation is what happens while everything runs.
 type simulation struct {
 	Options
-	view  *console.Console
-	hub   *devhub.Hub
-	crew  *crew
-	rules verify.Rules
-	ended func() error // why what is beside the workers runs no more; nil while it does
+	view    *console.Console
+	hub     *devhub.Hub
+	workers *workers
+	rules   verify.Rules
+	ended   func() error // why something other than a worker has ended; nil while all runs
 
-	judge verify.Log
-	mu    sync.Mutex
-	known map[string]bool // devices that have published
+	verifyLog verify.Log
+	mu        sync.Mutex
+	known     map[string]bool // devices that have published
 }
 
 func (s *simulation) describe() string {
@@ -225,7 +226,7 @@ func (s *simulation) describe() string {
 	return fmt.Sprintf("%d devices, %v readings a second", s.devices, s.rate)
 }
 
-// publish has the hub take m, and the judge and the view see it.
+// publish publishes m to the hub, and records and shows it.
 func (s *simulation) publish(_ context.Context, m devices.Message) error {
 	s.mu.Lock()
 	s.known[m.Device] = true
@@ -235,21 +236,21 @@ func (s *simulation) publish(_ context.Context, m devices.Message) error {
 		return err
 	}
 	over := m.IsTelemetry && m.Temperature >= s.Threshold
-	s.judge.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
+	s.verifyLog.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
 	if m.IsTelemetry {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
 	return nil
 }
 
-// delivered has the view see an alert, and the judge if it is about a device that has published. Others
-// are of people who try the HTTP trigger, and open windows perhaps.
+// delivered shows an alert, and records it if it is about a device that has published.
+// Other alerts come from people who try the HTTP trigger, and may start windows.
 func (s *simulation) delivered(d inbox.Delivery) {
 	s.mu.Lock()
 	known := s.known[d.Alert.Device]
 	s.mu.Unlock()
 	if known {
-		s.judge.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID})
+		s.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID})
 	}
 	if d.Dropped {
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
@@ -258,15 +259,15 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	}
 }
 
-// run has the devices publish until told to stop, and then waits until every reading
-// that needs an alert has one, or too long, or it is told again.
+// run has the devices publish until it is stopped, and then waits until every reading
+// that needs an alert has one, for rules.Bound at most, or until it is stopped again.
 func (s *simulation) run(ctx context.Context, in io.Reader) error {
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	publishing, stopPublishing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPublishing()
 	published := make(chan error, 1)
-	beside.Go(func() {
+	running.Go(func() {
 		err := s.source.Run(publishing, s.publish)
 		if publishing.Err() != nil {
 			err = nil // as asked
@@ -281,9 +282,9 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
-	over, kills, told := after(s.duration), every(s.kill), ctx.Done()
-	settling := time.Time{} // when the devices were told to stop
-	silent, announced := false, false
+	over, kills, stopped := after(s.duration), every(s.kill), ctx.Done()
+	settling := time.Time{} // when the devices were stopped
+	quiet, announced := false, false
 	for {
 		var err error
 		stop := false
@@ -292,7 +293,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			err = s.tick(!settling.IsZero())
 			switch {
 			case settling.IsZero():
-			case time.Since(settling) > s.rules.Bound, silent && len(s.judge.Check(s.rules).Lost) == 0:
+			case time.Since(settling) > s.rules.Bound, quiet && len(s.verifyLog.Check(s.rules).Lost) == 0:
 				return err
 			case !announced && time.Since(settling) > shortly:
 				announced = true
@@ -300,22 +301,22 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			}
 		case <-kills:
 			if settling.IsZero() {
-				err = s.crew.pressAny()
+				err = s.workers.killAny()
 			}
 		case key := <-keys:
 			stop = key == 'q' || key == ctrlC
 			if key >= '1' && key <= '9' {
-				err = s.crew.press(int(key - '1'))
+				err = s.workers.toggle(int(key - '1'))
 			}
 		case <-over:
 			stop = true
-		case <-told:
+		case <-stopped:
 			stop = true
 			again, restore := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
 			defer restore()
-			told = again.Done()
+			stopped = again.Done()
 		case err = <-published: // comes once
-			silent = true
+			quiet = true
 			stop = settling.IsZero()
 		}
 		if err != nil {
@@ -331,28 +332,28 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// tick looks after the workers.
+// tick checks and shows the workers.
 func (s *simulation) tick(settling bool) error {
 	if err := s.ended(); err != nil {
 		return err
 	}
-	if err := s.crew.tend(); err != nil {
+	if err := s.workers.restartDue(); err != nil {
 		return err
 	}
 	if s.Processes {
-		s.crew.owners(s.hub.Owners())
+		s.workers.updateOwners(s.hub.Owners())
 		s.show(settling)
 	}
 	return s.view.Err()
 }
 
-// show has the view show the workers and what can be done.
+// show shows the workers and what keys do.
 func (s *simulation) show(settling bool) {
 	hint := fmt.Sprintf("1-%d: kill -9, again: back   q: stop   +3: readings suppressed before", min(9, s.replicas))
 	if settling {
 		hint = "devices stopped; waiting for the last alerts (q again: at once)"
 	}
-	s.view.Show(s.crew.states(), hint)
+	s.view.Show(s.workers.states(), hint)
 }
 
 // after is time.After, or never for 0.

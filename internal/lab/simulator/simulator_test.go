@@ -84,7 +84,7 @@ func TestOthersAreNotJudged(t *testing.T) {
 			})
 		}
 		view.Close()
-		report := s.judge.Check(verify.Rules{Window: time.Minute, Bound: time.Minute, Receivers: []string{receiverID}})
+		report := s.verifyLog.Check(verify.Rules{Window: time.Minute, Bound: time.Minute, Receivers: []string{receiverID}})
 		if len(report.TooClose) != tooClose {
 			t.Errorf("two alerts of %s: %d too close, want %d", device, len(report.TooClose), tooClose)
 		}
@@ -122,8 +122,8 @@ func (f *fake) Kill()             {}
 // play is what happens to two workers, in either kind of view.
 func play(t *testing.T, view *console.Console) {
 	s := &simulation{Options: Options{replicas: 2}, view: view, known: map[string]bool{}}
-	s.crew = newCrew(2, view, func(string, int) (Worker, error) { return &fake{}, nil })
-	c := s.crew
+	s.workers = newWorkers(2, view, func(string, int) (Worker, error) { return &fake{}, nil })
+	c := s.workers
 	alert := func(worker string, suppressed int64, dropped bool) {
 		s.delivered(inbox.Delivery{Dropped: dropped, At: time.Now(), Alert: notify.Alert{
 			Replica: worker, Device: "kiln-08", Temperature: 41, Threshold: 30, Enqueued: time.Now(), Suppressed: suppressed,
@@ -137,7 +137,7 @@ func play(t *testing.T, view *console.Console) {
 	}
 	must(c.start())
 	s.show(false)
-	c.owners(map[string]string{"0": "w1-x", "10": "w1-x", "2": "w1-x", "1": "w2-y"})
+	c.updateOwners(map[string]string{"0": "w1-x", "10": "w1-x", "2": "w1-x", "1": "w2-y"})
 	view.Reading("kiln-08", 41, true)
 	view.Reading("kiln-08", 29, false)
 	alert("w1", 0, false)
@@ -145,19 +145,19 @@ func play(t *testing.T, view *console.Console) {
 	alert("somebody else", 0, false)
 	s.show(false)
 	time.Sleep(400 * time.Millisecond)
-	must(c.press(0))
-	must(c.press(7)) // nobody
-	must(c.pressAny())
+	must(c.toggle(0))
+	must(c.toggle(7)) // nobody
+	must(c.killAny())
 	time.Sleep(3500 * time.Millisecond)
-	must(c.tend())
-	c.owners(map[string]string{"1": "w2-y"}) // the dead one's have expired
-	c.owners(map[string]string{"0": "w2-y", "1": "w2-y", "2": "w2-y", "10": "w2-y"})
+	must(c.restartDue())
+	c.updateOwners(map[string]string{"1": "w2-y"}) // the dead one's have expired
+	c.updateOwners(map[string]string{"0": "w2-y", "1": "w2-y", "2": "w2-y", "10": "w2-y"})
 	alert("w2", 7, false)
 	s.show(false)
 	time.Sleep(1500 * time.Millisecond)
 	time.Sleep(1500 * time.Millisecond)
-	must(c.tend())
-	c.owners(map[string]string{"0": "w1-z", "1": "w2-y", "2": "w1-z", "10": "w2-y"})
+	must(c.restartDue())
+	c.updateOwners(map[string]string{"0": "w1-z", "1": "w2-y", "2": "w1-z", "10": "w2-y"})
 	view.Event("w2", "something \x1b[2J is wrong")
 	s.show(true)
 	time.Sleep(3300 * time.Millisecond)
@@ -211,11 +211,11 @@ func TestAWorkerThatEndsByItselfIsAnError(t *testing.T) {
 	view := console.New(io.Discard, console.Options{})
 	defer view.Close()
 	broken := errors.New("worker w1 ended: exit status 1")
-	c := newCrew(1, view, func(string, int) (Worker, error) { return &fake{broken}, nil })
+	c := newWorkers(1, view, func(string, int) (Worker, error) { return &fake{broken}, nil })
 	if err := c.start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.tend(); !errors.Is(err, broken) {
+	if err := c.restartDue(); !errors.Is(err, broken) {
 		t.Errorf("%v, want %v", err, broken)
 	}
 }

@@ -19,9 +19,9 @@ type line struct {
 // maxLine bounds what Decode reads into memory at a time.
 const maxLine = 1 << 20
 
-// An Encoder writes records as they happen, for a Log of another process: one
-// JSON line and one Write each, so that a process that is killed leaves whole
-// lines. It is safe for concurrent use.
+// An Encoder writes records for the Log of another process: each is one JSON line and
+// one Write, so that a process that is killed leaves whole lines. It is safe for
+// concurrent use.
 type Encoder struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -39,18 +39,18 @@ func (e *Encoder) Delivered(d Delivery) error { return e.write(line{Delivery: &d
 func (e *Encoder) write(l line) error {
 	b, err := json.Marshal(l)
 	if err != nil {
-		return fmt.Errorf("encode audit record: %w", err)
+		return fmt.Errorf("encode record: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, err := e.w.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("write audit record: %w", err)
+		return fmt.Errorf("write record: %w", err)
 	}
 	return nil
 }
 
-// Decode adds to l what an Encoder wrote. It stops at the first line that is
-// none, and names it; the lines before it have been added.
+// Decode adds to l what an Encoder wrote. It fails at the first line that is not a
+// record, whose number is in the error; the lines before it have been added.
 func (l *Log) Decode(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
@@ -62,7 +62,7 @@ func (l *Log) Decode(r io.Reader) error {
 			err = errors.New("neither one reading nor one delivery")
 		}
 		if err != nil {
-			return fmt.Errorf("decode audit record in line %d: %w", n, err)
+			return fmt.Errorf("decode record in line %d: %w", n, err)
 		}
 		if rec.Reading != nil {
 			l.Published(*rec.Reading)
@@ -71,7 +71,7 @@ func (l *Log) Decode(r io.Reader) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read audit record in line %d: %w", n, err)
+		return fmt.Errorf("read record in line %d: %w", n, err)
 	}
 	return nil
 }

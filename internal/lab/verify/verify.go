@@ -1,7 +1,7 @@
-// Package audit is the judge. It is told what was published and what the
-// receivers got, and says whether the promise held: no reading over the
-// threshold without an alert, and no two alerts of one device within the
-// window. It knows nothing of workers and their counters.
+// Package verify checks the promise from the outside: by what was published and what
+// receivers got, no reading over the threshold may be without an alert, and no two
+// alerts of one device may be within the window. It knows nothing of workers and
+// their counters.
 package verify
 
 import (
@@ -18,7 +18,7 @@ import (
 type Reading struct {
 	Device      string    `json:"device"`
 	Temperature float64   `json:"temperature"`
-	Over        bool      `json:"over"` // at or above the threshold, so that somebody must hear of it
+	Over        bool      `json:"over"` // at or above the threshold, so that it needs an alert
 	At          time.Time `json:"at"`   // when the hub got it
 	Partition   string    `json:"partition,omitempty"`
 	Sequence    int64     `json:"sequence,omitempty"`
@@ -33,18 +33,18 @@ type Delivery struct {
 	Receiver string    `json:"receiver,omitempty"`
 }
 
-// Rules say what was promised and how exactly it can be seen.
+// Rules say what is promised, and within which tolerances.
 type Rules struct {
 	Window    time.Duration // successive alerts of a device are at least so far apart
-	Tolerance time.Duration // ... less this, for the time between taking an alert and writing down when
-	Bound     time.Duration // an alert comes at most so long after its reading
-	Slack     time.Duration // a window may last so much longer than Window: a store that counts in seconds, a claim
-	Until     time.Time     // when the records end: readings later than Bound before it may be alerted yet. Zero: all is said
-	Receivers []string      // must be told, besides those that were told anything
+	Tolerance time.Duration // ... less this, for the time between taking an alert and recording when
+	Bound     time.Duration // an alert comes at most this long after its reading
+	Slack     time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
+	Until     time.Time     // when the records end: readings less than Bound before it may still get an alert. Zero: none may
+	Receivers []string      // must get alerts, in addition to those that got any
 }
 
-// A Report says what a Log holds. With several receivers all counts but
-// Readings and Over are sums over the receivers.
+// A Report is the result of a check. With several receivers all counts but Readings
+// and Over are sums over the receivers.
 type Report struct {
 	Rules    Rules
 	Readings int // published
@@ -53,7 +53,7 @@ type Report struct {
 	Alerts     int // deliveries that a receiver keeps
 	Dropped    int // deliveries that it drops: their id, or a greater token for the device, was kept within the last Window
 	Suppressed int // readings over the threshold that are neither lost nor open and have no alert of their own
-	Open       int // readings over the threshold that still wait for an alert, too near the end to be judged
+	Open       int // readings over the threshold without an alert, too close to the end to tell
 
 	Lost     []Lost     // must be empty
 	TooClose []TooClose // must be empty
@@ -62,10 +62,10 @@ type Report struct {
 // OK reports whether the promise held.
 func (r Report) OK() bool { return len(r.Lost) == 0 && len(r.TooClose) == 0 }
 
-// Lost is a reading over the threshold of which a receiver did not hear: none
-// of its deliveries of the device is between Window+Slack before the reading
-// and Bound after it. A repeated delivery counts, for the window begins anew with it;
-// one that came after a greater token does not, for it begins no window.
+// Lost is a reading over the threshold for which a receiver got no alert: none of its
+// deliveries of the device is between Window+Slack before the reading and Bound after
+// it. A repeated delivery counts, because the window starts again with it; one that
+// came after a greater token does not, because it starts no window.
 type Lost struct {
 	Receiver string
 	Reading  Reading
@@ -104,9 +104,9 @@ func (c TooClose) String() string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// A Log collects what happened, in any order. The zero Log is empty and ready.
-// It is safe for concurrent use. It keeps deliveries and readings over
-// the threshold, and only counts the others.
+// A Log records what was published and delivered, in any order. The zero Log is empty
+// and ready to use. It is safe for concurrent use. It keeps deliveries and readings
+// over the threshold, and only counts other readings.
 type Log struct {
 	mu         sync.Mutex
 	readings   int
@@ -114,7 +114,7 @@ type Log struct {
 	deliveries map[stream][]Delivery // by receiver and device
 }
 
-// A stream is what a receiver hears of a device. Each is judged on its own.
+// A stream is the alerts of one device to one receiver. Each is checked on its own.
 type stream struct{ receiver, device string }
 
 // Published records that r was published.
@@ -144,8 +144,8 @@ func (l *Log) Delivered(d Delivery) {
 	l.deliveries[s] = append(l.deliveries[s], d)
 }
 
-// Check judges what was recorded so far. The order of the records does not
-// matter, and nothing is forgotten: Check can be called again.
+// Check checks what has been recorded so far. The order of the records does not
+// matter. Check keeps the records and can be called again.
 func (l *Log) Check(rules Rules) Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,12 +158,12 @@ func (l *Log) Check(rules Rules) Report {
 		})
 	}
 	for s := range l.streams(rules) {
-		report.judge(s.receiver, l.over[s.device], l.deliveries[s])
+		report.add(s.receiver, l.over[s.device], l.deliveries[s])
 	}
 	return report
 }
 
-// streams yields, in order, what each receiver heard or should have heard.
+// streams yields, in order, the streams that each receiver got or should have got.
 func (l *Log) streams(rules Rules) iter.Seq[stream] {
 	receivers := map[string]bool{}
 	for _, name := range rules.Receivers {
@@ -175,7 +175,7 @@ func (l *Log) streams(rules Rules) iter.Seq[stream] {
 		all[s] = true
 	}
 	if len(receivers) == 0 {
-		receivers[""] = true // nobody heard anything; somebody should have
+		receivers[""] = true // there should have been one
 	}
 	for receiver := range receivers {
 		for device := range l.over {
@@ -187,8 +187,8 @@ func (l *Log) streams(rules Rules) iter.Seq[stream] {
 	}))
 }
 
-// judge adds one stream to the report. over is sorted.
-func (r *Report) judge(receiver string, over []Reading, deliveries []Delivery) {
+// add checks one stream and adds it to the report. over is sorted.
+func (r *Report) add(receiver string, over []Reading, deliveries []Delivery) {
 	slices.SortFunc(deliveries, func(a, b Delivery) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID))
 	})
@@ -224,7 +224,7 @@ func (r *Report) judge(receiver string, over []Reading, deliveries []Delivery) {
 		last = d
 	}
 
-	heard := 0
+	covered := 0
 	next := 0 // the first of counting that is not before the reading
 	for _, reading := range over {
 		for next < len(counting) && counting[next].At.Before(reading.At) {
@@ -240,12 +240,12 @@ func (r *Report) judge(receiver string, over []Reading, deliveries []Delivery) {
 		switch {
 		case next > 0 && reading.At.Sub(lost.Before.At) <= r.Rules.Window+r.Rules.Slack,
 			next < len(counting) && lost.After.At.Sub(reading.At) <= r.Rules.Bound:
-			heard++
+			covered++
 		case !r.Rules.Until.IsZero() && r.Rules.Until.Sub(reading.At) < r.Rules.Bound:
 			r.Open++
 		default:
 			r.Lost = append(r.Lost, lost)
 		}
 	}
-	r.Suppressed += max(0, heard-alerted)
+	r.Suppressed += max(0, covered-alerted)
 }

@@ -17,7 +17,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// Of an event that cannot be decoded, these many bytes are kept at most.
+// The most bytes that are kept of a malformed event.
 const (
 	maxBody       = 16 << 10
 	maxProperties = 4 << 10 // names and values together
@@ -33,7 +33,7 @@ type letter struct {
 	Receiver string          `json:"receiver"`
 	Reason   string          `json:"reason"`
 	Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
-	// What is known of an alert that cannot be written so.
+	// The alert, if it cannot be encoded.
 	Text string `json:"text,omitempty"`
 }
 
@@ -56,8 +56,8 @@ type malformed struct {
 }
 
 func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
-	l := letter{Kept: sayable(now), Receiver: d.Receiver, Reason: d.Reason}
-	// Even what no receiver could be told is not lost.
+	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason}
+	// An alert that cannot be encoded is kept as text.
 	if alert, err := webhook.Encode(d.Alert); err == nil {
 		l.Alert = alert
 	} else {
@@ -68,12 +68,12 @@ func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 
 func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 	m := malformed{
-		Kept:            sayable(now),
+		Kept:            utc(now),
 		Reason:          e.Reason.String(),
 		Device:          cut(e.Event.Device, maxLabel),
 		Partition:       cut(e.Partition, maxLabel),
 		Sequence:        e.Event.Sequence,
-		EnqueuedTime:    sayable(e.Event.Enqueued),
+		EnqueuedTime:    utc(e.Event.Enqueued),
 		MessageSource:   cut(e.Event.MessageSource, maxLabel),
 		ContentType:     cut(e.Event.ContentType, maxLabel),
 		ContentEncoding: cut(e.Event.ContentEncoding, maxLabel),
@@ -96,7 +96,8 @@ func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 	return encode(m)
 }
 
-// properties returns what fits of p, in the order of the names, and whether that is all.
+// properties returns those of p that fit, in the order of their names, and whether
+// those are all.
 func properties(p map[string]any) (kept map[string]string, all bool) {
 	kept = map[string]string{}
 	room := maxProperties
@@ -143,8 +144,8 @@ func lastRune[T string | []byte](s T) int {
 	return len(s)
 }
 
-// sayable returns t in UTC, or the zero time if RFC 3339 has no words for it.
-func sayable(t time.Time) time.Time {
+// utc returns t in UTC, or the zero time if RFC 3339 cannot express t.
+func utc(t time.Time) time.Time {
 	t = t.UTC()
 	if t.Year() < 0 || t.Year() > 9999 {
 		return time.Time{}
@@ -152,7 +153,7 @@ func sayable(t time.Time) time.Time {
 	return t
 }
 
-// encode cannot fail: letter and malformed hold nothing that JSON cannot say.
+// encode cannot fail: JSON can express every letter and malformed.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -164,7 +165,7 @@ func encode(v any) []byte {
 	return b.Bytes()
 }
 
-// decode reads a letter. It never fails: what is wrong is in Broken.
+// decode reads a letter. It never fails: Broken says what is wrong.
 func decode(content []byte) Letter {
 	var l letter
 	if err := json.Unmarshal(content, &l); err != nil {

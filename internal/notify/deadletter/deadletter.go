@@ -5,13 +5,13 @@
 //	alerts/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
 //	malformed/2026/03/01/20260301T120000.250Z-80c1f2a6d3b45e97.json
 //
-// The time is when the hub got the reading. What follows is a hash of what else
-// makes the letter this one, so that keeping it again changes nothing.
+// The time is when the hub got the reading. It is followed by a hash of the letter's
+// identity, so that keeping a letter again changes nothing.
 //
-// Events that cannot be decoded are bounded in number and size. Alerts are
-// not dropped, ever; what bounds them is that there is one delivery per device and
-// receiver, and that no more than NOTIFY_CONCURRENCY for each receiver are written at a time.
-// Nothing here deletes what is old: that is for a lifecycle rule of the storage account.
+// Malformed events are bounded in number and size. Alerts are never dropped; there is
+// one delivery per device and receiver, and at most NOTIFY_CONCURRENCY letters of a
+// receiver are written at a time. Old blobs are for a lifecycle rule of the storage
+// account to delete.
 package deadletter
 
 import (
@@ -43,10 +43,10 @@ import (
 const (
 	alertsFolder    = "alerts/"
 	malformedFolder = "malformed/"
-	probe           = "probe" // no letter
+	probe           = "probe" // not a letter
 
 	maxMalformed = 60 // events kept a minute
-	maxLines     = 10 // alerts told of a minute
+	maxLines     = 10 // log lines about alerts a minute
 
 	keepTimeout = 15 * time.Second
 )
@@ -62,8 +62,8 @@ type Store struct {
 	lines     quota
 }
 
-// Open returns the store in c, a container that it creates when it is missing.
-// c's retries bound how long Open and every call but those that keep take.
+// Open returns the store in c, a container that it creates if it is missing. The
+// retries of c bound the time of Open, List, Get, Delete and Count.
 func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, error) {
 	s := &Store{blobs: c, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
 	s.home = azure.NewContainer(s.name(), azure.ContainerMissing, func(ctx context.Context) error {
@@ -73,8 +73,8 @@ func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, er
 		}
 		return err
 	})
-	// A look at some blob shows whether the container is there to an identity
-	// that may not create containers, or may not list them.
+	// Asking for a blob works also for an identity that may neither create nor list
+	// containers.
 	err := s.home.Do(ctx, func() error {
 		_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
 		return err
@@ -103,18 +103,18 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device),
 			zap.String("receiver", d.Receiver), zap.String("reason", d.Reason))
 	case first:
-		s.log.Error("more alerts are kept as dead letters; this minute's have no lines of their own any more")
+		s.log.Error("more alerts are kept as dead letters; they are not logged one by one for the rest of this minute")
 	}
 	return nil
 }
 
-// KeepMalformed returns nil once e is kept, after at most 15 s. Of the
-// attempts beyond 60 a minute it drops the events: neither a storm
-// of them nor an outage of the store makes many wait.
+// KeepMalformed returns nil once e is kept, after at most 15 s. Beyond 60 calls a
+// minute it drops the event, so that few events wait even in a storm of them or an
+// outage of the store.
 func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
 	if ok, first, refused := s.malformed.take(); !ok {
 		if first {
-			s.log.Warn("too many events cannot be decoded; the rest of this minute's are not kept",
+			s.log.Warn("too many malformed events; those of the rest of this minute are not kept",
 				zap.Int("kept_per_minute", maxMalformed), zap.Int64("dropped_before", refused-1))
 		}
 		return nil
@@ -126,10 +126,11 @@ func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) e
 	return nil
 }
 
-// Try returns nil if letters can be kept. It leaves an empty blob that is none.
+// Try returns nil if letters can be kept. It leaves an empty blob, which is not a
+// letter.
 func (s *Store) Try(ctx context.Context) error { return s.put(ctx, probe, nil) }
 
-// put writes a blob unless it is there.
+// put writes a blob unless it exists.
 func (s *Store) put(ctx context.Context, name string, content []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, keepTimeout, fmt.Errorf("no answer within %v", keepTimeout))
 	defer cancel()
@@ -148,7 +149,7 @@ func (s *Store) upload(ctx context.Context, name string, content []byte) error {
 	return err
 }
 
-// explain is azure.Explain, with why ctx ended if that is why.
+// explain is azure.Explain, with the cause of ctx's end if that is the reason.
 func explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && cause != ctx.Err() {
 		return fmt.Errorf("%w: %w", azure.Explain(err), cause)
@@ -159,16 +160,16 @@ func explain(ctx context.Context, err error) error {
 // timeLayout sorts as time does.
 const timeLayout = "20060102T150405.000Z"
 
-// newID names what the hub got at the time and the parts make unique. None but the
-// last part may hold a NUL.
+// newID returns the id of a letter about what the hub got at a time. The parts make it
+// unique; only the last may contain a NUL.
 func newID(enqueued time.Time, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return sayable(enqueued).Format(timeLayout) + "-" + hex.EncodeToString(sum[:8])
+	return utc(enqueued).Format(timeLayout) + "-" + hex.EncodeToString(sum[:8])
 }
 
 var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{16}$`)
 
-// blobName returns where the letter id is, by days.
+// blobName returns the name of a letter's blob.
 func blobName(folder, id string) string {
 	return folder + id[:4] + "/" + id[4:6] + "/" + id[6:8] + "/" + id + ".json"
 }
@@ -179,7 +180,7 @@ func idOf(folder, name string) (id string, ok bool) {
 	return id, idPattern.MatchString(id) && blobName(folder, id) == name
 }
 
-// A quota lets limit events through a minute, and tells when it begins to refuse.
+// A quota admits limit events a minute.
 type quota struct {
 	limit int
 

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	pageSize  = 64 // letters; as many are read side by side
+	pageSize  = 64 // letters, which are read concurrently
 	listSize  = 1000
 	maxLetter = 1 << 20 // bytes
 )
 
-// ErrNotFound says that there is no such letter, or no longer.
+// ErrNotFound means that there is no such letter, or no longer.
 var ErrNotFound = errors.New("no such dead letter")
 
 // A Letter is an alert that a receiver did not get.
@@ -43,11 +43,11 @@ type Letter struct {
 	etag azcore.ETag
 }
 
-// List yields the letters about readings that the hub got at or after since, in the order
-// of these times, in pages of 1 to 64. It ends with the first error.
-// Letters that come or go meanwhile may be among them or not.
+// List yields the letters about readings that the hub got at or after since, in the
+// order of those times, in pages of 1 to 64. It ends with the first error. Letters that
+// are kept or deleted meanwhile may or may not be included.
 func (s *Store) List(ctx context.Context, since time.Time) iter.Seq2[[]Letter, error] {
-	from := sayable(since).Format(timeLayout)
+	from := utc(since).Format(timeLayout)
 	return func(yield func([]Letter, error) bool) {
 		pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: to.Ptr(alertsFolder), MaxResults: to.Ptr[int32](listSize)})
 		for pager.More() {
@@ -76,7 +76,7 @@ func (s *Store) List(ctx context.Context, since time.Time) iter.Seq2[[]Letter, e
 	}
 }
 
-// get reads letters side by side and leaves out those that are gone.
+// get reads letters concurrently and leaves out those that are gone.
 func (s *Store) get(ctx context.Context, ids []string) ([]Letter, error) {
 	letters, errs := make([]Letter, len(ids)), make([]error, len(ids))
 	var reading sync.WaitGroup
@@ -123,8 +123,8 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 	return l, nil
 }
 
-// Delete removes a letter as Get or List returned it. ErrNotFound if it is gone, or is
-// another one now.
+// Delete removes a letter as Get or List returned it. ErrNotFound if it is gone or has
+// changed.
 func (s *Store) Delete(ctx context.Context, l Letter) error {
 	name := blobName(alertsFolder, l.ID)
 	_, err := s.blobs.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{
@@ -143,10 +143,10 @@ func (s *Store) failed(verb, name string, err error) error {
 	return fmt.Errorf("%s blob %q in %q: %w", verb, name, s.name(), azure.Explain(err))
 }
 
-// Count returns how many letters there are about readings that the hub got on the UTC day of day, at most
-// limit. It reads names alone: one call for each 1,000 letters.
+// Count returns the number of letters about readings that the hub got on the UTC day of
+// day, at most limit. It makes one call for each 1,000 letters.
 func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err error) {
-	prefix := alertsFolder + sayable(day).Format("2006/01/02/")
+	prefix := alertsFolder + utc(day).Format("2006/01/02/")
 	pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](listSize)})
 	for pager.More() && n < limit {
 		names, err := pager.NextPage(ctx)

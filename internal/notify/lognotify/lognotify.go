@@ -1,5 +1,5 @@
-// Package lognotify writes alerts and summaries to the log, for trying things out: it settles
-// alerts that perhaps nobody reads.
+// Package lognotify writes alerts and summaries to the log. It is for trying things out:
+// an alert counts as delivered whether or not anybody reads the log.
 package lognotify
 
 import (
@@ -14,7 +14,7 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Name is what the receiver is called in metrics and keys.
+// Name is the receiver's name in metrics and keys.
 const Name = "log"
 
 // A Logger is a [notify.Notifier] and a [notify.Reporter] that writes each alert or summary as one line.
@@ -25,9 +25,8 @@ type Logger struct {
 // New returns a Logger that writes to log.
 func New(log *zap.Logger) *Logger { return &Logger{log: log} }
 
-// Notify writes a at warn level, also where log keeps such lines back by level
-// or sampling: an alert that is reported as taken must be there. A writer that
-// blocks blocks Notify, as it blocks everything that logs.
+// Notify writes a at warn level, even if log's level or sampling would drop the line: an
+// alert that is reported as taken must be there. It blocks while the writer does.
 func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 	message := "temperature alert"
 	if a.Test {
@@ -51,7 +50,7 @@ func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 	)
 }
 
-// Report writes s at info level, for people: what Notify says of lines that are kept back holds here too.
+// Report writes s at info level, regardless of level and sampling like Notify.
 func (l *Logger) Report(ctx context.Context, s notify.Summary) error {
 	message := "summary: " + day(s.Days[0]) + "; " + day(s.Days[1]) + " so far"
 	if s.More {
@@ -84,7 +83,7 @@ func day(d notify.Day) string {
 	return b.String()
 }
 
-// write adds one line to the log, whatever the log keeps back.
+// write adds one line to the log, regardless of level and sampling.
 func (l *Logger) write(ctx context.Context, what string, level zapcore.Level, message string, fields ...zap.Field) error {
 	if ctx.Err() != nil {
 		return &notify.Error{Untaken: true, Err: fmt.Errorf("write %s to the log: %w", what, context.Cause(ctx))}

@@ -22,8 +22,8 @@ import (
 	"alertworker/internal/notify"
 )
 
-// patience bounds what must happen in no time.
-const patience = 10 * time.Second
+// waitLimit bounds what must happen in no time.
+const waitLimit = 10 * time.Second
 
 // Alert returns an ordinary alert, of which n makes id, device, sequence and
 // token.
@@ -170,7 +170,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) notify.Notifier, 
 			w.(http.Flusher).Flush()
 			Hang(w, r, take, stop)
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
 		if err := n.Notify(ctx, Alert(1)); err != nil {
 			t.Errorf("Notify: %v", err)
@@ -328,7 +328,7 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("it still has not happened")
 		panic("unreachable")
 	}

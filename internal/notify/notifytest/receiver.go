@@ -14,11 +14,11 @@ import (
 	"alertworker/internal/notify/webhook"
 )
 
-// A Behaviour answers one request. take is the well-behaved answer; stop is
-// closed when the receiver shuts down.
+// A Behaviour answers one request. take answers it normally; stop is closed when the
+// receiver shuts down.
 type Behaviour func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{})
 
-// Take is the good behaviour.
+// Take answers normally.
 func Take(w http.ResponseWriter, r *http.Request, take http.Handler, _ <-chan struct{}) {
 	take.ServeHTTP(w, r)
 }
@@ -56,7 +56,7 @@ func Hang(_ http.ResponseWriter, r *http.Request, _ http.Handler, stop <-chan st
 	}
 }
 
-// Reset breaks the connection off, as a crash does.
+// Reset resets the connection, as a crash does.
 func Reset(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ <-chan struct{}) {
 	conn := hijack(w)
 	if tcp, ok := conn.(*net.TCPConn); ok {
@@ -77,8 +77,7 @@ func Garbage(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan st
 	conn.Close()
 }
 
-// TakeThen takes the alert, but instead of saying so behaves like then: the
-// answer is lost.
+// TakeThen takes the alert and then behaves like then: the answer is lost.
 func TakeThen(then Behaviour) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
 		take.ServeHTTP(httptest.NewRecorder(), r)
@@ -94,12 +93,12 @@ func hijack(w http.ResponseWriter) net.Conn {
 	return conn
 }
 
-// A server behaves as told.
+// A server behaves as its script says.
 type server struct {
 	// URL is where it listens: http://127.0.0.1:port.
 	URL string
 
-	// Arrived has room for one; it is sent to, if there is, when a request arrives.
+	// Arrived receives when a request arrives, unless it is full. It has room for one.
 	Arrived chan struct{}
 
 	mu     sync.Mutex
@@ -107,8 +106,8 @@ type server struct {
 	always Behaviour
 }
 
-// Behave sets how the next requests are answered, one each; those after them
-// are answered well.
+// Behave sets how the next requests are answered, one each; those after them are
+// answered normally.
 func (s *server) Behave(next ...Behaviour) { s.set(next, Take) }
 
 // BehaveAlways sets how all requests are answered from now on.
@@ -149,8 +148,8 @@ func (s *server) start(t testing.TB, take http.Handler) {
 	})
 }
 
-// A Receiver is an [inbox.Inbox] on loopback that keeps what was delivered and
-// misbehaves on demand. It is safe for concurrent use and ends with the test.
+// A Receiver is an [inbox.Inbox] on loopback that records deliveries and misbehaves on
+// demand. It is safe for concurrent use and ends with the test.
 type Receiver struct {
 	server
 

@@ -1,4 +1,4 @@
-// Package receivers opens what NOTIFY_URLS names.
+// Package receivers opens the receivers named in NOTIFY_URLS.
 package receivers
 
 import (
@@ -21,12 +21,14 @@ type Receiver struct {
 	// throttle key and a metric label.
 	Name     string
 	Notifier notify.Notifier
+
+	close func() // nil if there is nothing to close
 }
 
-// Close gives back the connections that the notifier keeps, if it does.
+// Close closes the connections that the notifier keeps open.
 func (r Receiver) Close() {
-	if c, ok := r.Notifier.(interface{ Close() }); ok {
-		c.Close()
+	if r.close != nil {
+		r.close()
 	}
 }
 
@@ -34,15 +36,15 @@ func (r Receiver) Close() {
 type Options struct {
 	Log           *zap.Logger    // where log: writes
 	WebhookSecret webhook.Secret // the zero Secret signs nothing
-	Concurrency   int            // alerts in flight at a time
+	Concurrency   int            // calls of Notify at a time
 }
 
 // Max is how many receivers there may be: every alert goes to all of them.
 const Max = 32
 
 // Open returns a receiver for each URL, in their order. It connects to nothing.
-// Its error says in one line everything that is wrong with the URLs, by their number, and
-// repeats of a URL no more than its scheme.
+// Its error is one line that says everything that is wrong with the URLs, by number. It
+// repeats no more of a URL than its scheme.
 func Open(rawURLs []string, opts Options) ([]Receiver, error) {
 	switch {
 	case len(rawURLs) == 0:
@@ -102,7 +104,7 @@ func open(raw string, opts Options) (Receiver, error) {
 		if err != nil {
 			return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 		}
-		return Receiver{Name: w.Name(), Notifier: w}, nil
+		return Receiver{Name: w.Name(), Notifier: w, close: w.Close}, nil
 	}
 	if u.Host != "" && len(u.Scheme) <= maxScheme {
 		// The host of a scheme that we do not know is often a key.

@@ -14,20 +14,20 @@ import (
 
 const (
 	maxRetryAfter = time.Hour
-	maxExcerpt    = 200 // bytes of the answer that an error repeats
+	maxExcerpt    = 200 // bytes of the answer that an error quotes
 )
 
-// judge says what an answer other than 2xx means. The body is the beginning of
-// the answer's, free of secrets.
-func judge(resp *http.Response, body string) *notify.Error {
+// explain returns what an answer other than 2xx means. body is the beginning of the
+// answer's body, free of secrets.
+func explain(resp *http.Response, body string) *notify.Error {
 	code := resp.StatusCode
 	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
 	if s := excerpt(body); s != "" {
 		text += fmt.Sprintf(" (%q)", s)
 	}
 	e := &notify.Error{
-		// Who redirects or complains about the request has not taken it. A 5xx
-		// may come from a proxy that gave up on a receiver which did.
+		// A redirect or a complaint about the request means that it was not taken. A 5xx
+		// may come from a proxy that gave up on a receiver which did take it.
 		Untaken:    code >= 300 && code < 500,
 		RetryAfter: retryAfter(resp.Header, time.Now()),
 	}
@@ -53,7 +53,7 @@ func judge(resp *http.Response, body string) *notify.Error {
 	return e
 }
 
-// excerpt makes one short printable line of what a stranger wrote.
+// excerpt returns s as one short printable line.
 func excerpt(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -68,9 +68,9 @@ func excerpt(s string) string {
 	return s
 }
 
-// retryAfter returns how long the answer asks to be left alone, at most
-// maxRetryAfter; 0 if it does not say, or says nothing sensible. A date counts from the
-// answer's own Date where it has one: only the receiver's clock matters.
+// retryAfter returns how long the answer asks to wait, at most maxRetryAfter; 0 if it
+// does not say or it makes no sense. A date is relative to the answer's own Date if it
+// has one, because only the receiver's clock matters.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {

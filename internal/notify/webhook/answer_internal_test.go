@@ -41,7 +41,7 @@ func TestJudge(t *testing.T) {
 		{999, false, false, ""},
 	} {
 		resp := &http.Response{StatusCode: tt.code, Header: http.Header{"Retry-After": {"7"}}}
-		e := judge(resp, "the \x1b[31mreason\r\n")
+		e := explain(resp, "the \x1b[31mreason\r\n")
 		if e.Refused != tt.refused || e.Untaken != tt.untaken {
 			t.Errorf("%d: refused %v, untaken %v; want %v, %v", tt.code, e.Refused, e.Untaken, tt.refused, tt.untaken)
 		}

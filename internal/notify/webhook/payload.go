@@ -15,7 +15,7 @@ import (
 // ContentType is the media type of a CloudEvent in structured mode.
 const ContentType = "application/cloudevents+json"
 
-// eventType names what happened. Receivers should look at its end alone,
+// eventType is the event's type. Receivers should check only its suffix,
 // ".temperature.high".
 const (
 	eventType       = "alertworker" + eventTypeSuffix
@@ -25,8 +25,8 @@ const (
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
 const maxWindow = 48 * 24 * time.Hour
 
-// event is a CloudEvent 1.0. It and its data are what receivers hold on to:
-// fields may be added, never renamed.
+// event is a CloudEvent 1.0. Receivers depend on it and its data: fields may be added,
+// never renamed.
 type event[D any] struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
@@ -139,14 +139,14 @@ func checkAlert(e event[data]) error {
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
 	case !(e.Data.Window >= 0 && e.Data.Window <= maxWindow.Seconds()):
 		return fmt.Errorf("data.window is %v, want 0 to %.0f seconds", e.Data.Window, maxWindow.Seconds())
-	case !sayable(e.Data.EnqueuedTime) || !sayable(e.Data.Expires):
+	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.Expires):
 		return errors.New("data.enqueuedTime or data.expires is out of the range of RFC 3339")
 	}
 	return nil
 }
 
-// sayable reports whether t can be written in RFC 3339, in UTC.
-func sayable(t time.Time) bool {
+// inRange reports whether RFC 3339 can express t, in UTC.
+func inRange(t time.Time) bool {
 	year := t.UTC().Year()
 	return year >= 0 && year <= 9999
 }

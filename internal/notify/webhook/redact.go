@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// minSecret is the length from which on a part of a URL can be a secret. Shorter ones
-// would turn any text into place holders.
+// minSecret is the length of the shortest part of a URL that is redacted. Shorter ones
+// occur in any text.
 const minSecret = 4
 
-// newRedactor returns a Replacer for everything in u, and the webhook secret,
-// that people keep to themselves: user, password, and whatever of path and
-// query could be a token.
+// newRedactor returns a Replacer for every part of u that may be secret, which is user,
+// password and any part of path and query that could be a token, and for the webhook
+// secret.
 func newRedactor(u *url.URL, secret Secret) *strings.Replacer {
 	var parts []string
 	add := func(ss ...string) { parts = append(parts, ss...) }

@@ -28,8 +28,8 @@ const (
 )
 
 // A Secret signs webhooks and checks their signatures, as Standard Webhooks
-// says (HMAC-SHA256 over id, time and body). The zero Secret signs nothing. It
-// never prints what it is.
+// says (HMAC-SHA256 over id, time and body). The zero Secret signs nothing. It never
+// prints its value.
 type Secret struct {
 	key string
 }

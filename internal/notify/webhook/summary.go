@@ -6,7 +6,7 @@ import (
 	"alertworker/internal/notify"
 )
 
-// summaryType names what a summary's event is. Receivers should look at its end alone,
+// summaryType is the type of a summary's event. Receivers should check only its suffix,
 // ".temperature.summary".
 const summaryType = "alertworker.temperature.summary"
 

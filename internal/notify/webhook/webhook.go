@@ -24,9 +24,9 @@ import (
 const (
 	dialTimeout = 5 * time.Second
 
-	// idleTimeout is less than the 5 s of Node.js, the shortest keep-alive in wide
-	// use: a receiver that closes a connection just as we write to it leaves us
-	// not knowing whether it took the alert.
+	// idleTimeout is less than the 5 s of Node.js, the shortest keep-alive in wide use.
+	// If a receiver closes a connection while we write to it, we do not know whether
+	// it took the alert.
 	idleTimeout = 4 * time.Second
 
 	maxAnswer     = 4 << 10     // bytes read of an answer's body
@@ -41,14 +41,14 @@ type Options struct {
 	Transport   *http.Transport // instead of the built-in one, for tests
 }
 
-// A Webhook is a [notify.Notifier] and a [notify.Reporter] that posts to one URL. It keeps connections;
-// Close gives them back.
+// A Webhook is a [notify.Notifier] and a [notify.Reporter] that posts to one URL. It
+// keeps connections open until Close.
 //
 // One Notify or Report is at most one request that reaches the receiver: the transport
 // repeats a POST by itself only on a kept connection to which it has not written a byte.
 //
-// Errors and the Webhook itself print as scheme and host; the URL's user,
-// path and query and the secret are left out, also where the receiver repeats them.
+// Errors and the Webhook itself print as scheme and host. The URL's user, path and query
+// and the secret are left out, even if the receiver repeats them.
 type Webhook struct {
 	name   string
 	site   string // scheme://host[:port]
@@ -107,8 +107,8 @@ func check(u *url.URL) error {
 	return nil
 }
 
-// name is the host, for people, and a hash of what makes the receiver another
-// one. A new password does not.
+// name is the host, for people, and a hash of the URL's parts that identify a receiver.
+// User and password do not.
 func name(u *url.URL) string {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if port == "" {
@@ -144,9 +144,9 @@ func newTransport(concurrency int) *http.Transport {
 	}
 }
 
-// Name is the host and a hash of the URL without its user. It is stable across restarts
-// and new passwords, at most 72 bytes of a-z, 0-9, "." and "-", and differs
-// for receivers that differ.
+// Name is the host and a hash of the URL without its user: at most 72 bytes of a-z, 0-9,
+// "." and "-". It is stable across restarts and new passwords, and different for
+// different receivers.
 func (w *Webhook) Name() string { return w.name }
 
 // Format prints scheme and host, whatever the verb.
@@ -155,8 +155,8 @@ func (w *Webhook) Format(f fmt.State, _ rune) { io.WriteString(f, "webhook "+w.s
 // Close closes the connections that are not in use.
 func (w *Webhook) Close() { w.client.CloseIdleConnections() }
 
-// Notify posts a. Any 2xx means taken; 400, 413, 415 and 422 mean
-// that a is refused; every other answer, and none, that the receiver is broken or busy.
+// Notify posts a. Any 2xx means taken; 400, 413, 415 and 422 mean that a is refused; any
+// other answer, or none, that the receiver is down or busy.
 func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
 	body, err := Encode(a)
 	if err != nil {
@@ -209,18 +209,18 @@ func (w *Webhook) post(ctx context.Context, what, id string, body []byte) error 
 	}
 	defer resp.Body.Close()
 
-	// The answer stands in its first line. Its body is read for the sake of the
-	// connection and of whoever reads the error, in little time.
+	// The status line decides. The body is read, for a short time, to reuse the
+	// connection and for the error.
 	timer := time.AfterFunc(answerTimeout, cancel)
 	defer timer.Stop()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
-	return w.wrap(what, judge(resp, w.redact.Replace(string(answer))))
+	return w.wrap(what, explain(resp, w.redact.Replace(string(answer))))
 }
 
-// timeout says why ctx ended, and how far the request had come by then.
+// timeout returns why ctx ended and whether there was a connection by then.
 func timeout(ctx context.Context, connected bool) error {
 	what := "no connection in time"
 	if connected {

@@ -19,7 +19,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// Whatever the windows of a replica ask for and hold is within its budget, and
+// Whatever the partitions of a replica ask for and hold is within its budget, and
 // none is ever left without.
 func TestBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -28,12 +28,12 @@ func TestBudget(t *testing.T) {
 		limit := rapid.IntRange(1, 5000).Draw(t, "limit")
 		budget := eventhubs.NewBudget(events*eventhubs.MaxEventBytes, partitions)
 		type reader struct {
-			w                 *eventhubs.Window
+			w                 *eventhubs.Credit
 			outstanding, held int
 		}
 		readers := make([]reader, partitions)
 		for i := range readers {
-			readers[i].w = budget.NewWindow(limit)
+			readers[i].w = budget.NewCredit(limit)
 		}
 		most := max(events, partitions)
 		check := func() {
@@ -49,7 +49,7 @@ func TestBudget(t *testing.T) {
 			r := &readers[rapid.IntRange(0, partitions-1).Draw(t, "who")]
 			if rapid.IntRange(0, 9).Draw(t, "leaves") == 0 { // another replica has it now, and gives it back
 				r.w.Close()
-				*r = reader{w: budget.NewWindow(limit)}
+				*r = reader{w: budget.NewCredit(limit)}
 				continue
 			}
 			// What Receive does: drop the last batch, have one event, ask, take what there is.
@@ -76,13 +76,13 @@ func TestBudget(t *testing.T) {
 // the others, and busy ones come to share alike.
 func TestBudgetIsFair(t *testing.T) {
 	budget := eventhubs.NewBudget(1024*eventhubs.MaxEventBytes, 32)
-	idle := budget.NewWindow(1000)
+	idle := budget.NewCredit(1000)
 	if n := idle.Ask(0); n < 256 {
 		t.Errorf("a partition alone may ask for %d events, want at least 256 of 1024", n)
 	}
-	busy := make([]*eventhubs.Window, 31)
+	busy := make([]*eventhubs.Credit, 31)
 	for i := range busy {
-		busy[i] = budget.NewWindow(1000)
+		busy[i] = budget.NewCredit(1000)
 	}
 	asked := make([]int, len(busy))
 	for range 100 {

@@ -10,11 +10,10 @@ import (
 	"time"
 
 	"alertworker/internal/telemetry"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 )
 
-// A Group is a consumer group of an event hub. Its records are named in lower
-// case, as other readers of checkpoints (KEDA) expect.
+// A Group is a consumer group of an event hub. It and the names of its records
+// are in lower case, as other readers of checkpoints, such as KEDA, expect.
 type Group struct{ namespace, hub, group string }
 
 // NewGroup returns the group of a hub at a namespace's host name.
@@ -28,16 +27,16 @@ func (g Group) String() string { return g.namespace + "/" + g.hub + "/" + g.grou
 // Checkpoint returns the name of a partition's checkpoint.
 func (g Group) Checkpoint(partition string) string { return g.String() + "/checkpoint/" + partition }
 
-// A Checkpoint says how far a partition is settled.
+// A Checkpoint is how far a partition is settled.
 type Checkpoint struct {
 	telemetry.Position           // of the last event that is settled
-	HubCreated         time.Time // when the hub was created whose position it is; zero if it is not known
+	HubCreated         time.Time // when the hub of the position was created; zero if it is not known
 
 	etag string // of the record; empty if there is none yet
 }
 
-// Names of a checkpoint's values. The first two are those of azeventhubs. The
-// others are not known to it, nor to KEDA: both leave them alone.
+// Names of a checkpoint's values. The first two are those of azeventhubs; it and
+// KEDA ignore the others and leave them alone.
 const (
 	sequenceValue = "sequencenumber"
 	offsetValue   = "offset"
@@ -56,12 +55,12 @@ func (c Checkpoint) Values() map[string]string {
 	return values
 }
 
-// parseCheckpoint reads a record. A time that cannot be read counts as not known.
+// parseCheckpoint reads a record. A time that cannot be parsed is as good as none.
 func parseCheckpoint(r Record) (Checkpoint, error) {
 	c := Checkpoint{etag: r.ETag}
 	var err error
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
-		return Checkpoint{}, fmt.Errorf("its metadata has no number as %s", sequenceValue)
+		return Checkpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
 	}
 	if c.Offset = r.Values[offsetValue]; c.Offset == "" {
 		return Checkpoint{}, fmt.Errorf("its metadata has no %s", offsetValue)
@@ -71,7 +70,7 @@ func parseCheckpoint(r Record) (Checkpoint, error) {
 	return c, nil
 }
 
-// An UnreadableError says that a record stands where a checkpoint belongs and is none.
+// An UnreadableError is a record with a checkpoint's name that is not a checkpoint.
 type UnreadableError struct {
 	Name string
 	Err  error
@@ -104,29 +103,18 @@ func ReadCheckpoints(ctx context.Context, records Records, g Group) (map[string]
 	return readable, unreadable, nil
 }
 
-// checkpoints are those of one consumer group. They belong to the hub that was
-// created at a certain time: what was written for another hub of that name is
-// never read on from, and gives way to any new position. Safe for concurrent use.
+// checkpoints are those of one consumer group, for the hub that was created at a
+// certain time: reading never continues from a checkpoint of another hub of that
+// name, and any new position replaces it. Safe for concurrent use.
 type checkpoints struct {
-	records Records
-	group   Group
-	created time.Time // of the hub that is read; set before the first use, zero if that is not known
-	foreign *foreign
+	records  Records
+	group    Group
+	created  time.Time // of the hub that is read; set before the first use, zero if it is not known
+	rejected *sync.Map // ETags, by name, of checkpoints that the hub's events have shown to be of another hub
 
 	mu       sync.Mutex
-	resuming map[string]Checkpoint // what the Processor was told last
-	withheld map[string]bool       // by partition, what it was not: a checkpoint of another hub, or one that cannot be read
-}
-
-// A foreign holds the ETags of checkpoints that were found, by what the hub
-// delivered, to be of another hub, by name. Safe for concurrent use.
-type foreign struct{ etags sync.Map }
-
-func (f *foreign) add(name, etag string) { f.etags.Store(name, etag) }
-
-func (f *foreign) has(name, etag string) bool {
-	found, ok := f.etags.Load(name)
-	return ok && found == etag
+	resuming map[string]Checkpoint // by partition, what the Processor was last given
+	withheld map[string]bool       // by partition, whether there is a checkpoint that it was not given
 }
 
 // all returns the checkpoints by partition, and those that cannot be read. One attempt.
@@ -138,25 +126,31 @@ func (cs *checkpoints) all(ctx context.Context) (readable map[string]Checkpoint,
 	return readable, unreadable, err
 }
 
-// isForeign says whether a checkpoint is of another hub than the one that is read.
-func (cs *checkpoints) isForeign(partition string, c Checkpoint) bool {
-	if !c.HubCreated.IsZero() && !cs.created.IsZero() && !c.HubCreated.Equal(cs.created) {
-		return true
+// resume returns the checkpoints to continue from, by partition, and remembers
+// them for resumed. One attempt.
+func (cs *checkpoints) resume(ctx context.Context) (map[string]Checkpoint, error) {
+	resuming, unreadable, err := cs.all(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return cs.distrusted(partition, c)
+	withheld := map[string]bool{}
+	for partition := range unreadable {
+		withheld[partition] = true
+	}
+	for partition, c := range resuming {
+		if cs.ofOtherHub(partition, c) {
+			withheld[partition] = true
+			delete(resuming, partition)
+		}
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.resuming, cs.withheld = resuming, withheld
+	return resuming, nil
 }
 
-// distrust says that a checkpoint is another hub's, for as long as nobody writes it.
-func (cs *checkpoints) distrust(partition string, c Checkpoint) {
-	cs.foreign.add(cs.group.Checkpoint(partition), c.etag)
-}
-
-func (cs *checkpoints) distrusted(partition string, c Checkpoint) bool {
-	return cs.foreign.has(cs.group.Checkpoint(partition), c.etag)
-}
-
-// resumed returns the checkpoint from which the Processor was told to go on, or
-// says that it was not told of one that there is.
+// resumed returns the checkpoint that the Processor was given for a partition, or
+// reports that there is one that it was not given.
 func (cs *checkpoints) resumed(partition string) (c Checkpoint, ok, withheld bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -164,7 +158,25 @@ func (cs *checkpoints) resumed(partition string) (c Checkpoint, ok, withheld boo
 	return c, ok, cs.withheld[partition]
 }
 
-// read returns one checkpoint, a zero one if there is none. One attempt.
+// ofOtherHub reports whether a checkpoint is of another hub than the one that is read.
+func (cs *checkpoints) ofOtherHub(partition string, c Checkpoint) bool {
+	if !c.HubCreated.IsZero() && !cs.created.IsZero() && !c.HubCreated.Equal(cs.created) {
+		return true
+	}
+	return cs.isRejected(partition, c)
+}
+
+// reject declares a checkpoint to be of another hub, until it is next written.
+func (cs *checkpoints) reject(partition string, c Checkpoint) {
+	cs.rejected.Store(cs.group.Checkpoint(partition), c.etag)
+}
+
+func (cs *checkpoints) isRejected(partition string, c Checkpoint) bool {
+	etag, ok := cs.rejected.Load(cs.group.Checkpoint(partition))
+	return ok && etag == c.etag
+}
+
+// read returns a partition's checkpoint, a zero one if there is none. One attempt.
 func (cs *checkpoints) read(ctx context.Context, partition string) (c Checkpoint, err error) {
 	name := cs.group.Checkpoint(partition)
 	err = attempt(ctx, "read a checkpoint", func(ctx context.Context) error {
@@ -183,8 +195,8 @@ func (cs *checkpoints) read(ctx context.Context, partition string) (c Checkpoint
 	return c, err
 }
 
-// write replaces before, which is what the store has, or nothing, by p. One
-// attempt; ErrConflict if the store has something else.
+// write replaces before by p; a zero before stands for no checkpoint. One attempt;
+// ErrConflict if the store has something else.
 func (cs *checkpoints) write(ctx context.Context, partition string, p telemetry.Position, before Checkpoint) (Checkpoint, error) {
 	next := Checkpoint{Position: p, HubCreated: cs.created}
 	err := attempt(ctx, "write a checkpoint", func(ctx context.Context) (err error) {
@@ -194,12 +206,14 @@ func (cs *checkpoints) write(ctx context.Context, partition string, p telemetry.
 	return next, err
 }
 
-// advanceRounds is how often advance writes; each conflict is another's progress.
+// advanceRounds is how often advance writes; a conflict means that another reader
+// has made progress.
 const advanceRounds = 4
 
 // advance moves a checkpoint forward to p unless the store has a later one, and
-// returns what the store has then. known is what it had when it was last seen,
-// nil if it was not. owned is asked right before each write.
+// returns what the store then has, nil if that is not known. known is what it had
+// when it was last seen, nil if it was not. owned is called right before each
+// write, and its error ends advance.
 func (cs *checkpoints) advance(ctx context.Context, partition string, p telemetry.Position, known *Checkpoint, owned func() error) (*Checkpoint, error) {
 	for round := 1; ; round++ {
 		if known == nil {
@@ -209,7 +223,7 @@ func (cs *checkpoints) advance(ctx context.Context, partition string, p telemetr
 			}
 			known = &there
 		}
-		if known.etag != "" && known.Sequence >= p.Sequence && !cs.isForeign(partition, *known) {
+		if known.etag != "" && known.Sequence >= p.Sequence && !cs.ofOtherHub(partition, *known) {
 			return known, nil
 		}
 		if err := owned(); err != nil {
@@ -224,47 +238,4 @@ func (cs *checkpoints) advance(ctx context.Context, partition string, p telemetr
 		}
 		known = nil
 	}
-}
-
-// ListCheckpoints implements [azeventhubs.CheckpointStore]. A partition whose
-// checkpoint is of another hub, or cannot be read, has none: the Processor then
-// begins where [Source.begin] said.
-func (g *guard) ListCheckpoints(ctx context.Context, _, _, _ string, _ *azeventhubs.ListCheckpointsOptions) ([]azeventhubs.Checkpoint, error) {
-	cs := g.checkpoints
-	var readable map[string]Checkpoint
-	var unreadable map[string]error
-	err := g.retry(ctx, "list checkpoints", func(ctx context.Context) (err error) {
-		readable, unreadable, err = ReadCheckpoints(ctx, cs.records, cs.group)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	withheld := map[string]bool{}
-	for partition := range unreadable {
-		withheld[partition] = true
-	}
-	for partition, c := range readable {
-		if cs.isForeign(partition, c) {
-			withheld[partition] = true
-			delete(readable, partition)
-		}
-	}
-	cs.mu.Lock()
-	cs.resuming, cs.withheld = readable, withheld
-	cs.mu.Unlock()
-	all := make([]azeventhubs.Checkpoint, 0, len(readable))
-	for partition, c := range readable {
-		all = append(all, azeventhubs.Checkpoint{
-			FullyQualifiedNamespace: g.namespace, EventHubName: g.hub, ConsumerGroup: g.group,
-			PartitionID: partition, SequenceNumber: &c.Sequence, Offset: &c.Offset,
-		})
-	}
-	return all, nil
-}
-
-// SetCheckpoint implements [azeventhubs.CheckpointStore]. Nobody calls it:
-// consumers use [checkpoints.advance].
-func (g *guard) SetCheckpoint(context.Context, azeventhubs.Checkpoint, *azeventhubs.SetCheckpointOptions) error {
-	return errors.ErrUnsupported
 }

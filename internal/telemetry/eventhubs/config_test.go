@@ -84,7 +84,7 @@ func TestNew(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "s3cr3t") {
-				t.Errorf("error %q tells a secret", err)
+				t.Errorf("error %q contains a secret", err)
 			}
 		})
 	}

@@ -12,16 +12,16 @@ import (
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
-// A dialer connects one client to the namespace that it was made for: a hub can
-// be elsewhere by the time its client connects again.
+// A dialer connects one client to the namespace it was created for: the hub may have
+// moved by the time its client reconnects.
 type dialer struct {
 	namespace string // host name
 	plain     bool   // AMQP without TLS
 	tls       *tls.Config
 }
 
-// dialer returns that of the endpoint there is at present. The caller holds mu,
-// if the endpoint can change.
+// dialer returns a dialer for the current endpoint. The caller holds mu if the
+// endpoint can change.
 func (s *Source) dialer() dialer {
 	d := dialer{namespace: s.namespace, tls: s.tls}
 	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil {
@@ -30,9 +30,9 @@ func (s *Source) dialer() dialer {
 	return d
 }
 
-// dial connects to the namespace for azeventhubs. No WebSocket is involved: what a
-// client has this option for is used as it is, so it is where a filter can be put
-// between the library and the network. The rest is what azeventhubs does by itself:
+// dial connects to the namespace for azeventhubs. It is not a WebSocket: azeventhubs
+// uses the connection of this option as it is, so this is where a filter can be put
+// between the library and the network. Otherwise dial does what azeventhubs does:
 // TLS at port 5671, or plain TCP at port 5672 for an emulator.
 func (d dialer) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
 	host, port := d.address()
@@ -57,7 +57,7 @@ func (d dialer) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (ne
 	return amqpfilter.New(c), nil
 }
 
-// address is where the namespace is.
+// address returns the namespace's host and port.
 func (d dialer) address() (host, port string) {
 	u := url.URL{Host: d.namespace}
 	port = "5671"

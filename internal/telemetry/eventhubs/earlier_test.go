@@ -129,7 +129,7 @@ func earlierVersion(t *testing.T, h *hub, c *container.Client) (owner string, st
 	})
 }
 
-// lowerCase spells what a Processor asks for as the guard did.
+// lowerCase spells what a Processor asks for as its store once did.
 type lowerCase struct {
 	*checkpoints.BlobStore
 	h *hub

@@ -16,7 +16,7 @@ type endpoint struct{ namespace, hub string }
 
 func (at endpoint) String() string { return at.namespace + "/" + at.hub }
 
-// lower is how records spell it.
+// lower is at in lower case, as records have it.
 func (at endpoint) lower() endpoint {
 	return endpoint{strings.ToLower(at.namespace), strings.ToLower(at.hub)}
 }
@@ -41,24 +41,24 @@ func (s *Source) endpoint() endpoint {
 	return endpoint{s.namespace, s.config.Hub}
 }
 
-// newClient makes a client for where the hub is at present.
+// newClient returns a client for where the hub is at present.
 func (s *Source) newClient() (*azeventhubs.ConsumerClient, endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	client, err := s.connect()
+	client, err := s.connect(retries)
 	if err != nil {
 		return nil, endpoint{}, fmt.Errorf("event hub client: %w", err)
 	}
 	return client, endpoint{s.namespace, s.config.Hub}, nil
 }
 
-// resolve asks where the hub is, if it can move, and reports whether that is
-// elsewhere now. If nobody answers the hub may well be where it was.
+// resolve asks where the hub is, if it can move, and reports whether it has moved.
+// Without an answer it is taken to be where it was.
 func (s *Source) resolve(ctx context.Context) (moved bool) {
 	if s.config.Resolve == nil {
 		return false
 	}
-	asking, cancel := context.WithTimeoutCause(ctx, closeTimeout, fmt.Errorf("no answer within %v", closeTimeout))
+	asking, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %v", shortTimeout))
 	defer cancel()
 	connectionString, err := s.config.Resolve(asking)
 	if ctx.Err() != nil {
@@ -71,7 +71,7 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 		}
 	}
 	if err != nil {
-		s.log.Warn("the IoT Hub does not say where its events are; going on where they were", zap.Error(err))
+		s.log.Warn("cannot look up the IoT Hub's endpoint; continuing at the last known one", zap.Error(err))
 		return false
 	}
 	s.mu.Lock()
@@ -81,21 +81,21 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 	if from.lower() == to.lower() {
 		return false
 	}
-	s.latest = nil // that was elsewhere
+	s.latest = nil // of the old endpoint
 	s.stats.Moves++
-	s.log.Error("the IoT Hub's events are elsewhere now, as after a fail-over: going on there",
+	s.log.Error("the IoT Hub's endpoint has changed, as after a failover: continuing at the new one",
 		zap.Stringer("from", from), zap.Stringer("to", to))
 	return true
 }
 
-// Names of the values of the record that says where a hub was read last.
+// Names of a lastRead record's values.
 const (
 	namespaceValue = "namespace"
 	hubValue       = "hub"
 )
 
-// lastRead is where the hub of an IoT Hub was read last by this consumer group.
-// It outlives restarts, so that a move is noticed that happened meanwhile.
+// A lastRead is the record of where this consumer group last read an IoT Hub's
+// events. It shows a move that happened while no replica was running.
 type lastRead struct {
 	at   endpoint // zero if it was never read
 	etag string
@@ -110,7 +110,7 @@ func (s *Source) lastRead(ctx context.Context) (last lastRead, err error) {
 	if s.config.IoTHub == "" {
 		return lastRead{}, nil
 	}
-	err = attempt(ctx, "read where the hub was", func(ctx context.Context) error {
+	err = attempt(ctx, "read the last endpoint", func(ctx context.Context) error {
 		r, err := s.config.Checkpoints.Read(ctx, s.lastReadName())
 		if errors.Is(err, ErrNoRecord) {
 			return nil
@@ -121,12 +121,12 @@ func (s *Source) lastRead(ctx context.Context) (last lastRead, err error) {
 	return last, err
 }
 
-// setLastRead writes the record. That another replica did so first is as good.
+// setLastRead writes the record, unless another replica was first.
 func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) error {
 	if s.config.IoTHub == "" || last.at == at {
 		return nil
 	}
-	return attempt(ctx, "write where the hub is", func(ctx context.Context) error {
+	return attempt(ctx, "write the endpoint", func(ctx context.Context) error {
 		_, err := s.config.Checkpoints.Write(ctx, s.lastReadName(), map[string]string{namespaceValue: at.namespace, hubValue: at.hub}, last.etag)
 		if errors.Is(err, ErrConflict) {
 			return nil
@@ -135,14 +135,14 @@ func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) er
 	})
 }
 
-// resumeMargin is how far before the last settled event reading goes on in
-// another hub: twice the time in which it is noticed at the latest that the hub is another
-// one, and far more than clocks differ.
+// resumeMargin is how far before the last settled event reading resumes in another
+// hub: twice the time within which a change of hub is noticed, and far more than
+// clocks differ.
 const resumeMargin = 10 * time.Minute
 
-// resumeTime is when to go on in another hub than the one of these checkpoints,
-// so that nothing is missed: none of its partitions need have the same events.
-// It is zero, for the earliest event, if that is not known of one of them.
+// resumeTime is the time from which to read another hub than the one of these
+// checkpoints so that nothing is missed: its partitions may hold other events. It
+// is zero, for the earliest event, if one of the checkpoints has no time.
 func resumeTime[M ~map[string]Checkpoint](all M) (at time.Time) {
 	for _, c := range all {
 		if c.Time.IsZero() {

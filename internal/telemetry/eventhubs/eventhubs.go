@@ -2,13 +2,23 @@
 // Hub-compatible endpoint of an IoT Hub: a [telemetry.Source] on the Processor
 // of azeventhubs.
 //
-// A Processor shares the partitions of a hub among replicas and dies of the
-// first thing that goes wrong. What this package adds is what it takes to live
-// with that: a supervisor that starts another one (run.go), a guard in front of
-// the checkpoint store (guard.go), balancing of its own (owning.go), checkpoints
-// that know their hub and only move forward (checkpoints.go), a start position
-// that is written down before anything is read (begin.go), a buffer that is
-// bounded in bytes (budget.go), and a connection that messages cannot break (dial.go).
+// A Processor shares the partitions of a hub among replicas, and ends with the
+// first thing that goes wrong. [Source.Run] therefore runs one session after
+// another (run.go, session.go), each with a Processor of its own:
+//
+//   - A startPlan says where partitions without a checkpoint start. It is written
+//     down before anything is read (start.go).
+//   - The Processor's checkpoint store is a processorStore. It hands out the
+//     partitions that an [ownership.Member] holds, and checkpoints that can be
+//     continued from (processorstore.go).
+//   - Each partition checks that its events follow one another (partition.go), asks
+//     for as many as a budget in bytes allows (budget.go), and moves its checkpoint
+//     only forward, and only one of the same hub (checkpoints.go).
+//   - Connections pass through amqpfilter, so that no message can break them (dial.go).
+//
+// Questions to the hub about itself have a connection of their own (management.go):
+// the session's checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
+// can move (endpoint.go). [Probe] looks at a hub and changes nothing (probe.go).
 package eventhubs
 
 import (
@@ -36,76 +46,74 @@ const (
 	// partition, as long as the buffer of the replica has room for them.
 	DefaultPrefetch = 1000
 
-	// DefaultBufferBytes is for 1,024 events of the largest size that IoT Hub
-	// takes: 32 for each of 32 partitions that are all busy.
+	// DefaultBufferBytes has room for 1,024 events of the largest size that IoT Hub
+	// accepts: 32 for each of 32 busy partitions.
 	DefaultBufferBytes = 256 << 20
 
 	// DefaultBalanceInterval is how often a replica writes its heartbeat and
 	// looks for partitions to take: two storage operations.
 	DefaultBalanceInterval = 3 * time.Second
 
-	// DefaultOwnershipExpiry is how long a replica that shows no sign of life
-	// keeps its partitions: two missed heartbeats and a store that is slow for
-	// some seconds. With a store whose clock counts in seconds the others take
-	// them over within two seconds more.
+	// DefaultOwnershipExpiry is how long a replica keeps its partitions without a
+	// heartbeat: it allows for two missed ones and a store that is slow for some
+	// seconds. With a store whose clock counts in seconds, the others take them
+	// over within two more seconds.
 	DefaultOwnershipExpiry = 8 * time.Second
 )
 
 // MaxPrefetch is the most that azeventhubs allows.
 const MaxPrefetch = 5000
 
-// A Config says what to read and as whom. A zero field has its default.
+// A Config says what to read and as whom. A zero field has its default, if it has one.
 type Config struct {
-	// Either a connection string, whose key UseDevelopmentEmulator=true means
-	// AMQP without TLS, or the host name of a namespace and a credential.
+	// Either a connection string, where UseDevelopmentEmulator=true means AMQP
+	// without TLS, or the host name of a namespace and a credential.
 	ConnectionString string
 	Namespace        string
 	Credential       azcore.TokenCredential
 
-	// IoTHub and Resolve are for the endpoint of an IoT Hub, which is elsewhere
-	// after a fail-over: the host name of the IoT Hub, and what asks it for the
-	// endpoint's present connection string, EntityPath included. Resolve is
-	// called whenever reading starts again and every few minutes; ConnectionString
-	// is what it said first. Give both or neither.
+	// IoTHub and Resolve are for the endpoint of an IoT Hub, which moves in a
+	// failover: the host name of the IoT Hub, and a function that asks it for the
+	// endpoint's current connection string, EntityPath included. Resolve is called
+	// at every restart and every few minutes; ConnectionString is its first result.
+	// Both or neither are set.
 	IoTHub  string
 	Resolve func(context.Context) (string, error)
 
 	Hub           string // default: the connection string's EntityPath
 	ConsumerGroup string // default: $Default
 
-	// Start is where partitions begin when the consumer group has no
-	// checkpoint at all. Once it has one, a partition without begins at its
-	// earliest event, except that a Start at a time always holds.
+	// Start is where partitions start while the consumer group has no checkpoint
+	// at all. Once it has one, a partition without starts at its earliest event,
+	// unless Start is a time, which always applies.
 	Start Start
 
-	// Prefetch bounds what is buffered for one partition, in events.
-	// BufferBytes bounds what is buffered for all partitions of this Source, in
-	// bytes of messages as they come from the hub: whatever is asked for counts as
-	// 256 KiB, the most that IoT Hub takes. One event for each partition is
-	// always allowed.
+	// Prefetch bounds the events buffered for one partition. BufferBytes bounds
+	// those of all partitions of this Source, in bytes of messages as the hub sends
+	// them; an event that has been asked for counts as 256 KiB, the most that IoT
+	// Hub accepts. One event for each partition is always allowed.
 	Prefetch    int
 	BufferBytes int
 
 	OwnershipExpiry time.Duration // at least 2 BalanceInterval
 	BalanceInterval time.Duration
 
-	// Owner labels this replica's ownerships for people. What is not a letter, a
-	// digit or one of -._ is replaced. A random part is added: two Sources are never
-	// the same owner.
+	// Owner labels this replica's ownerships for people. Characters other than
+	// letters, digits and -._ are replaced. A random suffix makes every Source a
+	// different owner.
 	Owner string
 
-	// Checkpoints holds checkpoints. Its answers are trusted, its failures are
-	// retried. It is safe for concurrent use.
+	// Checkpoints holds checkpoints. Failures are retried.
 	Checkpoints Records
 
-	// Ownership is where replicas settle who owns which partition.
+	// Ownership records which replica owns which partition.
 	Ownership ownership.Store
 
 	Logger *zap.Logger // default: none
 }
 
-// A Start is a place in all partitions: the latest event if it is zero. Time
-// beats Earliest.
+// A Start is a place in all partitions. The zero Start is the latest event; Time
+// takes precedence over Earliest.
 type Start struct {
 	Earliest bool
 	Time     time.Time // the first event enqueued at this time or later
@@ -121,7 +129,7 @@ func (s *Start) UnmarshalText(text []byte) error {
 	default:
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return fmt.Errorf("start position %q: want earliest, latest or a time like 2006-01-02T15:04:05Z", v)
+			return fmt.Errorf("start position %q: want earliest, latest or a time such as 2006-01-02T15:04:05Z", v)
 		}
 		*s = Start{Time: at}
 	}
@@ -140,32 +148,32 @@ func (s Start) String() string {
 
 // Source is a [telemetry.Source]. Run may be called once at a time.
 type Source struct {
-	config    Config // the endpoint in it is guarded by mu
-	namespace string // host name; guarded by mu
-	owner     string
-	log       *zap.Logger
-	inquirer  inquirer
-	foreign   foreign
+	config     Config // the endpoint in it is guarded by mu
+	namespace  string // host name; guarded by mu
+	owner      string
+	log        *zap.Logger
+	management management
+	rejected   sync.Map // see checkpoints
 
-	// Run's own.
-	patience time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
-	latest   map[string]telemetry.Position // where a first start begins, until that is written down
+	// Used by Run alone.
+	unreadLimit time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
+	latest      map[string]telemetry.Position // where a first start begins, until that is written down
 
 	tls *tls.Config // set by tests only
 
-	// Bounds that only tests shorten.
-	beginTimeout    time.Duration // to find out where to begin
+	// Limits that only tests shorten.
+	startLimit      time.Duration // to find out where to start
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
-	recheck         time.Duration // between two looks at the number of partitions
-	silence         time.Duration // after which a Processor that renews nothing hangs
-	closing         time.Duration // for the hub to confirm that a link is closed
+	checkInterval   time.Duration // between two checks of the hub
+	hangLimit       time.Duration // without a call from the Processor, after which it hangs
+	closeLimit      time.Duration // for the hub to confirm that a link is closed
 
 	mu    sync.Mutex
 	stats telemetry.SourceStats
 }
 
-// New checks config; it connects to nothing. The error names everything that
-// is wrong.
+// New checks config and connects to nothing. Its error names everything that is
+// wrong.
 func New(config Config) (*Source, error) {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -173,7 +181,7 @@ func New(config Config) (*Source, error) {
 	namespace := config.Namespace
 	switch {
 	case config.ConnectionString != "" && namespace != "":
-		complain("both a connection string and a namespace are given: give one")
+		complain("both a connection string and a namespace are given: give only one")
 	case config.ConnectionString != "":
 		at, err := parseEndpoint(config.ConnectionString)
 		if err != nil {
@@ -183,7 +191,7 @@ func New(config Config) (*Source, error) {
 		namespace = at.namespace
 		if at.hub != "" {
 			if config.Hub != "" && config.Hub != at.hub {
-				complain("the connection string's EntityPath is %q and the hub is %q: drop one", at.hub, config.Hub)
+				complain("the connection string's EntityPath is %q and the hub is %q: leave one of them out", at.hub, config.Hub)
 			}
 			config.Hub = at.hub
 		}
@@ -202,7 +210,7 @@ func New(config Config) (*Source, error) {
 		complain("no ownership store is given")
 	}
 	if (config.IoTHub == "") != (config.Resolve == nil) {
-		complain("an IoT Hub needs both its host name and what resolves it")
+		complain("an IoT Hub needs both a host name and a function that resolves its endpoint")
 	}
 
 	if config.ConsumerGroup == "" {
@@ -230,7 +238,7 @@ func New(config Config) (*Source, error) {
 		complain("balance interval is %v: want more than 0", config.BalanceInterval)
 	}
 	if config.OwnershipExpiry < 2*config.BalanceInterval {
-		complain("ownership expiry is %v: want at least twice the balance interval of %v, or partitions change hands for nothing", config.OwnershipExpiry, config.BalanceInterval)
+		complain("ownership expiry is %v: want at least twice the balance interval of %v, or partitions move between live replicas", config.OwnershipExpiry, config.BalanceInterval)
 	}
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()
@@ -248,18 +256,18 @@ func New(config Config) (*Source, error) {
 		namespace:       namespace,
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
-		inquirer:        inquirer{places: make(chan struct{}, maxInquiries)},
-		beginTimeout:    time.Minute,
+		management:      management{slots: make(chan struct{}, maxQueries)},
+		startLimit:      time.Minute,
 		firstStartGrace: 5 * time.Second,
-		recheck:         5 * time.Minute,
-		closing:         closeTimeout,
+		checkInterval:   5 * time.Minute,
+		closeLimit:      shortTimeout,
 	}
-	s.patience = s.unreadAfter()
-	s.silence = storeTimeout + s.patience
+	s.unreadLimit = s.minUnreadLimit()
+	s.hangLimit = storeTimeout + s.unreadLimit
 	return s, nil
 }
 
-// plain makes r a character that Azure takes in metadata and names.
+// plain replaces r unless Azure accepts it in metadata and names.
 func plain(r rune) rune {
 	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '.' || r == '_' {
 		return r
@@ -267,14 +275,15 @@ func plain(r rune) rune {
 	return '_'
 }
 
-// unreadAfter is how long a partition may be owned without a reader before the
-// Processor is replaced: opening a link takes up to 7 s while the hub fails.
-func (s *Source) unreadAfter() time.Duration { return 4 * s.config.OwnershipExpiry }
+// minUnreadLimit is how long a partition may at first be owned without a reader
+// before the Processor is replaced. Opening a link takes up to 7 s while the hub
+// fails.
+func (s *Source) minUnreadLimit() time.Duration { return 4 * s.config.OwnershipExpiry }
 
 // Owner is the id under which this Source owns partitions.
 func (s *Source) Owner() string { return s.owner }
 
-// Stats may be called at any time.
+// Stats may be called concurrently with Run.
 func (s *Source) Stats() telemetry.SourceStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,16 +296,22 @@ func (s *Source) count(change func(*telemetry.SourceStats)) {
 	change(&s.stats)
 }
 
-// connect makes a client; it connects when it is first used.
-func (s *Source) connect() (*azeventhubs.ConsumerClient, error) {
+// Close ends the queries that are under way. Call it after Run has returned, when
+// there are no more calls of other methods.
+func (s *Source) Close() { s.management.close() }
+
+// retries are for a client that reads. A Processor opens no other link while it
+// retries one: all attempts together take 7 s.
+var retries = azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second}
+
+// connect returns a client, which connects when it is first used.
+func (s *Source) connect(retries azeventhubs.RetryOptions) (*azeventhubs.ConsumerClient, error) {
 	options := &azeventhubs.ConsumerClientOptions{
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
 
 		NewWebSocketConn: s.dialer().dial,
-		// A Processor opens no other link while it retries to open one: all attempts
-		// together take 7 s.
-		RetryOptions: azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second},
+		RetryOptions:     retries,
 	}
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -12,9 +13,9 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// Hurry shortens the bounds that a test would have to wait for.
-func (s *Source) Hurry(firstStartGrace, recheck, silence, begin, closing time.Duration) {
-	s.firstStartGrace, s.recheck, s.silence, s.beginTimeout, s.closing = firstStartGrace, recheck, silence, begin, closing
+// SetLimits shortens the limits that a test would have to wait for.
+func (s *Source) SetLimits(firstStartGrace, checkInterval, hang, start, closing time.Duration) {
+	s.firstStartGrace, s.checkInterval, s.hangLimit, s.startLimit, s.closeLimit = firstStartGrace, checkInterval, hang, start, closing
 }
 
 // Names returns what the Source's records begin with.
@@ -42,32 +43,32 @@ func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 		held:   context.Background(),
 		lose:   func(error) {},
 		missed: func(gap) {},
-		window: window{budget: newBudget(bytes, 1), limit: prefetch},
+		credit: credit{budget: newBudget(bytes, 1), limit: prefetch},
 	}
 }
 
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
 func Advance(ctx context.Context, records Records, g Group, partition string, p telemetry.Position) error {
-	cs := &checkpoints{records: records, group: g, foreign: &foreign{}}
+	cs := &checkpoints{records: records, group: g, rejected: &sync.Map{}}
 	_, err := cs.advance(ctx, partition, p, nil, func() error { return nil })
 	return err
 }
 
-// A Budget is what the windows of a replica share.
+// A Budget is shared by the partitions of a replica.
 type Budget struct{ b *budget }
 
 func NewBudget(bytes, partitions int) Budget { return Budget{newBudget(bytes, partitions)} }
 
-// A Window is what a partition asks for.
-type Window struct{ w window }
+// A Credit is what a partition may ask for.
+type Credit struct{ c credit }
 
-func (b Budget) NewWindow(limit int) *Window { return &Window{window{budget: b.b, limit: limit}} }
+func (b Budget) NewCredit(limit int) *Credit { return &Credit{credit{budget: b.b, limit: limit}} }
 
 // Ask returns how many events may be outstanding while held are in use.
-func (w *Window) Ask(held int) int { return w.w.ask(held) }
+func (c *Credit) Ask(held int) int { return c.c.ask(held) }
 
-func (w *Window) Took(n int) { w.w.took(n) }
+func (c *Credit) Took(n int) { c.c.took(n) }
 
-func (w *Window) Close() { w.w.close() }
+func (c *Credit) Close() { c.c.close() }
 
 const MaxEventBytes = maxEventBytes

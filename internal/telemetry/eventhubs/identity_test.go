@@ -54,43 +54,6 @@ func newMortal(t *testing.T, partitions int) *hub {
 	return &hub{Hub: first, store: newFaultyStore(), ownership: newFaultyOwnership()}
 }
 
-// readAndSettle is read with a checkpoint after every batch.
-func readAndSettle(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func()) {
-	t.Helper()
-	received := make(chan string, 10_000)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
-			for {
-				events, err := p.Receive(ctx)
-				if err != nil {
-					return err
-				}
-				for _, e := range events {
-					received <- p.ID() + ":" + string(e.Body)
-				}
-				if err := p.Checkpoint(context.WithoutCancel(ctx), events[len(events)-1].Position); err != nil && !errors.Is(err, telemetry.ErrLost) {
-					return err
-				}
-			}
-		}); err != nil {
-			t.Error(err)
-		}
-	}()
-	stop = func() {
-		cancel()
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Error("Run did not return")
-		}
-	}
-	t.Cleanup(stop)
-	return received, stop
-}
-
 func numbered(n int) (bodies, seen []string) {
 	for i := range n {
 		bodies = append(bodies, fmt.Sprint("event", i))
@@ -146,7 +109,7 @@ func TestHubMadeAgainWhileItIsRead(t *testing.T) {
 	config, _ := h.watched()
 	config.Start = eventhubs.Start{Earliest: true}
 	s := h.source(t, config)
-	s.Hurry(200*time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
+	s.SetLimits(200*time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
 	bodies, _ := readAndSettle(t, s)
 	next(t, bodies, "0:old", "0:older", "0:oldest")
 	eventually(t, "a checkpoint", func() bool { return h.checkpoints(t)["0"] == 2 })
@@ -267,7 +230,7 @@ func TestEventsThatTheClientDropsAreCounted(t *testing.T) {
 	for b := ""; b != "0:b"; received++ {
 		select {
 		case b = <-bodies:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatal("the last event did not come")
 		}
 	}
@@ -468,13 +431,13 @@ func TestLostNumbersProveNothing(t *testing.T) {
 		}
 		select {
 		case <-bodies: // the message
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatal("the message did not come")
 		}
 		eventually(t, "the checkpoint", func() bool { return h.checkpoints(t)["0"] == 0 })
 		stop()
 		if at := h.checkpoints(t)["0"]; at != 0 {
-			t.Errorf("the checkpoint is at %d, want 0: the last that told its number", at)
+			t.Errorf("the checkpoint is at %d, want 0: the last with a sequence number", at)
 		}
 		if stats := s.Stats(); stats.Expired+stats.Skipped+int64(stats.StartedOver) != 0 {
 			t.Errorf("%+v: want nothing lost and nothing started over", stats)
@@ -487,7 +450,7 @@ func TestLostNumbersProveNothing(t *testing.T) {
 	for b := ""; b != "0:b"; {
 		select {
 		case b = <-bodies:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatal("the last event did not come")
 		}
 	}

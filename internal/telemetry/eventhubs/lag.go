@@ -40,7 +40,7 @@ func (s *Source) recordLag(ctx context.Context, r LagRecorder) error {
 		partitions int
 		last       map[string]int64
 	}
-	a, err := inquire(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (answer, error) {
+	a, err := query(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (answer, error) {
 		hub, err := client.GetEventHubProperties(ctx, nil)
 		if err != nil {
 			return answer{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
@@ -61,10 +61,10 @@ func (s *Source) recordLag(ctx context.Context, r LagRecorder) error {
 
 // lastSequences asks the hub for the sequence numbers of the last events.
 func lastSequences(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, ids []string) (map[string]int64, error) {
-	partitions, err := askPartitions(ctx, client, at, ids)
-	last := make(map[string]int64, len(partitions))
-	for id, p := range partitions {
-		last[id] = p.LastEnqueuedSequenceNumber
+	ends, err := partitionProperties(ctx, client, at, ids)
+	last := make(map[string]int64, len(ends))
+	for id, end := range ends {
+		last[id] = end.LastEnqueuedSequenceNumber
 	}
 	return last, err
 }

@@ -60,7 +60,7 @@ func follow(t *testing.T, s *eventhubs.Source, r *recorded) {
 		stop()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Error("FollowLag did not return")
 		}
 	})

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// MemoryCheckpoints is [Records] for one process: any number of Sources in it may
-// share it. The zero MemoryCheckpoints is empty and ready. It is safe for concurrent use.
+// MemoryCheckpoints is [Records] in memory, for any number of Sources of one process.
+// The zero value is empty and ready to use. It is safe for concurrent use.
 type MemoryCheckpoints struct {
 	mu      sync.Mutex
 	records map[string]Record

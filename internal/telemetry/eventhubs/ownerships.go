@@ -3,33 +3,30 @@ package eventhubs
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
 
-// Ownerships asks the checkpoint store who owns which partition and how far it is,
-// and the hub where it ends. It is for people who look: it returns by the time ctx ends. Only the store's
-// failure is an error. The order is by length and name, that of numbers.
+// Ownerships returns, in the order of their numbers, who owns each partition and
+// how far it is, from the checkpoint store, and where it ends, from the hub. It
+// returns by the time ctx ends, and fails only if the store does.
 func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, error) {
-	g := newGuard(s, s.endpoint())
-	positions, _, err := g.checkpoints.all(ctx)
+	store := newProcessorStore(s, s.endpoint())
+	positions, _, err := store.checkpoints.all(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var records ownership.Records
 	err = attempt(ctx, "list ownerships", func(ctx context.Context) (err error) {
-		records, err = s.config.Ownership.List(ctx, g.scope())
+		records, err = s.config.Ownership.List(ctx, store.scope())
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	last, _ := s.ends(ctx) // without it, lag is not known
+	hub, _ := s.queryHub(ctx, func(string) bool { return true }) // without it, lag is not known
 
 	byID := map[string]*telemetry.PartitionStatus{}
 	of := func(id string) *telemetry.PartitionStatus {
@@ -38,7 +35,7 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 		}
 		return byID[id]
 	}
-	for id, sequence := range last {
+	for id, sequence := range hub.last {
 		of(id).Last = sequence
 	}
 	for id, c := range positions {
@@ -63,15 +60,4 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 		return cmp.Or(cmp.Compare(len(a.Partition), len(b.Partition)), cmp.Compare(a.Partition, b.Partition))
 	})
 	return all, nil
-}
-
-// ends asks the hub for the last sequence number of every partition.
-func (s *Source) ends(ctx context.Context) (map[string]int64, error) {
-	return inquire(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (map[string]int64, error) {
-		hub, err := client.GetEventHubProperties(ctx, nil)
-		if err != nil {
-			return nil, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
-		}
-		return lastSequences(ctx, client, at, hub.PartitionIDs)
-	})
 }

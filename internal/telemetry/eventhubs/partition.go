@@ -22,45 +22,46 @@ type partition struct {
 	id     string
 	hub    string
 	client receiver
-	guard  *guard
 	log    *zap.Logger
+
+	checkpoints *checkpoints
 
 	// held ends, with the cause ErrLost, when another replica owns the partition.
 	held context.Context
 	lose context.CancelCauseFunc
 
-	missed func(gap) // is told of events that will not come; called by Receive
+	missed func(gap) // called by Receive for events that will not come
 
-	// Receive's own.
-	events     []telemetry.Event
-	window     window
-	fresh      bool      // nothing came since last, which is the checkpoint
-	unproven   int64     // undecodable messages that came since last
-	toldMissed time.Time // when a gap was logged last
-	second     time.Time // in which lines about undecodable messages were logged
-	lines      int
+	// Used by Receive alone.
+	events    []telemetry.Event
+	credit    credit
+	fresh     bool      // nothing has come since last, which is the checkpoint
+	unproven  int64     // undecodable messages that have come since last
+	gapLogged time.Time // when a gap was last logged
+	second    time.Time // in which lines about undecodable messages were logged
+	lines     int
 
 	mu      sync.Mutex
-	last    *telemetry.Position // the last event that came and could be decoded, or the checkpoint; nil if neither is known
-	written *Checkpoint         // what the store had when it was last seen; nil if that is not known
+	last    *telemetry.Position // the last decodable event that came, or else the checkpoint; nil if there is neither
+	written *Checkpoint         // the checkpoint as last seen in the store; nil if it is not known
 }
 
-// A gap is events that should have come between two and did not.
+// A gap is a run of events that should have come between two others and did not.
 type gap struct {
 	events   int64
 	from, to telemetry.Position // the events before and after it
 	expired  bool               // from is the checkpoint: the hub had dropped them before they were asked for
 }
 
-// A receiver is a client of azeventhubs that gets its events without prefetch:
-// it asks the hub for as many as it is asked for, and keeps what it has not yet
-// handed out.
+// A receiver is a partition client of azeventhubs without prefetch: it asks the hub
+// for as many events as the call asks for, and buffers those that the call did not
+// return.
 type receiver interface {
 	ReceiveEvents(ctx context.Context, count int, _ *azeventhubs.ReceiveEventsOptions) ([]*azeventhubs.ReceivedEventData, error)
 }
 
-// over is a context that has ended.
-var over = func() context.Context {
+// ended is a context that has ended.
+var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -68,12 +69,12 @@ var over = func() context.Context {
 
 func (p *partition) ID() string { return p.id }
 
-// Receive waits for one event, and then takes what is buffered by asking for
-// more with a context that has ended: azeventhubs then returns what it has, and
-// nothing happens to the link. The second call also asks the hub for as many
-// events as the window allows.
+// Receive waits for one event and then takes what is buffered, by asking for more
+// with a context that has ended: azeventhubs then returns what it has and leaves
+// the link alone. The second call also asks the hub for as many events as the
+// credit allows.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
-	clear(p.events) // the caller is done with them
+	clear(p.events) // the caller no longer uses them
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.held, cancel)()
@@ -83,17 +84,16 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 		return nil, p.failed(ctx, err)
 	}
 	p.events = appendEvents(p.events[:0], first)
-	p.window.took(len(first))
+	p.credit.took(len(first))
 
-	// More has come if the goroutine that decodes gets its turn. That is no
-	// waiting: it takes what is there and blocks.
+	// Let the goroutine that decodes run: it takes what is there and blocks again.
 	runtime.Gosched()
 
-	if n := p.window.ask(len(first)); n > 0 {
-		// An error here is met again by the next call, which can mend it.
-		rest, _ := p.client.ReceiveEvents(over, n, nil)
+	if n := p.credit.ask(len(first)); n > 0 {
+		// An error here comes again with the next call, which can recover from it.
+		rest, _ := p.client.ReceiveEvents(ended, n, nil)
 		p.events = appendEvents(p.events, rest)
-		p.window.took(len(rest))
+		p.credit.took(len(rest))
 	}
 	if !p.follow(p.events) {
 		return nil, p.failed(ctx, errAnotherHub)
@@ -106,16 +106,16 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	return p.events, nil
 }
 
-// errAnotherHub says that the hub is not the one whose positions are known.
-var errAnotherHub = errors.New("the hub is not the one it was")
+// errAnotherHub means that known positions are those of another hub.
+var errAnotherHub = errors.New("the hub is no longer the one that was read before")
 
-// notTold is an event's sequence number until follow gives it one.
-const notTold = -1
+// unknownSequence is an event's sequence number until follow assigns one.
+const unknownSequence = -1
 
-// follow compares the sequence numbers of events with those that should come: a
-// hub counts them one by one, unless it is a compacted one. False if these
-// cannot be the events of the hub that was read so far. What an undecodable
-// message says of its place proves nothing.
+// follow compares the sequence numbers of events with the expected ones: a hub
+// numbers events without gaps, unless it is compacted. It returns false if these
+// cannot be events of the hub that was read so far. The position that an
+// undecodable message claims is no evidence of either.
 func (p *partition) follow(events []telemetry.Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,12 +134,12 @@ func (p *partition) follow(events []telemetry.Event) bool {
 			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
 				p.missed(gap{missing, *p.last, *at, p.fresh})
 			}
-		case at.Time.After(p.last.Time): // earlier in the order, later in time
+		case at.Time.After(p.last.Time): // a lower number, but a later time
 			if p.written != nil {
-				p.guard.checkpoints.distrust(p.id, *p.written)
+				p.checkpoints.reject(p.id, *p.written)
 			}
 			return false
-		default: // it came again
+		default: // a repetition
 			continue
 		}
 		*p.last, p.fresh, p.unproven = *at, false, 0
@@ -147,21 +147,22 @@ func (p *partition) follow(events []telemetry.Event) bool {
 	return true
 }
 
-// place completes the position of an undecodable message. One that does not tell its
-// number gets the next; if not even the one before is known, it gets no checkpoint.
+// place completes the position of an undecodable message. Without a sequence number
+// it gets the next one; if the one before is not known either, it cannot become a
+// checkpoint.
 func (p *partition) place(at *telemetry.Position) {
-	told := at.Sequence != notTold
+	numbered := at.Sequence != unknownSequence
 	if p.last == nil {
 		p.unproven++
-		if !told {
+		if !numbered {
 			at.Sequence, at.Offset = p.unproven-1, ""
 		}
 		return
 	}
-	if !told || at.Sequence > p.last.Sequence { // else it came again
+	if !numbered || at.Sequence > p.last.Sequence { // else it is a repetition
 		p.unproven++
 	}
-	if !told {
+	if !numbered {
 		at.Sequence = p.last.Sequence + p.unproven
 	}
 	if at.Time.IsZero() {
@@ -169,7 +170,7 @@ func (p *partition) place(at *telemetry.Position) {
 	}
 }
 
-// read returns the sequence number of the last event that came. False if none did.
+// read returns the sequence number of the last event that came, false if none has.
 func (p *partition) read() (sequence int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +180,7 @@ func (p *partition) read() (sequence int64, ok bool) {
 	return p.last.Sequence, true
 }
 
-// failed is what the contract calls an error of azeventhubs.
+// failed turns an error of azeventhubs into one of the contract's.
 func (p *partition) failed(ctx context.Context, err error) error {
 	if lost := new(azeventhubs.Error); errors.As(err, &lost) && lost.Code == azeventhubs.ErrorCodeOwnershipLost {
 		p.lose(telemetry.ErrLost)
@@ -193,7 +194,7 @@ func (p *partition) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, err)
 }
 
-// Checkpoint takes one call of the store as long as nobody else writes this
+// Checkpoint takes one call to the store unless somebody else has written this
 // partition's checkpoint.
 func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error {
 	owned := func() error {
@@ -214,10 +215,10 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 	p.mu.Lock()
 	written := p.written
 	if p.last != nil && to.Sequence > p.last.Sequence && to.Offset == p.last.Offset {
-		to = *p.last // a guess, which a checkpoint must not hold: the hub may end before it
+		to = *p.last // to is a guess, and the hub may end before it
 	}
 	p.mu.Unlock()
-	written, err := p.guard.checkpoints.advance(ctx, p.id, to, written, owned)
+	written, err := p.checkpoints.advance(ctx, p.id, to, written, owned)
 	p.mu.Lock()
 	p.written = written
 	p.mu.Unlock()
@@ -240,7 +241,7 @@ func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEven
 		}
 		e.Enqueued = e.Time
 		if guessed, _ := r.SystemProperties[amqpfilter.Guessed].(bool); guessed {
-			e.Sequence = notTold
+			e.Sequence = unknownSequence
 		}
 		if r.ContentType != nil {
 			e.ContentType = *r.ContentType
@@ -253,7 +254,7 @@ func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEven
 	return events
 }
 
-// undecodableLines is how many lines a second are logged about messages of a partition
+// undecodableLines bounds the lines logged per second and partition about messages
 // that cannot be decoded. A metric counts all of them.
 const undecodableLines = 10
 
@@ -265,7 +266,7 @@ func (p *partition) warn(e *telemetry.Event) {
 	if p.lines++; p.lines > undecodableLines {
 		return
 	}
-	p.log.Warn("a message cannot be decoded; reading goes on after it",
+	p.log.Warn("a message cannot be decoded; continuing with the next",
 		zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.String("cause", e.Undecodable), zap.Int("bytes", len(e.Body)))
 }
 
@@ -274,8 +275,8 @@ func text(v any) string {
 	return s
 }
 
-// body is the message's body, however it was encoded; nil if it has none that
-// is bytes or text.
+// body returns the message's body, in whichever section it came; nil if it is
+// neither bytes nor text.
 func body(r *azeventhubs.ReceivedEventData) []byte {
 	b := &r.RawAMQPMessage.Body
 	switch v := b.Value.(type) {
@@ -293,8 +294,8 @@ func body(r *azeventhubs.ReceivedEventData) []byte {
 	return slices.Concat(b.Data...)
 }
 
-// enqueued is when the hub took the event: the Event Hub's time, or else the
-// IoT Hub's, which comes as a timestamp, in milliseconds or as text.
+// enqueued returns when the hub took the event: the Event Hub's time, or else the
+// IoT Hub's, which is a timestamp, a number of milliseconds or text.
 func enqueued(r *azeventhubs.ReceivedEventData) time.Time {
 	if r.EnqueuedTime != nil {
 		return *r.EnqueuedTime

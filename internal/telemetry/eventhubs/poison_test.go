@@ -67,7 +67,7 @@ func receiveAll(t *testing.T, run func(context.Context, func(context.Context, te
 		<-done
 	}()
 	all := map[string][]telemetry.Event{}
-	end := time.After(4 * patience)
+	end := time.After(4 * waitLimit)
 	for range n {
 		select {
 		case e := <-received:
@@ -247,7 +247,7 @@ func FuzzMessage(f *testing.F) {
 				if want != "" && got != want {
 					t.Fatalf("after %x came %q", message, got)
 				}
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				t.Fatalf("after %x came nothing", message)
 			}
 		}

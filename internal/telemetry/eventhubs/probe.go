@@ -14,43 +14,43 @@ import (
 )
 
 const (
-	probeLinks = 8               // partitions that Probe looks at at a time
-	probeWait  = 5 * time.Second // for the events of one of them
+	probeLinks = 8               // partitions that Probe reads at a time
+	probeWait  = 5 * time.Second // for the events of one partition
 )
 
-// A Snapshot is what a hub looked like.
+// A Snapshot is what Probe found in a hub.
 type Snapshot struct {
-	Created    time.Time         // when the hub was
+	Created    time.Time         // when the hub was created
 	Partitions []PartitionState  // in the hub's order
 	Events     []telemetry.Event // the newest of each partition; they stay valid
 }
 
-// A PartitionState is what a partition looked like.
+// A PartitionState is what Probe found in a partition.
 type PartitionState struct {
 	ID          string
-	First, Last int64     // sequence numbers of the events that it keeps
+	First, Last int64     // sequence numbers of the events that it holds
 	Enqueued    time.Time // when it got the last one
-	Empty       bool      // it keeps none
-	Busy        bool      // a worker reads it in this consumer group: its events could not be looked at
+	Empty       bool      // it holds none
+	Busy        bool      // a worker reads it in this consumer group, so its events could not be read
 }
 
-// Probe looks at the hub that config names: its partitions, and up to
-// perPartition of the newest events of each. It takes a partition from nobody
-// and uses no checkpoint store. It tries once and returns by the time ctx ends.
-// An error is of one line that says what to do; it holds no secret.
+// Probe returns the partitions of the hub that config names and up to perPartition
+// of the newest events of each. It takes partitions from no other reader and uses
+// no checkpoint store. It tries once and returns by the time ctx ends. An error is
+// one line that says what to do; it holds no secret.
 func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, error) {
-	config.Checkpoints, config.Ownership = &MemoryCheckpoints{}, &ownership.Memory{} // New wants them
+	config.Checkpoints, config.Ownership = &MemoryCheckpoints{}, &ownership.Memory{} // New requires them
 	s, err := New(config)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	client, err := s.connectOnce()
+	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}) // retries hide what is wrong
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("event hub client: %w", err)
 	}
-	hangUp := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // only drops the connection
-	defer hangUp()
-	defer context.AfterFunc(ctx, hangUp)() // a question about a partition ignores its context
+	disconnect := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // does not block
+	defer disconnect()
+	defer context.AfterFunc(ctx, disconnect)() // GetPartitionProperties ignores its context
 
 	hub, err := client.GetEventHubProperties(ctx, nil)
 	if err != nil {
@@ -59,16 +59,16 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	states := make([]PartitionState, len(hub.PartitionIDs))
 	events := make([][]telemetry.Event, len(states))
 	errs := make([]error, len(states))
-	var looking sync.WaitGroup
+	var probing sync.WaitGroup
 	links := make(chan struct{}, probeLinks)
 	for i, id := range hub.PartitionIDs {
 		links <- struct{}{}
-		looking.Go(func() {
+		probing.Go(func() {
 			defer func() { <-links }()
-			states[i], events[i], errs[i] = s.look(ctx, client, id, perPartition)
+			states[i], events[i], errs[i] = s.probePartition(ctx, client, id, perPartition)
 		})
 	}
-	looking.Wait()
+	probing.Wait()
 
 	snapshot := Snapshot{Created: hub.CreatedOn, Partitions: states}
 	for i, err := range errs {
@@ -80,27 +80,8 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	return snapshot, nil
 }
 
-// connectOnce is connect without retries, which hide what is wrong.
-func (s *Source) connectOnce() (*azeventhubs.ConsumerClient, error) {
-	options := &azeventhubs.ConsumerClientOptions{
-		ApplicationID: "alertworker",
-		InstanceID:    s.owner,
-
-		NewWebSocketConn: s.dialer().dial,
-		RetryOptions:     azeventhubs.RetryOptions{MaxRetries: -1},
-	}
-	if s.config.ConnectionString == "" {
-		return azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)
-	}
-	hub := s.config.Hub
-	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil && properties.EntityPath != nil {
-		hub = "" // azeventhubs refuses a hub that is named twice
-	}
-	return azeventhubs.NewConsumerClientFromConnectionString(s.config.ConnectionString, hub, s.config.ConsumerGroup, options)
-}
-
-// look looks at one partition and up to n of its newest events.
-func (s *Source) look(ctx context.Context, client *azeventhubs.ConsumerClient, id string, n int) (PartitionState, []telemetry.Event, error) {
+// probePartition returns one partition and up to n of its newest events.
+func (s *Source) probePartition(ctx context.Context, client *azeventhubs.ConsumerClient, id string, n int) (PartitionState, []telemetry.Event, error) {
 	properties, err := client.GetPartitionProperties(ctx, id, nil)
 	if err != nil {
 		return PartitionState{}, nil, err
@@ -117,8 +98,8 @@ func (s *Source) look(ctx context.Context, client *azeventhubs.ConsumerClient, i
 		return state, nil, nil
 	}
 
-	// Without an owner level it is refused where a worker reads, and makes way
-	// for one that comes.
+	// Without an owner level the link is refused where a worker reads, and gives way
+	// to a worker that comes.
 	partition, err := client.NewPartitionClient(id, &azeventhubs.PartitionClientOptions{
 		StartPosition: azeventhubs.StartPosition{SequenceNumber: &after},
 		Prefetch:      -1,
@@ -137,7 +118,7 @@ func (s *Source) look(ctx context.Context, client *azeventhubs.ConsumerClient, i
 	switch {
 	case busy(err):
 		state.Busy = true
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // they have expired meanwhile
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // they have expired in the meantime
 	case err != nil:
 		return state, nil, err
 	}

@@ -58,7 +58,7 @@ func (h *hub) source(t *testing.T, config eventhubs.Config) *eventhubs.Source {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	s.Hurry(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second, 300*time.Millisecond)
+	s.SetLimits(200*time.Millisecond, time.Hour, time.Hour, 10*time.Second, 300*time.Millisecond)
 	return s
 }
 

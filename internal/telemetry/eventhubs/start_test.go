@@ -14,11 +14,28 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-const patience = time.Minute
+const waitLimit = time.Minute
 
 // read runs a Source and hands out what it receives, as "partition:body",
 // until the test ends or stop is called.
 func read(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func()) {
+	t.Helper()
+	return readThen(t, s, func(context.Context, telemetry.Partition, telemetry.Position) error { return nil })
+}
+
+// readAndSettle is read with a checkpoint after every batch.
+func readAndSettle(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func()) {
+	t.Helper()
+	return readThen(t, s, func(ctx context.Context, p telemetry.Partition, last telemetry.Position) error {
+		if err := p.Checkpoint(context.WithoutCancel(ctx), last); !errors.Is(err, telemetry.ErrLost) {
+			return err
+		}
+		return nil
+	})
+}
+
+// readThen is read with a call of then after every batch.
+func readThen(t *testing.T, s *eventhubs.Source, then func(context.Context, telemetry.Partition, telemetry.Position) error) (bodies <-chan string, stop func()) {
 	t.Helper()
 	received := make(chan string, 10_000)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -34,6 +51,9 @@ func read(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func())
 				for _, e := range events {
 					received <- p.ID() + ":" + string(e.Body)
 				}
+				if err := then(ctx, p, events[len(events)-1].Position); err != nil {
+					return err
+				}
 			}
 		}); err != nil {
 			t.Error(err)
@@ -43,7 +63,7 @@ func read(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func())
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Error("Run did not return")
 		}
 	}
@@ -54,9 +74,9 @@ func read(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func())
 // eventually polls, for what is seen nowhere else.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain for %s", patience, what)
+			t.Fatalf("waited %v in vain for %s", waitLimit, what)
 		}
 	}
 }
@@ -68,7 +88,7 @@ func next(t *testing.T, bodies <-chan string, want ...string) {
 	for _, w := range want {
 		missing[w] = true
 	}
-	end := time.After(patience)
+	end := time.After(waitLimit)
 	for len(missing) > 0 {
 		select {
 		case b := <-bodies:
@@ -77,7 +97,7 @@ func next(t *testing.T, bodies <-chan string, want ...string) {
 			}
 			delete(missing, b)
 		case <-end:
-			t.Fatalf("waited %v in vain for %v", patience, missing)
+			t.Fatalf("waited %v in vain for %v", waitLimit, missing)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
 		return len(seen) == 2
 	})
 	if stats := s.Stats(); stats.Unread != 1 || stats.Restarts != 1 {
-		t.Errorf("%+v: want one Processor recycled because of an unread partition", stats)
+		t.Errorf("%+v: want one Processor replaced because of an unread partition", stats)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestSilentHubAtTheStart(t *testing.T) {
 	h.Publish(t, "0", "a")
 	h.setCheckpoint(t, "0", -1, "-1") // so that the partition is asked for
 	s := h.source(t, h.config())
-	s.Hurry(time.Millisecond, time.Hour, time.Hour, 200*time.Millisecond, 300*time.Millisecond)
+	s.SetLimits(time.Millisecond, time.Hour, time.Hour, 200*time.Millisecond, 300*time.Millisecond)
 	h.store.failWith(func(method string) error { // checkpoints are read right before
 		if method == "List" && s.Stats().Restarts == 0 {
 			h.Stall()
@@ -154,7 +154,7 @@ func TestHangingProcessorIsRecycled(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 2)
 	s := h.source(t, h.config())
-	s.Hurry(time.Millisecond, time.Hour, 500*time.Millisecond, time.Second, 300*time.Millisecond)
+	s.SetLimits(time.Millisecond, time.Hour, 500*time.Millisecond, time.Second, 300*time.Millisecond)
 	fail := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -182,7 +182,7 @@ func TestHangingProcessorIsRecycled(t *testing.T) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("Run did not return")
 	}
 }
@@ -207,7 +207,7 @@ func TestPartitionsThatAreAddedAreRead(t *testing.T) {
 	}
 	h := &hub{Hub: few, store: newFaultyStore(), ownership: newFaultyOwnership()}
 	s := h.source(t, h.config())
-	s.Hurry(time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
+	s.SetLimits(time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
 	bodies, _ := read(t, s)
 	h.Publish(t, "0", "a")
 	next(t, bodies, "0:a")

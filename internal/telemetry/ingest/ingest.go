@@ -1,6 +1,6 @@
-// Package ingest is the HTTP trigger: POST /devices/{id}/telemetry hands a
-// reading to the worker, through the same decoder, gates and notifiers as the
-// hub's, and tells the caller what became of it.
+// Package ingest is the HTTP trigger: POST /devices/{id}/telemetry hands a reading to the
+// worker, through the same decoder, gates and notifiers as the hub's readings, and
+// answers with the outcome.
 package ingest
 
 import (
@@ -29,31 +29,29 @@ const (
 	maxKey    = 255       // bytes of an Idempotency-Key
 	maxBodies = 256       // being read at a time
 
-	// When to come again, in seconds.
+	// Retry-After, in seconds.
 	retryBusy   = 5
 	retryFailed = 10
 )
 
-// Config says what a Handler is for. All fields are required.
+// Config is what a Handler needs. All fields are required.
 type Config struct {
 	Intake  telemetry.Intake
 	Token   string        // HTTP_INGEST_TOKEN, which callers send as Authorization: Bearer
-	Timeout time.Duration // for the outcome of a reading over the threshold: a claim's time, at least
+	Timeout time.Duration // for the outcome of a reading over the threshold: at least as long as a claim
 }
 
-// A Handler serves POST /devices/{id}/telemetry and answers 404 elsewhere. It is asked
-// directly and not through an http.ServeMux, which cleans paths. Its server needs no
-// ReadTimeout and must not have a WriteTimeout shorter than Timeout and
-// httpapi.BodyTimeout together.
+// A Handler serves POST /devices/{id}/telemetry and answers 404 to other paths. It must
+// not be behind an http.ServeMux, which cleans paths. Its server needs no ReadTimeout,
+// and must not have a WriteTimeout shorter than Timeout and httpapi.BodyTimeout together.
 //
-// What is settled is answered with 200 and a status: "ok", an alert about the
-// reading was taken; "throttled", its device was alerted within the window;
-// "normal", it is below the threshold. "failed" comes with 503: the reading may be sent again. A caller that does
-// so sends the same Idempotency-Key, so that an alert which was taken after all is not
-// taken twice.
+// A settled reading is answered with 200 and a status: "ok", an alert about it was taken;
+// "throttled", its device had an alert within the window; "normal", it is below the
+// threshold. The status "failed" comes with 503: the reading may be sent again, with the
+// same Idempotency-Key, so that an alert that was taken after all is not taken twice.
 type Handler struct {
 	Config
-	bodies  chan struct{}   // one for each body that is being read
+	bodies  chan struct{}   // one for each body being read
 	waiting context.Context // for outcomes
 	cut     context.CancelFunc
 
@@ -68,9 +66,8 @@ func New(c Config) *Handler {
 	return h
 }
 
-// Close refuses requests from now on, waits for those that are under way, and from the
-// end of ctx on lets them wait for nothing more. Call it once, before the
-// Intake's Close.
+// Close refuses new requests and waits for those under way; once ctx has ended, these no
+// longer wait for their outcomes. Call it once, before the Intake's Close.
 func (h *Handler) Close(ctx context.Context) {
 	h.mu.Lock()
 	h.stopping = true
@@ -122,7 +119,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.take(w, r, device, key)
 }
 
-// take answers a request that may come in.
+// take answers an accepted request.
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key string) {
 	arrived := time.Now()
 	body, err := h.readBody(w, r)
@@ -191,10 +188,9 @@ func retryAfter(w http.ResponseWriter, seconds int) {
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 }
 
-// readBody reads no more than maxBody, until httpapi.LimitBody's limit or until Close has
-// waited enough. The server lifts either once it has read a body, and the wait for
-// the outcome goes on. It fails with telemetry.ErrBusy while maxBodies others are being
-// read.
+// readBody reads at most maxBody bytes, until httpapi.LimitBody's limit or until Close
+// no longer waits. Neither applies to the wait for the outcome. It fails with
+// telemetry.ErrBusy while maxBodies others are being read.
 func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	select {
 	case h.bodies <- struct{}{}:
@@ -209,12 +205,12 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	})
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if !stop() {
-		<-ended // the connection is the handler's only as long as that runs
+		<-ended // it must not use the connection after the handler has returned
 	}
 	return body, err
 }
 
-// problemOf says why there is no reading in a request.
+// problemOf returns why a request has no reading.
 func problemOf(err error) httpapi.Problem {
 	var tooLarge *http.MaxBytesError
 	var undecodable *telemetry.DecodeError
@@ -237,9 +233,10 @@ func problemOf(err error) httpapi.Problem {
 	}
 }
 
-// alertKey names the reading. A request that comes again with its Idempotency-Key has
-// the same name; any other is unique, over all replicas. Receivers compare ids of
-// alerts alone, so the device belongs to it; as a digest it fits everywhere.
+// alertKey returns the part of the alert's id that identifies the reading. It is the same
+// for requests of a device with the same Idempotency-Key, and otherwise unique over all
+// replicas. Receivers compare only the ids of alerts, so it includes the device; as a
+// digest it has no special characters.
 func alertKey(device string, headers []string) (string, error) {
 	if len(headers) == 0 {
 		return uuid.NewString(), nil

@@ -150,7 +150,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("header %v", a.header)
 			}
 			if strings.Contains(a.Detail, token) {
-				t.Errorf("the detail tells the token: %s", a.Detail)
+				t.Errorf("the detail contains the token: %s", a.Detail)
 			}
 		})
 	}

@@ -26,8 +26,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	host     = "factory.example"
-	patience = time.Minute // for what should be there at once
+	host      = "factory.example"
+	waitLimit = time.Minute // for what should be there at once
 )
 
 var (
@@ -88,7 +88,7 @@ func TestResolve(t *testing.T) {
 		"amqps://ns.example:5673/hub/$management":                             "Endpoint=sb://ns.example:5673/;SharedAccessKeyName=service;SharedAccessKey=" + key + ";EntityPath=hub",
 	} {
 		hub, client := iotHub(t, redirect)
-		got, err := iothub.ResolveAt(t.Context(), hub.Addr(), client, patience, connectionString(key))
+		got, err := iothub.ResolveAt(t.Context(), hub.Addr(), client, waitLimit, connectionString(key))
 		if err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", redirect, got, err, want)
 		}
@@ -116,17 +116,17 @@ func TestErrors(t *testing.T) {
 		want         string
 		unauthorized bool
 	}{
-		"wrong key":        {hub.Addr(), client, patience, other, "check SharedAccessKeyName and SharedAccessKey", true},
-		"no IoT Hub":       {namespace.Addr(), namespaceClient, patience, key, "not as an IoT Hub does", false},
+		"wrong key":        {hub.Addr(), client, waitLimit, other, "check SharedAccessKeyName and SharedAccessKey", true},
+		"no IoT Hub":       {namespace.Addr(), namespaceClient, waitLimit, key, "not as an IoT Hub does", false},
 		"not TLS":          {plain.Addr(), client, short, key, "not as an IoT Hub does", false},
-		"hangs up":         {rude, client, patience, key, "not as an IoT Hub does", false},
-		"nothing listens":  {closed, client, patience, key, "nothing listens on port 5671 there: check HostName", false},
+		"hangs up":         {rude, client, waitLimit, key, "not as an IoT Hub does", false},
+		"nothing listens":  {closed, client, waitLimit, key, "nothing listens on port 5671 there: check HostName", false},
 		"unknown host":     {"hub.invalid:5671", client, time.Second, key, "cannot find the host factory.example: check HostName", false},
-		"not trusted":      {hub.Addr(), nil, patience, key, "its certificate is not trusted", false},
+		"not trusted":      {hub.Addr(), nil, waitLimit, key, "its certificate is not trusted", false},
 		"mute":             {mute, client, short, key, "no answer in time: is outgoing TCP to port 5671 allowed", false},
 		"stalled":          {stalled.Addr(), stalledClient, short, key, "no answer in time", false},
-		"another hub's":    {hub.Addr(), namespaceClient, patience, key, "its certificate is not trusted", false},
-		"key of no base64": {hub.Addr(), client, patience, "s3cr3t!", "SharedAccessKey that is not base64", false},
+		"another hub's":    {hub.Addr(), namespaceClient, waitLimit, key, "its certificate is not trusted", false},
+		"key of no base64": {hub.Addr(), client, waitLimit, "s3cr3t!", "SharedAccessKey that is not base64", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := iothub.ResolveAt(t.Context(), test.address, test.client, test.timeout, connectionString(test.key))

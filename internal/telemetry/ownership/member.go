@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
 )
 
 const (
 	retryMin      = 100 * time.Millisecond
 	retryMax      = time.Second
 	claimsAtATime = 8
-	giveBackTime  = 10 * time.Second // for all that giving back takes
+	giveBackTime  = 10 * time.Second // to release all partitions
 	warnEvery     = 10 * time.Second
 )
 
@@ -32,8 +34,8 @@ type Config struct {
 	Interval time.Duration
 	Expiry   time.Duration
 
-	// Seen is told who owns which partition whenever the member learns of it. Nil:
-	// nobody is. Calls come one at a time and must be short.
+	// Seen, if not nil, is called with the owner of each partition whenever the
+	// member has read them. Calls come one at a time and must be short.
 	Seen func(owners map[string]string)
 
 	Logger *zap.Logger // default: none
@@ -42,14 +44,14 @@ type Config struct {
 // A Member is one replica among those that share partitions. Run may be called
 // once; the other methods at any time.
 //
-// The store failing changes nothing: whoever owns a partition keeps it, and what
-// was missed while the store did not answer counts against nobody.
+// A failing store changes nothing: every owner keeps its partitions, and a heartbeat
+// that was missed while the store did not answer does not count.
 type Member struct {
 	Config
 	attempt time.Duration // for one answer of the store
 	changed chan struct{}
 
-	// Run's own.
+	// Used by Run alone.
 	nextBeat time.Time
 	warned   time.Time
 	listed   time.Time            // when the last successful listing began
@@ -62,7 +64,7 @@ type Member struct {
 	alive    time.Time // when the last successful heartbeat began
 }
 
-// New returns a Member that does not take part before Run.
+// New returns a Member, which takes part once Run is called.
 func New(config Config) *Member {
 	if config.Seen == nil {
 		config.Seen = func(map[string]string) {}
@@ -79,9 +81,9 @@ func New(config Config) *Member {
 	}
 }
 
-// Held returns the partitions that this member owns, as the last listing told;
-// none once its last heartbeat is as old as the expiry, for then another replica
-// may own them.
+// Held returns the partitions that this member owns by the last listing. It returns
+// none once its last heartbeat is as old as the expiry, since another replica may
+// own them then.
 func (m *Member) Held() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +93,7 @@ func (m *Member) Held() []string {
 	return slices.Sorted(maps.Keys(m.held))
 }
 
-// Changed receives after Held has got longer.
+// Changed receives after a partition was added to Held.
 func (m *Member) Changed() <-chan struct{} { return m.changed }
 
 // Doubt takes a partition out of Held until a listing that begins after this
@@ -120,24 +122,24 @@ func (m *Member) isDraining() bool {
 // gives back what it owns. It retries what fails.
 func (m *Member) Run(ctx context.Context, partitions []string) {
 	partitions = slices.Sorted(slices.Values(partitions))
-	for pause := retryMin; ctx.Err() == nil; {
+	for failures := 0; ctx.Err() == nil; {
 		wait, err := m.round(ctx, partitions)
 		if err == nil {
-			pause = retryMin
+			failures = 0
 		} else {
 			m.since = nil // nobody else may have got through either
-			wait = jitter(pause)
-			pause = min(2*pause, retryMax)
-			m.warn("ownership store failed; trying again until it answers", err)
+			failures++
+			wait = backoff.Delay(failures, retryMin, retryMax)
+			m.warn("ownership store failed; retrying until it answers", err)
 		}
-		sleep(ctx, wait)
+		backoff.Sleep(ctx, wait)
 	}
 	if err := m.giveBack(); err != nil {
-		m.Logger.Warn("not all could be given back: others take partitions over once this replica's heartbeat expires", zap.Error(err))
+		m.Logger.Warn("some partitions could not be released: other replicas take them over when this replica's heartbeat expires", zap.Error(err))
 	}
 }
 
-// warn logs, unless it has just done so.
+// warn logs, at most every warnEvery.
 func (m *Member) warn(what string, err error) {
 	if time.Since(m.warned) > warnEvery {
 		m.warned = time.Now()
@@ -145,8 +147,8 @@ func (m *Member) warn(what string, err error) {
 	}
 }
 
-// round says that this member is alive, looks at who owns what and takes what is
-// its own. It returns when to do so again.
+// round writes the heartbeat if it is due, lists the records, and claims the
+// partitions of this member's share. It returns the pause until the next round.
 func (m *Member) round(ctx context.Context, partitions []string) (time.Duration, error) {
 	began := time.Now()
 	beat := !began.Before(m.nextBeat)
@@ -164,31 +166,31 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 		return 0, err
 	}
 	if elapsed(m.listed) > 2*m.Interval {
-		m.since = nil // this machine was asleep, or the process frozen
+		m.since = nil // this machine or process was suspended
 	}
 	m.listed = began
 
-	view := m.judge(records)
+	view := m.interpret(records)
 	m.publish(records, began)
-	m.Seen(view.told)
+	m.Seen(view.claimed)
 	claims := m.claims(view, partitions, beat)
 	if len(claims) > 0 {
 		taken, err := m.claim(ctx, claims)
-		m.Seen(with(view.told, taken, m.Owner))
+		m.Seen(with(view.claimed, taken, m.Owner))
 		if err != nil {
 			return 0, err
 		}
-		if len(taken) < len(claims) { // somebody was quicker, or there was no time: perhaps there is more to take
-			return min(jitter(m.Interval/4), time.Until(m.nextBeat)), nil
+		if len(taken) < len(claims) { // another replica was first, or there was no time: there may be more to claim
+			return min(m.Interval/5+rand.N(m.Interval/10), time.Until(m.nextBeat)), nil
 		}
 	}
 	m.forgetOne(ctx, view, records)
 	return max(m.Interval/20, min(view.expires, time.Until(m.nextBeat))), nil
 }
 
-// A view is what a member makes of a listing.
+// A view is a listing as a member interprets it.
 type view struct {
-	told    map[string]string // partition to owner, alive or not
+	claimed map[string]string // partition to owner, live or not
 	owners  map[string]string // partition to live owner
 	version map[string]string // partition to version
 	sharing []string          // replicas that take partitions, this one included
@@ -197,13 +199,13 @@ type view struct {
 	expires time.Duration     // until the first of them dies if it shows no sign of life; the expiry if there is none
 }
 
-// judge tells who is alive. An owner is dead if its last sign of life is as old
-// as the expiry, by the store's clock, and this member has seen it unchanged for
-// an interval in which the store has answered: after a time without a store all
-// signs are old, and who is alive needs a moment to show it.
-func (m *Member) judge(records Records) view {
+// interpret decides which replicas are live. An owner is dead if its last sign of life
+// is as old as the expiry, by the store's clock, and this member has seen it unchanged
+// for an interval in which the store has answered: after the store has been down all
+// signs are old, and live replicas need a moment to renew them.
+func (m *Member) interpret(records Records) view {
 	v := view{
-		told: map[string]string{}, owners: map[string]string{}, version: map[string]string{},
+		claimed: map[string]string{}, owners: map[string]string{}, version: map[string]string{},
 		live: map[string]bool{m.Owner: true}, expires: m.Expiry,
 	}
 	since, now := map[string]time.Time{}, time.Now()
@@ -233,7 +235,7 @@ func (m *Member) judge(records Records) view {
 	}
 	beats := records.beats()
 	for _, p := range records.Partitions {
-		v.told[p.Partition], v.version[p.Partition] = p.Owner, p.Version
+		v.claimed[p.Partition], v.version[p.Partition] = p.Owner, p.Version
 		if p.Owner == "" {
 			continue
 		}
@@ -258,9 +260,9 @@ func (m *Member) judge(records Records) view {
 // A claim is a partition to take, if its record has this version.
 type claim struct{ partition, version string }
 
-// claims returns what this member should claim now. Owners without a heartbeat
-// judge others by when they renewed their records; while there is one, this
-// member renews its own too, as often as its heartbeat.
+// claims returns what this member should claim now. Versions without heartbeats go by
+// when an owner renewed its records; while there is one, this member also renews its
+// own, as often as its heartbeat.
 func (m *Member) claims(v view, partitions []string, renew bool) []claim {
 	var claims []claim
 	if renew && v.earlier {
@@ -276,7 +278,7 @@ func (m *Member) claims(v view, partitions []string, renew bool) []claim {
 	return claims
 }
 
-// claim claims partitions, perhaps not all, and returns those it got.
+// claim claims partitions, as many as there is time for, and returns those it got.
 func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err error) {
 	var mu sync.Mutex
 	var claiming sync.WaitGroup
@@ -323,8 +325,9 @@ func (m *Member) forgetOne(ctx context.Context, v view, records Records) {
 	}
 }
 
-// giveBack gives up what the store says is this member's until that is nothing,
-// and then its heartbeat. A claim without an answer may have succeeded.
+// giveBack releases the partitions that are this member's by the store's records until
+// there are none, because a claim without an answer may have succeeded, and then
+// removes its heartbeat.
 func (m *Member) giveBack() error {
 	m.mu.Lock()
 	m.held = map[string]bool{}
@@ -339,11 +342,11 @@ func (m *Member) giveBack() error {
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
-		sleep(ctx, retryMin)
+		backoff.Sleep(ctx, retryMin)
 	}
 }
 
-var errNotYet = errors.New("somebody else wrote the records of partitions at the same time")
+var errNotYet = errors.New("another replica wrote a partition's record at the same time")
 
 func (m *Member) giveBackOnce(ctx context.Context) error {
 	records, _, err := m.list(ctx)
@@ -388,8 +391,8 @@ func (m *Member) list(ctx context.Context) (records Records, began time.Time, er
 	return records, began, err
 }
 
-// call calls the store once. The end of Run's context does not cut it off: what
-// it was about would then be unknown.
+// call calls the store once. It does not end with Run's context, which would leave its
+// outcome unknown.
 func (m *Member) call(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), m.attempt, fmt.Errorf("no answer within %v", m.attempt))
 	defer cancel()
@@ -400,7 +403,7 @@ func (m *Member) call(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// publish makes what the listing says is this member's what it holds.
+// publish sets what this member holds to what it owns by the listing.
 func (m *Member) publish(records Records, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -412,7 +415,7 @@ func (m *Member) publish(records Records, began time.Time) {
 		}
 		m.held[p.Partition] = true
 		if !before[p.Partition] {
-			m.tell()
+			m.notify()
 		}
 	}
 	maps.DeleteFunc(m.doubted, func(_ string, at time.Time) bool { return !at.After(began) })
@@ -423,11 +426,11 @@ func (m *Member) hold(partition string) {
 	defer m.mu.Unlock()
 	if _, doubted := m.doubted[partition]; !doubted && !m.held[partition] {
 		m.held[partition] = true
-		m.tell()
+		m.notify()
 	}
 }
 
-func (m *Member) tell() {
+func (m *Member) notify() {
 	select {
 	case m.changed <- struct{}{}:
 	default:
@@ -442,22 +445,8 @@ func with(owners map[string]string, partitions []string, owner string) map[strin
 	return owners
 }
 
-// elapsed is the time since t, by whichever clock says more: the monotonic one
-// stands still while the machine sleeps, the wall clock may be set.
+// elapsed returns the time since t, by the clock that says more: the monotonic one
+// stops while the machine is suspended, and the wall clock can be set.
 func elapsed(t time.Time) time.Duration {
 	return max(time.Since(t), time.Now().Round(0).Sub(t.Round(0)))
-}
-
-// jitter is d, give or take a fifth.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(d))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Memory is a Store for the replicas of one process. The zero Memory is empty
-// and ready. It keeps what it is told for as long as it exists.
+// Memory is a Store for the replicas of one process. The zero Memory is empty and ready
+// to use.
 type Memory struct {
 	mu         sync.Mutex
 	partitions map[memoryKey]memoryRecord

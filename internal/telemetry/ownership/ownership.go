@@ -1,10 +1,10 @@
-// Package ownership shares the partitions of a hub among replicas: each
-// partition has one owner, each replica its share, and those of a replica that
-// died are taken over.
+// Package ownership divides the partitions of a hub among replicas: each partition has
+// one owner, each replica its share, and the partitions of a dead replica are taken
+// over.
 //
-// A replica proves that it is alive by one heartbeat, however many partitions it
-// owns. The record of a partition is written only when its owner changes, and
-// only on the version that was read: of two that want a partition, one gets it.
+// A replica shows that it is live by one heartbeat, however many partitions it owns.
+// The record of a partition is written only when its owner changes, and only if it is
+// still the version that was read: of two replicas that claim a partition, one gets it.
 // No replica's clock is compared with any other's, nor with the store's.
 package ownership
 
@@ -17,8 +17,8 @@ import (
 // namespace/hub/consumer group. Stores are safe for concurrent use, and return
 // by the time ctx ends. After an error the outcome of a write is unknown.
 type Store interface {
-	// List returns all records and heartbeats of a scope. A write that was
-	// answered before the call began is in it.
+	// List returns all records and heartbeats of a scope. It includes every write
+	// that was answered before the call.
 	List(ctx context.Context, scope string) (Records, error)
 
 	// Claim makes owner the owner of a partition, or nobody if owner is empty. It
@@ -27,8 +27,8 @@ type Store interface {
 	// successful claim changes the version.
 	Claim(ctx context.Context, scope, partition, owner, version string) (bool, error)
 
-	// Beat writes the heartbeat of owner, whatever it was before. Leaving says
-	// that the owner keeps what it has and wants no more.
+	// Beat writes the heartbeat of owner unconditionally. leaving says that the
+	// owner keeps its partitions and claims no more.
 	Beat(ctx context.Context, scope, owner string, leaving bool) error
 
 	// Forget removes the heartbeat of owner if it has this version; with an empty
@@ -37,7 +37,7 @@ type Store interface {
 	Forget(ctx context.Context, scope, owner, version string) error
 }
 
-// Records is what a store knows of a scope, in no particular order.
+// Records is everything a store holds of a scope, in no particular order.
 type Records struct {
 	Partitions []Record
 	Heartbeats []Heartbeat
@@ -52,9 +52,9 @@ type Record struct {
 	Age       time.Duration
 }
 
-// A Heartbeat says that a replica is alive. Its Age is the time since it was
-// written, by the store's clock, and never more than that: a store whose clock
-// counts in seconds subtracts what it does not know.
+// A Heartbeat shows that a replica is live. Its Age is the time since it was written,
+// by the store's clock, rounded down: a store whose clock counts in seconds subtracts
+// one.
 type Heartbeat struct {
 	Owner   string
 	Version string // changes with every beat

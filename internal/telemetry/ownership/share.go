@@ -5,21 +5,20 @@ import (
 	"slices"
 )
 
-// share returns the partitions that the replica me should take now, from nobody
-// or from another replica. All replicas that see the same compute shares that
-// have no partition in common, so they do not compete; and once each has taken
-// its own, their numbers of partitions differ by one at most. Nor do they if one
-// sees what others have taken meanwhile: its own share is still the same.
+// share returns the partitions that the replica me should claim now, free ones or those
+// of other replicas. Replicas that see the same records compute disjoint shares, so they
+// do not compete, also if one sees what others have claimed already: its own share stays
+// the same. Once each has claimed its share, their numbers of partitions differ by at
+// most one.
 //
-// The partitions must be sorted. Owners holds the live owner of each that has
-// one. Sharing are the replicas that take part; one that does not keeps what it
-// has.
+// partitions must be sorted. owners holds the live owner of each that has one. sharing
+// are the replicas that take part; any other keeps what it has.
 func share(me string, partitions []string, owners map[string]string, sharing []string) []string {
 	held := make(map[string][]string, len(sharing))
 	for _, replica := range sharing {
 		held[replica] = nil
 	}
-	var pool []string // what is to be had
+	var pool []string // free partitions
 	divided := 0
 	for _, p := range partitions {
 		owner := owners[p]
@@ -36,9 +35,9 @@ func share(me string, partitions []string, owners map[string]string, sharing []s
 	if len(sharing) == 0 {
 		return nil
 	}
-	// If they cannot all have the same, those that have one more keep it, so that
-	// few partitions change hands. Otherwise the order does not depend on what
-	// they have: it stays while one after the other takes its share.
+	// If the partitions do not divide evenly, replicas that have one more keep it, so that few
+	// partitions move. Otherwise the order does not depend on what they have, so it
+	// stays the same while one after the other claims its share.
 	base, extra := divided/len(sharing), divided%len(sharing)
 	order := slices.Clone(sharing)
 	slices.SortFunc(order, func(a, b string) int {

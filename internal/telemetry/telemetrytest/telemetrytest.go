@@ -32,8 +32,8 @@ type Harness interface {
 	Break(t *testing.T)
 }
 
-// patience is for what must happen; nothing waits for it to be over.
-const patience = 2 * time.Minute
+// waitLimit is for what must happen; nothing waits for it to be over.
+const waitLimit = 2 * time.Minute
 
 // Run runs the suite; open is called once for every test in it.
 func Run(t *testing.T, open func(*testing.T) Harness) {
@@ -92,8 +92,8 @@ func wait[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("waited %v in vain for %s", patience, what)
+	case <-time.After(waitLimit):
+		t.Fatalf("waited %v in vain for %s", waitLimit, what)
 		panic("unreachable")
 	}
 }
@@ -244,7 +244,7 @@ func checkpointResumes(t *testing.T, h Harness) {
 
 func checkpoint(t *testing.T, a arrival) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := a.partition.Checkpoint(ctx, a.position); err != nil {
 		t.Fatalf("Checkpoint %d: %v", a.position.Sequence, err)
@@ -341,7 +341,7 @@ func (c *census) add(id string, n int) {
 // until waits for ok, which is called with the partitions that have a consumer.
 func (c *census) until(t *testing.T, what string, ok func(ids []string) bool) {
 	t.Helper()
-	end := time.After(patience)
+	end := time.After(waitLimit)
 	for {
 		c.mu.Lock()
 		var ids []string
@@ -358,7 +358,7 @@ func (c *census) until(t *testing.T, what string, ok func(ids []string) bool) {
 		select {
 		case <-changed:
 		case <-end:
-			t.Fatalf("waited %v in vain for %s; consumers run for %v", patience, what, ids)
+			t.Fatalf("waited %v in vain for %s; consumers run for %v", waitLimit, what, ids)
 		}
 	}
 }

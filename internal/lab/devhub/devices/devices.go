@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"alertworker/internal/backoff"
 )
 
 // A Message is what one device sends.
@@ -16,9 +18,9 @@ type Message struct {
 	MessageSource string // iothub-message-source: "Telemetry", "twinChangeEvents", …
 	Properties    map[string]any
 
-	// IsTelemetry: the body is a reading that everybody must be able to
-	// decode, and Temperature is what it says, to the last digit. Other
-	// messages must never raise an alert, whatever their bodies hold.
+	// IsTelemetry means that the body is a reading that every decoder must
+	// understand, and that Temperature is its exact value. Other messages must
+	// never raise an alert, whatever their bodies hold.
 	IsTelemetry bool
 	Temperature float64
 }
@@ -29,30 +31,11 @@ const telemetry = "Telemetry"
 // publishAt publishes m when it is due, at once if that has passed. It returns
 // an error if publish failed or ctx ended before.
 func publishAt(ctx context.Context, due time.Time, m Message, publish func(context.Context, Message) error) error {
-	if err := waitUntil(ctx, due); err != nil {
-		return err
+	if !backoff.Sleep(ctx, time.Until(due)) {
+		return ctx.Err()
 	}
 	if err := publish(ctx, m); err != nil {
 		return fmt.Errorf("publish a message of %q: %w", m.Device, err)
 	}
 	return nil
-}
-
-// waitUntil returns at due, or when ctx ends, with its error.
-func waitUntil(ctx context.Context, due time.Time) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	wait := time.Until(due)
-	if wait <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -59,12 +59,12 @@ func (f *Fleet) Devices() []string {
 	return ids
 }
 
-// maxLag is how far Run falls behind before it gives up on catching up.
+// maxLag is how far Run may fall behind and still catch up.
 const maxLag = time.Second
 
-// Run publishes messages, evenly spaced but for some jitter, until ctx ends,
-// and then returns nil, or until publish fails, and returns that error. It
-// makes up for a slow publish by at most a second's worth of messages.
+// Run publishes messages, evenly spaced but for some jitter. It returns nil when ctx
+// ends, and publish's error if that fails. After a slow publish it catches up by at
+// most a second's worth of messages.
 func (f *Fleet) Run(ctx context.Context, publish func(context.Context, Message) error) error {
 	start := time.Now()
 	for {
@@ -134,7 +134,7 @@ func newDevice(i int, threshold float64, rng *rand.Rand) *device {
 func (d *device) overheat(now time.Duration, rng *rand.Rand) {
 	d.target = d.limit - d.rest + 3 + 12*rng.Float64()
 	if now == 0 {
-		d.heat = d.target // it was hot before we came
+		d.heat = d.target // it has been hot before
 	}
 	d.until = now + 5*time.Second + exponential(rng, excursionMean)
 	d.next = d.until + exponential(rng, calmMean)
@@ -183,8 +183,8 @@ func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 	return m
 }
 
-// shapes are the ways in which devices write a temperature. The deviceId in
-// the body is a constant, as in many a sample: nobody may believe it.
+// shapes are the ways in which devices write a temperature. The deviceId in the body
+// is a constant, as in many samples: it must not be trusted.
 var shapes = []func(text string, rng *rand.Rand) []byte{
 	func(t string, rng *rand.Rand) []byte {
 		return fmt.Appendf(nil, `{"temperature":%s,"humidity":%.1f,"deviceId":"sensor"}`, t, 40+20*rng.Float64())
@@ -207,8 +207,8 @@ var broken = []string{
 	"temperature=21.4",
 }
 
-// id returns the id of the i-th device: believable ones, and in between one of
-// those that break what does not encode its keys.
+// id returns the id of the i-th device: realistic ones, mixed with ids that break code
+// which does not encode its keys.
 func id(i int) string {
 	if round := i / 5; i%5 == 3 {
 		s := nasty[round%len(nasty)]

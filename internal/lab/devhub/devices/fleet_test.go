@@ -90,7 +90,7 @@ func TestFleetPace(t *testing.T) {
 	}
 }
 
-// TestFleetReadings holds what a judge relies on: what the body says is
+// TestFleetReadings holds what package verify relies on: what the body says is
 // Temperature, for all readings, and nothing else is one.
 func TestFleetReadings(t *testing.T) {
 	hot, traps, broken, states := 0, 0, 0, 0

@@ -95,11 +95,10 @@ func ParseSpeed(s string) (float64, error) {
 // Close closes the file. Run must have returned.
 func (r *Replay) Close() error { return r.file.Close() }
 
-// Run publishes the readings in the order in which they stand in the file,
-// each when its time has come: a timestamp that lies before an earlier one's has come
-// already. It returns nil after the last one or when ctx ends, and an error if
-// publish fails or, with the file and the line, for a row that is no
-// reading.
+// Run publishes the readings in the order of the file, each when its time has come; a
+// timestamp before that of an earlier row has come already. It returns nil after the
+// last one or when ctx ends, and an error if publish fails or if a row is not a
+// reading, with the file and the line.
 func (r *Replay) Run(ctx context.Context, publish func(context.Context, Message) error) error {
 	start := time.Now()
 	var first time.Time
@@ -124,8 +123,8 @@ func (r *Replay) Run(ctx context.Context, publish func(context.Context, Message)
 	}
 }
 
-// after returns how long after the start of the replay something comes that
-// came so long after the first reading.
+// after returns how long after the start of the replay a reading is due that was
+// recorded so long after the first.
 func (r *Replay) after(recorded time.Duration) time.Duration {
 	if r.speed <= 0 {
 		return 0
@@ -201,7 +200,7 @@ type limitedReader struct {
 
 func (l *limitedReader) Read(p []byte) (int, error) {
 	if l.left <= 0 {
-		return 0, fmt.Errorf("row longer than %d bytes; is a quote missing?", maxRow)
+		return 0, fmt.Errorf("row longer than %d bytes: is a quote missing?", maxRow)
 	}
 	n, err := l.r.Read(p[:min(len(p), l.left)])
 	l.left -= n

@@ -86,7 +86,7 @@ type Transfer struct {
 	Aborted       bool
 }
 
-// Disposition tells of the state of deliveries.
+// Disposition reports the state of deliveries.
 type Disposition struct {
 	Role    bool
 	First   uint32

@@ -1,5 +1,5 @@
-// Package poison makes event messages that client libraries cannot take: each
-// has broken a Go consumer of a real hub, or its decoder.
+// Package poison makes event messages that client libraries cannot handle: each has
+// broken a Go consumer of a real hub, or its decoder.
 package poison
 
 import (
@@ -12,7 +12,7 @@ import (
 type Message struct {
 	Name string
 
-	// Lost says that the message does not tell its sequence number.
+	// Lost means that the message has no readable sequence number.
 	Lost bool
 
 	encode func(annotations []byte) []byte
@@ -41,12 +41,12 @@ func Messages() []Message {
 	add := func(name string, encode func(annotations []byte) []byte) {
 		all = append(all, Message{Name: name, encode: encode})
 	}
-	// after puts sections behind annotations that are in order.
+	// after puts sections after valid annotations.
 	after := func(name string, sections ...[]byte) {
 		add(name, func(a []byte) []byte { return join(section(0x72, dict(8, a)), join(sections...)) })
 	}
-	// among puts one more annotation among those that are in order.
-	among := func(name string, key, value []byte) {
+	// annotation adds one annotation to valid ones.
+	annotation := func(name string, key, value []byte) {
 		add(name, func(a []byte) []byte { return join(section(0x72, dict(10, a, key, value)), body) })
 	}
 	lost := func(name string, encode func(annotations []byte) []byte) {
@@ -66,7 +66,7 @@ func Messages() []Message {
 	for _, v := range values {
 		after("application property of type "+v.name, section(0x74, dict(2, str("x"), v.value)), body)
 		after("body of type "+v.name, section(0x77, v.value))
-		among("annotation of type "+v.name, str("x"), v.value)
+		annotation("annotation of type "+v.name, str("x"), v.value)
 	}
 	after("message id of type char", section(0x73, list(1, []byte("\x73\x00\x00\x00\x41"))), body)
 	after("array of decimals", section(0x77, []byte("\xe0\x0a\x02\x74\x22\x50\x00\x01\x22\x50\x00\x01")))
@@ -85,7 +85,7 @@ func Messages() []Message {
 	}
 	for _, k := range keys {
 		after("footer keyed by a "+k.name, body, section(0x78, dict(2, k.key, []byte{0x40})))
-		among("annotations keyed by a "+k.name, k.key, []byte{0x40})
+		annotation("annotations keyed by a "+k.name, k.key, []byte{0x40})
 		after("map in a body keyed by a "+k.name, section(0x77, dict(2, k.key, []byte{0x40})))
 		add("delivery annotations keyed by a "+k.name, func(a []byte) []byte {
 			return join(section(0x71, dict(2, k.key, []byte{0x40})), section(0x72, dict(8, a)), body)
@@ -105,9 +105,9 @@ func Messages() []Message {
 	// Every array of a few bytes makes the library allocate for 65,536 elements.
 	after("arrays of nothing", section(0x77, arrays(2_000)))
 
-	among("partition key that is no string", str("x-opt-partition-key"), []byte{0x54, 1})
-	among("offset that is no string", str("x-opt-offset"), []byte{0x54, 1})
-	among("enqueued time that is no time", str("x-opt-enqueued-time"), str("yesterday"))
+	annotation("partition key that is no string", str("x-opt-partition-key"), []byte{0x54, 1})
+	annotation("offset that is no string", str("x-opt-offset"), []byte{0x54, 1})
+	annotation("enqueued time that is no time", str("x-opt-enqueued-time"), str("yesterday"))
 	lost("sequence number that is no number", func(a []byte) []byte {
 		return join(section(0x72, dict(10, a, str("x-opt-sequence-number"), str("one"))), body)
 	})

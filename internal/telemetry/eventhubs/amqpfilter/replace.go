@@ -25,18 +25,17 @@ type position struct {
 // hub's have at most 128 characters.
 const maxText = 512
 
-// replace appends the message that takes the place of one that cannot be taken, with
-// the first kept bytes of that, and moves the position to it.
+// replace appends the replacement of a message that cannot be handled, with the first
+// kept bytes of that, and moves the position to it.
 //
-// What the message says of its place holds. If it does not tell its sequence number it
-// has the one after the event before: in a partition numbers follow each other, and
-// if they should not, this one is too low and never too high, so that nothing is
-// skipped. If it does not tell its offset or time it has those of the event before,
-// which at worst lets a restart read it once more.
+// The position that the message claims is kept. Without a sequence number it gets the
+// one after the event before: numbers in a partition are consecutive, and if they are
+// not, this one is too low and never too high, so nothing is skipped. Without an offset
+// or time it gets those of the event before; at worst a restart reads it once more.
 func (at *position) replace(b, message []byte, kept int, cause error) []byte {
 	p := find(message)
-	sequence, told := intOf(p.sequence)
-	if !told {
+	sequence, numbered := intOf(p.sequence)
+	if !numbered {
 		sequence = at.sequence + 1
 	}
 	if offset, ok := textOf(p.offset); ok && len(offset) <= maxText {
@@ -68,7 +67,7 @@ func (at *position) replace(b, message []byte, kept int, cause error) []byte {
 		name("iothub-connection-device-id")
 		b = appendText(b, device)
 	}
-	if !told {
+	if !numbered {
 		name(Guessed)
 		b = append(b, codeTrue)
 	}
@@ -98,8 +97,8 @@ func (at *position) moveTo(p *place) {
 	}
 }
 
-// find returns what can be found of the place that a message says it has. It needs no
-// more of the message than the sizes that values say they have, up to there.
+// find returns what can be found of the place that a message claims. It relies only on
+// the sizes of the values before it.
 func find(message []byte) (p place) {
 	for len(message) > 0 {
 		w := walker{b: message}

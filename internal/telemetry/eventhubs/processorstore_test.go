@@ -233,7 +233,7 @@ func TestLossInTheStoreEndsReceive(t *testing.T) {
 		if !errors.Is(err, telemetry.ErrLost) {
 			t.Errorf("Receive: %v, want ErrLost", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Error("Receive did not notice")
 	}
 	h.Close() // in case it did not

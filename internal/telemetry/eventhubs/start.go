@@ -1,0 +1,229 @@
+package eventhubs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/telemetry"
+)
+
+// beforeFirst is the offset before the first event of any partition.
+const beforeFirst = "-1"
+
+// A startPlan is where a session starts to read. Maps are by partition.
+type startPlan struct {
+	partitions []string
+	created    time.Time                                  // the hub
+	properties map[string]azeventhubs.PartitionProperties // as of after the checkpoints were read, so that in one hub they are never behind them
+
+	checkpoints map[string]Checkpoint
+	unreadable  map[string]error
+
+	positions azeventhubs.StartPositions // of partitions without a checkpoint to continue from
+	moved     map[string]bool            // those of them that continue from checkpoints at another endpoint
+}
+
+// missing returns the partitions that have no checkpoint, not even an unreadable one.
+func (plan *startPlan) missing() []string {
+	return slices.DeleteFunc(slices.Clone(plan.partitions), func(id string) bool {
+		_, ok := plan.checkpoints[id]
+		return ok || plan.unreadable[id] != nil
+	})
+}
+
+// planStart decides, before anything is read, where to start in partitions that
+// have no checkpoint to continue from.
+//
+// "Latest" is another event each time it is asked for. It is therefore resolved
+// and written down once, at the first start of the consumer group: otherwise a
+// crash before the first checkpoint, or an idle partition, would lose what
+// arrives until the next start. "Earliest" and a time do not need that.
+//
+// All that a checkpoint of another hub tells about this one is a time. That is
+// true of a hub of the same name that was deleted or failed over, and of the
+// endpoint that an IoT Hub had before a failover.
+func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, cs *checkpoints) (*startPlan, error) {
+	hub, err := client.GetEventHubProperties(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
+	}
+	cs.created = hub.CreatedOn
+	plan := &startPlan{
+		partitions: hub.PartitionIDs,
+		created:    hub.CreatedOn,
+		positions:  azeventhubs.StartPositions{PerPartition: map[string]azeventhubs.StartPosition{}},
+		moved:      map[string]bool{},
+	}
+	last, err := s.lastRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
+		return nil, err
+	}
+	if plan.properties, err = partitionProperties(ctx, client, at, plan.partitions); err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
+		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
+		plan.positions.PerPartition[id] = Start{Earliest: true}.position()
+	}
+	if err := s.startOverRecreated(ctx, cs, plan); err != nil {
+		return nil, err
+	}
+	switch {
+	case last.at != (endpoint{}) && last.at != at.lower():
+		err = s.startOverMoved(ctx, cs, plan, last.at)
+	case s.config.Start == (Start{}):
+		err = s.pinLatest(ctx, cs, plan)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	start := s.config.Start
+	if start == (Start{}) {
+		start = Start{Earliest: true}
+	}
+	plan.positions.Default = start.position()
+	missing := plan.missing()
+	if fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); len(fresh) > 0 {
+		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", start))
+	}
+	// The checkpoints at the previous endpoint are needed until every partition has one here.
+	if last.at == (endpoint{}) || len(missing) == 0 {
+		err = s.setLastRead(ctx, at.lower(), last)
+	}
+	return plan, err
+}
+
+// startOverRecreated starts over the partitions whose checkpoints are of another
+// hub of this name.
+func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *startPlan) error {
+	another := map[string]Checkpoint{}
+	var contradicted []string
+	for id, c := range plan.checkpoints {
+		end, known := plan.properties[id]
+		switch {
+		case cs.isRejected(id, c):
+			contradicted = append(contradicted, id)
+		case cs.ofOtherHub(id, c):
+			another[id] = c
+		case known && c.Sequence > end.LastEnqueuedSequenceNumber:
+			cs.reject(id, c)
+			another[id] = c
+		}
+	}
+	return errors.Join(
+		s.startOver(ctx, cs, plan, contradicted, time.Time{}, "the hub's events contradict the checkpoint, so it is not the hub that was read before"),
+		s.startOver(ctx, cs, plan, slices.Collect(maps.Keys(another)), resumeTime(another), "the checkpoints are of another hub of this name, which was deleted or failed over"),
+	)
+}
+
+// startOverMoved starts over the partitions that have no checkpoint at this
+// endpoint, because the IoT Hub had another one before.
+func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *startPlan, before endpoint) error {
+	var there map[string]Checkpoint
+	var unreadable map[string]error
+	err := attempt(ctx, "list the checkpoints of "+before.String(), func(ctx context.Context) (err error) {
+		there, unreadable, err = ReadCheckpoints(ctx, s.config.Checkpoints, NewGroup(before.namespace, before.hub, s.config.ConsumerGroup))
+		return err
+	})
+	if err != nil || len(there)+len(unreadable) == 0 {
+		return err
+	}
+	resume := resumeTime(there)
+	if len(unreadable) > 0 {
+		resume = time.Time{}
+	}
+	missing := plan.missing()
+	for _, id := range missing {
+		plan.moved[id] = true
+	}
+	return s.startOver(ctx, cs, plan, missing, resume, fmt.Sprintf("the endpoint of %s was %v before", s.config.IoTHub, before))
+}
+
+// startOver starts partitions at a time, or at the earliest event if that is
+// zero. One that is empty gets its checkpoint at once, since it may stay idle for long.
+func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan, ids []string, at time.Time, why string) error {
+	start := Start{Earliest: at.IsZero(), Time: at}
+	var reread []string
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		end, ok := plan.properties[id]
+		switch {
+		case !ok: // the hub has fewer partitions than the other had
+		case end.IsEmpty:
+			c, err := cs.write(ctx, id, lastPosition(end), plan.checkpoints[id])
+			if err != nil && !errors.Is(err, ErrConflict) { // another replica was first
+				return err
+			}
+			plan.checkpoints[id] = c
+		default:
+			plan.positions.PerPartition[id] = start.position()
+			reread = append(reread, id)
+		}
+	}
+	if len(reread) > 0 {
+		s.log.Error(why+": starting over where nothing is missed; alerts already sent are not repeated", zap.Strings("partitions", reread), zap.Stringer("at", start))
+	}
+	return nil
+}
+
+// position is where the Processor starts. A zero Start has none.
+func (s Start) position() azeventhubs.StartPosition {
+	if !s.Time.IsZero() {
+		return azeventhubs.StartPosition{EnqueuedTime: &s.Time, Inclusive: true}
+	}
+	return azeventhubs.StartPosition{Earliest: &s.Earliest}
+}
+
+// pinLatest writes the current end of every partition as its checkpoint if this
+// is the first start. It keeps, and waits for, what other replicas write at the
+// same time. What a failure leaves unwritten is written at the next attempt.
+func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan) (err error) {
+	if len(plan.checkpoints)+len(plan.unreadable) == 0 && s.latest == nil {
+		s.latest = make(map[string]telemetry.Position, len(plan.properties))
+		for id, end := range plan.properties {
+			s.latest[id] = lastPosition(end)
+		}
+		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("positions", s.latest))
+	}
+	for id, p := range s.latest {
+		if plan.unreadable[id] != nil {
+			continue
+		}
+		if _, err := cs.write(ctx, id, p, Checkpoint{}); err != nil && !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	if s.latest != nil {
+		s.latest = nil
+		if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
+			return err
+		}
+	}
+	// Another replica may be about to write the rest.
+	for end := time.Now().Add(s.firstStartGrace); len(plan.missing()) > 0 && time.Now().Before(end); {
+		backoff.Sleep(ctx, s.firstStartGrace/20)
+		if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastPosition is the position of a partition's last event.
+func lastPosition(end azeventhubs.PartitionProperties) telemetry.Position {
+	if end.IsEmpty || end.LastEnqueuedOffset == "" {
+		return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: beforeFirst}
+	}
+	return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: end.LastEnqueuedOffset, Time: end.LastEnqueuedOn}
+}
