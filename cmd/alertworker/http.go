@@ -115,13 +115,14 @@ func (s *httpServer) serve(ctx context.Context) {
 	<-done
 }
 
-// drain makes the replica unready and settles what came by HTTP.
-func (s *httpServer) drain() {
-	s.admin.Drain()
+// closeTrigger waits until ctx ends, then takes no more readings and settles those
+// that it has.
+func (s *httpServer) closeTrigger(ctx context.Context) {
+	<-ctx.Done()
 	if s.trigger == nil {
 		return
 	}
-	waiting, cancel := context.WithTimeout(context.Background(), callerPatience)
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
 	s.trigger.Close(waiting)
 	s.intake.Close()

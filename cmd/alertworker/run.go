@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -14,37 +15,55 @@ import (
 	"alertworker/internal/ops/tracing"
 )
 
-// run is the worker, configured by the environment alone.
-func run(ctx context.Context) error {
+// run is the worker, configured by the environment alone. Its straight line is
+// configuration, receivers, stores, replica, and then the replica's run.
+func run(ctx context.Context) (err error) {
 	c, log, rs, err := configure()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }()
+	var end cleanup
+	defer func() { err = errors.Join(err, end.run()) }()
+	end.add("log", closeLimit, func(context.Context) error {
+		_ = log.Sync() // fails on terminals and pipes, which have nothing to flush
+		return nil
+	})
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
-	if c, err = resolveHub(ctx, c, log); err != nil {
+	r, err := start(ctx, c, rs, log, &end)
+	switch {
+	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
+		log.Info("stopped before startup was complete", zap.Error(err))
+		return nil
+	case err != nil:
 		return err
 	}
-
-	stores, err := openStores(ctx, c, log)
-	defer stores.Close()
-	if err != nil {
-		return err
-	}
-	tracer := openTracing(ctx, c, log)
-	defer tracer.Close()
-	replica, err := newReplica(c, stores, rs, tracer, log)
-	if err != nil {
-		return err
-	}
-	if replica.member, err = stores.member(ctx, c, log); err != nil {
-		return err
-	}
-	if err := replica.run(ctx); err != nil {
+	if err := r.run(ctx); err != nil {
 		return err
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// start connects to everything that c names and returns a replica ready to run.
+// It adds to end what closes it, also when it fails.
+func start(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger, end *cleanup) (*replica, error) {
+	c, err := resolveHub(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	stores, err := openStores(ctx, c, log)
+	end.add("stores", closeLimit, closing(stores.Close))
+	if err != nil {
+		return nil, err
+	}
+	tracer := openTracing(ctx, c, log)
+	end.add("tracing", closeLimit, closing(tracer.Close))
+	r, err := newReplica(c, stores, rs, tracer, log)
+	if err != nil {
+		return nil, err
+	}
+	r.member, err = stores.member(ctx, c, log)
+	return r, err
 }
 
 // openTracing returns nil if no traces are asked for, or not in a way that we can
@@ -58,7 +77,7 @@ func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing
 		Log:     log,
 	})
 	if err != nil {
-		log.Warn("no traces", zap.Error(err))
+		log.Warn("tracing disabled", zap.Error(err))
 	}
 	return tracer
 }

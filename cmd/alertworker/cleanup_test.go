@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestCleanup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		var c cleanup
+		failed := errors.New("failed")
+		c.add("log", time.Second, func(context.Context) error {
+			order = append(order, "log")
+			return nil
+		})
+		c.background(t.Context(), "server", time.Second, func(ctx context.Context) error {
+			<-ctx.Done()
+			order = append(order, "server")
+			return failed
+		})
+		forever := make(chan struct{})
+		c.add("client", 3*time.Second, func(context.Context) error {
+			order = append(order, "client")
+			<-forever
+			return nil
+		})
+		c.add("reader", time.Second, func(context.Context) error {
+			order = append(order, "reader")
+			return context.Canceled
+		})
+		start := time.Now()
+		err := c.run()
+		close(forever)
+		if want := []string{"reader", "client", "server", "log"}; !slices.Equal(order, want) {
+			t.Errorf("stopped in the order %q, want %q", order, want)
+		}
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("took %v, want the limit of the step that hangs", took)
+		}
+		if want := "context canceled\nclient did not stop within 3s\nfailed"; err == nil || err.Error() != want || !errors.Is(err, failed) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		if err := c.run(); err != nil {
+			t.Errorf("the second time: %v", err)
+		}
+	})
+}
