@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,26 +12,32 @@ import (
 
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var order []string
+		note := func(step string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, step)
+		}
 		var c cleanup
 		failed := errors.New("failed")
 		c.add("log", time.Second, func(context.Context) error {
-			order = append(order, "log")
+			note("log")
 			return nil
 		})
 		c.background(t.Context(), "server", time.Second, func(ctx context.Context) error {
 			<-ctx.Done()
-			order = append(order, "server")
+			note("server")
 			return failed
 		})
 		forever := make(chan struct{})
 		c.add("client", 3*time.Second, func(context.Context) error {
-			order = append(order, "client")
+			note("client")
 			<-forever
 			return nil
 		})
 		c.add("reader", time.Second, func(context.Context) error {
-			order = append(order, "reader")
+			note("reader")
 			return context.Canceled
 		})
 		start := time.Now()

@@ -11,6 +11,10 @@ import (
 	"alertworker/internal/lab/devhub"
 )
 
+// emulatorKey is the shared access key of Microsoft's Event Hubs emulator, so that
+// connection strings for one work with the other.
+const emulatorKey = "SAS_KEY_VALUE"
+
 // serveHub is `alertworker devhub`: an Event Hubs namespace in memory until ctx ends.
 func serveHub(ctx context.Context, args []string) error {
 	flags := newFlags("devhub", "an Event Hubs namespace in memory, for development; the first line is its connection string")
@@ -20,7 +24,7 @@ func serveHub(ctx context.Context, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	hub, err := devhub.Listen(*addr, devhub.Config{Hub: *name, Partitions: *partitions})
+	hub, err := devhub.Listen(*addr, devhub.Config{Hub: *name, Partitions: *partitions, Key: emulatorKey})
 	if err != nil {
 		return err
 	}
