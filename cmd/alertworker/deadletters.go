@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/checkup"
 	"alertworker/internal/throttle"
 )
 
@@ -170,7 +171,7 @@ func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 	widths := []int{0, 0, 8, 11, 24, 0} // at least: pages should look alike
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = oneLine(cell)
+			row[i] = checkup.OneLine(cell)
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}
@@ -399,7 +400,7 @@ func (r *replay) line(l deadletter.Letter, to, what string) {
 	if to != "" {
 		about += " to " + to
 	}
-	fmt.Fprintln(r.out, oneLine(about+": "+what))
+	fmt.Fprintln(r.out, checkup.OneLine(about+": "+what))
 }
 
 func (r *replay) summary(since *age) string {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/ops/checkup"
 )
 
 // keyless returns settings that use Azure Storage with the managed identity of an App
@@ -105,11 +106,11 @@ func TestCheckOfIdentity(t *testing.T) {
 	hub := hubWith(t)
 	t.Setenv("EVENTHUB_CONNECTION_STRING", hub.ConnectionString())
 	var out strings.Builder
-	if err := checkTo(t.Context(), report{w: &out}, nil); err == nil {
+	if err := checkTo(t.Context(), checkup.Output{W: &out}, nil); err == nil {
 		t.Error("no error")
 	}
 	expect(t, out.String(), "identity", "✗", "tried environment variables")
-	expect(t, out.String(), "checkpoints", "–", "the Azure identity has no token for it")
-	expect(t, out.String(), "throttle store", "–", "the Azure identity has no token for it")
-	expect(t, out.String(), "dead letters", "–", "the Azure identity has no token for it")
+	expect(t, out.String(), "checkpoints", "–", "no token from the Azure identity")
+	expect(t, out.String(), "throttle store", "–", "no token from the Azure identity")
+	expect(t, out.String(), "dead letters", "–", "no token from the Azure identity")
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"go.uber.org/zap"
 
@@ -116,24 +115,21 @@ func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.L
 	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
-	client, err := s.container(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
+	client, restored, err := s.restoredContainer(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	if _, err := client.GetProperties(ctx, nil); bloberror.HasCode(err, bloberror.ContainerNotFound) {
-		if _, err := client.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-			return nil, fmt.Errorf("create container %q: %w", c.CheckpointContainer, azure.Explain(err))
-		}
+	if _, err := client.GetProperties(ctx, nil); errors.As(err, new(*azure.MissingError)) {
+		return nil, err
 	} else if err != nil {
-		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
+		return nil, fmt.Errorf("look up container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
-	home := restorable(client, c.CheckpointContainer)
-	home.OnCreate(func(container string) {
-		log.Error("the checkpoint container was missing and has been created again: partitions that nobody reads right now start over; what was settled is not told again", zap.String("container", container))
+	restored.OnCreate(func(container string) {
+		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over; alerts already settled are not sent again", zap.String("container", container))
 	})
-	return restoredRecords{home, blobcheckpoint.New(client)}, nil
+	return blobcheckpoint.New(client), nil
 }
 
 // openOwnership returns the store in the checkpoints' container.
@@ -141,11 +137,11 @@ func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.S
 	if c.CheckpointStore == config.StoreMemory {
 		return &ownership.Memory{}, nil
 	}
-	client, err := s.container(ctx, c, c.CheckpointContainer, azure.Retry())
+	client, _, err := s.restoredContainer(ctx, c, c.CheckpointContainer, azure.Retry())
 	if err != nil {
 		return nil, err
 	}
-	return restoredOwnership{restorable(client, c.CheckpointContainer), blobownership.New(client)}, nil
+	return blobownership.New(client), nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
@@ -202,8 +198,8 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 
 // container returns a client for one container of the storage account. Without a key it
 // waits for a token: requests of a gate have no time for that.
-func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, error) {
-	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry}}
+func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions, policies ...policy.Policy) (*container.Client, error) {
+	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry, PerCallPolicies: policies}}
 	var client *azblob.Client
 	var err error
 	if c.StorageConnectionString.IsSet() {
@@ -218,6 +214,20 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 		return nil, fmt.Errorf("connect to Azure Storage: %w", azure.Explain(err))
 	}
 	return client.ServiceClient().NewContainerClient(name), nil
+}
+
+// restoredContainer returns a client whose calls create the container when it is missing.
+func (s stores) restoredContainer(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, *azure.Container, error) {
+	plain, err := s.container(ctx, c, name, retry)
+	if err != nil {
+		return nil, nil, err
+	}
+	restored := azure.NewContainer(name, azure.ContainerMissing, func(ctx context.Context) error {
+		_, err := plain.Create(ctx, nil)
+		return err
+	})
+	client, err := s.container(ctx, c, name, retry, restored.Policy())
+	return client, restored, err
 }
 
 // member returns this replica among those of its consumer group, nil if checkpoints are

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
 // restoreEvery is how often at most a process tries to create a container that is missing.
@@ -27,9 +30,9 @@ type Container struct {
 	created func(name string)
 }
 
-// NewContainer returns the container that create creates; that returns nil if the
-// container is there already. name is for errors: its address without a signature.
-// missing says of a call's error that the container is not there.
+// NewContainer returns the container that create creates. That it exists already is no
+// error. name is for errors: its address without a signature. missing reports whether a
+// call failed because the container does not exist.
 func NewContainer(name string, missing func(error) bool, create func(context.Context) error) *Container {
 	return &Container{name: name, missing: missing, create: create}
 }
@@ -85,6 +88,9 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 
 func (c *Container) attempt(ctx context.Context) error {
 	err := c.create(ctx)
+	if code(err) == "ContainerAlreadyExists" {
+		err = nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.trying)
@@ -101,6 +107,31 @@ func (c *Container) attempt(ctx context.Context) error {
 	return err
 }
 
+// Policy returns a policy for the pipeline of a client of this blob container. A
+// request that fails because the container is missing creates it and is repeated, as by Do.
+// The client that creates the container must not have it.
+func (c *Container) Policy() policy.Policy { return containerPolicy{c} }
+
+type containerPolicy struct{ *Container }
+
+func (p containerPolicy) Do(req *policy.Request) (resp *http.Response, err error) {
+	err = p.Container.Do(req.Raw().Context(), func() error {
+		if err := req.RewindBody(); err != nil {
+			return err
+		}
+		if resp, err = req.Next(); err != nil {
+			return err
+		}
+		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
+			if answer := runtime.NewResponseError(resp); ContainerMissing(answer) {
+				return answer
+			}
+		}
+		return nil
+	})
+	return resp, err
+}
+
 // A MissingError says that a container does not exist and could not be created.
 type MissingError struct {
 	Container string
@@ -108,7 +139,7 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("container %q does not exist and could not be created; create it, or let this worker's key or identity do so, which tries every %v: %v", e.Container, restoreEvery, e.Err)
+	return fmt.Sprintf("container %q does not exist and could not be created; create it, or allow the worker's key or identity to, which tries again every %v: %v", e.Container, restoreEvery, e.Err)
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }
