@@ -374,7 +374,7 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 func TestCheckTellsStorageFailuresApart(t *testing.T) {
 	hub := hubWith(t)
 	for code, want := range map[string]string{
-		"AuthenticationFailed":            "the credentials were refused",
+		"AuthenticationFailed":            "the credentials were rejected",
 		"AuthorizationPermissionMismatch": "Storage Blob Data Contributor",
 		"ContainerBeingDeleted":           "wait a minute",
 	} {

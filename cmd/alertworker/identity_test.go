@@ -91,7 +91,7 @@ func TestNoIdentity(t *testing.T) {
 		t.Fatal("no error")
 	}
 	t.Log(err)
-	for _, want := range []string{"no token for https://storage.azure.com: tried ", "environment variables: missing environment variable AZURE_TENANT_ID; ", "workload identity: ", "managed identity: ", "authentication failed, 400, Identity not found", "To do: "} {
+	for _, want := range []string{"no token for https://storage.azure.com: tried ", "environment variables: missing environment variable AZURE_TENANT_ID; ", "workload identity: ", "managed identity: ", "authentication failed, 400, Identity not found", "To fix: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q", want)
 		}

@@ -26,10 +26,10 @@ import (
 	"alertworker/internal/worker"
 )
 
-// lagEvery is how often the hub is asked where its partitions end.
+// lagEvery is how often the hub is asked for the last events of its partitions.
 const lagEvery = 15 * time.Second
 
-// A replica is one worker and what stands around it.
+// A replica is one worker with everything that it needs.
 type replica struct {
 	source    *eventhubs.Source
 	worker    *worker.Worker
@@ -40,17 +40,17 @@ type replica struct {
 	http      *httpServer    // nil if HTTP is off
 
 	member  *peers.Member // nil if there can be no replica with other settings
-	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
+	standby atomic.Value  // a string: what waiting returns
 }
 
-// waiting says why this replica stands by; empty if it does not.
+// waiting returns why this replica is standing by; empty if it is not.
 func (r *replica) waiting() string {
 	reason, _ := r.standby.Load().(string)
 	return reason
 }
 
-// newReplica puts a replica together. It is the only place that picks
-// implementations. A nil tracer traces nothing.
+// newReplica assembles a replica. It is the only place that chooses implementations.
+// tracer may be nil.
 func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
 	r := &replica{receivers: rs}
 	var err error
@@ -148,10 +148,11 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 	})
 }
 
-// newDuties returns what one replica does for all of its scope, nil if that is nothing.
+// newDuties returns the duties that one replica performs for its scope, nil if there are
+// none.
 func newDuties(c config.Config, s stores, rs []receivers.Receiver, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
 	var duties []leader.Duty
-	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others forget by themselves
+	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {

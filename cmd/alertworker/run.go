@@ -66,8 +66,8 @@ func start(ctx context.Context, c config.Config, rs []receivers.Receiver, log *z
 	return r, err
 }
 
-// openTracing returns nil if no traces are asked for, or not in a way that we can
-// serve: platforms set variables of OpenTelemetry for all that they run.
+// openTracing returns nil if tracing is not configured, or not in a way that is
+// supported: platforms set variables of OpenTelemetry for everything that they run.
 func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
 	hub := c.Hub()
 	tracer, err := tracing.Open(ctx, tracing.Config{
@@ -82,8 +82,8 @@ func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing
 	return tracer
 }
 
-// configure reads the environment, warns, and opens what can be opened without
-// connecting to anything. Its error lists everything that is wrong.
+// configure reads the environment, prints warnings, and opens what needs no
+// connection. Its error lists all configuration errors.
 func configure() (config.Config, *zap.Logger, []receivers.Receiver, error) {
 	c, warnings, err := config.Load()
 	for _, w := range warnings {
@@ -109,12 +109,12 @@ func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, erro
 	return rs, nil
 }
 
-// deadLetterLog keeps dead letters in the log, whole.
+// deadLetterLog writes dead letters to the log in full.
 type deadLetterLog struct{ log *zap.Logger }
 
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	a := l.Alert
-	d.log.Error("alert not delivered, kept here",
+	d.log.Error("alert not delivered, recorded only here",
 		zap.String("receiver", l.Receiver), zap.String("reason", l.Reason),
 		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
 		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),

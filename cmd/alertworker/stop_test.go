@@ -30,7 +30,7 @@ func commandIn(t *testing.T, ctx context.Context, args ...string) (code int, std
 	return code, string(text)
 }
 
-// A worker that is stopped while it waits for a service at its start was stopped as asked.
+// A worker that is stopped while it waits for a service at its start was stopped on request.
 func TestStopWhileStarting(t *testing.T) {
 	for _, test := range []struct {
 		name string

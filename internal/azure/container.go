@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
-// restoreEvery is how often at most a process tries to create a container that is missing.
+// restoreEvery is the minimum time between two attempts to create a missing container.
 const restoreEvery = 5 * time.Second
 
-// A Container is created by those who use it when it is missing: at the start, or
-// because somebody has deleted it since. Use NewContainer. It is safe for concurrent use.
+// A Container is created by its users when it is missing: at the start, or because it has
+// been deleted since. Use NewContainer. It is safe for concurrent use.
 type Container struct {
 	name    string
 	missing func(error) bool
@@ -26,7 +26,7 @@ type Container struct {
 	mu      sync.Mutex
 	trying  chan struct{} // closed when the attempt under way has ended; nil if there is none
 	tried   time.Time     // the last attempt's end; zero if there was none
-	err     error         // what came of it
+	err     error         // its result
 	created func(name string)
 }
 
@@ -37,8 +37,8 @@ func NewContainer(name string, missing func(error) bool, create func(context.Con
 	return &Container{name: name, missing: missing, create: create}
 }
 
-// OnCreate has f called whenever the container was missing and has been created
-// from now on. f must not block.
+// OnCreate makes c call f whenever it has created the container from now on. f must
+// not block.
 func (c *Container) OnCreate(f func(name string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (p containerPolicy) Do(req *policy.Request) (resp *http.Response, err error
 	return resp, err
 }
 
-// A MissingError says that a container does not exist and could not be created.
+// A MissingError means that a container does not exist and could not be created.
 type MissingError struct {
 	Container string
 	Err       error // why not
@@ -144,7 +144,8 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// ContainerMissing says of err that a blob container is not there, or about to go.
+// ContainerMissing reports whether err means that a blob container does not exist or is
+// being deleted.
 func ContainerMissing(err error) bool {
 	var resp *azcore.ResponseError
 	return errors.As(err, &resp) && (resp.ErrorCode == "ContainerNotFound" || resp.ErrorCode == "ContainerBeingDeleted")
