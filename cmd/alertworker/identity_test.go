@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/ops/checkup"
 )
@@ -76,6 +77,26 @@ func TestSlowIdentity(t *testing.T) {
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the identity was asked %d times, want once", n)
+	}
+}
+
+// An empty AZURE_CLIENT_ID is an unset one.
+func TestEmptyClientID(t *testing.T) {
+	c, _ := keyless(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("client_id") {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		giveToken(w)
+	})
+	t.Setenv("AZURE_CLIENT_ID", "")
+	s, err := newStores(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.identity.Warm(t.Context(), azure.StorageScope); err != nil {
+		t.Error(err)
 	}
 }
 

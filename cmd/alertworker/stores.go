@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -58,6 +59,11 @@ func (s stores) Close() {
 func newStores(c config.Config) (stores, error) {
 	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
 	if c.Keyless() {
+		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
+			// Templates pass empty values for what is not set; azidentity would ask for
+			// the managed identity with this ID.
+			_ = os.Unsetenv("AZURE_CLIENT_ID")
+		}
 		source, err := azidentity.NewDefaultAzureCredential(nil)
 		if err != nil {
 			return s, fmt.Errorf("find an Azure identity: %w", err)
