@@ -24,17 +24,16 @@ import (
 )
 
 const (
-	listDoes = "what alerts DEAD_LETTER_CONTAINER keeps that a receiver did not take, oldest first\n" +
+	listDoes = "list the alerts in DEAD_LETTER_CONTAINER, which could not be delivered, oldest first\n" +
 		"Usage: alertworker deadletters list [--since 24h] [--json]"
 
-	replayDoes = "send alerts that a receiver did not take to it again, with the same id; a letter\n" +
-		"whose alert is taken is deleted, any other stays. A device's alerts keep THROTTLE_WINDOW\n" +
-		"apart: within it a letter is not sent, and says when it can be\n" +
+	replayDoes = "send alerts that could not be delivered to their receivers again, with the same id.\n" +
+		"The dead letter of a delivered alert is deleted; others stay. Alerts for a device stay\n" +
+		"THROTTLE_WINDOW apart: one within it is not sent, and the output says when it can be\n" +
 		"Usage: alertworker deadletters replay LETTER... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 )
 
-// deadLetters is `alertworker deadletters`, for people on call. It is configured
-// as the worker is.
+// deadLetters is `alertworker deadletters`. It has the configuration of the worker.
 func deadLetters(ctx context.Context, args []string) error {
 	return deadLettersTo(ctx, os.Stdout, args)
 }
@@ -53,31 +52,32 @@ func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
 		fmt.Fprintf(out, "alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n", listDoes, replayDoes)
 		return nil
 	}
-	return &usageError{fmt.Errorf("deadletters can list and replay, not %q; see alertworker deadletters --help", name)}
+	return &usageError{fmt.Errorf("unknown command %q: deadletters has list and replay; see alertworker deadletters --help", name)}
 }
 
-// A letterbox is what both commands work with.
-type letterbox struct {
+// letterStores are what both commands need.
+type letterStores struct {
 	*deadletter.Store
 	config    config.Config
 	stores    stores
 	receivers []receivers.Receiver
 }
 
-// openLetterbox opens the dead letters that the environment names. The caller closes them.
-func openLetterbox(ctx context.Context) (*letterbox, error) {
+// openLetters opens the dead letters and receivers that are configured. The caller closes
+// them.
+func openLetters(ctx context.Context) (*letterStores, error) {
 	c, log, rs, err := configure()
 	if err != nil {
 		return nil, err
 	}
-	b := &letterbox{config: c, receivers: rs}
+	b := &letterStores{config: c, receivers: rs}
 	if b.stores, err = newStores(c); err != nil {
 		b.Close()
 		return nil, err
 	}
 	if !c.HasStorage() {
 		b.Close()
-		return nil, &usageError{errors.New("without Azure Storage dead letters are lines in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
+		return nil, &usageError{errors.New("without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
 	}
 	if b.Store, err = b.stores.openDeadLetters(ctx, c, log); err != nil {
 		b.Close()
@@ -86,7 +86,7 @@ func openLetterbox(ctx context.Context) (*letterbox, error) {
 	return b, nil
 }
 
-func (b *letterbox) Close() {
+func (b *letterStores) Close() {
 	b.stores.Close()
 	for _, r := range b.receivers {
 		r.Close()
@@ -97,11 +97,11 @@ func (b *letterbox) Close() {
 func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters list", listDoes)
 	since := sinceFlag(flags)
-	asJSON := flags.Bool("json", false, "one JSON object a line")
+	asJSON := flags.Bool("json", false, "print one JSON object per line")
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	b, err := openLetterbox(ctx)
+	b, err := openLetters(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
-// writeJSON prints letters, a line each.
+// writeJSON prints letters, one per line.
 func writeJSON(out io.Writer, letters []deadletter.Letter) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
@@ -151,7 +151,7 @@ func writeJSON(out io.Writer, letters []deadletter.Letter) error {
 	return nil
 }
 
-// writeTable prints letters in aligned columns, with a head if head says so.
+// writeTable prints letters in aligned columns, below a head if head is true.
 func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 	var rows [][]string
 	if head {
@@ -168,7 +168,7 @@ func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 		}
 		rows = append(rows, row)
 	}
-	widths := []int{0, 0, 8, 11, 24, 0} // at least: pages should look alike
+	widths := []int{0, 0, 8, 11, 24, 0} // minimum widths: pages should look alike
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = checkup.OneLine(cell)
@@ -186,26 +186,26 @@ func writeTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 // replayLetters is `alertworker deadletters replay`.
 func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters replay", replayDoes)
-	all := flags.Bool("all", false, "every letter, instead of named ones")
+	all := flags.Bool("all", false, "send all dead letters instead of named ones")
 	since := sinceFlag(flags)
-	to := flags.String("to", "", "send to this `RECEIVER` instead of the letter's own, whose name changes with its URL")
-	dryRun := flags.Bool("dry-run", false, "only say what would be sent")
+	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one, whose name changes with its URL")
+	dryRun := flags.Bool("dry-run", false, "only print what would be sent")
 	ids, err := parseArgs(flags, args)
 	if err != nil {
 		return err
 	}
 	switch {
 	case *all && len(ids) > 0:
-		err = errors.New("name letters or give --all, not both")
+		err = errors.New("name dead letters or use --all, not both")
 	case !*all && len(ids) == 0:
-		err = errors.New("name letters, or give --all")
+		err = errors.New("name dead letters, or use --all")
 	case !*all && since.Duration > 0:
-		err = errors.New("--since goes with --all")
+		err = errors.New("--since requires --all")
 	}
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
 	}
-	b, err := openLetterbox(ctx)
+	b, err := openLetters(ctx)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, b.unknown())}
 	}
 
-	r := &replay{letterbox: b, out: out, to: *to, dryRun: *dryRun, failures: map[string]int{}, gates: map[string]*throttle.Gate{}}
+	r := &replay{letterStores: b, out: out, to: *to, dryRun: *dryRun, failures: map[string]int{}, gates: map[string]*throttle.Gate{}}
 	if !*dryRun {
 		if err := r.openGates(ctx); err != nil {
 			return err
@@ -234,7 +234,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 			l, getErr := b.Get(ctx, id)
 			switch {
 			case errors.Is(getErr, deadletter.ErrNotFound):
-				r.stays(deadletter.Letter{ID: id}, "there is no such letter; if it was there, it has been taken since")
+				r.stays(deadletter.Letter{ID: id}, "no such dead letter; it may have been delivered already")
 			case getErr != nil:
 				r.stays(deadletter.Letter{ID: id}, getErr.Error())
 			default:
@@ -252,9 +252,9 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
-// A replay sends letters again and prints what comes of each.
+// A replay sends dead letters again and prints the result of each.
 type replay struct {
-	*letterbox
+	*letterStores
 	out    io.Writer
 	to     string // a receiver for all; "" for each letter's own
 	dryRun bool
@@ -263,20 +263,20 @@ type replay struct {
 	gates     map[string]*throttle.Gate // by receiver
 	storeDown int                       // failures of the store in a row
 
-	taken, failed int
-	failures      map[string]int // of a receiver, in a row
+	delivered, failed int
+	failures          map[string]int // of a receiver, in a row
 }
 
-// maxFailures in a row mean that a receiver or the store is down, and what is left can wait.
+// maxFailures in a row mean that a receiver or the store is down; the rest is not sent.
 const maxFailures = 3
 
-// openGates opens what keeps the devices' windows.
+// openGates opens the store of the devices' windows.
 func (r *replay) openGates(ctx context.Context) (err error) {
 	if r.leases, err = r.stores.openLeases(ctx, r.config); err != nil {
 		return fmt.Errorf("open THROTTLE_STORE=%s: %w", r.config.ThrottleStore, err)
 	}
 	if r.config.ThrottleStore == config.StoreMemory {
-		fmt.Fprintln(r.out, "THROTTLE_STORE is memory: only the worker itself knows its windows, so an alert may come less than THROTTLE_WINDOW after one of the worker's")
+		fmt.Fprintln(r.out, "THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within THROTTLE_WINDOW")
 	}
 	return nil
 }
@@ -293,7 +293,7 @@ func (r *replay) gate(receiver string) *throttle.Gate {
 	return g
 }
 
-// letter sends one letter again and deletes it if its alert is taken.
+// letter sends one dead letter again and deletes it if its alert is delivered.
 func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
 	name := cmp.Or(r.to, l.Receiver)
 	to := r.receiver(name)
@@ -302,19 +302,19 @@ func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
 		r.stays(l, l.Broken.Error())
 		return
 	case to == nil:
-		r.stays(l, r.unknown().Error()+"; --to sends it to one of them")
+		r.stays(l, r.unknown().Error()+"; use --to to send it to another one")
 		return
 	case ctx.Err() != nil:
-		r.stays(l, "not tried: stopped")
+		r.stays(l, "not sent: stopped")
 		return
 	case r.failures[name] >= maxFailures:
-		r.stays(l, fmt.Sprintf("not tried: the receiver failed %d times in a row", maxFailures))
+		r.stays(l, fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures))
 		return
 	case r.storeDown >= maxFailures:
-		r.stays(l, fmt.Sprintf("not tried: the throttle store failed %d times in a row", maxFailures))
+		r.stays(l, fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures))
 		return
 	case r.dryRun:
-		r.taken++
+		r.delivered++
 		r.line(l, name, "would be sent")
 		return
 	}
@@ -322,26 +322,26 @@ func (r *replay) letter(ctx context.Context, l deadletter.Letter) {
 		r.stays(l, why)
 		return
 	}
-	// Taken is taken: what is left is done even if somebody wants to stop.
+	// It has been delivered, so it is deleted even after a request to stop.
 	if err := r.Delete(context.WithoutCancel(ctx), l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
-		r.stays(l, "taken, but its letter could not be deleted; sent again it would have the same id: "+err.Error())
+		r.stays(l, "delivered, but the dead letter could not be deleted; if it is sent again, it has the same id: "+err.Error())
 		return
 	}
-	r.taken++
-	r.line(l, name, "taken")
+	r.delivered++
+	r.line(l, name, "delivered")
 }
 
-// asked is when an operator's request was enqueued, to a gate: later than any
-// window that is over, so that only one in force refuses it. A letter's reading is
-// older than windows since, but who replays it wants it sent.
-var asked = time.Unix(1<<40, 0)
+// requested is the time that the gate takes for the reading's: later than any window that
+// is over, so that only one in force suppresses it. The reading itself may be older than
+// such windows, but who replays it wants it sent.
+var requested = time.Unix(1<<40, 0)
 
-// send sends l through the gate and says why it was not taken; empty if it was.
+// send sends l through the gate and returns why it was not delivered; empty if it was.
 func (r *replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
 	gate := r.gate(to.Name)
-	result, err := gate.Do(ctx, throttle.Request{Device: l.Alert.Device, ID: l.Alert.ID, Enqueued: asked}, func(ctx context.Context, g throttle.Grant) throttle.Answer {
+	result, err := gate.Do(ctx, throttle.Request{Device: l.Alert.Device, ID: l.Alert.ID, Enqueued: requested}, func(ctx context.Context, g throttle.Grant) throttle.Answer {
 		if g.ID != l.Alert.ID {
-			why = "not sent: whether another alert of the device was taken a moment ago is not known; try again when THROTTLE_WINDOW is over"
+			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
 			return throttle.NotTaken
 		}
 		var answer throttle.Answer
@@ -357,16 +357,16 @@ func (r *replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 	case throttle.Throttled:
 		return fmt.Sprintf("not sent: within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
 	case throttle.Busy:
-		return "not sent: an alert of the device is being sent by somebody else, or its window has only just ended; try again in a minute"
+		return "not sent: another process is sending an alert for the device, or its window has only just ended; try again in a minute"
 	case throttle.Unavailable:
 		return "not sent: " + err.Error()
 	case throttle.Unconfirmed:
-		_ = gate.Confirm(ctx, result) // delivered is delivered, recorded or not
+		_ = gate.Confirm(ctx, result) // the alert is delivered, recorded or not
 	}
 	return why
 }
 
-// notify makes one attempt under g. An alert that is not taken says why.
+// notify makes one attempt under g and returns why the alert was not delivered.
 func (r *replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
 	a.Token, a.Expires, a.Window = g.Token, g.Expires, r.config.ThrottleWindow
 	err := to.Notifier.Notify(ctx, a)
@@ -381,10 +381,10 @@ func (r *replay) notify(ctx context.Context, to receivers.Receiver, a notify.Ale
 		return throttle.NotTaken, "refused: " + err.Error()
 	case failure.Untaken:
 		r.failures[to.Name]++
-		return throttle.NotTaken, "not taken: " + err.Error()
+		return throttle.NotTaken, "not delivered: " + err.Error()
 	}
 	r.failures[to.Name]++
-	return throttle.Unknown, "perhaps taken, its answer is missing: " + err.Error()
+	return throttle.Unknown, "may have been delivered, but there was no answer: " + err.Error()
 }
 
 func (r *replay) stays(l deadletter.Letter, why string) {
@@ -404,44 +404,44 @@ func (r *replay) line(l deadletter.Letter, to, what string) {
 }
 
 func (r *replay) summary(since *age) string {
-	verb := "taken"
+	verb := "delivered"
 	if r.dryRun {
 		verb = "would be sent"
 	}
 	switch {
-	case r.taken+r.failed == 0:
+	case r.delivered+r.failed == 0:
 		return "no dead letters" + since.String()
 	case r.failed == 0:
-		return fmt.Sprintf("%d %s", r.taken, verb)
+		return fmt.Sprintf("%d %s", r.delivered, verb)
 	}
-	return fmt.Sprintf("%d %s, %d not", r.taken, verb, r.failed)
+	return fmt.Sprintf("%d %s, %d not", r.delivered, verb, r.failed)
 }
 
 // receiver returns the receiver of a name, nil if NOTIFY_URLS has none.
-func (b *letterbox) receiver(name string) *receivers.Receiver {
+func (b *letterStores) receiver(name string) *receivers.Receiver {
 	if i := slices.IndexFunc(b.receivers, func(r receivers.Receiver) bool { return r.Name == name }); i >= 0 {
 		return &b.receivers[i]
 	}
 	return nil
 }
 
-// unknown says of a receiver that there is none, and which there are.
-func (b *letterbox) unknown() error {
+// unknown is the error for a receiver that does not exist.
+func (b *letterStores) unknown() error {
 	var names []string
 	for _, r := range b.receivers {
 		names = append(names, r.Name)
 	}
-	return fmt.Errorf("NOTIFY_URLS has no such receiver, only %s", strings.Join(names, ", "))
+	return fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
 }
 
-// age is how old the readings of letters may be at most; 0 is any age.
+// age is the maximum age of the readings in dead letters; 0 means any age.
 type age struct{ time.Duration }
 
 func sinceFlag(f *flag.FlagSet) *age {
 	s := &age{}
-	f.Func("since", "only readings of the last `DURATION`, such as 24h", func(text string) (err error) {
+	f.Func("since", "only dead letters with a reading from the last `DURATION`, such as 24h", func(text string) (err error) {
 		if s.Duration, err = time.ParseDuration(text); err != nil || s.Duration <= 0 {
-			return errors.New("want a duration such as 30m or 24h")
+			return errors.New("must be a duration such as 30m or 24h")
 		}
 		return nil
 	})
@@ -459,15 +459,15 @@ func (s *age) String() string {
 	if s.Duration == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" of readings of the last %v", s.Duration)
+	return fmt.Sprintf(" with a reading from the last %v", s.Duration)
 }
 
-// parseArgs is parseFlags for arguments that stand before, between or after
-// the flags; it returns them.
+// parseArgs is parseFlags with arguments before, between or after the flags; it
+// returns them.
 func parseArgs(f *flag.FlagSet, args []string) (others []string, err error) {
 	for {
 		if err := f.Parse(args); err != nil {
-			return nil, parseFlags(f, args) // which fails the same way, and says so
+			return nil, parseFlags(f, args) // which fails in the same way, with the error for users
 		}
 		if f.NArg() == 0 {
 			return others, nil
