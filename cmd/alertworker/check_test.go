@@ -77,12 +77,12 @@ func runCheck(t *testing.T, hub string, env map[string]string, args ...string) (
 				key, secret, ok = strings.Cut(part, "AccountKey=")
 			}
 			if ok && key == "" && strings.Contains(b.String(), secret) {
-				t.Errorf("%s's key is told:\n%s", name, b.String())
+				t.Errorf("%s's key is shown:\n%s", name, b.String())
 			}
 		}
 	}
 	if strings.Contains(b.String(), "/t0k3n") {
-		t.Errorf("a receiver's path is told:\n%s", b.String())
+		t.Errorf("a receiver's path is shown:\n%s", b.String())
 	}
 	return b.String(), code
 }
@@ -196,7 +196,7 @@ func storage(t *testing.T, status int, code string) (connectionString string) {
 	return "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=" + key64 + ";BlobEndpoint=" + server.URL + "/acc;"
 }
 
-func TestCheckTellsHubsApart(t *testing.T) {
+func TestCheckDistinguishesHubs(t *testing.T) {
 	hub := hubWith(t)
 	for name, test := range map[string]struct {
 		env  map[string]string
@@ -371,7 +371,7 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	})
 }
 
-func TestCheckTellsStorageFailuresApart(t *testing.T) {
+func TestCheckDistinguishesStorageFailures(t *testing.T) {
 	hub := hubWith(t)
 	for code, want := range map[string]string{
 		"AuthenticationFailed":            "the credentials were rejected",

@@ -103,7 +103,7 @@ func (l *letters) command(t *testing.T, args ...string) (output string, code int
 		}
 	}
 	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), emulators.AzuriteKey) {
-		t.Errorf("secrets are told:\n%s", b.String())
+		t.Errorf("secrets are shown:\n%s", b.String())
 	}
 	return b.String(), code
 }

@@ -242,7 +242,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 const handOverMargin = time.Minute
 
 // join returns true once no replicas with other settings are active, false with an error
-// if that cannot be told, and false if ctx ends first.
+// if that cannot be determined, and false if ctx ends first.
 func (r *replica) join(ctx context.Context) (bool, error) {
 	if r.member == nil {
 		return true, nil
