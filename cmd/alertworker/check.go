@@ -36,10 +36,10 @@ func checkTo(ctx context.Context, out checkup.Output, args []string) error {
 		defer r.Close()
 	}
 	s, err := newStores(c)
-	defer s.Close()
 	if err != nil {
 		return err
 	}
+	defer s.Close()
 	quiet := zap.NewNop()
 	passed := checkup.Run(ctx, out, c, rs, checkup.Services{
 		Identity:    s.identity,

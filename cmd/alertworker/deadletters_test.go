@@ -249,10 +249,10 @@ func TestDeadLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := newStores(c)
-		defer s.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer s.Close()
 		leases, err := s.openLeases(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
