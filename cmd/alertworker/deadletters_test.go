@@ -25,18 +25,18 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// letters is a container of dead letters and a receiver of alerts.
-type letters struct {
+// A letterWorld is a container of dead letters and a receiver of alerts.
+type letterWorld struct {
 	*deadletter.Store
 	*notifytest.Receiver
 	name string // of the receiver
 	env  map[string]string
 }
 
-func newLetters(t *testing.T, azurite *emulators.Azurite) *letters {
+func newLetters(t *testing.T, azurite *emulators.Azurite) *letterWorld {
 	t.Helper()
 	to := notifytest.NewReceiver(t, webhook.Secret{})
-	l := &letters{Receiver: to, env: valid(
+	l := &letterWorld{Receiver: to, env: valid(
 		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString,
 		"DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
 		"THROTTLE_CONTAINER="+azurite.NewContainer(),
@@ -63,7 +63,7 @@ func letter(n int, to string) notify.DeadLetter {
 	return notify.DeadLetter{Alert: a, Receiver: to, Reason: "refused for good: answered 422 Unprocessable Entity"}
 }
 
-func (l *letters) keep(t *testing.T, all ...notify.DeadLetter) {
+func (l *letterWorld) keep(t *testing.T, all ...notify.DeadLetter) {
 	t.Helper()
 	for _, d := range all {
 		if err := l.Keep(t.Context(), d); err != nil {
@@ -73,7 +73,7 @@ func (l *letters) keep(t *testing.T, all ...notify.DeadLetter) {
 }
 
 // left returns the ids of the letters there are, oldest first.
-func (l *letters) left(t *testing.T) (ids []string) {
+func (l *letterWorld) left(t *testing.T) (ids []string) {
 	t.Helper()
 	for page, err := range l.List(t.Context(), time.Time{}) {
 		if err != nil {
@@ -87,7 +87,7 @@ func (l *letters) left(t *testing.T) (ids []string) {
 }
 
 // command runs `alertworker deadletters` with args and returns what it prints and its exit code.
-func (l *letters) command(t *testing.T, args ...string) (output string, code int) {
+func (l *letterWorld) command(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	environment(t, l.env)
 	var b bytes.Buffer
@@ -363,7 +363,7 @@ func TestDeadLetters(t *testing.T) {
 }
 
 func TestDeadLettersUsage(t *testing.T) {
-	l := &letters{env: valid("NOTIFY_URLS=http://127.0.0.1:1/t0k3n", "THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")}
+	l := &letterWorld{env: valid("NOTIFY_URLS=http://127.0.0.1:1/t0k3n", "THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")}
 	for _, test := range []struct {
 		args string
 		word string
