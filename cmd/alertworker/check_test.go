@@ -13,19 +13,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/ops/checkup"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
@@ -64,7 +62,7 @@ func runCheck(t *testing.T, hub string, env map[string]string, args ...string) (
 	maps.Copy(all, env)
 	environment(t, all)
 	var b bytes.Buffer
-	err := checkTo(t.Context(), report{w: &b}, args)
+	err := checkTo(t.Context(), checkup.Output{W: &b}, args)
 	if err != nil {
 		code = exitFailed
 		var coded interface{ ExitCode() int }
@@ -79,12 +77,12 @@ func runCheck(t *testing.T, hub string, env map[string]string, args ...string) (
 				key, secret, ok = strings.Cut(part, "AccountKey=")
 			}
 			if ok && key == "" && strings.Contains(b.String(), secret) {
-				t.Errorf("%s's key is told:\n%s", name, b.String())
+				t.Errorf("%s's key is shown:\n%s", name, b.String())
 			}
 		}
 	}
 	if strings.Contains(b.String(), "/t0k3n") {
-		t.Errorf("a receiver's path is told:\n%s", b.String())
+		t.Errorf("a receiver's path is shown:\n%s", b.String())
 	}
 	return b.String(), code
 }
@@ -198,7 +196,7 @@ func storage(t *testing.T, status int, code string) (connectionString string) {
 	return "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=" + key64 + ";BlobEndpoint=" + server.URL + "/acc;"
 }
 
-func TestCheckTellsHubsApart(t *testing.T) {
+func TestCheckDistinguishesHubs(t *testing.T) {
 	hub := hubWith(t)
 	for name, test := range map[string]struct {
 		env  map[string]string
@@ -217,7 +215,7 @@ func TestCheckTellsHubsApart(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 			expect(t, output, "hub", "✗", test.want, "check ")
-			expect(t, output, "events", "–", "not tried")
+			expect(t, output, "events", "–", "not checked")
 			expect(t, output, "receiver", "✓")
 		})
 	}
@@ -231,8 +229,8 @@ func TestCheckIoTHubFails(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	expect(t, output, "IoT Hub", "✗", "cannot find the host hub.invalid", "check HostName")
-	expect(t, output, "hub", "–", "not tried")
-	expect(t, output, "events", "–", "not tried")
+	expect(t, output, "hub", "–", "not checked")
+	expect(t, output, "events", "–", "not checked")
 	expect(t, output, "throttle store", "✓")
 }
 
@@ -259,7 +257,7 @@ func TestCheckWhileAWorkerReads(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d:\n%s", code, output)
 	}
-	expect(t, output, "hub", "✓", "a worker reads 2 of them")
+	expect(t, output, "hub", "✓", "2 being read by a worker")
 	expect(t, output, "events", "–", "a worker is reading them")
 	if hub.Readers("") != 2 {
 		t.Errorf("%d readers are left, want the worker's 2", hub.Readers(""))
@@ -268,7 +266,7 @@ func TestCheckWhileAWorkerReads(t *testing.T) {
 
 func TestCheckInvalidSettings(t *testing.T) {
 	output, code := runCheck(t, "", nil)
-	if code != 1 || output != "✗ settings  not valid, so nothing was tried\n" {
+	if code != 1 || output != "✗ settings  not valid, so nothing else was checked\n" {
 		t.Errorf("exit code %d:\n%s", code, output)
 	}
 }
@@ -295,9 +293,9 @@ func TestCheckNotify(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	expect(t, output, "receiver 1", "✓", "took a test alert")
+	expect(t, output, "receiver 1", "✓", "accepted a test alert")
 	expect(t, output, "receiver 2", "✗", "answered 404", "check the path")
-	if len(got) != 1 || !got[0].Data.Test || got[0].Subject != checkDevice || got[0].Data.Temperature != 80 {
+	if len(got) != 1 || !got[0].Data.Test || got[0].Subject != "alertworker-check" || got[0].Data.Temperature != 80 {
 		t.Errorf("the receiver got %+v", got)
 	}
 }
@@ -320,9 +318,9 @@ func TestCheckOnAzureStorage(t *testing.T) {
 			if code != 0 {
 				t.Fatalf("exit code %d:\n%s", code, output)
 			}
-			expect(t, output, "checkpoints", "✓", "reads and writes", "no checkpoint yet, the first start begins at latest")
-			expect(t, output, "throttle store", "✓", "a lease taken and given back")
-			expect(t, output, "dead letters", "✓", "writes and lists; 0 letters of today's readings")
+			expect(t, output, "checkpoints", "✓", "readable and writable", "no checkpoints yet: the first start begins at latest")
+			expect(t, output, "throttle store", "✓", "acquired and released a lease")
+			expect(t, output, "dead letters", "✓", "can be written and listed; 0 dead letters from today's readings")
 		}
 	}
 
@@ -334,7 +332,7 @@ func TestCheckOnAzureStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, blob := range page.Segment.BlobItems {
-			if !strings.Contains(*blob.Name, "/"+checkGroup+"/checkpoint/") {
+			if !strings.Contains(*blob.Name, "/alertworker-check/checkpoint/") {
 				t.Errorf("a check wrote %s", *blob.Name)
 			}
 		}
@@ -373,10 +371,10 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	})
 }
 
-func TestCheckTellsStorageFailuresApart(t *testing.T) {
+func TestCheckDistinguishesStorageFailures(t *testing.T) {
 	hub := hubWith(t)
 	for code, want := range map[string]string{
-		"AuthenticationFailed":            "the credentials were refused",
+		"AuthenticationFailed":            "the credentials were rejected",
 		"AuthorizationPermissionMismatch": "Storage Blob Data Contributor",
 		"ContainerBeingDeleted":           "wait a minute",
 	} {
@@ -394,132 +392,6 @@ func TestCheckTellsStorageFailuresApart(t *testing.T) {
 			expect(t, output, "checkpoints", "✗", want)
 			expect(t, output, "dead letters", "✗", want)
 			expect(t, output, "throttle store", "✓")
-		})
-	}
-	for variable, k := range map[string]checkup{
-		"STORAGE_CONNECTION_STRING": {config: config.Config{StorageConnectionString: config.NewSecret("x")}},
-		"STORAGE_ACCOUNT_URL":       {},
-	} {
-		if err := k.storageError(errors.New("no answer from x")); !strings.Contains(err.Error(), "check the address in "+variable) {
-			t.Errorf("got %q", err)
-		}
-	}
-}
-
-func TestProgress(t *testing.T) {
-	hub := hubWith(t, "1", "2", "3", "4", "5") // sequences 0 to 2 and 0 to 1
-	environment(t, map[string]string{
-		"EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "TEMPERATURE_THRESHOLD": "80",
-		"THROTTLE_STORE": "memory", "CHECKPOINT_STORE": "memory", "NOTIFY_URLS": "log:",
-	})
-	c, log, rs, err := configure()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := newCheckup(t.Context(), c, rs, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.close()
-	at := func(sequences ...int64) map[string]eventhubs.Checkpoint {
-		all := map[string]eventhubs.Checkpoint{}
-		for i, sequence := range sequences {
-			all[strconv.Itoa(i)] = eventhubs.Checkpoint{Position: telemetry.Position{Sequence: sequence}}
-		}
-		return all
-	}
-	others := at(1, 100)
-	others["1"] = eventhubs.Checkpoint{Position: others["1"].Position, HubCreated: time.Now().Add(-time.Hour)}
-	for want, written := range map[string]map[string]eventhubs.Checkpoint{
-		"no checkpoint yet, the first start begins at latest": nil,
-		"1 checkpoint, 2 events behind":                       at(0),
-		"2 checkpoints, 1 event behind":                       at(1, 1),
-		"2 checkpoints, 0 events behind":                      at(9, 1),
-		"2 checkpoints, 1 event behind; 1 is of another hub of this name, deleted or failed over: workers start over there": others,
-	} {
-		if got := k.progress(written); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-// Steps run side by side, each within its limit, and print in order.
-func TestReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := func(ctx context.Context) (string, error) {
-			<-ctx.Done()
-			return "", context.Cause(ctx)
-		}
-		var b bytes.Buffer
-		start := time.Now()
-		err := report{w: &b, color: true}.run(t.Context(), []step{
-			{"slow", 2 * time.Second, slow},
-			{"slow too", 3 * time.Second, slow},
-			{"quick", time.Second, func(context.Context) (string, error) { return "well\n\x1b[31mred", nil }},
-			{"odd", time.Second, func(context.Context) (string, error) { return "", undecided("who knows") }},
-		})
-		want := "\x1b[31m✗\x1b[0m slow      no answer within 2s\n" +
-			"\x1b[31m✗\x1b[0m slow too  no answer within 3s\n" +
-			"\x1b[32m✓\x1b[0m quick     well \uFFFD[31mred\n" +
-			"\x1b[33m–\x1b[0m odd       who knows\n" +
-			"\n1 of 4 checks passed, 1 could not be tried\n"
-		if b.String() != want || err == nil {
-			t.Errorf("got %v and:\n%s\nwant:\n%s", err, b.String(), want)
-		}
-		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("took %v: one after the other?", took)
-		}
-	})
-	if err := (report{w: io.Discard}).run(t.Context(), []step{{"odd", time.Second, func(context.Context) (string, error) { return "", undecided("") }}}); err != nil {
-		t.Errorf("nothing failed: %v", err)
-	}
-}
-
-func TestSample(t *testing.T) {
-	const none = "<none>"
-	event := func(device, source, body string) telemetry.Event {
-		return telemetry.Event{Device: device, MessageSource: source, Body: []byte(body)}
-	}
-	hot := event("d", "", `{"temperature":93.5,"temp":1}`)
-	for name, test := range map[string]struct {
-		fields    string
-		events    []telemetry.Event
-		want, err string
-		undecided bool
-	}{
-		"all well": {"temperature,temp", []telemetry.Event{hot, event("d", "Telemetry", `{"temp":20}`)},
-			"2 read: temperature in 1, temp in 1, hottest 93.5 with the limit at 80", none, false},
-		"the hotter of two": {"temperature,temp", []telemetry.Event{event("d", "", `[{"temperature":20},{"temp":95}]`)},
-			"1 read: temp in 1, hottest 95 with the limit at 80", none, false},
-		"some not": {"temperature", []telemetry.Event{hot, event("d", "", "{"), event("d", "", "{"), event("d", "twinChangeEvents", "{}")},
-			"4 read: temperature in 1, hottest 93.5 with the limit at 80; 3 not decoded: not_telemetry 1, malformed 2", none, false},
-		"another field": {"temperature , temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},
-			"", "no reading in 2 events at temperature or temp (missing 2); numbers are at machine.coreTemp (1), machine.rpm (2): set TEMPERATURE_FIELD=machine.coreTemp if that is the reading", false},
-		"no likely field": {"temp", []telemetry.Event{event("d", "", `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}`)},
-			"", "no reading in 1 event at temp (missing 1); numbers are at a (1), b (1), c (1), d (1), e (1): set TEMPERATURE_FIELD to the one that is the reading", false},
-		"no numbers": {"temp", []telemetry.Event{event("d", "", `{"temp":"hot"}`), event("d", "", "")},
-			"", "no reading in 2 events at temp (empty 1, not_a_number 1); they hold no number that could be one", false},
-		"no IoT Hub": {"temp", []telemetry.Event{event("", "", `{"temp":1}`)},
-			"", "none of 1 event names a device: only what comes through an IoT Hub does, so this event hub is not an IoT Hub's", false},
-		"no telemetry": {"temp", []telemetry.Event{event("d", "deviceLifecycleEvents", `{"temp":1}`)},
-			"", "1 event read, none of them telemetry (twin changes, lifecycle events): check again when devices send some", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := newSample(test.fields)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range test.events {
-				s.add(&test.events[i])
-			}
-			got, err := s.verdict(80)
-			text := none
-			if err != nil {
-				text = err.Error()
-			}
-			if got != test.want || text != test.err || errors.As(err, new(undecided)) != test.undecided {
-				t.Errorf("got %q, %q", got, text)
-			}
 		})
 	}
 }

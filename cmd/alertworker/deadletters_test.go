@@ -25,18 +25,18 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// letters is a container of dead letters and a receiver of alerts.
-type letters struct {
+// A letterWorld is a container of dead letters and a receiver of alerts.
+type letterWorld struct {
 	*deadletter.Store
 	*notifytest.Receiver
 	name string // of the receiver
 	env  map[string]string
 }
 
-func newLetters(t *testing.T, azurite *emulators.Azurite) *letters {
+func newLetters(t *testing.T, azurite *emulators.Azurite) *letterWorld {
 	t.Helper()
 	to := notifytest.NewReceiver(t, webhook.Secret{})
-	l := &letters{Receiver: to, env: valid(
+	l := &letterWorld{Receiver: to, env: valid(
 		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString,
 		"DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
 		"THROTTLE_CONTAINER="+azurite.NewContainer(),
@@ -63,7 +63,7 @@ func letter(n int, to string) notify.DeadLetter {
 	return notify.DeadLetter{Alert: a, Receiver: to, Reason: "refused for good: answered 422 Unprocessable Entity"}
 }
 
-func (l *letters) keep(t *testing.T, all ...notify.DeadLetter) {
+func (l *letterWorld) keep(t *testing.T, all ...notify.DeadLetter) {
 	t.Helper()
 	for _, d := range all {
 		if err := l.Keep(t.Context(), d); err != nil {
@@ -73,7 +73,7 @@ func (l *letters) keep(t *testing.T, all ...notify.DeadLetter) {
 }
 
 // left returns the ids of the letters there are, oldest first.
-func (l *letters) left(t *testing.T) (ids []string) {
+func (l *letterWorld) left(t *testing.T) (ids []string) {
 	t.Helper()
 	for page, err := range l.List(t.Context(), time.Time{}) {
 		if err != nil {
@@ -87,7 +87,7 @@ func (l *letters) left(t *testing.T) (ids []string) {
 }
 
 // command runs `alertworker deadletters` with args and returns what it prints and its exit code.
-func (l *letters) command(t *testing.T, args ...string) (output string, code int) {
+func (l *letterWorld) command(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	environment(t, l.env)
 	var b bytes.Buffer
@@ -103,7 +103,7 @@ func (l *letters) command(t *testing.T, args ...string) (output string, code int
 		}
 	}
 	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), emulators.AzuriteKey) {
-		t.Errorf("secrets are told:\n%s", b.String())
+		t.Errorf("secrets are shown:\n%s", b.String())
 	}
 	return b.String(), code
 }
@@ -161,7 +161,7 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("the old one is listed:\n%s", out)
 		}
 		out, code = l.command(t, "list", "--since", "1m")
-		want(t, out, code, exitStopped, "no dead letters of readings of the last 1m0s\n")
+		want(t, out, code, exitStopped, "no dead letters with a reading from the last 1m0s\n")
 	})
 
 	t.Run("list many", func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 
 		out, code = l.command(t, "replay", id)
-		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": taken\n", "1 taken\n")
+		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": delivered\n", "1 delivered\n")
 		sent := letter(2, l.name).Alert
 		taken := l.Taken()
 		if len(taken) != 1 || taken[0].ID != sent.ID || taken[0].Token <= sent.Token || taken[0].Temperature != sent.Temperature || taken[0].Expires.Before(time.Now()) || taken[0].Window != time.Minute {
@@ -198,9 +198,9 @@ func TestDeadLetters(t *testing.T) {
 		}
 
 		out, code = l.command(t, "replay", id)
-		want(t, out, code, exitFailed, id+": there is no such letter", "0 taken, 1 not")
+		want(t, out, code, exitFailed, id+": no such dead letter", "0 delivered, 1 not")
 		out, code = l.command(t, "replay", "../"+id)
-		want(t, out, code, exitFailed, "there is no such letter")
+		want(t, out, code, exitFailed, "no such dead letter")
 	})
 
 	t.Run("replay all", func(t *testing.T) {
@@ -209,13 +209,13 @@ func TestDeadLetters(t *testing.T) {
 		l.Behave(notifytest.Take, notifytest.Status(422), notifytest.Take)
 		out, code := l.command(t, "replay", "--all", "--since=1h")
 		want(t, out, code, exitFailed,
-			" device-4 to gone-1a2b3c4d: NOTIFY_URLS has no such receiver, only "+l.name,
-			" device-3 to "+l.name+": taken\n", " device-2 to "+l.name+": refused: ", " device-1 to "+l.name+": taken\n", "2 taken, 2 not\n")
+			" device-4 to gone-1a2b3c4d: NOTIFY_URLS has no receiver of this name, only "+l.name,
+			" device-3 to "+l.name+": delivered\n", " device-2 to "+l.name+": refused: ", " device-1 to "+l.name+": delivered\n", "2 delivered, 2 not\n")
 		if left := l.left(t); len(left) != 3 {
 			t.Errorf("left: %q, want the old one, the one refused again and the one of nobody", left)
 		}
 		out, code = l.command(t, "replay", "--all", "--to", l.name)
-		want(t, out, code, exitStopped, "3 taken\n")
+		want(t, out, code, exitStopped, "3 delivered\n")
 		out, code = l.command(t, "replay", "--all")
 		want(t, out, code, exitStopped, "no dead letters\n")
 		if taken := l.Taken(); len(taken) != 5 {
@@ -230,9 +230,9 @@ func TestDeadLetters(t *testing.T) {
 		}
 		l.Behave(notifytest.Take, notifytest.TakeThen(notifytest.Reset), notifytest.Status(401), notifytest.Status(503))
 		out, code := l.command(t, "replay", "--all")
-		want(t, out, code, exitFailed, "device-4 to "+l.name+": perhaps taken", "device-3 to "+l.name+": not taken", "device-1 to "+l.name+": not tried", "device-0 to "+l.name+": not tried", "1 taken, 5 not\n")
+		want(t, out, code, exitFailed, "device-4 to "+l.name+": may have been delivered", "device-3 to "+l.name+": not delivered", "device-1 to "+l.name+": not sent: the receiver failed", "device-0 to "+l.name+": not sent: the receiver failed", "1 delivered, 5 not\n")
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "5 taken\n")
+		want(t, out, code, exitStopped, "5 delivered\n")
 		if taken := l.Taken(); len(taken) != 6 {
 			t.Errorf("%d taken, want each of 6 once", len(taken))
 		}
@@ -269,7 +269,7 @@ func TestDeadLetters(t *testing.T) {
 
 		l.keep(t, first, second) // the second is older
 		out, code := l.command(t, "replay", "--all")
-		want(t, out, code, exitFailed, l.left(t)[0]+" device-1 to "+l.name+": not sent: within THROTTLE_WINDOW of the device's last alert, for another ", "1 taken, 1 not\n")
+		want(t, out, code, exitFailed, l.left(t)[0]+" device-1 to "+l.name+": not sent: within THROTTLE_WINDOW of the device's last alert, for another ", "1 delivered, 1 not\n")
 		if got := worker("of a worker"); got != throttle.Throttled {
 			t.Errorf("a worker's alert after the replay: %v", got)
 		}
@@ -281,14 +281,14 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("a worker's alert after the window: %v", got)
 		}
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitFailed, "not sent: within THROTTLE_WINDOW", "0 taken, 1 not\n")
+		want(t, out, code, exitFailed, "not sent: within THROTTLE_WINDOW", "0 delivered, 1 not\n")
 
 		// Windows that are over do not keep a letter about an older reading.
 		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
 			t.Fatal(err)
 		}
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "1 taken\n")
+		want(t, out, code, exitStopped, "1 delivered\n")
 
 		// An alert of the worker's whose fate is not known is not dropped for the letter's sake.
 		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
@@ -301,7 +301,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 		l.keep(t, second)
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitFailed, "whether another alert of the device was taken a moment ago is not known", "0 taken, 1 not\n")
+		want(t, out, code, exitFailed, "it is not known whether another alert for the device has just been delivered", "0 delivered, 1 not\n")
 		if r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: "later", Enqueued: time.Now()}, func(_ context.Context, g throttle.Grant) throttle.Answer {
 			if g.ID != "of a worker again" {
 				t.Errorf("the alert whose fate is not known is lost: the next is %q", g.ID)
@@ -355,7 +355,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 		l.BehaveAlways(notifytest.Take)
 		out, code := l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "THROTTLE_STORE is memory: only the worker itself knows its windows", "1 taken")
+		want(t, out, code, exitStopped, "THROTTLE_STORE is memory: only the worker knows its windows", "1 delivered")
 		if taken := l.Taken(); len(taken) != 1 || taken[0].Device != "d" || taken[0].Temperature != 99 {
 			t.Errorf("taken: %+v", taken)
 		}
@@ -363,20 +363,20 @@ func TestDeadLetters(t *testing.T) {
 }
 
 func TestDeadLettersUsage(t *testing.T) {
-	l := &letters{env: valid("NOTIFY_URLS=http://127.0.0.1:1/t0k3n", "THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")}
+	l := &letterWorld{env: valid("NOTIFY_URLS=http://127.0.0.1:1/t0k3n", "THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")}
 	for _, test := range []struct {
 		args string
 		word string
 	}{
 		{"", "list and replay"},
-		{"burn", `not "burn"`},
+		{"burn", `unknown command "burn"`},
 		{"list x", `unexpected "x"`},
-		{"list --since 0s", "want a duration"},
-		{"list --since yesterday", "want a duration"},
+		{"list --since 0s", "must be a duration"},
+		{"list --since yesterday", "must be a duration"},
 		{"list", "without Azure Storage"},
-		{"replay", "name letters, or give --all"},
+		{"replay", "name dead letters, or use --all"},
 		{"replay x --all", "not both"},
-		{"replay x --since 1h", "--since goes with --all"},
+		{"replay x --since 1h", "--since requires --all"},
 		{"replay x --frob", "-frob"},
 		{"replay x", "without Azure Storage"},
 	} {

@@ -2,20 +2,20 @@ package main
 
 import "alertworker/internal/config"
 
-const helpHead = `alertworker reads the telemetry of an Azure IoT Hub and tells people when a device reports a temperature at
-or above a limit: never twice within the window for one device, never zero times, however many replicas run.
+const helpHead = `alertworker reads telemetry from an Azure IoT Hub and sends an alert when a device reports a temperature at or
+above a threshold: never two for one device within the window, and never none, however many replicas run.
 
 Usage: alertworker [command] [flags]
 
 Commands
-  (none)    run the worker, configured by the environment alone
-  local     see it work on this machine, without Azure: simulated devices, alerts on the console
-  check     connect to everything that the environment names, read a few events; --notify also sends a test alert
+  (none)    run the worker, configured by environment variables only
+  local     try it on this machine, without Azure: simulated devices, alerts in the terminal
+  check     connect to everything that is configured and read a few events; --notify also sends a test alert
   deadletters list | replay
-            alerts that a receiver did not take: list them, or send them again
-  devhub    an Event Hubs namespace in memory, for development; prints its connection string
-  version   version, commit, Go version
-  The flags of a command: alertworker COMMAND --help
+            list alerts that could not be delivered, or send them again
+  devhub    run an in-memory Event Hubs namespace for development; prints its connection string
+  version   print the version, commit and Go version
+  For the flags of a command: alertworker COMMAND --help
 
 Example
   # portal: IoT Hub > Built-in endpoints
@@ -30,9 +30,9 @@ Example
 
 const helpExitCodes = `
 Exit codes
-  0  stopped as asked
-  1  failed while running
-  2  wrong configuration
+  0  stopped on request
+  1  failed
+  2  invalid configuration or command line
 `
 
 // helpText returns what `alertworker --help` prints.

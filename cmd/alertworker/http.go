@@ -24,14 +24,14 @@ const (
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10 // bytes
 
-	// callerPatience is how long callers of the HTTP trigger go on waiting for
-	// an outcome when the replica stops.
+	// callerPatience is how long callers of the HTTP trigger keep waiting for an
+	// outcome when the replica stops.
 	callerPatience = 3 * time.Second
 
 	closeTimeout = 5 * time.Second
 )
 
-// An httpServer is what a replica serves over HTTP.
+// An httpServer serves a replica's status, metrics and HTTP trigger.
 type httpServer struct {
 	admin    *admin.Admin
 	intake   *worker.Intake  // nil without HTTP_INGEST_TOKEN
@@ -41,7 +41,7 @@ type httpServer struct {
 	log      *zap.Logger
 }
 
-// listenHTTP listens, so that a wrong HTTP_ADDR ends the start.
+// listenHTTP listens, so that an HTTP_ADDR that cannot be used fails the start.
 func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*httpServer, error) {
 	o := admin.Options{
 		Source:     c.Scope(),
@@ -76,18 +76,18 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 				return
 			}
 			w.Header().Set("Retry-After", "10")
-			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: send it again, another may take it"})
+			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: try again, another replica may accept it"})
 		})
 	}
 	var err error
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
-		return nil, fmt.Errorf("HTTP_ADDR: %w: give another one, or an empty one to turn HTTP off", err)
+		return nil, fmt.Errorf("HTTP_ADDR: %w: set another one, or an empty one to turn HTTP off", err)
 	}
 	s.admin = admin.New(o)
 	s.server = &http.Server{
 		Handler:           s.admin,
 		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout, // the outcome of a reading takes a claim's time
+		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout, // waiting for a reading's outcome takes as long as a claim
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          zap.NewStdLog(log),
@@ -95,14 +95,14 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 	return s, nil
 }
 
-// serve answers until ctx ends, and then lets answers under way go out.
+// serve serves until ctx ends and then finishes responses under way.
 func (s *httpServer) serve(ctx context.Context) {
 	s.log.Info("serving HTTP", zap.Stringer("addr", s.listener.Addr()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("HTTP is not served any more", zap.Error(err))
+			s.log.Error("HTTP server stopped", zap.Error(err))
 		}
 	}()
 	s.admin.Run(ctx)
@@ -114,13 +114,14 @@ func (s *httpServer) serve(ctx context.Context) {
 	<-done
 }
 
-// drain makes the replica unready and settles what came by HTTP.
-func (s *httpServer) drain() {
-	s.admin.Drain()
+// closeTrigger waits until ctx ends, then takes no more readings and settles those
+// that it has.
+func (s *httpServer) closeTrigger(ctx context.Context) {
+	<-ctx.Done()
 	if s.trigger == nil {
 		return
 	}
-	waiting, cancel := context.WithTimeout(context.Background(), callerPatience)
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
 	s.trigger.Close(waiting)
 	s.intake.Close()

@@ -12,7 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/config"
+	"alertworker/internal/ops/checkup"
 )
 
 // keyless returns settings that use Azure Storage with the managed identity of an App
@@ -78,6 +80,26 @@ func TestSlowIdentity(t *testing.T) {
 	}
 }
 
+// An empty AZURE_CLIENT_ID is an unset one.
+func TestEmptyClientID(t *testing.T) {
+	c, _ := keyless(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("client_id") {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		giveToken(w)
+	})
+	t.Setenv("AZURE_CLIENT_ID", "")
+	s, err := newStores(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.identity.Warm(t.Context(), azure.StorageScope); err != nil {
+		t.Error(err)
+	}
+}
+
 // An error says which identities were tried, what became of each, and what to do.
 func TestNoIdentity(t *testing.T) {
 	c, s := keyless(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -90,7 +112,7 @@ func TestNoIdentity(t *testing.T) {
 		t.Fatal("no error")
 	}
 	t.Log(err)
-	for _, want := range []string{"no token for https://storage.azure.com: tried ", "environment variables: missing environment variable AZURE_TENANT_ID; ", "workload identity: ", "managed identity: ", "authentication failed, 400, Identity not found", "To do: "} {
+	for _, want := range []string{"no token for https://storage.azure.com: tried ", "environment variables: missing environment variable AZURE_TENANT_ID; ", "workload identity: ", "managed identity: ", "authentication failed, 400, Identity not found", "To fix: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q", want)
 		}
@@ -105,11 +127,11 @@ func TestCheckOfIdentity(t *testing.T) {
 	hub := hubWith(t)
 	t.Setenv("EVENTHUB_CONNECTION_STRING", hub.ConnectionString())
 	var out strings.Builder
-	if err := checkTo(t.Context(), report{w: &out}, nil); err == nil {
+	if err := checkTo(t.Context(), checkup.Output{W: &out}, nil); err == nil {
 		t.Error("no error")
 	}
 	expect(t, out.String(), "identity", "✗", "tried environment variables")
-	expect(t, out.String(), "checkpoints", "–", "the Azure identity has no token for it")
-	expect(t, out.String(), "throttle store", "–", "the Azure identity has no token for it")
-	expect(t, out.String(), "dead letters", "–", "the Azure identity has no token for it")
+	expect(t, out.String(), "checkpoints", "–", "no token from the Azure identity")
+	expect(t, out.String(), "throttle store", "–", "no token from the Azure identity")
+	expect(t, out.String(), "dead letters", "–", "no token from the Azure identity")
 }

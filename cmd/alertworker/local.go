@@ -16,12 +16,12 @@ import (
 	"alertworker/internal/telemetry/ownership"
 )
 
-// local is `alertworker local`. Everything in it is real but the devices: AMQP
-// and HTTP go over loopback sockets. It fails if an alert was lost or came too
-// early, judged by what was published and what the receiver got.
+// local is `alertworker local`. Only the devices are simulated: AMQP and HTTP go over
+// loopback sockets. It fails if, by what was published and what the receiver got, an
+// alert was lost or came too early.
 func local(ctx context.Context, args []string) error {
 	var o simulator.Options
-	flags := newFlags("local", "the whole thing on this machine, without Azure: devices, hub, workers and a receiver")
+	flags := newFlags("local", "run everything on this machine, without Azure: devices, hub, workers and a receiver")
 	o.Define(flags)
 	if err := parseFlags(flags, args); err != nil {
 		return err
@@ -39,9 +39,9 @@ func local(ctx context.Context, args []string) error {
 	return nil
 }
 
-// inProcess returns what starts replicas in this process, as the environment would
-// configure them, on stores in memory that they share. Their clocks tick faster than in
-// production so that nobody waits for partitions.
+// inProcess returns a function that starts replicas in this process, which share stores in
+// memory. They balance more often than in production so that nobody waits for
+// partitions.
 func inProcess(o simulator.Options) simulator.Start {
 	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {

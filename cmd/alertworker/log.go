@@ -11,10 +11,10 @@ import (
 )
 
 // newLogger returns a logger that writes to out in LOG_FORMAT from LOG_LEVEL up;
-// both must be valid. It drops nothing: sampling would one day swallow the line
-// of an alert that nobody got. What can repeat in a storm is limited
-// where it is logged. The caller ends with Sync, whose error means nothing on a
-// terminal or a pipe.
+// both must be valid. It drops nothing: sampling could drop the line of an alert
+// that nobody received. Messages that can repeat quickly are limited where they are
+// logged. The caller ends with Sync, whose error means nothing on a terminal or a
+// pipe.
 func newLogger(c config.Config, out *os.File) *zap.Logger {
 	level, err := zapcore.ParseLevel(string(c.LogLevel))
 	if err != nil {

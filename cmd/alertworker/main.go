@@ -1,5 +1,5 @@
-// Command alertworker reads telemetry of an Azure IoT Hub and tells people when
-// a device is too hot. See alertworker --help.
+// Command alertworker reads telemetry from an Azure IoT Hub and sends alerts about
+// devices that are too hot. See alertworker --help.
 package main
 
 import (
@@ -12,24 +12,24 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
-	_ "time/tzdata" // SUMMARY_SCHEDULE may name a zone, and our image has no file of them
+	_ "time/tzdata" // SUMMARY_SCHEDULE may name a zone, and the image has no zone files
 )
 
 // Exit codes.
 const (
-	exitStopped = 0 // as asked
-	exitFailed  = 1 // while running
-	exitUsage   = 2 // wrong configuration, or a wrong command line
+	exitStopped = 0 // on request
+	exitFailed  = 1
+	exitUsage   = 2 // invalid configuration or command line
 )
 
 func main() {
-	// The first signal asks for a clean hand-over, a second one ends the process at once.
+	// The first signal starts a clean hand-over, a second one ends the process immediately.
 	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, restore)
 	os.Exit(command(ctx, os.Args[1:]))
 }
 
-// command runs what args say and returns the exit code.
+// command runs the command in args and returns the exit code.
 func command(ctx context.Context, args []string) int {
 	name := ""
 	if len(args) > 0 {
@@ -52,7 +52,7 @@ func command(ctx context.Context, args []string) int {
 	case "help", "-h", "-help", "--help":
 		fmt.Print(helpText())
 	default:
-		err = &usageError{fmt.Errorf("unknown command %q; alertworker --help lists them", name)}
+		err = &usageError{fmt.Errorf("unknown command %q; see alertworker --help", name)}
 	}
 	if err == nil {
 		return exitStopped
@@ -68,12 +68,12 @@ func command(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// A usageError says what is wrong with the command line.
+// A usageError is an error of the command line.
 type usageError struct{ error }
 
 func (*usageError) ExitCode() int { return exitUsage }
 
-// A silentError is an exit code whose reason has been told.
+// A silentError is an exit code whose reason has been printed already.
 type silentError struct{ code int }
 
 func (e *silentError) Error() string { return fmt.Sprint("exit code ", e.code) }

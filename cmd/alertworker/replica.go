@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +29,7 @@ import (
 // lagEvery is how often the hub is asked for the last sequence numbers of partitions.
 const lagEvery = 15 * time.Second
 
-// A replica is one worker and what stands around it.
+// A replica is one worker with everything that it needs.
 type replica struct {
 	source    *eventhubs.Source
 	worker    *worker.Worker
@@ -41,17 +40,17 @@ type replica struct {
 	http      *httpServer // nil if HTTP is off
 
 	member  *peers.Member // nil if there can be no replica with other settings
-	standby atomic.Value  // a string: why this replica waits for others to stop; empty if it does not
+	standby atomic.Value  // a string: what waiting returns
 }
 
-// waiting says why this replica stands by; empty if it does not.
+// waiting returns why this replica is standing by; empty if it is not.
 func (r *replica) waiting() string {
 	reason, _ := r.standby.Load().(string)
 	return reason
 }
 
-// newReplica puts a replica together. It is the only place that picks
-// implementations. A nil tracer traces nothing.
+// newReplica assembles a replica. It is the only place that chooses implementations.
+// tracer may be nil.
 func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
 	r := &replica{receivers: rs}
 	var err error
@@ -147,10 +146,11 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 	})
 }
 
-// newDuties returns what one replica does for all of its scope, nil if that is nothing.
+// newDuties returns the duties that one replica performs for its scope, nil if there are
+// none.
 func newDuties(c config.Config, s stores, rs map[string]notify.Notifier, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
 	var duties []leader.Duty
-	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others forget by themselves
+	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {
@@ -180,70 +180,86 @@ func newDuties(c config.Config, s stores, rs map[string]notify.Notifier, counted
 	}), nil
 }
 
-// run works until ctx ends and everything is handed over. HTTP answers until the end.
-func (r *replica) run(ctx context.Context) error {
-	defer func() {
-		for _, to := range r.receivers {
-			to.Close()
-		}
-	}()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var beside, serving, counting sync.WaitGroup
-	unserve := func() {}
-	counted, uncount := context.WithCancel(context.WithoutCancel(ctx))
-	if r.tally != nil {
-		counting.Go(func() { r.tally.Run(counted) })
+// run works until ctx ends and everything is handed over, in the order of
+// docs/protocol.md: the replica becomes unready, receives no more, finishes its
+// deliveries, gives back partitions and the leader's lease, and stops serving HTTP.
+func (r *replica) run(ctx context.Context) (err error) {
+	var end cleanup
+	defer func() { err = errors.Join(err, end.run()) }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	lasting := context.WithoutCancel(ctx) // each step ends what runs in it
+	receiving, stopReceiving := context.WithCancel(lasting)
+	handOver := r.worker.Config.DrainTimeout + handOverMargin
+
+	for _, to := range r.receivers {
+		end.add("receiver "+to.Name, closeLimit, closing(to.Close))
 	}
+	if r.tally != nil {
+		end.background(lasting, "summary counts", closeLimit, running(r.tally.Run))
+	}
+	end.add("hub client", closeLimit, closing(r.source.Close))
 	if r.http != nil {
-		served, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		unserve = cancel
-		serving.Go(func() { r.http.serve(served) })
-		beside.Go(func() { r.source.FollowLag(ctx, lagEvery, r.lag) })
-		beside.Go(func() {
-			<-ctx.Done()
-			r.http.drain()
+		end.background(lasting, "HTTP server", closeTimeout+closeLimit, running(r.http.serve))
+		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
+	}
+	joined, err := r.join(ctx)
+	if joined {
+		if r.member != nil {
+			end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
+				err := r.member.Keep(ctx)
+				if err != nil { // replicas with other settings have taken over
+					stop()
+				}
+				return err
+			})
+		}
+		if r.duties != nil {
+			end.background(receiving, "duties", handOverMargin, running(r.duties.Run))
+		}
+		end.background(receiving, "partitions", handOver, func(ctx context.Context) error {
+			defer stop()
+			return r.source.Run(ctx, r.worker.Consume)
 		})
 	}
-	err := r.work(ctx, stop)
-	stop(err)
-	beside.Wait()
-	unserve()
-	serving.Wait()
-	r.source.Close()
-	uncount() // all alerts are counted by now
-	counting.Wait()
+	if r.http != nil {
+		end.background(receiving, "HTTP trigger", handOver, running(r.http.closeTrigger))
+	}
+	end.add("receiving", closeLimit, closing(stopReceiving))
+	if r.http != nil {
+		end.add("readiness", closeLimit, closing(r.http.admin.Drain))
+	}
+	if joined {
+		<-ctx.Done()
+	}
 	return err
 }
 
-// work reads until ctx ends, once no replicas with other settings are active. It calls stop if
-// some take over, and fails.
-func (r *replica) work(ctx context.Context, stop context.CancelCauseFunc) error {
-	var beside sync.WaitGroup
-	keeping, unkeep := context.WithCancel(context.WithoutCancel(ctx)) // until all is settled
-	defer beside.Wait()
-	defer unkeep()
-	if r.member != nil {
-		err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })
-		r.standby.Store("")
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return fmt.Errorf("compare settings with other replicas: %w", err)
-		}
-		beside.Go(func() {
-			if err := r.member.Keep(keeping); err != nil {
-				stop(err)
-			}
-		})
+// handOverMargin is what handing over may take besides DRAIN_TIMEOUT: recording the
+// last outcomes, the last checkpoints, and giving back what is owned.
+const handOverMargin = time.Minute
+
+// join returns true once no replicas with other settings are active, false with an error
+// if that cannot be determined, and false if ctx ends first.
+func (r *replica) join(ctx context.Context) (bool, error) {
+	if r.member == nil {
+		return true, nil
 	}
-	if r.duties != nil {
-		beside.Go(func() { r.duties.Run(ctx) })
+	err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })
+	r.standby.Store("")
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("compare settings with other replicas: %w", err)
 	}
-	err := r.source.Run(ctx, r.worker.Consume) // returns when ctx ends
-	if cause := context.Cause(ctx); errors.Is(cause, peers.ErrReplaced) {
-		return cause
+	return true, nil
+}
+
+// running makes a background step of a Run method that returns when its context ends.
+func running(f func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		f(ctx)
+		return nil
 	}
-	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -14,41 +15,59 @@ import (
 	"alertworker/internal/ops/tracing"
 )
 
-// run is the worker, configured by the environment alone.
-func run(ctx context.Context) error {
+// run is the worker, configured by the environment alone. Its straight line is
+// configuration, receivers, stores, replica, and then the replica's run.
+func run(ctx context.Context) (err error) {
 	c, log, rs, err := configure()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }()
+	var end cleanup
+	defer func() { err = errors.Join(err, end.run()) }()
+	end.add("log", closeLimit, func(context.Context) error {
+		_ = log.Sync() // fails on terminals and pipes, which have nothing to flush
+		return nil
+	})
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
-	if c, err = resolveHub(ctx, c, log); err != nil {
+	r, err := start(ctx, c, rs, log, &end)
+	switch {
+	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
+		log.Info("stopped before startup was complete", zap.Error(err))
+		return nil
+	case err != nil:
 		return err
 	}
-
-	stores, err := openStores(ctx, c, log)
-	defer stores.Close()
-	if err != nil {
-		return err
-	}
-	tracer := openTracing(ctx, c, log)
-	defer tracer.Close()
-	replica, err := newReplica(c, stores, rs, tracer, log)
-	if err != nil {
-		return err
-	}
-	if replica.member, err = stores.member(ctx, c, log); err != nil {
-		return err
-	}
-	if err := replica.run(ctx); err != nil {
+	if err := r.run(ctx); err != nil {
 		return err
 	}
 	log.Info("stopped")
 	return nil
 }
 
-// openTracing returns nil if no traces are asked for, or not in a way that we can
-// serve: platforms set variables of OpenTelemetry for all that they run.
+// start connects to everything that c names and returns a replica ready to run.
+// It adds to end what closes it, also when it fails.
+func start(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger, end *cleanup) (*replica, error) {
+	c, err := resolveHub(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	stores, err := openStores(ctx, c, log)
+	end.add("stores", closeLimit, closing(stores.Close))
+	if err != nil {
+		return nil, err
+	}
+	tracer := openTracing(ctx, c, log)
+	end.add("tracing", closeLimit, closing(tracer.Close))
+	r, err := newReplica(c, stores, rs, tracer, log)
+	if err != nil {
+		return nil, err
+	}
+	r.member, err = stores.member(ctx, c, log)
+	return r, err
+}
+
+// openTracing returns nil if tracing is not configured, or not in a way that is
+// supported: platforms set variables of OpenTelemetry for everything that they run.
 func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
 	hub := c.Hub()
 	tracer, err := tracing.Open(ctx, tracing.Config{
@@ -58,13 +77,13 @@ func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing
 		Log:     log,
 	})
 	if err != nil {
-		log.Warn("no traces", zap.Error(err))
+		log.Warn("tracing disabled", zap.Error(err))
 	}
 	return tracer
 }
 
-// configure reads the environment, warns, and opens what can be opened without
-// connecting to anything. Its error lists everything that is wrong.
+// configure reads the environment, prints warnings, and opens what needs no
+// connection. Its error lists all configuration errors.
 func configure() (config.Config, *zap.Logger, []receivers.Receiver, error) {
 	c, warnings, err := config.Load()
 	for _, w := range warnings {
@@ -90,12 +109,12 @@ func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, erro
 	return rs, nil
 }
 
-// deadLetterLog keeps dead letters in the log, whole.
+// deadLetterLog writes dead letters to the log in full.
 type deadLetterLog struct{ log *zap.Logger }
 
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	a := l.Alert
-	d.log.Error("alert not delivered, kept here",
+	d.log.Error("alert not delivered, recorded only here",
 		zap.String("receiver", l.Receiver), zap.String("reason", l.Reason),
 		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
 		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),

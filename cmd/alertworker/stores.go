@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"go.uber.org/zap"
 
@@ -35,7 +35,7 @@ import (
 // openTimeout is for connecting to one store at start.
 const openTimeout = 30 * time.Second
 
-// stores are what replicas share. Close gives back their connections.
+// stores are what replicas share. Close closes their connections.
 type stores struct {
 	leases      lease.Store
 	checkpoints eventhubs.Records
@@ -55,10 +55,15 @@ func (s stores) Close() {
 	}
 }
 
-// newStores returns what is needed to open stores. It connects to nothing.
+// newStores returns what is needed to open stores. It does not connect.
 func newStores(c config.Config) (stores, error) {
 	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
 	if c.Keyless() {
+		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
+			// Templates pass empty values for what is not set; azidentity would ask for
+			// the managed identity with this ID.
+			_ = os.Unsetenv("AZURE_CLIENT_ID")
+		}
 		source, err := azidentity.NewDefaultAzureCredential(nil)
 		if err != nil {
 			return s, fmt.Errorf("find an Azure identity: %w", err)
@@ -68,9 +73,9 @@ func newStores(c config.Config) (stores, error) {
 	return s, nil
 }
 
-// openStores connects to the stores that c names and creates the containers that are
-// missing. If anything is used without a key, the identity has a token for it then.
-// The caller closes the stores, also after an error.
+// openStores connects to the stores that c names, creates containers that are missing and,
+// for stores without a key, waits for a token. The caller closes the stores, also after
+// an error.
 func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
 	s, err := newStores(c)
 	if err != nil {
@@ -91,12 +96,12 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
 	}
 	if blobs, ok := s.leases.(interface{ PlainNames() bool }); ok && blobs.PlainNames() {
-		log.Warn("the throttle container's blobs have the names of an earlier version, which the next one will not read: to give it new ones, stop all replicas, wait for THROTTLE_WINDOW and a minute, and start them with another THROTTLE_CONTAINER",
+		log.Warn("the blobs in the throttle container have names of an earlier version, which the next version will not read: to migrate, stop all replicas, wait for THROTTLE_WINDOW plus a minute, and start them with another THROTTLE_CONTAINER",
 			zap.String("container", c.ThrottleContainer))
 	}
 	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
 		deletable.OnCreate(func(container string) {
-			log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+			log.Error("the throttle container was missing and has been created again: its windows are lost, so devices may alert again within theirs", zap.String("container", container))
 		})
 	}
 	if c.HasStorage() {
@@ -116,24 +121,21 @@ func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.L
 	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
-	client, err := s.container(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
+	client, restored, err := s.restoredContainer(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	if _, err := client.GetProperties(ctx, nil); bloberror.HasCode(err, bloberror.ContainerNotFound) {
-		if _, err := client.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-			return nil, fmt.Errorf("create container %q: %w", c.CheckpointContainer, azure.Explain(err))
-		}
+	if _, err := client.GetProperties(ctx, nil); errors.As(err, new(*azure.MissingError)) {
+		return nil, err
 	} else if err != nil {
-		return nil, fmt.Errorf("look at container %q: %w", c.CheckpointContainer, azure.Explain(err))
+		return nil, fmt.Errorf("look up container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
-	home := restorable(client, c.CheckpointContainer)
-	home.OnCreate(func(container string) {
-		log.Error("the checkpoint container was missing and has been created again: partitions that nobody reads right now start over; what was settled is not told again", zap.String("container", container))
+	restored.OnCreate(func(container string) {
+		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over; alerts already settled are not sent again", zap.String("container", container))
 	})
-	return restoredRecords{home, blobcheckpoint.New(client)}, nil
+	return blobcheckpoint.New(client), nil
 }
 
 // openOwnership returns the store in the checkpoints' container.
@@ -141,11 +143,11 @@ func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.S
 	if c.CheckpointStore == config.StoreMemory {
 		return &ownership.Memory{}, nil
 	}
-	client, err := s.container(ctx, c, c.CheckpointContainer, azure.Retry())
+	client, _, err := s.restoredContainer(ctx, c, c.CheckpointContainer, azure.Retry())
 	if err != nil {
 		return nil, err
 	}
-	return restoredOwnership{restorable(client, c.CheckpointContainer), blobownership.New(client)}, nil
+	return blobownership.New(client), nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
@@ -160,7 +162,7 @@ func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.L
 
 func (s stores) deadLetterContainer(ctx context.Context, c config.Config) (*container.Client, error) {
 	retry := azure.Retry()
-	retry.TryTimeout = 5 * time.Second // a page of names or a large letter takes longer than a record
+	retry.TryTimeout = 5 * time.Second // a page of names or a large dead letter takes longer than a record
 	return s.container(ctx, c, c.DeadLetterContainer, retry)
 }
 
@@ -200,10 +202,10 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 	return cosmoslease.WithCredential(c.CosmosEndpoint, s.identity)
 }
 
-// container returns a client for one container of the storage account. Without a key it
-// waits for a token: requests of a gate have no time for that.
-func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, error) {
-	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry}}
+// container returns a client for a container of the storage account. Without a key it
+// waits for a token, because the gate's requests have no time for that.
+func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions, policies ...policy.Policy) (*container.Client, error) {
+	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry, PerCallPolicies: policies}}
 	var client *azblob.Client
 	var err error
 	if c.StorageConnectionString.IsSet() {
@@ -220,8 +222,22 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 	return client.ServiceClient().NewContainerClient(name), nil
 }
 
-// member returns this replica among those of its consumer group, nil if checkpoints are
-// in memory: then it is alone. Resolve IOTHUB_CONNECTION_STRING first.
+// restoredContainer returns a client whose calls create the container when it is missing.
+func (s stores) restoredContainer(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, *azure.Container, error) {
+	plain, err := s.container(ctx, c, name, retry)
+	if err != nil {
+		return nil, nil, err
+	}
+	restored := azure.NewContainer(name, azure.ContainerMissing, func(ctx context.Context) error {
+		_, err := plain.Create(ctx, nil)
+		return err
+	})
+	client, err := s.container(ctx, c, name, retry, restored.Policy())
+	return client, restored, err
+}
+
+// member returns this replica as a member of its consumer group; nil if checkpoints are in
+// memory, because then it is alone. Resolve IOTHUB_CONNECTION_STRING first.
 func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*peers.Member, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return nil, nil
@@ -235,7 +251,7 @@ func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*
 		return nil, err
 	}
 	group := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup).String()
-	if iotHub := c.IoTHub(); iotHub != "" { // its namespace and hub are others after a fail-over
+	if iotHub := c.IoTHub(); iotHub != "" { // its namespace and hub change in a fail-over
 		group = iotHub + "/" + strings.ToLower(c.EventHubConsumerGroup)
 	}
 	return peers.Open(client, group, peers.Settings{
@@ -243,7 +259,7 @@ func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*
 	}, log), nil
 }
 
-// place names where the throttle store is, the same however it is signed in to.
+// place returns the location of the throttle store, whichever credentials are used.
 func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 	var address string
 	switch c.ThrottleStore {

@@ -51,7 +51,9 @@ const arrows = `
 	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
 	internal/ops/admin    internal/ops/leader internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
+	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
@@ -77,7 +79,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/blob* internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules

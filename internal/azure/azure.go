@@ -1,6 +1,6 @@
-// Package azure holds what every package that talks to Azure Storage or Cosmos
-// DB needs: an HTTP client for many callers, retries for callers that wait, the
-// service's clock, names for arbitrary keys, and errors that say what to do.
+// Package azure holds what every package needs that uses Azure Storage or Cosmos DB:
+// an HTTP client for many callers, retries, credentials, containers that are created when
+// missing, the service's clock, names for arbitrary keys, and errors that say what to do.
 package azure
 
 import (
@@ -36,15 +36,15 @@ func NewHTTPClient() *http.Client {
 	}}
 }
 
-// Once returns the retries of a client whose caller repeats by Again: none, so
-// that one layer does and six tries are six requests. A try has a second. For
-// Cosmos set TryTimeout to zero: that SDK pauses inside it.
+// Once returns the retries of a client whose caller retries with Again: none, so that
+// only one layer retries. A try is limited to a second. For Cosmos set TryTimeout to
+// zero: that SDK includes its pauses.
 func Once() policy.RetryOptions {
 	return policy.RetryOptions{MaxRetries: -1, TryTimeout: time.Second}
 }
 
-// Retry returns the retries of a client whose caller does not repeat and waits 3
-// to 4 s in all: two more tries of a second each, soon.
+// Retry returns the retries of a client whose caller does not retry: two, after short
+// pauses, with a second per try. A call takes 3 to 4 s at most.
 func Retry() policy.RetryOptions {
 	return policy.RetryOptions{
 		MaxRetries:    2,
@@ -54,18 +54,17 @@ func Retry() policy.RetryOptions {
 	}
 }
 
-// Patient returns the retries of calls for which nobody waits, such as listings,
-// for policy.WithRetryOptions: a page takes as long as it takes. Who calls
-// repeats by Again.
+// Patient returns the retries of calls that nobody waits for, such as listings, for
+// policy.WithRetryOptions: none, with 30 s per try. The caller retries with Again.
 func Patient() policy.RetryOptions {
 	return policy.RetryOptions{MaxRetries: -1, TryTimeout: 30 * time.Second}
 }
 
-// Date returns the service's clock as it was when it answered, to the second.
-// Every answer has it, errors too.
+// Date returns the service's clock at the time of its response, to the second. Every
+// response has it, errors too.
 func Date(resp *http.Response) (time.Time, error) {
 	if resp == nil {
-		return time.Time{}, fmt.Errorf("read the service's clock: no answer")
+		return time.Time{}, fmt.Errorf("read the service's clock: no response")
 	}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {

@@ -130,13 +130,13 @@ func TestExplain(t *testing.T) {
 		err  error
 		want string
 	}{
-		{answered(403, "AuthenticationFailed"), "403 AuthenticationFailed: the credentials were refused"},
-		{answered(403, "AuthorizationPermissionMismatch"), "403 AuthorizationPermissionMismatch: not allowed"},
-		{answered(401, ""), "401: the credentials were refused"},
+		{answered(403, "AuthenticationFailed"), "403 AuthenticationFailed: the credentials were rejected"},
+		{answered(403, "AuthorizationPermissionMismatch"), "403 AuthorizationPermissionMismatch: not permitted"},
+		{answered(401, ""), "401: the credentials were rejected"},
 		{answered(503, "ServerBusy"), "503 ServerBusy"},
 		{&url.Error{Op: "Put", URL: address, Err: errors.New("EOF")}, "no answer from account.blob.core.windows.net: EOF"},
 		{fmt.Errorf("sdk: %w", &url.Error{Op: "Put", URL: address, Err: &net.DNSError{Name: "account", Err: "no such host", IsNotFound: true}}),
-			"no answer from account.blob.core.windows.net: lookup account: no such host: is the account's name right?"},
+			"no answer from account.blob.core.windows.net: lookup account: no such host: check the account's name"},
 		{context.Canceled, "context canceled"},
 	}
 	for _, test := range tests {

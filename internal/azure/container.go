@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
-// restoreEvery is how often at most a process tries to create a container that is missing.
+// restoreEvery is the minimum time between two attempts to create a missing container.
 const restoreEvery = 5 * time.Second
 
-// A Container is created by those who use it when it is missing: at the start, or
-// because somebody has deleted it since. Use NewContainer. It is safe for concurrent use.
+// A Container is created by its users when it is missing: at the start, or because it has
+// been deleted since. Use NewContainer. It is safe for concurrent use.
 type Container struct {
 	name    string
 	missing func(error) bool
@@ -23,19 +26,19 @@ type Container struct {
 	mu      sync.Mutex
 	trying  chan struct{} // closed when the attempt under way has ended; nil if there is none
 	tried   time.Time     // the last attempt's end; zero if there was none
-	err     error         // what came of it
+	err     error         // its result
 	created func(name string)
 }
 
-// NewContainer returns the container that create creates; that returns nil if the
-// container is there already. name is for errors: its address without a signature.
-// missing says of a call's error that the container is not there.
+// NewContainer returns the container that create creates. That it exists already is no
+// error. name is for errors: its address without a signature. missing reports whether a
+// call failed because the container does not exist.
 func NewContainer(name string, missing func(error) bool, create func(context.Context) error) *Container {
 	return &Container{name: name, missing: missing, create: create}
 }
 
-// OnCreate has f called whenever the container was missing and has been created
-// from now on. f must not block.
+// OnCreate makes c call f whenever it has created the container from now on. f must
+// not block.
 func (c *Container) OnCreate(f func(name string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,6 +88,9 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 
 func (c *Container) attempt(ctx context.Context) error {
 	err := c.create(ctx)
+	if code(err) == "ContainerAlreadyExists" {
+		err = nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.trying)
@@ -101,19 +107,45 @@ func (c *Container) attempt(ctx context.Context) error {
 	return err
 }
 
-// A MissingError says that a container does not exist and could not be created.
+// Policy returns a policy for the pipeline of a client of this blob container. A
+// request that fails because the container is missing creates it and is repeated, as by Do.
+// The client that creates the container must not have it.
+func (c *Container) Policy() policy.Policy { return containerPolicy{c} }
+
+type containerPolicy struct{ *Container }
+
+func (p containerPolicy) Do(req *policy.Request) (resp *http.Response, err error) {
+	err = p.Container.Do(req.Raw().Context(), func() error {
+		if err := req.RewindBody(); err != nil {
+			return err
+		}
+		if resp, err = req.Next(); err != nil {
+			return err
+		}
+		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
+			if answer := runtime.NewResponseError(resp); ContainerMissing(answer) {
+				return answer
+			}
+		}
+		return nil
+	})
+	return resp, err
+}
+
+// A MissingError means that a container does not exist and could not be created.
 type MissingError struct {
 	Container string
 	Err       error // why not
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("container %q does not exist and could not be created; create it, or let this worker's key or identity do so, which tries every %v: %v", e.Container, restoreEvery, e.Err)
+	return fmt.Sprintf("container %q does not exist and could not be created; create it, or allow the worker's key or identity to, which tries again every %v: %v", e.Container, restoreEvery, e.Err)
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// ContainerMissing says of err that a blob container is not there, or about to go.
+// ContainerMissing reports whether err means that a blob container does not exist or is
+// being deleted.
 func ContainerMissing(err error) bool {
 	var resp *azcore.ResponseError
 	return errors.As(err, &resp) && (resp.ErrorCode == "ContainerNotFound" || resp.ErrorCode == "ContainerBeingDeleted")

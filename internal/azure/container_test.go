@@ -16,14 +16,14 @@ import (
 // Many who miss a container make one attempt to create it, and none but its outcome for a while.
 func TestContainerIsCreatedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var attempts, told atomic.Int64
+		var attempts, created atomic.Int64
 		answer := answered(403, "AuthorizationPermissionMismatch")
 		c := azure.NewContainer("leases", azure.ContainerMissing, func(context.Context) error {
 			attempts.Add(1)
 			time.Sleep(time.Second)
 			return answer
 		})
-		c.OnCreate(func(name string) { told.Add(1) })
+		c.OnCreate(func(name string) { created.Add(1) })
 		everybody := func() (errs []error) {
 			var all sync.WaitGroup
 			errs = make([]error, 100)
@@ -51,8 +51,8 @@ func TestContainerIsCreatedOnce(t *testing.T) {
 				t.Fatal("it would be tried again at once")
 			}
 		}
-		if attempts.Load() != 1 || told.Load() != 0 {
-			t.Errorf("%d attempts, told of %d", attempts.Load(), told.Load())
+		if attempts.Load() != 1 || created.Load() != 0 {
+			t.Errorf("%d attempts, created %d times", attempts.Load(), created.Load())
 		}
 		time.Sleep(5 * time.Second)
 		answer = nil
@@ -61,8 +61,8 @@ func TestContainerIsCreatedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if attempts.Load() != 2 || told.Load() != 1 {
-			t.Errorf("%d attempts, told of %d", attempts.Load(), told.Load())
+		if attempts.Load() != 2 || created.Load() != 1 {
+			t.Errorf("%d attempts, created %d times", attempts.Load(), created.Load())
 		}
 	})
 }

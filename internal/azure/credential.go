@@ -27,10 +27,10 @@ var (
 	EventHubsScope = policy.TokenRequestOptions{Scopes: []string{"https://eventhubs.azure.net//.default"}}
 )
 
-// A Credential is the one identity of a process, for all its clients. It remembers
-// tokens and fetches each on a context of its own: a request that cannot wait for a slow
-// identity fails, and the next one finds the token. While a token is good it is served,
-// and refreshed beside. It is safe for concurrent use. Its owner ends with Close.
+// A Credential is the identity of a process, shared by all its clients. It caches tokens
+// and fetches each with a context of its own: a request that cannot wait for a slow
+// identity fails, and the next one finds the token. A valid token is refreshed in the
+// background. It is safe for concurrent use. Its owner ends with Close.
 type Credential struct {
 	source azcore.TokenCredential
 	ctx    context.Context // of fetching
@@ -62,8 +62,7 @@ func NewCredential(source azcore.TokenCredential) *Credential {
 	return c
 }
 
-// Close ends what is being fetched and waits for it. Tokens that are good are still
-// served.
+// Close cancels and awaits the fetching of tokens. Valid tokens are still returned.
 func (c *Credential) Close() {
 	c.mu.Lock()
 	c.cancel()
@@ -82,9 +81,9 @@ func (c *Credential) Warm(ctx context.Context, requests ...policy.TokenRequestOp
 	return nil
 }
 
-// GetToken returns a token that is good for some time yet. It waits for one only if
-// there is none, and no longer than ctx; then its error is an *IdentityError, and the
-// fetching goes on.
+// GetToken returns a token that is still valid for some time. It waits for one only if
+// there is none, and no longer than ctx; then its error is an *IdentityError, and
+// fetching continues.
 func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	for {
 		t, fetched, err := c.look(r)
@@ -95,13 +94,13 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 		case <-fetched:
 			r.Claims = "" // what comes now has them
 		case <-ctx.Done():
-			return azcore.AccessToken{}, &IdentityError{fmt.Sprintf("no token for %s yet: the Azure identity is slow to answer", resource(r)), ctx.Err()}
+			return azcore.AccessToken{}, &IdentityError{fmt.Sprintf("no token for %s yet: the Azure identity is slow to respond", resource(r)), ctx.Err()}
 		}
 	}
 }
 
-// look returns a good token, or what to wait for before looking again, or why there will
-// be none. It starts to fetch one if that is due.
+// look returns a valid token, or a channel to wait for before looking again, or why there
+// is none. It starts fetching one if that is due.
 func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken, fetched <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,27 +114,27 @@ func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken
 		t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
 	}
 	now := time.Now()
-	isGood := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
-	if (!isGood || t.stale(now)) && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
+	valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
+	if (!valid || t.stale(now)) && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
 		t.fetched = make(chan struct{})
 		c.work.Go(func() { c.fetch(t, r) })
 	}
 	switch {
-	case isGood:
+	case valid:
 		return t.AccessToken, nil, nil
 	case t.fetched != nil:
 		return azcore.AccessToken{}, t.fetched, nil
 	case c.ctx.Err() != nil:
 		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), c.ctx.Err()}
 	case t.err == nil:
-		err = &IdentityError{fmt.Sprintf("no token for %s: the identity gave one that has expired: is this machine's clock right?", resource(r)), nil}
+		err = &IdentityError{fmt.Sprintf("no token for %s: the identity returned one that has expired; check this machine's clock", resource(r)), nil}
 	default:
 		err = t.err
 	}
 	return azcore.AccessToken{}, nil, err
 }
 
-// stale says whether t should be replaced although it may be good yet.
+// stale reports whether t should be replaced although it may still be valid.
 func (t *token) stale(now time.Time) bool {
 	if !t.RefreshOn.IsZero() {
 		return !now.Before(t.RefreshOn)
@@ -143,7 +142,7 @@ func (t *token) stale(now time.Time) bool {
 	return !now.Before(t.ExpiresOn.Add(-refreshBefore))
 }
 
-// fetch asks for a token once. One that is there stays if that fails.
+// fetch asks for a token once. If that fails, an existing token stays.
 func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, acquireTimeout, fmt.Errorf("no answer within %v", acquireTimeout))
 	defer cancel()
@@ -164,13 +163,13 @@ func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	t.fetched = nil
 }
 
-// resource names the service that a token is for.
+// resource returns the service that a token is for.
 func resource(r policy.TokenRequestOptions) string {
 	return strings.TrimRight(strings.TrimSuffix(strings.Join(r.Scopes, " "), "/.default"), "/")
 }
 
-// An IdentityError says that there is no token for a service, which identities were
-// tried, and what to do.
+// An IdentityError says for which service there is no token, which identities were tried,
+// and what to do.
 type IdentityError struct {
 	text  string
 	cause error
@@ -178,12 +177,12 @@ type IdentityError struct {
 
 func (e *IdentityError) Error() string { return e.text }
 
-// Is finds a context's error; all else of the cause is in the text, as far as it is for people.
+// Is finds a context's error; what is useful of other causes is in the text.
 func (e *IdentityError) Is(target error) bool {
 	return (target == context.Canceled || target == context.DeadlineExceeded) && errors.Is(e.cause, target)
 }
 
-// identities names, for people, what azidentity tries.
+// identities are readable names of what azidentity tries.
 var identities = map[string]string{
 	"EnvironmentCredential":       "environment variables",
 	"WorkloadIdentityCredential":  "workload identity",
@@ -198,8 +197,8 @@ const (
 	refusedIdentity = "check that the identity exists, that AZURE_CLIENT_ID names it, and that its secret or federation is valid"
 )
 
-// summarize makes one line of what azidentity says of a failure: which identities it
-// tried, what became of each, and what to do.
+// summarize reduces an error of azidentity to one line: which identities it tried, why each
+// failed, and what to do.
 func summarize(text string) string {
 	_, attempts, ok := strings.Cut(text, "Attempted credentials:\n")
 	if !ok {
@@ -227,13 +226,13 @@ func summarize(text string) string {
 			tried = append(tried, name+": "+brief(strings.TrimLeft(attempt[end:], ": ")))
 		}
 	}
-	return "tried " + strings.Join(tried, "; ") + ". To do: " + advice
+	return "tried " + strings.Join(tried, "; ") + ". To fix: " + advice
 }
 
-// answered finds what matters of an answer, which azidentity prints whole.
+// answered finds the essential parts of a response, which azidentity prints in full.
 var answered = regexp.MustCompile(`RESPONSE (\d+)|"error_description": "([^"\\]*)`)
 
-// brief returns the first sentence of text, without the addresses of documentation.
+// brief returns the first sentence of text, without links to documentation.
 func brief(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	for _, end := range []string{". ", " See http", " To troubleshoot", " Trace ID"} {
@@ -246,8 +245,7 @@ func brief(text string) string {
 	return strings.TrimRight(text, ". ")
 }
 
-// CosmosScope is what the client of a Cosmos DB account asks tokens for; endpoint is
-// that of the account.
+// CosmosScope is the token scope of the Cosmos DB account at endpoint.
 func CosmosScope(endpoint string) policy.TokenRequestOptions {
 	scheme, rest, _ := strings.Cut(endpoint, "://")
 	host, _, _ := strings.Cut(rest, "/")

@@ -301,7 +301,7 @@ func TestIdentityErrors(t *testing.T) {
 				"\tManagedIdentityCredential: managed identity timed out. See https://aka.ms/azsdk/go/identity/troubleshoot#dac for more information\n" +
 				"\tAzureCLICredential: Azure CLI not found on path",
 			"tried environment variables: missing environment variable AZURE_TENANT_ID; workload identity: no client ID specified; managed identity: managed identity timed out; " +
-				"Azure CLI: Azure CLI not found on path. To do: assign a managed identity or a workload identity, set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or sign in with az login",
+				"Azure CLI: Azure CLI not found on path. To fix: assign a managed identity or a workload identity, set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or sign in with az login",
 		},
 		"refused": {
 			"DefaultAzureCredential: failed to acquire a token.\nAttempted credentials:\n" +
@@ -310,11 +310,11 @@ func TestIdentityErrors(t *testing.T) {
 				"\t\t  \"error_description\": \"AADSTS7000215: Invalid client secret provided. Ensure the secret being sent is right. Trace ID: 1\\r\\nTimestamp: 2\",\n\t\t  \"error_codes\": [7]\n\t\t}\n\t\t----\n" +
 				"\t\tTo troubleshoot, visit https://aka.ms/azsdk/go/identity/troubleshoot#client-secret",
 			"tried environment variables: authentication failed, 401, AADSTS7000215: Invalid client secret provided. " +
-				"To do: check that the identity exists, that AZURE_CLIENT_ID names it, and that its secret or federation is valid",
+				"To fix: check that the identity exists, that AZURE_CLIENT_ID names it, and that its secret or federation is valid",
 		},
 		"something else": {"dial tcp: lookup login.microsoftonline.com: no such host", "dial tcp: lookup login.microsoftonline.com: no such host"},
 		"nothing":        {"", ""},
-		"odd":            {"Attempted credentials:\n\t\t\n\n\tX", "tried X: . To do: "},
+		"odd":            {"Attempted credentials:\n\t\t\n\n\tX", "tried X: . To fix: "},
 	} {
 		bubble(t, &identity{err: errors.New(test.text)}, func(t *testing.T, c *azure.Credential) {
 			_, err := c.GetToken(t.Context(), azure.StorageScope)

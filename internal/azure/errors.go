@@ -22,11 +22,11 @@ const (
 	maxPause = 500 * time.Millisecond
 )
 
-// Again says, after a pause, whether to repeat a call whose try-th try, counted
-// from 0, failed with err: at once after a conflict (404, 409, 412), after
-// what Retry-After asks or else a short random pause when the service was busy or gave
-// no answer. It says no after six tries, when repeating cannot help, and when
-// ctx ends before the pause does.
+// Again pauses and then reports whether to retry a call whose try-th try, counted
+// from 0, failed with err. After a conflict (404, 409, 412), or when the service was
+// busy or did not answer, the pause is short and random, or what Retry-After asks for. It
+// returns false after six tries, when a retry cannot help, and when ctx would end
+// before the pause.
 func Again(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil {
 		return false
@@ -39,7 +39,7 @@ func Again(ctx context.Context, try int, err error) bool {
 	pause += rand.N(pause)
 	if resp := response(err); resp != nil {
 		switch status := resp.StatusCode; {
-		case status == http.StatusNotFound && notThere(code(err)):
+		case status == http.StatusNotFound && resourceMissing(code(err)):
 			return false
 		case status == http.StatusNotFound, status == http.StatusConflict, status == http.StatusPreconditionFailed:
 			return true
@@ -48,7 +48,7 @@ func Again(ctx context.Context, try int, err error) bool {
 		default:
 			return false
 		}
-	} else if fruitless(err) {
+	} else if permanent(err) {
 		return false
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
@@ -57,14 +57,14 @@ func Again(ctx context.Context, try int, err error) bool {
 	return backoff.Sleep(ctx, pause)
 }
 
-// fruitless says that a call without an answer will have none the next time.
-func fruitless(err error) bool {
+// permanent reports whether a retry of a call that got no answer cannot help.
+func permanent(err error) bool {
 	var never interface{ NonRetriable() }
 	var dns *net.DNSError
 	return errors.As(err, &never) || errors.As(err, &dns) && dns.IsNotFound
 }
 
-// retryAfter returns what the service asks to wait, or 0.
+// retryAfter returns how long the service asks to wait, or 0.
 func retryAfter(resp *http.Response) time.Duration {
 	for _, name := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if ms, err := strconv.Atoi(resp.Header.Get(name)); err == nil {
@@ -77,10 +77,10 @@ func retryAfter(resp *http.Response) time.Duration {
 	return 0
 }
 
-// Explain returns err, which an Azure SDK client returned, with a message of one line
-// that says what the service answered and what to do about it. It names
-// neither keys nor signatures, which an URL may hold. The result wraps what is
-// harmless of err: an *azcore.ResponseError, a context's error, a net error.
+// Explain returns an error of an Azure SDK client with a one-line message that says what
+// the service answered and what to do about it. The message contains no keys or
+// signatures, which a URL may hold. The result wraps what is harmless in err: an
+// *azcore.ResponseError, a context's error, a net error.
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -113,28 +113,28 @@ func Explain(err error) error {
 		text := fmt.Sprintf("no answer from %s: %v", host, link.Err)
 		var dns *net.DNSError
 		if errors.As(err, &dns) && dns.IsNotFound {
-			text += ": is the account's name right?"
+			text += ": check the account's name"
 		}
 		return &explained{text, link.Err}
 	}
 	return err
 }
 
-// advise returns what to do about an answer; empty if there is nothing to say.
+// advise returns what to do about an answer; may be empty.
 func advise(status int, code string) string {
 	switch {
 	case code == "ContainerNotFound":
-		return "the container does not exist (any more): the worker creates it if it may, else create it"
+		return "the container does not exist: the worker creates it if permitted; otherwise create it"
 	case code == "ContainerBeingDeleted":
-		return "the container is being deleted: wait a minute; the worker then creates it if it may"
+		return "the container is being deleted: wait a minute; the worker then creates it if permitted"
 	case code == "AccountIsDisabled":
 		return "the storage account is disabled"
 	case code == "AuthenticationFailed", status == http.StatusUnauthorized:
-		return "the credentials were refused: check the account's name and its key, signature or identity"
+		return "the credentials were rejected: check the account's name and its key, signature or identity"
 	case code == "ResourceNotFound":
 		return "the account or the resource does not exist: check the account's name"
 	case status == http.StatusForbidden:
-		return "not allowed: check the key, or whether the signature or identity may read, write and create (role Storage Blob Data Contributor), and whether the account's network rules admit this machine"
+		return "not permitted: check the key, or that the signature or identity can read, write and create (role Storage Blob Data Contributor), and that the account's network rules allow this machine"
 	}
 	return ""
 }
@@ -147,7 +147,7 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.cause }
 
-// response returns the service's answer that err tells of, or nil.
+// response returns the service's answer in err, or nil.
 func response(err error) *http.Response {
 	var resp *azcore.ResponseError
 	if errors.As(err, &resp) {
@@ -165,5 +165,7 @@ func code(err error) string {
 	return ""
 }
 
-// notThere says of a 404's code that more is missing than one record.
-func notThere(code string) bool { return code == "ContainerNotFound" || code == "ResourceNotFound" }
+// resourceMissing reports whether the code of a 404 means more than one missing record.
+func resourceMissing(code string) bool {
+	return code == "ContainerNotFound" || code == "ResourceNotFound"
+}

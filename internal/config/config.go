@@ -1,6 +1,6 @@
-// Package config is what the environment says: one field for each variable, read,
-// checked and described in help. Everything that is wrong is reported together,
-// and no secret ever shows.
+// Package config reads the configuration from the environment: one field per variable,
+// with its default, its validation and its help text. All errors are reported together, and no
+// secret is ever shown.
 package config
 
 import (
@@ -21,65 +21,65 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// A Config is what the environment says. Every field is one variable, in the
-// order in which help, errors and documentation name them:
+// A Config is the configuration. Every field is one variable, in the order in which
+// help, errors and documentation list them:
 //
 //	envconfig  the variable
 //	default    its value when unset or empty
-//	fallback   in words, what an unset one means where that is no constant
-//	missing    where nothing works without it: what to give
-//	empty      "means" where the empty value differs from an unset one
-//	group      the heading it stands under, on the first of a group
+//	fallback   a description of the default where that is not a constant
+//	missing    on a required variable: what to set it to
+//	empty      "means" where an empty value differs from an unset one
+//	group      the heading in help, on the first variable of a group
 //	desc       what it is for
 type Config struct {
-	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"The hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; honours UseDevelopmentEmulator=true"`
-	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"the event hub, where the string has no EntityPath or there is no string"`
-	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a string, keyless: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service string, HostName=...; followed when the hub fails over"`
-	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"the consumer group to read in; no other program should read in it"`
-	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to begin without a checkpoint: earliest, latest or an RFC 3339 time"`
-	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; 256 MiB in all at most"`
+	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"Event hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; UseDevelopmentEmulator=true is supported"`
+	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"name of the event hub, if the connection string has no EntityPath or there is none"`
+	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a connection string, without a key: host name of the namespace, NAME.servicebus.windows.net"`
+	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service connection string, HostName=...; keeps working when the hub fails over"`
+	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"consumer group to read from; no other program should use it"`
+	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to start without a checkpoint: earliest, latest or an RFC 3339 time"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; at most 256 MiB in total"`
 
-	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"the limit, a number in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this number, in the unit that the devices send"`
-	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the reading is in a message: dotted paths, of which the first that holds a number counts"`
+	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
+	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
 
-	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"quiet time after a delivered alert, per device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
-	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are kept: memory (one replica only), blob (ETags), blob-lease (native leases, 15 to 60 s), cosmos"`
-	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"replicas with the same scope share windows: set it only to share or to split them on purpose"`
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"minimum time between two alerts for a device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
+	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are stored: memory (single replica only), blob (ETags), blob-lease (native leases, 15 to 60 s) or cosmos"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"replicas with the same scope share windows; set it only to share or separate them deliberately"`
 
-	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage by key: checkpoints, ownership, dead letters and the blob stores"`
-	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, keyless: https://ACCOUNT.blob.core.windows.net"`
-	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (one replica only, which starts over after a restart)"`
-	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created when missing"`
-	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created when missing"`
-	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that cannot be delivered; created when missing"`
-	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also keep events there that cannot be decoded, up to 60 a minute per replica"`
-	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"how long after progress a checkpoint is written at the latest"`
+	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage, with a key: checkpoints, ownership, dead letters and the blob stores"`
+	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, without a key: https://ACCOUNT.blob.core.windows.net"`
+	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (single replica only, which starts over after a restart)"`
+	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created if missing"`
+	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created if missing"`
+	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that could not be delivered; created if missing"`
+	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also store undecodable events there, up to 60 a minute per replica"`
+	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"maximum delay between progress and its checkpoint"`
 
-	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB by key, AccountEndpoint=...;AccountKey=..."`
-	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, keyless: https://ACCOUNT.documents.azure.com:443/"`
-	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created when missing and allowed"`
-	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created when missing and allowed"`
+	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB, with a key: AccountEndpoint=...;AccountKey=..."`
+	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, without a key: https://ACCOUNT.documents.azure.com:443/"`
+	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created if missing and permitted"`
+	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created if missing and permitted"`
 
-	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"where alerts go, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where alerts go, comma-separated: http://..., https://... (webhook), log: (alerts are only written to the log)"`
-	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"signs webhooks as Standard Webhooks does: whsec_ and 24 to 64 bytes in base64"`
-	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of one delivery attempt, 1s to 5m"`
-	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"alerts in flight, 1 to 4096"`
-	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an alert that cannot be delivered becomes a dead letter; keep it below the hub's retention"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, comma-separated: http://... or https://... (webhook), log: (only written to the log)"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64"`
+	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
+	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
+	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an undelivered alert becomes a dead letter; keep it below the hub's retention"`
 
-	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"8s" group:"Replicas" desc:"how long a replica that shows no sign of life keeps its partitions"`
-	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"3s" desc:"how often a replica shows that it lives and looks for partitions to take over"`
-	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish what is in flight on SIGTERM"`
-	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"a label for people"`
+	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"8s" group:"Replicas" desc:"how long a replica without a heartbeat keeps its partitions"`
+	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"3s" desc:"how often a replica sends a heartbeat and looks for partitions to take over"`
+	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish deliveries in flight on SIGTERM"`
+	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"name of this replica in logs, alerts and the status page"`
 
-	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must be longer than an event can arrive late"`
-	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"cron expression, for example 0 8 * * *: when to send a summary of the day before and the day so far to NOTIFY_URLS; empty: never"`
+	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must exceed how late an event can arrive"`
+	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"when to send NOTIFY_URLS a summary of the previous day and the current day so far: a cron expression, for example 0 8 * * *; empty: never"`
 
-	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and log" desc:"health, metrics, status page; empty turns it off"`
-	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"turns the HTTP trigger on, POST /devices/{id}/telemetry, for requests with this bearer token; 16 to 1024 characters"`
-	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN" desc:"turns /devices/{id} on, to look at a device and to end its window, for requests with this bearer token; must differ from HTTP_INGEST_TOKEN"`
+	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and logging" desc:"address of health checks, metrics and status page; empty turns HTTP off"`
+	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 characters"`
+	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN" desc:"bearer token that enables /devices/{id}, to look up a device and to end its window; must differ from HTTP_INGEST_TOKEN"`
 	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
-	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for people"`
+	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for reading in a terminal"`
 }
 
 // The values of THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
@@ -93,23 +93,23 @@ const (
 	LogConsole Choice = "console"
 )
 
-// needsStorage says whether anything cannot work without Azure Storage.
+// needsStorage reports whether anything requires Azure Storage.
 func (c Config) needsStorage() bool {
 	return c.CheckpointStore == StoreBlob || c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease
 }
 
-// HasStorage says whether Azure Storage is configured.
+// HasStorage reports whether Azure Storage is configured.
 func (c Config) HasStorage() bool {
 	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
 }
 
-// Keyless says whether anything is used with an Azure identity instead of a key.
+// Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
 	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
 }
 
-// Hub returns where the events are. Until IOTHUB_CONNECTION_STRING is resolved
-// (WithHub) its hub is unknown: then it is empty.
+// Hub returns where the events are. It is empty until IOTHUB_CONNECTION_STRING is
+// resolved (WithHub).
 func (c Config) Hub() HubAddress {
 	if c.EventHubNamespace != "" {
 		return HubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
@@ -148,10 +148,10 @@ func (c Config) IoTHub() string {
 	return strings.ToLower(host)
 }
 
-// Scope returns what windows are shared by: THROTTLE_SCOPE, or else
-// namespace/hub/group in lower case, since Azure does not tell cases apart; with
-// IOTHUB_CONNECTION_STRING the IoT Hub's host/group, so that windows stay
-// when the hub fails over to another namespace.
+// Scope returns the scope within which replicas share windows: THROTTLE_SCOPE, or
+// namespace/hub/group in lower case, because Azure ignores case; with
+// IOTHUB_CONNECTION_STRING the IoT Hub's host/group, so that windows survive a
+// fail-over of the hub to another namespace.
 func (c Config) Scope() string {
 	if c.ThrottleScope != "" {
 		return c.ThrottleScope
@@ -165,7 +165,7 @@ func (c Config) Scope() string {
 
 // Origin names where events come from in alert ids: the namespace's first
 // label and the hub; with IOTHUB_CONNECTION_STRING the IoT Hub's first label,
-// because its namespace and hub are others after a fail-over.
+// because its namespace and hub change in a fail-over.
 func (c Config) Origin() string {
 	if name, _, ok := strings.Cut(c.IoTHub(), "."); ok {
 		return name
@@ -204,8 +204,8 @@ func (c *Choice) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A configError tells everything that is missing or wrong, a line for each
-// variable. It never holds a secret.
+// A configError lists all configuration errors, one line per variable. It never holds a
+// secret.
 type configError struct {
 	problems []problem
 }
@@ -215,7 +215,7 @@ type problem struct {
 	text     string // continues "VARIABLE …"
 }
 
-// ExitCode is what the process ends with.
+// ExitCode is the exit code of the process.
 func (e *configError) ExitCode() int { return 2 }
 
 func (e *configError) Error() string {
@@ -227,19 +227,19 @@ func (e *configError) Error() string {
 	}
 	var b strings.Builder
 	if len(problems) == 1 {
-		b.WriteString("one setting is missing or wrong:\n\n")
+		b.WriteString("one setting is missing or invalid:\n\n")
 	} else {
-		fmt.Fprintf(&b, "%d settings are missing or wrong:\n\n", len(problems))
+		fmt.Fprintf(&b, "%d settings are missing or invalid:\n\n", len(problems))
 	}
 	for _, p := range problems {
 		fmt.Fprintf(&b, "  %-*s  %s\n", width, p.variable, p.text)
 	}
-	b.WriteString("\nTo see it work without Azure: alertworker local\nAll settings and their defaults: alertworker --help")
+	b.WriteString("\nTo try it without Azure: alertworker local\nFor all settings and their defaults: alertworker --help")
 	return b.String()
 }
 
-// add records what is wrong with variable. Only the first problem of a variable
-// counts: later ones follow from it.
+// add records a problem of variable. Only the first of a variable is kept: later ones
+// follow from it.
 func (e *configError) add(variable, format string, args ...any) {
 	if !e.has(variable) {
 		e.problems = append(e.problems, problem{variable, fmt.Sprintf(format, args...)})
@@ -250,9 +250,9 @@ func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }
 
-// Load reads and checks the environment. Its error lists everything that is missing or
-// wrong and has the exit code 2. Warnings come with an error too: a mistyped name
-// often explains it.
+// Load reads and validates the environment. Its error lists all configuration errors and
+// has the exit code 2. Warnings are returned with an error too: a misspelled name often
+// explains it.
 func Load() (Config, []Warning, error) {
 	var c Config
 	var e configError
@@ -270,7 +270,7 @@ func Load() (Config, []Warning, error) {
 	return c, append(c.warnings(os.Environ()), warnings...), nil
 }
 
-// expand replaces what is only a shorthand.
+// expand replaces shorthands by what they stand for.
 func (c *Config) expand() {
 	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
 		c.StorageConnectionString = NewSecret(developmentStorage)
@@ -294,7 +294,7 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 	if hidden, ok := value.Addr().Interface().(redactable); ok {
 		if path := os.Getenv(name + "_FILE"); path != "" {
 			if text != "" {
-				e.add(name, "is set and so is %s_FILE: keep one of them", name)
+				e.add(name, "and %s_FILE are both set: remove one of them", name)
 				return
 			}
 			content, err := readSecretFile(path)
@@ -314,7 +314,7 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 		return
 	}
 	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
-		e.add(name, "is in quotes, which are part of the value here: remove them (docker's --env-file keeps quotes)")
+		e.add(name, "is in quotes, which are part of the value: remove them (docker's --env-file keeps quotes)")
 		return
 	}
 	if err := process(field, value); err != nil {
@@ -326,8 +326,8 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 // stop at the first wrong value.
 func process(field reflect.StructField, value reflect.Value) error {
 	if os.Getenv(field.Tag.Get("envconfig")) == "" && field.Tag.Get("empty") == "" {
-		// Templates pass what is not given as an empty value; to envconfig that
-		// is a value. It gets to see a name that no variable can have.
+		// Templates pass empty values for what is not set, and envconfig takes
+		// them as set. So it gets a name that no variable can have.
 		fallback := field.Tag.Get("default")
 		if fallback == "" {
 			return nil
@@ -342,8 +342,8 @@ func process(field reflect.StructField, value reflect.Value) error {
 	return nil
 }
 
-// expectation says what a value should have been that envconfig could not read.
-// envconfig's own text holds the value, so it is not for people.
+// expectation describes the values that envconfig can read. envconfig's own message
+// holds the value, so it must not be shown.
 func expectation(t reflect.Type, text string) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
@@ -370,7 +370,7 @@ const maxSecretFile = 64 << 10
 // the path if that looks like the secret itself.
 func readSecretFile(path string) ([]byte, error) {
 	fail := func(text string) ([]byte, error) {
-		return nil, fmt.Errorf("%s, which should be the path of a file, %s", show(path), text)
+		return nil, fmt.Errorf("the file %s %s", show(path), text)
 	}
 	// Opening a pipe would wait for its other end, so look before.
 	info, err := os.Stat(path)
@@ -399,7 +399,7 @@ func readSecretFile(path string) ([]byte, error) {
 	return content, nil
 }
 
-// withoutPath says why a file could not be read, and not which.
+// withoutPath returns why a file could not be read, without its path.
 func withoutPath(err error) string {
 	var pathError *os.PathError
 	if errors.As(err, &pathError) {
@@ -411,7 +411,7 @@ func withoutPath(err error) string {
 // A Variable describes one variable of the environment.
 type Variable struct {
 	Name        string
-	Default     string // "" if there is none; where it is no constant, what stands for it
+	Default     string // "" if there is none; a description where it is not a constant
 	Description string
 	Group       string
 	Required    bool

@@ -13,8 +13,8 @@ import (
 	"alertworker/internal/telemetry/iothub"
 )
 
-// Connection strings are "Key=value;Key=value". What is checked here is what
-// the SDKs would refuse or misread later; errors never hold a value.
+// Connection strings are "Key=value;Key=value". They are checked here for what the
+// SDKs would reject or misread later; errors never hold a value.
 
 // parsePairs splits a connection string the way the Azure SDKs do: keys in any
 // case (lower-cased here), values with any number of "=", the last of several wins.
@@ -26,15 +26,15 @@ func parsePairs(s string) (map[string]string, error) {
 		}
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
-			return nil, errors.New("is not a connection string: its parts are Key=value, with ; between them")
+			return nil, errors.New("is not a connection string: must be Key=value pairs separated by ;")
 		}
 		pairs[strings.ToLower(key)] = value
 	}
 	return pairs, nil
 }
 
-// belongsTo tells from a connection string's keys what it connects to and which
-// variable takes it; both are empty if nothing is known.
+// belongsTo returns what a connection string with these keys connects to and the
+// variable that it belongs in; both are empty if that is not known.
 func belongsTo(pairs map[string]string) (what, variable string) {
 	has := func(keys ...string) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { _, ok := pairs[k]; return ok })
@@ -54,8 +54,8 @@ func belongsTo(pairs map[string]string) (what, variable string) {
 	return "", ""
 }
 
-// parseFor splits the connection string that variable holds and refuses what
-// belongs elsewhere.
+// parseFor splits the connection string in variable and rejects one that belongs
+// elsewhere.
 func parseFor(variable, s string) (map[string]string, error) {
 	pairs, err := parsePairs(s)
 	if err != nil {
@@ -64,13 +64,13 @@ func parseFor(variable, s string) (map[string]string, error) {
 	what, home := belongsTo(pairs)
 	switch {
 	case what != "" && home == "":
-		return nil, fmt.Errorf("is %s, and a device can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)", what)
+		return nil, fmt.Errorf("is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)", what)
 	case home != "" && home != variable:
-		return nil, fmt.Errorf("is %s; that goes into %s", what, home)
+		return nil, fmt.Errorf("is %s, which belongs in %s", what, home)
 	}
 	for _, value := range pairs {
 		if strings.ContainsAny(value, "<>") || strings.Contains(value, "...") || strings.Contains(value, "…") {
-			return nil, errors.New("still has a placeholder (<...> or ...) where a value belongs")
+			return nil, errors.New("still contains a placeholder (<...> or ...)")
 		}
 	}
 	return pairs, nil
@@ -118,11 +118,11 @@ func parseEventHub(s string) (HubAddress, error) {
 	}
 	endpoint, err := url.Parse(pairs["endpoint"])
 	if err != nil || endpoint.Scheme != "sb" || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" {
-		return HubAddress{}, errors.New("has an Endpoint that is not sb://HOST/")
+		return HubAddress{}, errors.New("has an invalid Endpoint: must be sb://HOST/")
 	}
 	if emulator, ok := pairs["usedevelopmentemulator"]; ok {
 		if _, err := strconv.ParseBool(emulator); err != nil {
-			return HubAddress{}, errors.New("has a UseDevelopmentEmulator that is neither true nor false")
+			return HubAddress{}, errors.New("has an invalid UseDevelopmentEmulator: must be true or false")
 		}
 	}
 	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
@@ -136,7 +136,7 @@ func parseIoTHub(s string) (host string, err error) {
 	}
 	switch policy := pairs["sharedaccesskeyname"]; policy {
 	case "device", "registryRead", "registryReadWrite":
-		return "", fmt.Errorf("is of the policy %s, which may not read telemetry: take the one of service (portal: IoT Hub > Shared access policies)", policy)
+		return "", fmt.Errorf("is that of the policy %s, which cannot read telemetry: use that of the policy service (portal: IoT Hub > Shared access policies)", policy)
 	}
 	if err := iothub.Check(s); err != nil {
 		return "", err
@@ -144,8 +144,8 @@ func parseIoTHub(s string) (host string, err error) {
 	return pairs["hostname"], nil
 }
 
-// checkStorage checks an Azure Storage connection string. That SDK wants the
-// keys spelled as the portal does, and nothing empty between semicolons but at the end.
+// checkStorage checks an Azure Storage connection string. Its SDK is case-sensitive
+// about keys, and refuses empty parts except at the end.
 func checkStorage(s string) error {
 	pairs, err := parseFor("STORAGE_CONNECTION_STRING", s)
 	if err != nil {
@@ -172,7 +172,7 @@ func checkStorage(s string) error {
 	}
 	if has("BlobEndpoint") {
 		if u, err := url.Parse(exactly["BlobEndpoint"]); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return errors.New("has a BlobEndpoint that is not a URL")
+			return errors.New("has an invalid BlobEndpoint: must be a URL")
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ func checkCosmos(s string) error {
 	return err
 }
 
-// isHostName says whether s is a host name with a dot in it and nothing else.
+// isHostName reports whether s is a host name with a dot in it and nothing else.
 func isHostName(s string) bool {
 	if len(s) > 253 || !strings.Contains(s, ".") {
 		return false

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// common are the variables that most deployments set or look at first.
+// common are the variables that most deployments set.
 var common = []string{
 	"EVENTHUB_CONNECTION_STRING", "TEMPERATURE_THRESHOLD", "STORAGE_CONNECTION_STRING", "NOTIFY_URLS",
 	"TEMPERATURE_FIELD", "THROTTLE_WINDOW", "THROTTLE_STORE", "HTTP_ADDR",
@@ -30,7 +30,7 @@ func Help() string {
 		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, value)
 	}
 
-	b.WriteString("\nAll variables. A secret (*) can also be read from a file, whose path VARIABLE_FILE holds.\n")
+	b.WriteString("\nAll settings. A secret (*) can also be read from a file: set VARIABLE_FILE to its path.\n")
 	group := ""
 	for _, v := range all {
 		if v.Group != group {

@@ -12,18 +12,18 @@ import (
 
 const redacted = "[redacted]"
 
-// A redactable is a setting whose value never shows.
+// A redactable is a setting whose value is never shown.
 type redactable interface {
 	encoding.TextUnmarshaler
 	IsSet() bool
 }
 
-// A Secret is text that shows as "[redacted]", whatever prints or encodes it;
-// an unset one shows as nothing. Only Reveal gives it away.
+// A Secret is text that is printed and encoded as "[redacted]"; an unset one as
+// nothing. Only Reveal returns it.
 type Secret struct {
 	// A pointer to a string, because fmt reads the unexported fields of
-	// unexported fields without asking their methods: all it prints of this is
-	// an address. A pointer to a slice or a struct it would follow.
+	// unexported fields without asking their methods: of this it prints
+	// only an address. A pointer to a slice or a struct it would follow.
 	value *string
 }
 
@@ -37,7 +37,7 @@ func (s Secret) Reveal() string {
 	return *s.value
 }
 
-// IsSet says whether there is a text.
+// IsSet reports whether there is a text.
 func (s Secret) IsSet() bool { return s.Reveal() != "" }
 
 func (s Secret) String() string {
@@ -51,15 +51,15 @@ func (s Secret) GoString() string             { return s.String() }
 func (s Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText trims white space: no secret has any at its ends, but most
-// files and many pasted values do.
+// UnmarshalText trims white space, which most files and many pasted values have at
+// their ends and no secret has.
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = NewSecret(strings.TrimSpace(string(text)))
 	return nil
 }
 
-// URLs are a list of URLs that hold secrets. They show scheme and host of
-// web addresses and the scheme alone of others, whose hosts often are tokens.
+// URLs is a list of URLs that hold secrets. Web addresses are printed as scheme and
+// host, others as the scheme alone, because their hosts are often tokens.
 type URLs struct {
 	text Secret // separated by commas
 }
@@ -74,7 +74,7 @@ func (u URLs) Reveal() []string {
 	return strings.Split(u.text.Reveal(), ",")
 }
 
-// IsSet says whether there is a URL.
+// IsSet reports whether there is a URL.
 func (u URLs) IsSet() bool { return u.text.IsSet() }
 
 func (u URLs) String() string {
@@ -102,7 +102,7 @@ func (u *URLs) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// RedactURL shows of a URL what is no secret.
+// RedactURL returns the part of a URL that is not secret.
 func RedactURL(raw string) string {
 	u, err := url.Parse(raw)
 	switch {
@@ -123,9 +123,8 @@ const maxShown = 80
 // tokens are runs of letters and digits that are too long for a word.
 var tokens = regexp.MustCompile(`[A-Za-z0-9+/_]{20,}`)
 
-// mayBeSecret says whether a value that a setting has by mistake had better not
-// be shown: people put connection strings, signed URLs and keys into the wrong
-// variable.
+// mayBeSecret reports whether an invalid value should not be shown: people put
+// connection strings, signed URLs and keys into the wrong variable.
 func mayBeSecret(value string) bool {
 	return len(value) > maxShown || strings.ContainsAny(value, "=;@?&") || tokens.MatchString(value)
 }
@@ -133,7 +132,7 @@ func mayBeSecret(value string) bool {
 // show quotes a value for a message, unless it may be a secret.
 func show(value string) string {
 	if mayBeSecret(value) {
-		return "a value that is not shown because it may hold a secret"
+		return "[not shown: may be a secret]"
 	}
 	return strconv.Quote(value)
 }

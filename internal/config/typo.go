@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// families are the first words of names that nobody else uses; STORAGE, HTTP
-// and LOG are not among them.
+// families are first words of names that no other program uses, unlike STORAGE, HTTP
+// and LOG.
 var families = []string{"THROTTLE_", "NOTIFY_", "EVENTHUB_", "IOTHUB_", "CHECKPOINT_", "TEMPERATURE_", "COSMOS_", "OWNERSHIP_", "DEAD_LETTER_"}
 
-// othersNames are names of our families that belong to others: to systemd, and
-// to what Kubernetes makes of a service that is called, say, notify.
+// othersNames are names of our families that belong to systemd, or that Kubernetes
+// sets for a service named, for example, notify.
 var othersNames = regexp.MustCompile(`^NOTIFY_SOCKET$|_SERVICE_HOST$|_SERVICE_PORT(_.*)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?$`)
 
 const (
@@ -19,8 +19,8 @@ const (
 	maxName         = 64
 )
 
-// misspelled warns of variables that are not ours but look as if they were
-// meant to be, in alphabetical order.
+// misspelled returns a warning for each variable that is not ours but looks as if it
+// was meant to be, in alphabetical order.
 func misspelled(environ []string) []Warning {
 	known, set := map[string]bool{}, map[string]bool{}
 	for _, v := range Variables() {
@@ -49,10 +49,10 @@ func misspelled(environ []string) []Warning {
 			continue
 		}
 		text := nearMiss(name)
-		// What it holds says more than what it is called: the samples of Azure Functions
-		// have an Event Hubs string in iothub_connectionstring.
+		// Its content tells more than its name: the samples of Azure Functions have an
+		// Event Hubs string in iothub_connectionstring.
 		if what, home := content(name, value); home != "" && !set[home] {
-			text = "is not used; it holds " + what + ": set " + home + " to it"
+			text = "is ignored; it holds " + what + ": set " + home + " to it"
 		} else if home != "" && !strings.Contains(text, home) {
 			text = ""
 		}
@@ -73,8 +73,8 @@ var alternatives = [][]string{
 // services are what the names of settings for them hold.
 var services = []string{"iothub", "eventhub", "cosmos", "storage"}
 
-// content tells which connection string a variable holds that is not ours, and which of
-// our variables takes it; empty if its name says that it is something else's.
+// content returns which connection string a variable that is not ours holds, and which
+// of our variables it belongs in; empty if its name shows that it is for something else.
 func content(name, value string) (what, home string) {
 	plain := strings.ToLower(strings.ReplaceAll(name, "_", ""))
 	if !slices.ContainsFunc(services, func(s string) bool { return strings.Contains(plain, s) }) {
@@ -89,15 +89,15 @@ func content(name, value string) (what, home string) {
 
 func isName(s string) bool { return s != "" && strings.Trim(s, alphanumerics+"_") == "" }
 
-// nearMiss says what name, which is not ours, was meant to be; empty if it has
-// nothing to do with us.
+// nearMiss returns what an unknown name was probably meant to be; empty if it does
+// not resemble any of ours.
 func nearMiss(name string) string {
 	upper := strings.TrimPrefix(strings.ToUpper(name), "ALERTWORKER_")
 	best, bestDistance := "", 3
 	var family []string
 	for _, v := range Variables() {
 		if upper == v.Name+"_FILE" && !v.Secret {
-			return "is not used: only secrets can come from a file; set " + v.Name
+			return "is ignored: only secrets can be read from a file; set " + v.Name
 		}
 		names := []string{v.Name}
 		if v.Secret {
@@ -123,15 +123,15 @@ func nearMiss(name string) string {
 	}
 	switch {
 	case best != "":
-		return "is not used; did you mean " + best + "?"
+		return "is ignored; did you mean " + best + "?"
 	case family != nil:
-		return "is not used; there is " + strings.Join(family, ", ")
+		return "is ignored; the settings with this prefix are " + strings.Join(family, ", ")
 	}
 	return ""
 }
 
-// editDistance counts the letters to insert, remove, replace or swap with their
-// neighbour to make b of a.
+// editDistance returns how many letters must be inserted, removed, replaced or swapped
+// with their neighbour to turn a into b.
 func editDistance(a, b string) int {
 	beforeLast := make([]int, len(b)+1)
 	last := make([]int, len(b)+1)

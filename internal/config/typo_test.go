@@ -21,8 +21,8 @@ func TestMisspelled(t *testing.T) {
 		"STORAGE_CONNECTION_STRING_FILES": "did you mean STORAGE_CONNECTION_STRING_FILE?",
 		"NOTIFY_URL":                      "did you mean NOTIFY_URLS?",
 		"LOGLEVEL":                        "did you mean LOG_LEVEL?",
-		"TEMPERATURE_LIMIT":               "there is TEMPERATURE_THRESHOLD, TEMPERATURE_FIELD",
-		"EVENTHUB_NAME_FILE":              "only secrets can come from a file; set EVENTHUB_NAME",
+		"TEMPERATURE_LIMIT":               "prefix are TEMPERATURE_THRESHOLD, TEMPERATURE_FIELD",
+		"EVENTHUB_NAME_FILE":              "only secrets can be read from a file; set EVENTHUB_NAME",
 
 		"THROTTLE_WINDOW":                    "",
 		"NOTIFY_URLS_FILE":                   "",
@@ -63,9 +63,9 @@ func TestMisspelled(t *testing.T) {
 // The settings of the usual Functions samples are known by what they hold.
 func TestSettingsOfOthers(t *testing.T) {
 	for _, test := range []struct{ environ, want string }{
-		{"iothub_connectionstring=" + hubString, "iothub_connectionstring is not used; it holds an Event Hubs connection string: set EVENTHUB_CONNECTION_STRING to it"},
+		{"iothub_connectionstring=" + hubString, "iothub_connectionstring is ignored; it holds an Event Hubs connection string: set EVENTHUB_CONNECTION_STRING to it"},
 		{"IoTHubConnectionString=" + iotString, "it holds an IoT Hub's connection string: set IOTHUB_CONNECTION_STRING to it"},
-		{"AzureWebJobsStorage=" + storeString, "AzureWebJobsStorage is not used; it holds an Azure Storage connection string: set STORAGE_CONNECTION_STRING to it"},
+		{"AzureWebJobsStorage=" + storeString, "AzureWebJobsStorage is ignored; it holds an Azure Storage connection string: set STORAGE_CONNECTION_STRING to it"},
 		{"AzureWebJobsStorage=UseDevelopmentStorage=true", "set STORAGE_CONNECTION_STRING to it"},
 		{"CosmosDBConnectionString=" + cosmoString, "it holds a Cosmos DB connection string: set COSMOS_CONNECTION_STRING to it"},
 		{"EVENTHUBS_CONNECTION_STRING=" + storeString, "set STORAGE_CONNECTION_STRING to it"},

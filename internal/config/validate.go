@@ -26,8 +26,8 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// validate reports everything in c that cannot work to e: first what can be
-// said of one variable alone, then what only several together tell.
+// validate adds all errors in c to e, those of a single variable before those of
+// several together.
 func (c *Config) validate(e *configError) {
 	c.validateHub(e)
 	c.validateReadings(e)
@@ -40,8 +40,8 @@ func (c *Config) validate(e *configError) {
 	c.validateThrottle(e)
 }
 
-const missingHub = "is missing: the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
-	"or, keyless, EVENTHUB_NAMESPACE and EVENTHUB_NAME; or IOTHUB_CONNECTION_STRING, the hub's own service string"
+const missingHub = "is missing: set it to the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
+	"or set EVENTHUB_NAMESPACE and EVENTHUB_NAME to read without a key; or IOTHUB_CONNECTION_STRING, the hub's own service connection string"
 
 func (c *Config) validateHub(e *configError) {
 	var given []string
@@ -59,7 +59,7 @@ func (c *Config) validateHub(e *configError) {
 		e.add("EVENTHUB_CONNECTION_STRING", missingHub)
 	case 1:
 	default:
-		e.add(given[0], "is set and so is %s: there is one hub to read from, keep one of them", strings.Join(given[1:], " and "))
+		e.add(given[0], "and %s are set, but there is only one hub to read from: remove all but one", strings.Join(given[1:], " and "))
 	}
 
 	if c.EventHubConnectionString.IsSet() {
@@ -68,15 +68,15 @@ func (c *Config) validateHub(e *configError) {
 		case err != nil:
 			e.add("EVENTHUB_CONNECTION_STRING", "%v", err)
 		case address.Name == "" && c.EventHubName == "":
-			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so the event hub must be named here (or take the hub's own string, portal: IoT Hub > Built-in endpoints)")
+			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so set the name of the event hub here (or use the hub's own connection string, portal: IoT Hub > Built-in endpoints)")
 		case address.Name != "" && c.EventHubName != "" && address.Name != c.EventHubName:
-			e.add("EVENTHUB_NAME", "is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING names another hub: remove one of them", show(c.EventHubName))
+			e.add("EVENTHUB_NAME", "is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING is a different hub: remove one of them", show(c.EventHubName))
 		}
 	}
 	if c.EventHubNamespace != "" {
 		validateNamespace(c.EventHubNamespace, e)
 		if c.EventHubName == "" {
-			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE needs the name of the event hub in it")
+			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE requires the name of the event hub")
 		}
 	}
 	if c.IoTHubConnectionString.IsSet() {
@@ -85,7 +85,7 @@ func (c *Config) validateHub(e *configError) {
 		}
 	}
 	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
-		e.add("EVENTHUB_NAME", "is %s; must be the event hub's name alone: letters, digits, '.', '-' and '_'", show(c.EventHubName))
+		e.add("EVENTHUB_NAME", "is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'", show(c.EventHubName))
 	}
 	if c.EventHubConsumerGroup != "$Default" && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)) &&
 		!strings.EqualFold(c.EventHubConsumerGroup, "$default") {
@@ -106,10 +106,10 @@ func validateNamespace(namespace string, e *configError) {
 	bare = strings.TrimSuffix(strings.TrimSuffix(bare, "/"), ":443")
 	switch {
 	case bare != namespace && isHostName(bare):
-		e.add(name, "is %s; must be the host name alone, with no scheme, port or path", show(namespace))
+		e.add(name, "is %s; must be only the host name, without scheme, port or path", show(namespace))
 	case isHostName(namespace):
 	case isHostName(bare + ".servicebus.windows.net"):
-		e.add(name, "is %s; must be the whole host name, with .servicebus.windows.net after it", show(namespace))
+		e.add(name, "is %s; must be the full host name, ending in .servicebus.windows.net", show(namespace))
 	default:
 		e.add(name, "is %s; must be a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
 	}
@@ -121,9 +121,9 @@ func (c *Config) validateReadings(e *configError) {
 	}
 	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
 		if mayBeSecret(c.TemperatureField.String()) {
-			err = errors.New("it is not shown because it may hold a secret; must be paths such as machine.temperature, separated by commas")
+			err = errors.New("it may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas")
 		}
-		e.add("TEMPERATURE_FIELD", "cannot be used: %v", err)
+		e.add("TEMPERATURE_FIELD", "is invalid: %v", err)
 	}
 }
 
@@ -131,7 +131,7 @@ func (c *Config) validateStorage(e *configError) {
 	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, StoreBlob, StoreMemory)
 	if c.StorageConnectionString.IsSet() {
 		if c.StorageAccountURL != "" {
-			e.add("STORAGE_CONNECTION_STRING", "is set and so is STORAGE_ACCOUNT_URL: keep one of them (the URL is the keyless way)")
+			e.add("STORAGE_CONNECTION_STRING", "and STORAGE_ACCOUNT_URL are both set: remove one of them (the URL is for access without a key)")
 		}
 		if err := checkStorage(c.StorageConnectionString.Reveal()); err != nil {
 			e.add("STORAGE_CONNECTION_STRING", "%v", err)
@@ -143,12 +143,12 @@ func (c *Config) validateStorage(e *configError) {
 		}
 		for _, other := range []string{".dfs.", ".queue.", ".table.", ".file."} {
 			if strings.Contains(c.StorageAccountURL, other) {
-				e.add("STORAGE_ACCOUNT_URL", "names another service of the account (%s); must be its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
+				e.add("STORAGE_ACCOUNT_URL", "is the account's %s service; must be its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
 			}
 		}
 	}
 	if c.needsStorage() && !c.HasStorage() {
-		e.add("STORAGE_CONNECTION_STRING", "is missing: Azure Storage for %s (portal: storage account > Access keys), or, keyless, STORAGE_ACCOUNT_URL", c.storageUses())
+		e.add("STORAGE_CONNECTION_STRING", "is missing: required by %s (portal: storage account > Access keys); or set STORAGE_ACCOUNT_URL for access without a key", c.storageUses())
 	}
 
 	containers := []struct{ variable, name string }{
@@ -158,21 +158,21 @@ func (c *Config) validateStorage(e *configError) {
 	}
 	for i, container := range containers {
 		if len(container.name) < 3 || len(container.name) > 63 || !containerName.MatchString(container.name) {
-			e.add(container.variable, "is %s; must be 3 to 63 lower-case letters, digits and single '-' between them", show(container.name))
+			e.add(container.variable, "is %s; must be 3 to 63 lower-case letters, digits and single hyphens between them", show(container.name))
 		}
 		for _, earlier := range containers[:i] {
 			if container.name == earlier.name {
-				e.add(container.variable, "is %s, and so is %s: each needs a container of its own", show(container.name), earlier.variable)
+				e.add(container.variable, "is %s, the same as %s: each needs a container of its own", show(container.name), earlier.variable)
 			}
 		}
 	}
 	between(e, "CHECKPOINT_INTERVAL", c.CheckpointInterval, 100*time.Millisecond, 10*time.Minute)
 }
 
-// containerName is Azure's rule but for the length.
+// containerName is Azure's rule except for the length.
 var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
 
-// storageUses names the settings that want Azure Storage.
+// storageUses lists the settings that require Azure Storage.
 func (c *Config) storageUses() string {
 	var uses []string
 	if c.CheckpointStore == StoreBlob {
@@ -187,7 +187,7 @@ func (c *Config) storageUses() string {
 func (c *Config) validateCosmos(e *configError) {
 	if c.CosmosConnectionString.IsSet() {
 		if c.CosmosEndpoint != "" {
-			e.add("COSMOS_CONNECTION_STRING", "is set and so is COSMOS_ENDPOINT: keep one of them (the endpoint is the keyless way)")
+			e.add("COSMOS_CONNECTION_STRING", "and COSMOS_ENDPOINT are both set: remove one of them (the endpoint is for access without a key)")
 		}
 		if err := checkCosmos(c.CosmosConnectionString.Reveal()); err != nil {
 			e.add("COSMOS_CONNECTION_STRING", "%v", err)
@@ -199,7 +199,7 @@ func (c *Config) validateCosmos(e *configError) {
 		}
 	}
 	if c.ThrottleStore == StoreCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
-		e.add("COSMOS_CONNECTION_STRING", "is missing: Cosmos DB for THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys), or, keyless, COSMOS_ENDPOINT")
+		e.add("COSMOS_CONNECTION_STRING", "is missing: required by THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys); or set COSMOS_ENDPOINT for access without a key")
 	}
 	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
 	cosmosName(e, "COSMOS_CONTAINER", c.CosmosContainer)
@@ -207,7 +207,7 @@ func (c *Config) validateCosmos(e *configError) {
 
 func cosmosName(e *configError, variable, name string) {
 	if len(name) > 255 || strings.ContainsAny(name, `/\?#`) || strings.TrimSpace(name) != name || !utf8.ValidString(name) {
-		e.add(variable, `is %s; must be a name of up to 255 bytes with no / \ ? # and no space at its ends`, show(name))
+		e.add(variable, `is %s; must be at most 255 bytes, without / \ ? # and without spaces at either end`, show(name))
 	}
 }
 
@@ -231,7 +231,7 @@ func (c *Config) validateReplicas(e *configError) {
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
 	if !e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval {
-		e.add("OWNERSHIP_EXPIRY", "is %s; must be at least twice BALANCE_INTERVAL (%s), else replicas lose partitions that they still read", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
+		e.add("OWNERSHIP_EXPIRY", "is %s; must be at least twice BALANCE_INTERVAL (%s), or replicas lose partitions that they are still reading", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
 		e.add("REPLICA_NAME", "must be UTF-8, at most 200 bytes")
@@ -241,7 +241,7 @@ func (c *Config) validateReplicas(e *configError) {
 func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
 	if late := c.ThrottleWindow + c.NotifyGiveUp; !e.has("THROTTLE_WINDOW") && !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
-		e.add("LEASE_RETENTION", "is %s; must be more than THROTTLE_WINDOW and NOTIFY_GIVE_UP together (%s), or an alert that is retried could be repeated", Plain(c.LeaseRetention), Plain(late))
+		e.add("LEASE_RETENTION", "is %s; must be more than the sum of THROTTLE_WINDOW and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice", Plain(c.LeaseRetention), Plain(late))
 	}
 	if c.SummarySchedule != "" {
 		if _, err := leader.ParseSchedule(c.SummarySchedule); err != nil {
@@ -264,7 +264,7 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
 	c.validateToken(e, "HTTP_ADMIN_TOKEN", c.HTTPAdminToken)
 	if c.HTTPAdminToken.IsSet() && c.HTTPAdminToken.Reveal() == c.HTTPIngestToken.Reveal() {
-		e.add("HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN: who may send readings must not be able to end windows")
+		e.add("HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN, so that clients that send readings cannot end windows")
 	}
 	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf(e, "LOG_FORMAT", c.LogFormat, LogJSON, LogConsole)
@@ -275,11 +275,11 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 	switch text := token.Reveal(); {
 	case text == "":
 	case len(text) < 16:
-		e.add(variable, "is too short to be safe; must be at least 16 characters, as from: openssl rand -hex 32")
+		e.add(variable, "is too short to be safe; must be at least 16 characters, for example from: openssl rand -hex 32")
 	case len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
 		e.add(variable, "cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces")
 	case c.HTTPAddr == "":
-		e.add(variable, "needs HTTP, which an empty HTTP_ADDR turns off: remove one of them")
+		e.add(variable, "requires HTTP, which is off because HTTP_ADDR is empty: set HTTP_ADDR or remove the token")
 	}
 }
 
@@ -293,26 +293,26 @@ func (c *Config) validateThrottle(e *configError) {
 		e.add("NOTIFY_GIVE_UP", "is %s; must be at least THROTTLE_WINDOW (%s)", Plain(c.NotifyGiveUp), Plain(c.ThrottleWindow))
 	}
 	if c.ThrottleStore == StoreBlobLease {
-		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos take any"
+		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos have no such limit"
 		if c.ThrottleWindow < bloblease.MinTTL || c.ThrottleWindow > bloblease.MaxTTL {
-			e.add("THROTTLE_WINDOW", "is %s, and THROTTLE_STORE=blob-lease takes 15s to 60s; %s", Plain(c.ThrottleWindow), instead)
+			e.add("THROTTLE_WINDOW", "is %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)", Plain(c.ThrottleWindow), instead)
 		}
 		claimMargin := throttle.ClaimTTL(0)
 		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < bloblease.MinTTL || claim > bloblease.MaxTTL {
-			e.add("NOTIFY_TIMEOUT", "is %s, and THROTTLE_STORE=blob-lease takes %v to %v (the claim, 10s longer, is a lease of 15s to 60s); %s",
+			e.add("NOTIFY_TIMEOUT", "is %s; must be %v to %v with THROTTLE_STORE=blob-lease, because a claim is a lease of 15s to 60s and 10s longer than NOTIFY_TIMEOUT (%s)",
 				Plain(c.NotifyTimeout), bloblease.MinTTL-claimMargin, bloblease.MaxTTL-claimMargin, instead)
 		}
 	}
 }
 
-// between reports a value outside low to high.
+// between adds an error for a value outside low to high.
 func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
 	if value < low || value > high {
 		e.add(variable, "is %s; must be %s to %s", Plain(value), Plain(low), Plain(high))
 	}
 }
 
-// Plain shows a number or a duration the way people write it: 5m, not 5m0s.
+// Plain formats a number or a duration the way people write it: 5m, not 5m0s.
 func Plain[T int | time.Duration](value T) string {
 	text := fmt.Sprint(value)
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -323,7 +323,7 @@ func Plain[T int | time.Duration](value T) string {
 	return text
 }
 
-// oneOf reports a value that is none of choices.
+// oneOf adds an error for a value that is not in choices.
 func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 	if slices.Contains(choices, value) {
 		return
@@ -336,7 +336,7 @@ func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 	e.add(variable, "is %s; must be %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
 }
 
-// A Warning tells of a setting that works, but perhaps not as meant.
+// A Warning is about a setting that works, but perhaps not as intended.
 type Warning struct {
 	Variable string
 	Text     string // continues "VARIABLE …"
@@ -350,58 +350,58 @@ const (
 	defaultRetention = 24 * time.Hour   // of a new IoT Hub
 )
 
-// warnings returns what a valid c may not have meant.
+// warnings returns what in a valid c may not be intended.
 func (c Config) warnings(environ []string) []Warning {
 	var list []Warning
 	warn := func(variable, format string, args ...any) {
 		list = append(list, Warning{variable, fmt.Sprintf(format, args...)})
 	}
 	if c.EventHubName != "" && c.IoTHubConnectionString.IsSet() {
-		warn("EVENTHUB_NAME", "is not used: IOTHUB_CONNECTION_STRING tells the event hub's name")
+		warn("EVENTHUB_NAME", "is ignored: the event hub's name comes from IOTHUB_CONNECTION_STRING")
 	}
 	if c.ThrottleStore == StoreMemory {
 		switch platform := orchestrator(environ); {
 		case platform != "":
-			warn("THROTTLE_STORE", "is memory on %s: with more than one replica a device gets an alert from each; use blob or cosmos", platform)
+			warn("THROTTLE_STORE", "is memory on %s: with more than one replica a device can alert once per replica; use blob or cosmos", platform)
 		case c.CheckpointStore != StoreMemory:
-			warn("THROTTLE_STORE", "is memory while CHECKPOINT_STORE=%s lets replicas share the hub: run one only, or use blob or cosmos", c.CheckpointStore)
+			warn("THROTTLE_STORE", "is memory, but with CHECKPOINT_STORE=%s replicas share the hub: run only one replica, or use blob or cosmos", c.CheckpointStore)
 		}
 	}
 	if c.CheckpointStore == StoreMemory {
-		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events, and a second replica would fight over partitions", c.EventHubStart)
+		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events; run only one replica", c.EventHubStart)
 	}
 	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > c.ThrottleWindow {
-		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL make taking over a dead replica's partitions last up to %s, longer than THROTTLE_WINDOW (%s): alerts may come that late", Plain(takeover), Plain(c.ThrottleWindow))
+		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL add up to %s, longer than THROTTLE_WINDOW (%s): while the partitions of a dead replica are taken over, alerts may be that late", Plain(takeover), Plain(c.ThrottleWindow))
 	}
 	if c.DrainTimeout+shutdownMargin >= usualGrace {
-		warn("DRAIN_TIMEOUT", "is %s, near or over the usual grace period of %s: give the container at least %s or it is killed while it drains", Plain(c.DrainTimeout), Plain(usualGrace), Plain(c.DrainTimeout+2*shutdownMargin))
+		warn("DRAIN_TIMEOUT", "is %s, close to or above the usual grace period of %s: allow the container at least %s, or it is killed before it has finished", Plain(c.DrainTimeout), Plain(usualGrace), Plain(c.DrainTimeout+2*shutdownMargin))
 	}
 	if c.DrainTimeout < c.NotifyTimeout {
-		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): stopping may cut an attempt short, and its alert is sent again", Plain(c.DrainTimeout), Plain(c.NotifyTimeout))
+		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): a stop may interrupt a delivery attempt, and its alert is sent again", Plain(c.DrainTimeout), Plain(c.NotifyTimeout))
 	}
 	if c.NotifyGiveUp >= defaultRetention {
-		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub keeps events longer (a new IoT Hub keeps them 1 day), else what waits for a receiver may be lost", Plain(c.NotifyGiveUp))
+		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub retains events longer (a new IoT Hub retains them for 1 day), or alerts that wait for a receiver may be lost", Plain(c.NotifyGiveUp))
 	}
 	if !c.HasStorage() {
-		warn("DEAD_LETTER_CONTAINER", "is not used without Azure Storage: alerts that cannot be delivered have no durable place")
+		warn("DEAD_LETTER_CONTAINER", "is ignored without Azure Storage: alerts that cannot be delivered are only written to the log")
 	}
 	if c.ThrottleStore != StoreCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
-		warn("THROTTLE_STORE", "is %s: Cosmos DB is configured but not used", c.ThrottleStore)
+		warn("THROTTLE_STORE", "is %s: the Cosmos DB settings are ignored", c.ThrottleStore)
 	}
 	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), IsWeb) {
-		warn("NOTIFY_WEBHOOK_SECRET", "is not used: NOTIFY_URLS has no webhook")
+		warn("NOTIFY_WEBHOOK_SECRET", "is ignored: NOTIFY_URLS has no webhook")
 	}
 	return list
 }
 
-// IsWeb says whether a URL is that of a webhook.
+// IsWeb reports whether raw is the URL of a webhook.
 func IsWeb(raw string) bool {
 	u, err := url.Parse(raw)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// orchestrator names what runs this process and could run more of them; empty
-// if there is no sign of any.
+// orchestrator returns the name of the platform that runs this process and could run
+// several; empty if there is no sign of one.
 func orchestrator(environ []string) string {
 	for _, entry := range environ {
 		switch name, _, _ := strings.Cut(entry, "="); name {

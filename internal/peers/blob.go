@@ -21,12 +21,12 @@ import (
 	"alertworker/internal/azure"
 )
 
-// maxBlob is more than any settings take.
+// maxBlob is more than any settings need, in bytes.
 const maxBlob = 16 << 10
 
-// Open returns a replica with settings. prefix, namespace/hub/group as the checkpoints
-// spell it, names the replicas that it has them in common with; c is the
-// container of their checkpoints. Open connects to nothing.
+// Open returns a replica with settings. prefix identifies the replicas that must share
+// them: namespace/hub/group, as in the names of checkpoints. c is the container of their
+// checkpoints. Open does not connect.
 func Open(c *container.Client, prefix string, settings Settings, log *zap.Logger) *Member {
 	name := prefix + "/settings" // checkpoints and ownerships have folders of their own beside it
 	return newMember(&blobStore{c.NewBlockBlobClient(name), name}, settings, log)
@@ -52,11 +52,11 @@ func (s *blobStore) read(ctx context.Context) (record, error) {
 		return record{}, fmt.Errorf("read blob %q: %w", s.name, azure.Explain(err))
 	}
 	if resp.ETag == nil || resp.LastModified == nil || resp.Date == nil {
-		return record{}, fmt.Errorf("read blob %q: the answer lacks ETag, Last-Modified or Date", s.name)
+		return record{}, fmt.Errorf("read blob %q: the response lacks ETag, Last-Modified or Date", s.name)
 	}
 	r := record{version: string(*resp.ETag), written: *resp.LastModified, now: *resp.Date}
 	if err := json.Unmarshal(body, &r.Settings); err != nil {
-		return record{}, fmt.Errorf("read blob %q: it does not hold settings: delete it while no replica runs", s.name)
+		return record{}, fmt.Errorf("read blob %q: it does not contain settings: delete it while no replica is running", s.name)
 	}
 	return r, nil
 }

@@ -1,11 +1,11 @@
-// Package peers keeps replicas that are configured differently from alerting side by
-// side. Two replicas that keep windows in different places, or of different lengths,
-// would each alert about the same device.
+// Package peers prevents replicas with different settings from running at the same
+// time. Two replicas that store windows in different places, or of different lengths,
+// would each alert for the same device.
 //
-// A small blob beside the checkpoints holds the settings that are in force for a consumer
-// group. Those who use them renew it every 10 s. A replica with other settings stands by
-// until it has seen the blob not renewed for 30 s and a window. Then it puts its own
-// settings in force.
+// A small blob beside the checkpoints holds the settings in force for a consumer group.
+// Replicas with these settings renew it every 10 s. A replica with other settings stands
+// by until it has seen that the blob was not renewed for 30 s plus a window. Then it
+// replaces the settings with its own.
 package peers
 
 import (
@@ -18,20 +18,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// Format is that of the records in the throttle store. Replicas of another format do not
-// understand the windows of ours.
+// Format is the version of the records in the throttle store. Replicas with another
+// format cannot read our windows.
 const Format = 1
 
 // Settings are what all replicas of a consumer group must have in common.
 type Settings struct {
 	Format int           `json:"format"`
 	Store  string        `json:"store"` // THROTTLE_STORE
-	Place  string        `json:"place"` // where that is: a container's address, without secrets
+	Place  string        `json:"place"` // its location: a container's address, without secrets
 	Scope  string        `json:"scope"`
 	Window time.Duration `json:"windowNanoseconds"`
 }
 
-// Difference says in one line how other differs from s, naming the variables; empty if it does not.
+// Difference returns in one line how other differs from s, naming the variables; empty if it does not.
 func (s Settings) Difference(other Settings) string {
 	var parts []string
 	differ := func(what string, theirs, ours any) {
@@ -39,15 +39,15 @@ func (s Settings) Difference(other Settings) string {
 			parts = append(parts, fmt.Sprintf("%s is %v there and %v here", what, theirs, ours))
 		}
 	}
-	differ("the format of records", other.Format, s.Format)
+	differ("record format", other.Format, s.Format)
 	differ("THROTTLE_STORE", other.Store, s.Store)
-	differ("the place of windows", other.Place, s.Place)
+	differ("the throttle store's location", other.Place, s.Place)
 	differ("THROTTLE_SCOPE", other.Scope, s.Scope)
 	differ("THROTTLE_WINDOW", other.Window, s.Window)
 	return strings.Join(parts, ", ")
 }
 
-// A record is what the blob holds, and when, by the store's clock.
+// A record is the content of the blob, with times by the store's clock.
 type record struct {
 	Settings
 	version      string // of the blob; empty if there is none
@@ -61,7 +61,7 @@ type store interface {
 	write(ctx context.Context, prev record, s Settings) error
 }
 
-var errConflict = errors.New("somebody else has written it")
+var errConflict = errors.New("the record has been changed by another replica")
 
 const callTimeout = 10 * time.Second
 
@@ -80,10 +80,10 @@ func newMember(s store, mine Settings, log *zap.Logger) *Member {
 	return &Member{settings: mine, store: s, log: log, beat: 10 * time.Second, expiry: 30 * time.Second}
 }
 
-// ErrReplaced says that replicas with other settings have taken over.
+// ErrReplaced means that replicas with other settings have taken over.
 var ErrReplaced = errors.New("replicas with other settings have taken over")
 
-// Look says, once, what Join would wait for; empty if for nothing.
+// Look returns what Join would wait for now; empty if nothing.
 func (m *Member) Look(ctx context.Context) (reason string, err error) {
 	r, err := m.read(ctx)
 	if err != nil || r.version == "" || m.settings.Difference(r.Settings) == "" {
@@ -92,15 +92,15 @@ func (m *Member) Look(ctx context.Context) (reason string, err error) {
 	return m.reason(r), nil
 }
 
-// patience is how long those who use r must not have renewed it: until they are gone, and
-// the last window that they began is over.
+// patience is how long r must not have been renewed before it can be replaced: until its
+// users are gone and the last window that they started is over.
 func (m *Member) patience(r record) time.Duration {
 	return m.expiry + max(r.Window, m.settings.Window)
 }
 
-// Join returns nil once the settings of m are in force. While others are it calls waiting
-// with the reason at every look, and logs it now and then. Only the first look must
-// succeed. It ends early with ctx.
+// Join returns nil once the settings of m are in force. While others are, it calls
+// waiting with the reason at every look and logs it once a minute. Only the first look must
+// succeed. It returns early when ctx ends.
 func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 	tick := time.NewTicker(m.beat / 2)
 	defer tick.Stop()
@@ -115,15 +115,15 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 		case err != nil && first:
 			return err
 		case err != nil:
-			seen = "" // the others could not renew it either: look as long again
-			m.log.Warn("cannot see whether replicas with other settings still run; standing by", zap.Error(err))
+			seen = "" // the others could not renew it either: start waiting again
+			m.log.Warn("cannot check whether replicas with other settings are running; standing by", zap.Error(err))
 		default:
 			if r.version != seen {
 				seen, since = r.version, time.Now()
 			}
 			ours := r.version == "" || m.settings.Difference(r.Settings) == ""
-			// How old others' record is proves nothing: its users could not renew it if the
-			// store was out of order.
+			// The age of the others' record proves nothing: they could not renew it if the
+			// store was unavailable.
 			if ours || time.Since(since) >= m.patience(r) {
 				err := m.renew(ctx, r)
 				switch {
@@ -134,7 +134,7 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 				case first:
 					return err
 				}
-				m.log.Warn("cannot put the settings of this replica in force; trying again", zap.Error(err))
+				m.log.Warn("cannot write the settings of this replica; trying again", zap.Error(err))
 				break
 			}
 			reason := m.reason(r)
@@ -152,19 +152,19 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 	}
 }
 
-// reason says why m stands by.
+// reason returns why m is standing by.
 func (m *Member) reason(r record) string {
 	difference := m.settings.Difference(r.Settings)
 	if age := r.now.Sub(r.written); age >= m.expiry {
-		return fmt.Sprintf("replicas with other settings were active until %v ago (%s): this replica takes over %v after its start, unless they come back",
+		return fmt.Sprintf("replicas with other settings were active until %v ago (%s): this replica takes over %v after its start unless they return",
 			age.Round(time.Second), difference, m.patience(r))
 	}
 	return fmt.Sprintf("replicas with other settings are active (%s): stop them all; this replica takes over %v after the last one has stopped",
 		difference, m.patience(r))
 }
 
-// Keep renews the settings until ctx ends, and returns nil then. It returns ErrReplaced as
-// soon as it sees that others are in force.
+// Keep renews the settings until ctx ends and then returns nil. It returns ErrReplaced
+// as soon as it sees that other settings are in force.
 func (m *Member) Keep(ctx context.Context) error {
 	tick := time.NewTicker(m.beat)
 	defer tick.Stop()
@@ -200,7 +200,7 @@ func (m *Member) keep(ctx context.Context) error {
 	if err := m.renew(ctx, r); !errors.Is(err, errConflict) {
 		return err
 	}
-	return nil // somebody else has, or the next look will tell
+	return nil // another replica has renewed it, or the next look will show
 }
 
 // renew writes the settings of m in place of r, unless they are what has just been written.

@@ -277,7 +277,7 @@ func TestDifference(t *testing.T) {
 		t.Errorf("%q", d)
 	}
 	other := Settings{Format: 2, Store: "blob-lease", Place: "acc/other", Scope: "s", Window: time.Second}
-	want := "the format of records is 2 there and 1 here, THROTTLE_STORE is blob-lease there and blob here, the place of windows is acc/other there and acc/throttle here, " +
+	want := "record format is 2 there and 1 here, THROTTLE_STORE is blob-lease there and blob here, the throttle store's location is acc/other there and acc/throttle here, " +
 		"THROTTLE_SCOPE is s there and ns/hub/group here, THROTTLE_WINDOW is 1s there and 1m0s here"
 	if got := inBlob.Difference(other); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -348,7 +348,7 @@ func TestBlob(t *testing.T) {
 	if _, err := c.NewBlockBlobClient("ns/hub/$default/settings").UploadBuffer(t.Context(), []byte("x"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := young.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "does not hold settings: delete it") {
+	if _, err := young.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "does not contain settings: delete it") {
 		t.Errorf("a foreign blob: %v", err)
 	}
 }

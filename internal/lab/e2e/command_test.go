@@ -31,11 +31,11 @@ func TestExitCodes(t *testing.T) {
 		stderr []string
 	}{
 		{name: "nothing is set", code: 2, stderr: []string{
-			"4 settings are missing or wrong", "EVENTHUB_CONNECTION_STRING", "TEMPERATURE_THRESHOLD", "STORAGE_CONNECTION_STRING", "NOTIFY_URLS",
-			"To see it work without Azure: alertworker local", "alertworker --help",
+			"4 settings are missing or invalid", "EVENTHUB_CONNECTION_STRING", "TEMPERATURE_THRESHOLD", "STORAGE_CONNECTION_STRING", "NOTIFY_URLS",
+			"To try it without Azure: alertworker local", "alertworker --help",
 		}},
 		{name: "wrong settings are listed with the missing ones", env: []string{"THROTTLE_WINDOW=soon", "NOTIFY_URLS=gopher://example.com/"}, code: 2, stderr: []string{
-			"5 settings are missing or wrong", "THROTTLE_WINDOW", `"soon"`, "NOTIFY_URLS", "EVENTHUB_CONNECTION_STRING",
+			"5 settings are missing or invalid", "THROTTLE_WINDOW", `"soon"`, "NOTIFY_URLS", "EVENTHUB_CONNECTION_STRING",
 		}},
 		{name: "unknown command", args: []string{"loacl"}, code: 2, stderr: []string{`unknown command "loacl"`, "alertworker --help"}},
 		{name: "unknown flag", args: []string{"local", "--windows", "1s"}, code: 2, stderr: []string{"-windows", "alertworker local --help"}},

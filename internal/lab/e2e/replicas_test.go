@@ -104,7 +104,7 @@ func rollToOtherSettings(t *busytest.Attempt, storage string) {
 		within(t.T, startWithin, name+" stands by", func() bool {
 			w.alive()
 			status, body := try(http.MethodGet, "http://"+w.sites[name]+"/readyz", "")
-			return status == http.StatusOK && strings.Contains(body, "ready: standing by: replicas with other settings are active (the place of windows is ")
+			return status == http.StatusOK && strings.Contains(body, "ready: standing by: replicas with other settings are active (the throttle store's location is ")
 		})
 	}
 	w.start("a", "b")

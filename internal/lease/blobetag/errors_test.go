@@ -63,9 +63,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"wrong signature", func() error { return open(unsigned(azurite.URL + "/container")) }, []string{"403", "signature"}},
 		{"not allowed", func() error {
 			return open(azurite.SharedContainer(t, azurite.NewContainer(), nil, sas.AccountPermissions{Read: true}))
-		}, []string{"403", "may read, write and create"}},
+		}, []string{"403", "can read, write and create"}},
 		{"no such account", func() error { return open(unsigned("http://no-such-account.invalid/c")) },
-			[]string{"no answer from no-such-account.invalid", "is the account's name right?"}},
+			[]string{"no answer from no-such-account.invalid", "check the account's name"}},
 		{"nobody listens", func() error { return open(unsigned("http://127.0.0.1:1/c")) }, []string{"no answer from 127.0.0.1:1", "refused"}},
 		{"container deleted by who may create it again, which we may not", func() error {
 			name := azurite.NewContainer()

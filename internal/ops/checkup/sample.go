@@ -1,4 +1,4 @@
-package main
+package checkup
 
 import (
 	"cmp"
@@ -64,18 +64,18 @@ func (s *sample) add(e *telemetry.Event) {
 	}
 }
 
-// verdict says which field matches and what cannot be decoded. It is an error if
+// verdict returns which fields match and what cannot be decoded, or an error if
 // nothing can.
 func (s *sample) verdict(threshold float64) (string, error) {
 	other := s.reasons[telemetry.ReasonNotTelemetry]
 	switch {
 	case s.reasons[telemetry.ReasonOK] > 0:
 	case other == s.events:
-		return "", undecided(fmt.Sprintf("%s read, none of them telemetry (twin changes, lifecycle events): check again when devices send some", count(s.events, "event")))
+		return "", undecided(fmt.Sprintf("%s read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", count(s.events, "event")))
 	case s.reasons[telemetry.ReasonNoDevice] == s.events-other:
-		return "", fmt.Errorf("none of %s names a device: only what comes through an IoT Hub does, so this event hub is not an IoT Hub's", count(s.events, "event"))
+		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", count(s.events, "event"))
 	default:
-		return "", fmt.Errorf("no reading in %s at %s (%s); %s", count(s.events, "event"), strings.Join(s.paths, " or "), s.undecoded(), s.hint())
+		return "", fmt.Errorf("no reading at %s in %s (%s); %s", strings.Join(s.paths, " or "), count(s.events, "event"), s.undecoded(), s.hint())
 	}
 	var matched []string
 	for i, n := range s.found {
@@ -83,15 +83,14 @@ func (s *sample) verdict(threshold float64) (string, error) {
 			matched = append(matched, fmt.Sprintf("%s in %d", s.paths[i], n))
 		}
 	}
-	text := fmt.Sprintf("%d read: %s, hottest %v with the limit at %v", s.events, strings.Join(matched, ", "), s.hottest, threshold)
+	text := fmt.Sprintf("%d read: %s, hottest %v, threshold %v", s.events, strings.Join(matched, ", "), s.hottest, threshold)
 	if n := s.events - s.reasons[telemetry.ReasonOK]; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
 	return text, nil
 }
 
-// undecoded counts events by the reason why they gave no reading, named as in
-// the metrics.
+// undecoded counts events without a reading by reason, named as in the metrics.
 func (s *sample) undecoded() string {
 	var parts []string
 	for reason, n := range s.reasons {
@@ -105,26 +104,26 @@ func (s *sample) undecoded() string {
 // maxHints is how many places of numbers are named.
 const maxHints = 5
 
-// hint says what TEMPERATURE_FIELD could be instead.
+// hint suggests another TEMPERATURE_FIELD.
 func (s *sample) hint() string {
 	if len(s.numbers) == 0 {
-		return "they hold no number that could be one"
+		return "they contain no numbers"
 	}
 	paths := slices.SortedFunc(maps.Keys(s.numbers), func(a, b string) int {
 		return cmp.Or(cmp.Compare(likely(b), likely(a)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
 	})
-	advice := "set TEMPERATURE_FIELD to the one that is the reading"
+	advice := "set TEMPERATURE_FIELD to the one that is the temperature"
 	if likely(paths[0]) > 0 {
-		advice = "set TEMPERATURE_FIELD=" + paths[0] + " if that is the reading"
+		advice = "set TEMPERATURE_FIELD=" + paths[0] + " if that is the temperature"
 	}
 	paths = paths[:min(len(paths), maxHints)]
 	for i, path := range paths {
 		paths[i] = fmt.Sprintf("%s (%d)", path, s.numbers[path])
 	}
-	return "numbers are at " + strings.Join(paths, ", ") + ": " + advice
+	return "numbers found at " + strings.Join(paths, ", ") + ": " + advice
 }
 
-// likely says whether a path looks like that of a temperature: 1, or else 0.
+// likely returns 1 if a path looks like that of a temperature, else 0.
 func likely(path string) int {
 	name := strings.ToLower(path[strings.LastIndexByte(path, '.')+1:])
 	if strings.Contains(name, "temp") || strings.Contains(name, "celsius") || strings.Contains(name, "fahrenheit") {

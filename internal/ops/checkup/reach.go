@@ -1,4 +1,4 @@
-package main
+package checkup
 
 import (
 	"context"
@@ -18,12 +18,12 @@ import (
 // reachTimeout is for a connection to a receiver.
 const reachTimeout = 10 * time.Second
 
-// reach connects to the receiver at raw and hangs up without a request, which
-// might be more than a receiver expects. It returns what that showed. Its
+// reach connects to the receiver at raw and disconnects without sending a request,
+// which a receiver might take for an alert. It returns what that showed. Its
 // errors hold nothing of raw.
 func reach(ctx context.Context, raw string) (string, error) {
 	if !config.IsWeb(raw) {
-		return "needs no connection; it is on you to read it", nil
+		return "needs no connection; alerts are only written to the log", nil
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -37,15 +37,15 @@ func reach(ctx context.Context, raw string) (string, error) {
 		if err := dial(ctx, proxy); err != nil {
 			return "", fmt.Errorf("the proxy of HTTP_PROXY or HTTPS_PROXY: %w", err)
 		}
-		return "its proxy can be reached; what is behind it only --notify can tell", nil
+		return "its proxy can be reached; only --notify shows whether the receiver can", nil
 	}
 	if err := dial(ctx, u); err != nil {
 		return "", err
 	}
-	return "can be reached; no alert was sent, --notify sends one", nil
+	return "can be reached; no alert was sent (--notify sends one)", nil
 }
 
-// dial connects to u's host and hangs up.
+// dial connects to u's host and disconnects.
 func dial(ctx context.Context, u *url.URL) error {
 	port := u.Port()
 	if port == "" {
@@ -66,26 +66,26 @@ func dial(ctx context.Context, u *url.URL) error {
 	return nil
 }
 
-// unreachable says why there is no connection, in words that hold no address.
+// unreachable returns why a connection failed, without any address.
 func unreachable(err error) error {
 	var dns *net.DNSError
 	var errno syscall.Errno
 	var network net.Error
 	switch {
 	case errors.As(err, &dns):
-		return errors.New("the host cannot be found: check its name, and that this machine can resolve names")
+		return errors.New("host not found: check its name and whether this machine can resolve names")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return errors.New("nothing listens there: is the receiver up, are host and port right?")
+		return errors.New("connection refused: check that the receiver is running, and its host and port")
 	case errors.As(err, new(*tls.CertificateVerificationError)):
-		return errors.New("its certificate is not trusted: is the host right, does a proxy intercept TLS, is its authority installed here?")
+		return errors.New("its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here")
 	case errors.As(err, new(tls.RecordHeaderError)):
-		return errors.New("it does not speak TLS: should it be http://?")
+		return errors.New("it does not use TLS: should the URL start with http://?")
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return errors.New("no connection in time: does a firewall or a private network keep this machine out?")
+		return errors.New("connection timed out: check whether a firewall or a private network blocks this machine")
 	case errors.As(err, &errno):
-		return fmt.Errorf("no connection: %w", errno)
+		return fmt.Errorf("connection failed: %w", errno)
 	}
-	return errors.New("no connection: it hung up at once")
+	return errors.New("connection closed immediately")
 }

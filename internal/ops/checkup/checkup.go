@@ -1,4 +1,8 @@
-package main
+// Package checkup tries everything that a worker's configuration names, for `alertworker
+// check`, and says of each in a line whether it works. It leaves alone what workers
+// share: it takes no partition, moves no checkpoint of theirs and sends no alert unless it is
+// asked to.
+package checkup
 
 import (
 	"context"
@@ -13,74 +17,74 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/peers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
 )
 
 const (
-	// perPartition is how many of a partition's newest events a check reads.
-	perPartition = 5
+	stepTimeout     = 20 * time.Second // for a step, unless it needs longer
+	identityTimeout = time.Minute      // for tokens, which developers' tools take long to fetch
 
-	// checkKey is the throttle key that checks take and give back. Keys of
-	// devices have slashes.
-	checkKey = "alertworker check"
-	checkTTL = 15 * time.Second // the shortest that every store takes
+	eventsPerPartition = 5    // that a check reads, the newest
+	maxCounted         = 1000 // dead letters
 
-	maxCounted = 1000 // dead letters
+	// testKey is the throttle key that checks acquire and release. Keys of devices
+	// have slashes.
+	testKey = "alertworker check"
+	testTTL = 15 * time.Second // the shortest that every store accepts
 
-	// identityTimeout is for tokens, which developers' tools take long to fetch.
-	identityTimeout = time.Minute
+	// testGroup is the consumer group for which checks write a checkpoint, to see
+	// that they may. Nobody reads in it.
+	testGroup = "alertworker-check"
 
-	// checkGroup is the consumer group in whose name checks write a checkpoint,
-	// to see that they may. Nobody reads in it.
-	checkGroup = "alertworker-check"
-
-	// checkDevice is whom test alerts are about.
-	checkDevice = "alertworker-check"
+	// testDevice is the device of test alerts.
+	testDevice = "alertworker-check"
 )
+
+// Services opens what a worker with the configuration uses. Its functions may be called
+// concurrently.
+type Services struct {
+	Identity    *azure.Credential             // nil if everything has a key
+	Resolve     func() (config.Config, error) // the configuration with the IoT Hub's endpoint
+	Checkpoints func(context.Context) (eventhubs.Records, error)
+	Leases      func(context.Context) (lease.Store, error)
+	DeadLetters func(context.Context) (*deadletter.Store, error)
+	Member      func(ctx context.Context, resolved config.Config) (*peers.Member, error)
+}
+
+// Run checks everything that c names, concurrently, prints what it finds to out and
+// reports whether nothing failed. With send every receiver gets a test alert.
+func Run(ctx context.Context, out Output, c config.Config, rs []receivers.Receiver, s Services, send bool) bool {
+	return out.run(ctx, newCheckup(ctx, c, rs, s).steps(send))
+}
 
 // A checkup is one run of `alertworker check`. Its methods are the steps.
 type checkup struct {
 	config    config.Config
-	stores    stores
+	services  Services
 	receivers []receivers.Receiver
 
 	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
 }
 
-// newCheckup prepares a checkup and connects to nothing. The caller closes it.
-func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger) (*checkup, error) {
-	k := &checkup{config: c, receivers: rs}
-	var err error
-	if k.stores, err = newStores(c); err != nil {
-		k.close()
-		return nil, err
-	}
-	k.resolved = sync.OnceValues(func() (config.Config, error) { return resolveHub(ctx, c, log) })
-	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) {
-		return k.probe(ctx)
-	})
-	return k, nil
+// newCheckup prepares a checkup and connects to nothing.
+func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s Services) *checkup {
+	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
+	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx) })
+	return k
 }
 
-func (k *checkup) close() {
-	k.stores.Close()
-	for _, r := range k.receivers {
-		r.Close()
-	}
-}
-
-// steps returns what there is to check. Those after the first few need nothing
-// of each other.
+// steps returns what there is to check.
 func (k *checkup) steps(send bool) []step {
 	steps := []step{{"settings", stepTimeout, func(context.Context) (string, error) { return "valid", nil }}}
 	if k.config.IoTHubConnectionString.IsSet() {
@@ -120,7 +124,7 @@ func (k *checkup) iotHub(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("its endpoint is event hub %s at %s", c.Hub().Name, c.Hub().Host), nil
+	return fmt.Sprintf("Event Hubs endpoint: %s at %s", c.Hub().Name, c.Hub().Host), nil
 }
 
 // identity gets a token for everything that is used without a key.
@@ -139,18 +143,18 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
 		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
 	}
-	if err := k.stores.identity.Warm(ctx, requests...); err != nil {
+	if err := k.services.Identity.Warm(ctx, requests...); err != nil {
 		return "", err
 	}
-	return "has a token for " + strings.Join(names, ", "), nil
+	return "has tokens for " + strings.Join(names, ", "), nil
 }
 
-// withoutToken makes what failed for want of a token something that was not tried: why is
-// said once, under "identity".
+// withoutToken makes an error for lack of a token undecided: the reason is reported
+// once, under "identity".
 func withoutToken(err error) error {
 	var none *azure.IdentityError
 	if errors.As(err, &none) {
-		return undecided("not tried: the Azure identity has no token for it")
+		return undecided("not checked: no token from the Azure identity")
 	}
 	return err
 }
@@ -159,7 +163,7 @@ func withoutToken(err error) error {
 func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return eventhubs.Snapshot{}, undecided("not tried: the IoT Hub does not tell where it is")
+		return eventhubs.Snapshot{}, undecided("not checked: the IoT Hub's endpoint is not known")
 	}
 	config := eventhubs.Config{
 		ConnectionString: c.EventHubConnectionString.Reveal(),
@@ -168,14 +172,14 @@ func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
 		ConsumerGroup:    c.EventHubConsumerGroup,
 	}
 	if c.EventHubNamespace != "" {
-		if err := k.stores.identity.Warm(ctx, azure.EventHubsScope); err != nil {
+		if err := k.services.Identity.Warm(ctx, azure.EventHubsScope); err != nil {
 			return eventhubs.Snapshot{}, withoutToken(err)
 		}
-		config.Credential = k.stores.identity
+		config.Credential = k.services.Identity
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return eventhubs.Probe(ctx, config, perPartition)
+	return eventhubs.Probe(ctx, config, eventsPerPartition)
 }
 
 func (k *checkup) hub(context.Context) (string, error) {
@@ -204,7 +208,7 @@ func (k *checkup) hub(context.Context) (string, error) {
 		text += fmt.Sprintf(", newest event %s ago", roughly(time.Since(newest)))
 	}
 	if busy > 0 {
-		text += fmt.Sprintf(", a worker reads %d of them", busy)
+		text += fmt.Sprintf(", %d being read by a worker", busy)
 	}
 	return text, nil
 }
@@ -212,15 +216,15 @@ func (k *checkup) hub(context.Context) (string, error) {
 func (k *checkup) events(context.Context) (string, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
-		return "", undecided("not tried: the hub cannot be read")
+		return "", undecided("not checked: the hub cannot be read")
 	}
 	if len(snapshot.Events) == 0 {
 		for _, p := range snapshot.Partitions {
 			if p.Busy {
-				return "", undecided("not read: a worker is reading them in this consumer group; its metrics tell what it can decode")
+				return "", undecided("not read: a worker is reading them in this consumer group; its metrics show what it can decode")
 			}
 		}
-		return "", undecided("there are none yet: send some telemetry, then check again whether TEMPERATURE_FIELD fits")
+		return "", undecided("no events yet: send some telemetry, then run the check again to see whether TEMPERATURE_FIELD matches")
 	}
 	s, err := newSample(k.config.TemperatureField.String())
 	if err != nil {
@@ -233,7 +237,7 @@ func (k *checkup) events(context.Context) (string, error) {
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
-	store, err := k.stores.openCheckpoints(ctx, k.config, zap.NewNop())
+	store, err := k.services.Checkpoints(ctx)
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -242,13 +246,13 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	}
 	c, err := k.resolved()
 	if err != nil {
-		return "", undecided("the store answers; whose checkpoints to look for the IoT Hub does not tell")
+		return "", undecided("the store answers, but without the IoT Hub's endpoint it is not known which checkpoints to look for")
 	}
 	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("list checkpoints in container %q: %w", c.CheckpointContainer, azure.Explain(err)))
 	}
-	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, checkGroup).Checkpoint("0")
+	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, testGroup).Checkpoint("0")
 	present, err := store.Read(ctx, name)
 	if err == nil || errors.Is(err, eventhubs.ErrNoRecord) {
 		_, err = store.Write(ctx, name, eventhubs.Checkpoint{Position: telemetry.Position{Offset: "0"}}.Values(), present.ETag)
@@ -259,13 +263,13 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	for _, partition := range slices.Sorted(maps.Keys(unreadable)) {
 		return "", unreadable[partition]
 	}
-	return fmt.Sprintf("container %q: reads and writes; %s", c.CheckpointContainer, k.progress(written)), nil
+	return fmt.Sprintf("container %q: readable and writable; %s", c.CheckpointContainer, k.progress(written)), nil
 }
 
-// progress says how far the workers are.
+// progress says how far behind the workers are.
 func (k *checkup) progress(written map[string]eventhubs.Checkpoint) string {
 	if len(written) == 0 {
-		return fmt.Sprintf("no checkpoint yet, the first start begins at %v", k.config.EventHubStart)
+		return fmt.Sprintf("no checkpoints yet: the first start begins at %v", k.config.EventHubStart)
 	}
 	text := count(len(written), "checkpoint")
 	snapshot, err := k.snapshot()
@@ -286,11 +290,11 @@ func (k *checkup) progress(written map[string]eventhubs.Checkpoint) string {
 	}
 	text = fmt.Sprintf("%s, %s behind", text, count(int(behind), "event"))
 	if others > 0 {
-		are := "are"
+		belong := "belong"
 		if others == 1 {
-			are = "is"
+			belong = "belongs"
 		}
-		text += fmt.Sprintf("; %d %s of another hub of this name, deleted or failed over: workers start over there", others, are)
+		text += fmt.Sprintf("; %d %s to another hub of this name, deleted or failed over: workers start over there", others, belong)
 	}
 	return text
 }
@@ -298,7 +302,7 @@ func (k *checkup) progress(written map[string]eventhubs.Checkpoint) string {
 func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	c := k.config
 	fail := k.storageError
-	name := "in memory, for one replica"
+	name := "in memory, for a single replica"
 	switch c.ThrottleStore {
 	case config.StoreBlob:
 		name = fmt.Sprintf("container %q, ETags", c.ThrottleContainer)
@@ -307,31 +311,31 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	case config.StoreCosmos:
 		name, fail = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer), k.cosmosError
 	}
-	store, err := k.stores.openLeases(ctx, c)
+	store, err := k.services.Leases(ctx)
 	if err != nil {
 		return "", fail(err)
 	}
 	start := time.Now()
-	l, err := store.Acquire(ctx, checkKey, checkTTL, func(lease.Record) (string, error) { return "", nil })
+	l, err := store.Acquire(ctx, testKey, testTTL, func(lease.Record) (string, error) { return "", nil })
 	switch {
 	case errors.Is(err, lease.ErrHeld):
-		return name + ": answers; another check holds the key that checks try", nil
+		return name + ": answers; another check is using the test key", nil
 	case err != nil:
-		return "", fail(fmt.Errorf("take a lease: %w", azure.Explain(err)))
+		return "", fail(fmt.Errorf("acquire a lease: %w", azure.Explain(err)))
 	}
 	if err := store.Release(ctx, l, ""); err != nil {
-		return "", fail(fmt.Errorf("give a lease back: %w", azure.Explain(err)))
+		return "", fail(fmt.Errorf("release a lease: %w", azure.Explain(err)))
 	}
-	return fmt.Sprintf("%s: a lease taken and given back in %s", name, milliseconds(time.Since(start))), nil
+	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil
 }
 
-// replicas compares settings with those of the replicas that run.
+// replicas compares settings with those of the replicas that are running.
 func (k *checkup) replicas(ctx context.Context) (string, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return "", undecided("not tried: the IoT Hub does not tell where it is")
+		return "", undecided("not checked: the IoT Hub's endpoint is not known")
 	}
-	member, err := k.stores.member(ctx, c, zap.NewNop())
+	member, err := k.services.Member(ctx, c)
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -342,11 +346,11 @@ func (k *checkup) replicas(ctx context.Context) (string, error) {
 	case reason != "":
 		return "", undecided(reason)
 	}
-	return "none is active with other settings", nil
+	return "no replicas with other settings are active", nil
 }
 
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {
-	store, err := k.stores.openDeadLetters(ctx, k.config, zap.NewNop())
+	store, err := k.services.DeadLetters(ctx)
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -361,7 +365,7 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	if today == maxCounted {
 		more = " or more"
 	}
-	return fmt.Sprintf("container %q: writes and lists; %s%s of today's readings", k.config.DeadLetterContainer, count(today, "letter"), more), nil
+	return fmt.Sprintf("container %q: can be written and listed; %s%s from today's readings", k.config.DeadLetterContainer, count(today, "dead letter"), more), nil
 }
 
 // storageError adds to an error of Azure Storage what to do if it did not answer.
@@ -391,7 +395,7 @@ func unlessAnswered(err error, variable string) error {
 	case errors.As(err, &answer):
 		return err
 	}
-	return fmt.Errorf("%w: check the address in %s, and that this machine may connect to it", err, variable)
+	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
 }
 
 // receiver connects to the receiver at raw and, if asked to, sends it a test alert.
@@ -410,10 +414,10 @@ func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver
 	if err := r.Notifier.Notify(ctx, k.testAlert()); err != nil {
 		return "", err // it names the receiver
 	}
-	return fmt.Sprintf("%s: took a test alert in %s", site, milliseconds(time.Since(start))), nil
+	return fmt.Sprintf("%s: accepted a test alert in %s", site, milliseconds(time.Since(start))), nil
 }
 
-// testAlert is an alert at the limit, about a device that no hub has.
+// testAlert is an alert at the threshold, for a device that no hub has.
 func (k *checkup) testAlert() notify.Alert {
 	c, source := k.config, "/check"
 	if resolved, err := k.resolved(); err == nil {
@@ -423,7 +427,7 @@ func (k *checkup) testAlert() notify.Alert {
 	return notify.Alert{
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
-		Device:      checkDevice,
+		Device:      testDevice,
 		Temperature: c.TemperatureThreshold,
 		Threshold:   c.TemperatureThreshold,
 		Enqueued:    now.UTC(),

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// closeLimit is for a step of a cleanup that has nothing to finish.
+const closeLimit = 10 * time.Second
+
+// A cleanup is a stack of named steps that end what was opened or started: last
+// in, first out. The zero value is empty. It is for one goroutine.
+type cleanup struct{ steps []cleanupStep }
+
+type cleanupStep struct {
+	name  string
+	limit time.Duration
+	do    func(ctx context.Context) error
+}
+
+// add puts a step on the stack. The context of do ends after limit; a step that
+// has not returned by then is abandoned.
+func (c *cleanup) add(name string, limit time.Duration, do func(context.Context) error) {
+	c.steps = append(c.steps, cleanupStep{name, limit, do})
+}
+
+// background calls do in a goroutine of its own. Its step cancels do's context and
+// waits for do. If ctx ends first, do stops and its step only waits.
+func (c *cleanup) background(ctx context.Context, name string, limit time.Duration, do func(context.Context) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	c.add(name, limit, func(context.Context) error {
+		cancel()
+		return <-done
+	})
+}
+
+// run takes every step off the stack, also after errors, and returns all errors.
+func (c *cleanup) run() error {
+	var errs []error
+	for n := len(c.steps); n > 0; n = len(c.steps) {
+		step := c.steps[n-1]
+		c.steps = c.steps[:n-1]
+		errs = append(errs, step.run())
+	}
+	return errors.Join(errs...)
+}
+
+func (s cleanupStep) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.do(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%s did not stop within %v", s.name, s.limit)
+	}
+}
+
+// closing makes a step of a Close method that cannot fail.
+func closing(f func()) func(context.Context) error {
+	return func(context.Context) error {
+		f()
+		return nil
+	}
+}

@@ -1,0 +1,99 @@
+package checkup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A step is one line of a check. do returns by the time ctx ends, with what it
+// found or an error that says what to do. The error is undecided if there was nothing
+// to try.
+type step struct {
+	name  string
+	limit time.Duration
+	do    func(ctx context.Context) (summary string, err error)
+}
+
+// undecided is the error of a step that neither passed nor failed.
+type undecided string
+
+func (u undecided) Error() string { return string(u) }
+
+// An Output is where a check prints.
+type Output struct {
+	W     io.Writer
+	Color bool
+}
+
+// run runs all steps concurrently, prints them in order and reports whether none failed.
+func (o Output) run(ctx context.Context, steps []step) bool {
+	type result struct {
+		summary string
+		err     error
+	}
+	results, width := make([]chan result, len(steps)), 0
+	for i, s := range steps {
+		width = max(width, utf8.RuneCountInString(s.name))
+		results[i] = make(chan result, 1)
+		go func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("no answer within %v", s.limit))
+			defer cancel()
+			summary, err := s.do(ctx)
+			results[i] <- result{summary, err}
+		}()
+	}
+
+	passed, open := 0, 0
+	for i, s := range steps {
+		got := <-results[i]
+		o.line(width, s.name, got.summary, got.err)
+		switch {
+		case got.err == nil:
+			passed++
+		case errors.As(got.err, new(undecided)):
+			open++
+		}
+	}
+	verdict := fmt.Sprintf("%d of %d checks passed", passed, len(steps))
+	if open > 0 {
+		verdict += fmt.Sprintf(", %d could not be tried", open)
+	}
+	fmt.Fprintf(o.W, "\n%s\n", verdict)
+	return passed+open == len(steps)
+}
+
+// Fail prints the line of a step that failed before the check could begin.
+func (o Output) Fail(name, why string) { o.line(0, name, "", errors.New(why)) }
+
+// line prints what one step found.
+func (o Output) line(width int, name, summary string, err error) {
+	const green, yellow, red, reset = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
+	mark, color := "✓", green
+	switch {
+	case errors.As(err, new(undecided)):
+		mark, color, summary = "–", yellow, err.Error()
+	case err != nil:
+		mark, color, summary = "✗", red, err.Error()
+	}
+	if o.Color {
+		mark = color + mark + reset
+	}
+	fmt.Fprintf(o.W, "%s %-*s  %s\n", mark, width, name, OneLine(summary))
+}
+
+// OneLine makes text that may come from a service or a device fit for one line of a terminal.
+func OneLine(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,68 @@
+package letters
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/ops/checkup"
+)
+
+// WriteJSON prints letters, one per line.
+func WriteJSON(out io.Writer, letters []deadletter.Letter) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	for _, l := range letters {
+		line := struct {
+			ID       string          `json:"id"`
+			Kept     time.Time       `json:"kept,omitzero"`
+			Receiver string          `json:"receiver,omitempty"`
+			Reason   string          `json:"reason,omitempty"`
+			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
+			Broken   string          `json:"broken,omitempty"`
+		}{ID: l.ID, Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Alert: l.Payload}
+		if l.Broken != nil {
+			line.Broken = l.Broken.Error()
+		}
+		if err := enc.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteTable prints letters in aligned columns, below a head if head is true.
+func WriteTable(out io.Writer, letters []deadletter.Letter, head bool) error {
+	var rows [][]string
+	if head {
+		rows = append(rows, []string{"LETTER", "TIME", "DEVICE", "TEMPERATURE", "RECEIVER", "REASON"})
+	}
+	for _, l := range letters {
+		row := []string{l.ID, "", "", "", l.Receiver, l.Reason}
+		if l.Broken == nil {
+			row[1] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
+			row[2] = l.Alert.Device
+			row[3] = fmt.Sprint(l.Alert.Temperature)
+		} else {
+			row[5] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+		}
+		rows = append(rows, row)
+	}
+	widths := []int{0, 0, 8, 11, 24, 0} // minimum widths: pages should look alike
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = checkup.OneLine(cell)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %*s  %-*s  %s\n", widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], row[5])
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,204 @@
+// Package letters lists dead letters and sends them again, for `alertworker deadletters`.
+package letters
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"alertworker/internal/config"
+	"alertworker/internal/lease"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/checkup"
+	"alertworker/internal/throttle"
+)
+
+// A Replay sends dead letters again and prints the result of each. It is for one goroutine.
+type Replay struct {
+	Store     *deadletter.Store
+	Receivers []receivers.Receiver
+	Leases    lease.Store // of the workers' windows; not used in a dry run
+	Config    config.Config
+	To        string // a receiver for all; "" for each letter's own
+	DryRun    bool
+	Out       io.Writer
+
+	Delivered, Failed int // so far
+
+	gates     map[string]*throttle.Gate // by receiver
+	failures  map[string]int            // of a receiver, in a row
+	storeDown int                       // failures of the throttle store in a row
+}
+
+// Check returns an error if there is no receiver To.
+func (r *Replay) Check() error {
+	if r.To != "" && r.receiver(r.To) == nil {
+		return r.unknown()
+	}
+	return nil
+}
+
+// Named is Letter for the dead letter with this ID.
+func (r *Replay) Named(ctx context.Context, id string) {
+	l, err := r.Store.Get(ctx, id)
+	switch {
+	case errors.Is(err, deadletter.ErrNotFound):
+		r.stays(deadletter.Letter{ID: id}, "no such dead letter; it may have been delivered already")
+	case err != nil:
+		r.stays(deadletter.Letter{ID: id}, err.Error())
+	default:
+		r.Letter(ctx, l)
+	}
+}
+
+// maxFailures in a row mean that a receiver or the store is down; the rest is not sent.
+const maxFailures = 3
+
+// gate returns the gate of a receiver, the same as the workers'.
+func (r *Replay) gate(receiver string) *throttle.Gate {
+	g := r.gates[receiver]
+	if g == nil {
+		g = throttle.New(throttle.Config{
+			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Window: r.Config.ThrottleWindow, SendTimeout: r.Config.NotifyTimeout,
+		})
+		r.gates[receiver] = g
+	}
+	return g
+}
+
+// Letter sends one dead letter again and deletes it if its alert is delivered.
+func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
+	if r.gates == nil {
+		r.gates, r.failures = map[string]*throttle.Gate{}, map[string]int{}
+	}
+	name := cmp.Or(r.To, l.Receiver)
+	to := r.receiver(name)
+	switch {
+	case l.Broken != nil:
+		r.stays(l, l.Broken.Error())
+		return
+	case to == nil:
+		r.stays(l, r.unknown().Error()+"; use --to to send it to another one")
+		return
+	case ctx.Err() != nil:
+		r.stays(l, "not sent: stopped")
+		return
+	case r.failures[name] >= maxFailures:
+		r.stays(l, fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures))
+		return
+	case r.storeDown >= maxFailures:
+		r.stays(l, fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures))
+		return
+	case r.DryRun:
+		r.Delivered++
+		r.line(l, name, "would be sent")
+		return
+	}
+	if why := r.send(ctx, *to, l); why != "" {
+		r.stays(l, why)
+		return
+	}
+	// It has been delivered, so it is deleted even after a request to stop.
+	if err := r.Store.Delete(context.WithoutCancel(ctx), l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+		r.stays(l, "delivered, but the dead letter could not be deleted; if it is sent again, it has the same id: "+err.Error())
+		return
+	}
+	r.Delivered++
+	r.line(l, name, "delivered")
+}
+
+// requested is the time that the gate takes for the reading's: later than any window that
+// is over, so that only one in force suppresses it. The reading itself may be older than
+// such windows, but who replays it wants it sent.
+var requested = time.Unix(1<<40, 0)
+
+// send sends l through the gate and returns why it was not delivered; empty if it was.
+func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
+	gate := r.gate(to.Name)
+	result, err := gate.Do(ctx, throttle.Request{Device: l.Alert.Device, ID: l.Alert.ID, Enqueued: requested}, func(ctx context.Context, g throttle.Grant) throttle.Answer {
+		if g.ID != l.Alert.ID {
+			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
+			return throttle.NotTaken
+		}
+		var answer throttle.Answer
+		answer, why = r.notify(ctx, to, l.Alert, g)
+		return answer
+	})
+	if result.Outcome == throttle.Unavailable {
+		r.storeDown++
+	} else {
+		r.storeDown = 0
+	}
+	switch result.Outcome {
+	case throttle.Throttled:
+		return fmt.Sprintf("not sent: within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
+	case throttle.Busy:
+		return "not sent: another process is sending an alert for the device, or its window has only just ended; try again in a minute"
+	case throttle.Unavailable:
+		return "not sent: " + err.Error()
+	case throttle.Unconfirmed:
+		_ = gate.Confirm(ctx, result) // the alert is delivered, recorded or not
+	}
+	return why
+}
+
+// notify makes one attempt under g and returns why the alert was not delivered.
+func (r *Replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
+	a.Token, a.Expires, a.Window = g.Token, g.Expires, r.Config.ThrottleWindow
+	err := to.Notifier.Notify(ctx, a)
+	if err == nil {
+		r.failures[to.Name] = 0
+		return throttle.Taken, ""
+	}
+	failure := notify.AsError(err)
+	switch {
+	case failure.Refused:
+		r.failures[to.Name] = 0
+		return throttle.NotTaken, "refused: " + err.Error()
+	case failure.Untaken:
+		r.failures[to.Name]++
+		return throttle.NotTaken, "not delivered: " + err.Error()
+	}
+	r.failures[to.Name]++
+	return throttle.Unknown, "may have been delivered, but there was no answer: " + err.Error()
+}
+
+func (r *Replay) stays(l deadletter.Letter, why string) {
+	r.Failed++
+	r.line(l, cmp.Or(r.To, l.Receiver), why)
+}
+
+func (r *Replay) line(l deadletter.Letter, to, what string) {
+	about := l.ID
+	if l.Alert.Device != "" {
+		about += " " + l.Alert.Device
+	}
+	if to != "" {
+		about += " to " + to
+	}
+	fmt.Fprintln(r.Out, checkup.OneLine(about+": "+what))
+}
+
+// receiver returns the receiver of a name, nil if NOTIFY_URLS has none.
+func (r *Replay) receiver(name string) *receivers.Receiver {
+	if i := slices.IndexFunc(r.Receivers, func(to receivers.Receiver) bool { return to.Name == name }); i >= 0 {
+		return &r.Receivers[i]
+	}
+	return nil
+}
+
+// unknown is the error for a receiver that does not exist.
+func (r *Replay) unknown() error {
+	var names []string
+	for _, to := range r.Receivers {
+		names = append(names, to.Name)
+	}
+	return fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
+}
