@@ -454,6 +454,9 @@ func jitter(d time.Duration) time.Duration {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
