@@ -307,7 +307,7 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	case config.StoreCosmos:
 		name, fail = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer), k.cosmosError
 	}
-	store, err := k.stores.openLeases(ctx, c)
+	store, err := k.stores.openLeases(ctx, c, zap.NewNop())
 	if err != nil {
 		return "", fail(err)
 	}

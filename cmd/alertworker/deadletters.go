@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
@@ -271,7 +273,7 @@ const maxFailures = 3
 
 // openGates opens what keeps the devices' windows.
 func (r *replay) openGates(ctx context.Context) (err error) {
-	if r.leases, err = r.stores.openLeases(ctx, r.config); err != nil {
+	if r.leases, err = r.stores.openLeases(ctx, r.config, zap.NewNop()); err != nil {
 		return fmt.Errorf("open THROTTLE_STORE=%s: %w", r.config.ThrottleStore, err)
 	}
 	if r.config.ThrottleStore == config.StoreMemory {

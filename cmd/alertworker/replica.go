@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
@@ -88,7 +89,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	}
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
-	leases := recorder.Store(measured.Store(tracer.Store(s.leases, store), store))
+	leases := lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store))
 	for _, to := range rs {
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			Name:     to.Name,

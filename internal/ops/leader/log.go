@@ -48,7 +48,7 @@ func (o Outcome) String() string { return [...]string{"begun", "done", "failed"}
 
 // ReadStatus returns what the last leader left under key. It costs what a refused Acquire does.
 func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) {
-	r, err := lease.Peek(ctx, s, key)
+	r, err := s.Read(ctx, key)
 	if err != nil {
 		return Status{}, err
 	}

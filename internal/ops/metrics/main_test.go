@@ -120,6 +120,8 @@ func (a *answers) Extend(context.Context, lease.Lease, string, time.Duration) (l
 
 func (a *answers) Release(context.Context, lease.Lease, string) error { return a.err }
 
+func (a *answers) Read(context.Context, string) (lease.Record, error) { return a.record, a.err }
+
 func (a *answers) Break(_ context.Context, _ string, next func(lease.Record) (string, error)) error {
 	if a.err != nil {
 		return a.err

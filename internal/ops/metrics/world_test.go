@@ -42,7 +42,7 @@ func newWorld() *world {
 	w.ends = w.m.Watch(w, w.Source, "blob")
 	w.m.Duties(func() (int64, bool) { return 7, !w.leaderless })
 	w.m.Standby(func() bool { return false })
-	w.store = w.m.Store(&w.backend, "blob")
+	w.store = lease.Observe(&w.backend, w.m.Store("blob"))
 	w.receiver.by = 50 * time.Millisecond
 	w.notifier = w.m.Notifier(&w.receiver, "hook")
 	w.receivers = []worker.ReceiverState{{Name: "hook"}}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/proto"
 
+	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/tracing"
 )
@@ -52,7 +53,7 @@ func TestOff(t *testing.T) {
 			t.Error("deliveries are followed")
 		}
 		store, notifier := memlease.New(), &script{}
-		if tr.Store(store, "memory") != store || tr.Notifier(notifier, "hook") != notifier {
+		if lease.Observe(store, tr.Store("memory")) != store || tr.Notifier(notifier, "hook") != notifier {
 			t.Error("something is wrapped")
 		}
 		tr.Close()

@@ -1,4 +1,4 @@
-package blobrecord_test
+package bloblease_test
 
 import (
 	"context"
@@ -19,23 +19,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
-	"go.uber.org/goleak"
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
-	"alertworker/internal/lease/blobrecord"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// A sweeper is either of the stores in blobs.
-type sweeper interface {
-	lease.Store
-	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (int, string, error)
-}
 
 func all(string) bool { return true }
 
@@ -76,10 +65,6 @@ func names(t *testing.T, c *container.Client) (all []string) {
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	azurite := emulators.StartAzurite(t)
-	stores := map[string]func(context.Context, *container.Client) (sweeper, error){
-		"blobetag":  func(ctx context.Context, c *container.Client) (sweeper, error) { return blobetag.Open(ctx, c) },
-		"bloblease": func(ctx context.Context, c *container.Client) (sweeper, error) { return bloblease.Open(ctx, c) },
-	}
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,9 +77,9 @@ func TestSweep(t *testing.T) {
 			release(t, s, old)
 			release(t, s, acquire(t, s, "older/with a name#", time.Minute))
 			held := acquire(t, s, "held", time.Minute)
-			put(t, c, blobrecord.Name("empty"), "", nil)                            // a key whose first taking failed
-			put(t, c, blobrecord.Name("foreign"), "not a record", nil)              // not ours
-			put(t, c, blobrecord.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
+			put(t, c, bloblease.Name("empty"), "", nil)                            // a key whose first taking failed
+			put(t, c, bloblease.Name("foreign"), "not a record", nil)              // not ours
+			put(t, c, bloblease.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
 			release(t, s, acquire(t, s, "other scope's", time.Minute))
 			mine := func(key string) bool { return !strings.HasPrefix(key, "other scope") }
 			time.Sleep(5 * time.Second)
@@ -173,13 +158,13 @@ func TestSweepRaces(t *testing.T) {
 		case "released":
 			release(t, s, acquire(t, s, key, time.Minute))
 		case "removed":
-			if _, err := azurite.Container(t, name, nil).NewBlobClient(blobrecord.Name(key)).Delete(t.Context(), nil); err != nil {
+			if _, err := azurite.Container(t, name, nil).NewBlobClient(bloblease.Name(key)).Delete(t.Context(), nil); err != nil {
 				t.Error(err)
 			}
 		}
 		return nil
 	}})
-	blobs, err := blobrecord.Open(t.Context(), c)
+	blobs, err := bloblease.OpenETag(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +191,7 @@ func TestSweepGoesOn(t *testing.T) {
 			if plain {
 				earlier(t, azurite.Container(t, name, nil), "~duties/s", "free", 0)
 			}
-			s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
+			s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, name, nil), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +229,7 @@ func TestSweepGoesOn(t *testing.T) {
 				}
 				return nil
 			}}, may)
-			blobs, err := blobrecord.Open(t.Context(), small)
+			blobs, err := bloblease.OpenETag(t.Context(), small, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -323,7 +308,7 @@ func TestSweepIsParallel(t *testing.T) {
 		}
 		return next.RoundTrip(req)
 	}})
-	blobs, err := blobrecord.Open(t.Context(), c)
+	blobs, err := bloblease.OpenETag(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +333,7 @@ func (a around) RoundTrip(req *http.Request) (*http.Response, error) { return a.
 func sharded(keys ...string) []string {
 	all := []string{"names/sharded"}
 	for _, key := range keys {
-		all = append(all, blobrecord.Name(key))
+		all = append(all, bloblease.Name(key))
 	}
 	slices.Sort(all)
 	return all
@@ -380,7 +365,7 @@ func open(t *testing.T) (azurite *emulators.Azurite, container string, s lease.S
 	t.Helper()
 	azurite = emulators.StartAzurite(t)
 	container = azurite.NewContainer()
-	s, err := blobetag.Open(t.Context(), azurite.Container(t, container, nil))
+	s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, container, nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
