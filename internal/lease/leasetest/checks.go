@@ -493,7 +493,7 @@ func checkRead(t tester, s *suite) {
 		if r.Now.Before(r.Written) || r.Now.After(want.Now) {
 			t.Errorf("key %q was read at %v, written at %v, acquired at %v", key, r.Now, r.Written, want.Now)
 		}
-		if r.Now = want.Now; r != want {
+		if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) || !r.Written.Equal(want.Written) {
 			t.Errorf("key %q is read as %+v, next sees %+v", key, r, want)
 		}
 	})
