@@ -9,13 +9,14 @@ import (
 	"alertworker/internal/lease"
 )
 
-// A Phase is what a gate is doing about a device.
+// A Phase says whether the next reading of a device makes an alert. Its names are
+// those of a gate that lets an alert through or does not; a window is in force or over.
 type Phase int
 
 const (
-	Open    Phase = iota // the next reading over the threshold makes an alert
+	Open    Phase = iota // no window is in force: the next reading over the threshold makes an alert
 	Sending              // a claim holds the key: an alert is being sent, or its sender has died
-	Closed               // a recorded window keeps the device quiet
+	Closed               // a recorded window is in force
 )
 
 func (p Phase) String() string { return [...]string{"open", "sending", "closed"}[p] }
