@@ -62,8 +62,7 @@ func names(t *testing.T, c *container.Client) (all []string) {
 	return all
 }
 
-func TestSweep(t *testing.T) {
-	t.Parallel()
+func TestSweep(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
 	azurite := emulators.StartAzurite(t)
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -180,8 +179,7 @@ func TestSweepRaces(t *testing.T) {
 
 // A sweep that is cut short says where to go on, and goes on there; a busy service
 // is asked again; a refusal is told. So in both namings.
-func TestSweepGoesOn(t *testing.T) {
-	t.Parallel()
+func TestSweepGoesOn(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
 			t.Parallel()
@@ -262,8 +260,7 @@ func TestSweepGoesOn(t *testing.T) {
 
 // Removals are made side by side: none is answered before eight are under way. The listing
 // costs a call for each shard, as long as those have no more than 500 records.
-func TestSweepIsParallel(t *testing.T) {
-	t.Parallel()
+func TestSweepIsParallel(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
 	azurite, name, s := open(t)
 	const records = 600
 	var making sync.WaitGroup

@@ -64,7 +64,7 @@ func TestLastNoteIsNotTheOneThatCounts(t *testing.T) {
 		open := b.Open
 		b.Open = func(via http.RoundTripper) (lease.Store, error) {
 			s, err := open(via)
-			return lastNote{s.(lease.Store)}, err
+			return lastNote{s}, err
 		}
 		return b
 	}
