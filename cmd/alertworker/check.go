@@ -45,7 +45,7 @@ func checkTo(ctx context.Context, out checkup.Output, args []string) error {
 		Identity:    s.identity,
 		Resolve:     func() (config.Config, error) { return resolveHub(ctx, c, log) },
 		Checkpoints: func(ctx context.Context) (eventhubs.Records, error) { return s.openCheckpoints(ctx, c, quiet) },
-		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, c) },
+		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, c, zap.NewNop()) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, c, quiet) },
 		Member: func(ctx context.Context, c config.Config) (*peers.Member, error) {
 			return s.member(ctx, c, quiet)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/config"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
@@ -152,7 +154,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 	}
 	if !*dryRun {
-		if r.Leases, err = b.stores.openLeases(ctx, b.config); err != nil {
+		if r.Leases, err = b.stores.openLeases(ctx, b.config, zap.NewNop()); err != nil {
 			return fmt.Errorf("open THROTTLE_STORE=%s: %w", b.config.ThrottleStore, err)
 		}
 		if b.config.ThrottleStore == config.StoreMemory {

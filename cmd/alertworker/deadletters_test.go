@@ -253,7 +253,7 @@ func TestDeadLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		leases, err := s.openLeases(t.Context(), c)
+		leases, err := s.openLeases(t.Context(), c, zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,7 @@ func TestSlowIdentity(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond) // more than azure.Retry's second
 		giveToken(w)
 	})
-	if _, err := s.openLeases(t.Context(), c); err != nil {
+	if _, err := s.openLeases(t.Context(), c, zap.NewNop()); err != nil {
 		t.Errorf("open the throttle store: %v", err)
 	}
 	if _, err := s.openCheckpoints(t.Context(), c, zap.NewNop()); err != nil {
@@ -107,7 +107,7 @@ func TestNoIdentity(t *testing.T) {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, `{"error":"invalid_request","error_description":"Identity not found"}`)
 	})
-	_, err := s.openLeases(t.Context(), c)
+	_, err := s.openLeases(t.Context(), c, zap.NewNop())
 	if err == nil {
 		t.Fatal("no error")
 	}

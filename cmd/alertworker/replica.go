@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
@@ -87,7 +88,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	}
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
-	leases := recorder.Store(measured.Store(tracer.Store(s.leases, store), store))
+	leases := lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store))
 	observed := map[string]notify.Notifier{}
 	for _, to := range rs {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.Name))

@@ -19,7 +19,6 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
@@ -92,17 +91,8 @@ func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, 
 	if s.ownership, err = s.openOwnership(ctx, c); err != nil {
 		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
 	}
-	if s.leases, err = s.openLeases(ctx, c); err != nil {
+	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
 		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
-	}
-	if blobs, ok := s.leases.(interface{ PlainNames() bool }); ok && blobs.PlainNames() {
-		log.Warn("the blobs in the throttle container have names of an earlier version, which the next version will not read: to migrate, stop all replicas, wait for THROTTLE_WINDOW plus a minute, and start them with another THROTTLE_CONTAINER",
-			zap.String("container", c.ThrottleContainer))
-	}
-	if deletable, ok := s.leases.(interface{ OnCreate(func(container string)) }); ok {
-		deletable.OnCreate(func(container string) {
-			log.Error("the throttle container was missing and has been created again: its windows are lost, so devices may alert again within theirs", zap.String("container", container))
-		})
 	}
 	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
@@ -166,7 +156,10 @@ func (s stores) deadLetterContainer(ctx context.Context, c config.Config) (*cont
 	return s.container(ctx, c, c.DeadLetterContainer, retry)
 }
 
-func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, error) {
+func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger) (lease.Store, error) {
+	created := func(container string) {
+		log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+	}
 	switch c.ThrottleStore {
 	case config.StoreBlob, config.StoreBlobLease:
 		client, err := s.container(ctx, c, c.ThrottleContainer, azure.Once())
@@ -175,10 +168,19 @@ func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, e
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 		defer cancel()
+		open := bloblease.OpenETag
 		if c.ThrottleStore == config.StoreBlobLease {
-			return bloblease.Open(ctx, client)
+			open = bloblease.OpenNative
 		}
-		return blobetag.Open(ctx, client)
+		store, err := open(ctx, client, created)
+		if err != nil {
+			return nil, err
+		}
+		if store.PlainNames() {
+			log.Warn("the throttle container's blobs have the names of an earlier version, which the next one will not read: to give it new ones, stop all replicas, wait for THROTTLE_WINDOW and a minute, and start them with another THROTTLE_CONTAINER",
+				zap.String("container", c.ThrottleContainer))
+		}
+		return store, nil
 	case config.StoreCosmos:
 		account, err := s.cosmosAccount(ctx, c)
 		if err != nil {
@@ -186,7 +188,10 @@ func (s stores) openLeases(ctx context.Context, c config.Config) (lease.Store, e
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 		defer cancel()
-		return cosmoslease.Open(ctx, account, c.CosmosDatabase, c.CosmosContainer, c.LeaseRetention, s.http)
+		return cosmoslease.Open(ctx, cosmoslease.Config{
+			Account: account, Database: c.CosmosDatabase, Container: c.CosmosContainer,
+			Retention: c.LeaseRetention, Client: s.http, Created: created,
+		})
 	default:
 		return memlease.Keeping(c.LeaseRetention), nil
 	}

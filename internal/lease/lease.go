@@ -70,6 +70,27 @@ type Store interface {
 	// Release frees the key and leaves note for the next holder. It does
 	// nothing, and returns nil, if l is not current. Repeating it is safe.
 	Release(ctx context.Context, l Lease, note string) error
+
+	// Read returns key's record, held or not, and changes nothing. It costs one
+	// call of the service. The record may have been replaced since, and where the
+	// service's reads lag even before the call, so it is for showing: what is
+	// decided on a record is decided in next.
+	Read(ctx context.Context, key string) (Record, error)
+
+	// Break frees key, whoever holds it, and leaves the note that next returns
+	// for the next holder. It calls next with the record; if next returns an
+	// error, Break changes nothing and returns that error as it is. next may be
+	// called more than once. It must not block. Break is for people who know
+	// better; nothing that runs by itself breaks a lease.
+	//
+	// A key that is free stays as it is, without a call of next. A store whose
+	// reads lag cannot know that it is free: it calls next all the same and writes,
+	// so next must return a note that says no less than the record did; and it may
+	// break the lease after the one that it first saw.
+	//
+	// To its holder the lease is lost. After any other error the key may or may not be
+	// free; repeating the call is safe.
+	Break(ctx context.Context, key string, next func(Record) (note string, err error)) error
 }
 
 // ErrLost says that a lease is not current any more.

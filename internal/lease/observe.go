@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 )
 
@@ -14,6 +13,7 @@ const (
 	OpAcquire Operation = "acquire"
 	OpExtend  Operation = "extend"
 	OpRelease Operation = "release"
+	OpRead    Operation = "read"
 	OpBreak   Operation = "break"
 )
 
@@ -32,7 +32,7 @@ const (
 type Call struct {
 	Outcome Outcome
 	Err     error     // what it returned
-	Lease   Lease     // that it granted, or was about; zero of a Break
+	Lease   Lease     // that it granted, or was about; zero of a Read or Break
 	Record  Record    // the last one that it saw; zero if it saw none
 	Seen    time.Time // when it saw Record
 }
@@ -41,20 +41,44 @@ type Call struct {
 // it, and what to call when it has ended, or nil. It is called concurrently.
 type Observer func(ctx context.Context, op Operation) (context.Context, func(Call))
 
-// Observe returns next, whose calls o sees. It breaks and lists if next does;
-// a List is not observed, for how long it takes is the caller's affair as well.
-func Observe(next Store, o Observer) Store { return &observed{next, o} }
+// Observe returns next, whose calls the observers see, the first of them
+// outermost: it begins before the others and ends after them. A nil Observer is
+// left out; without any, Observe returns next itself.
+func Observe(next Store, observers ...Observer) Store {
+	s := &observed{next: next}
+	for _, o := range observers {
+		if o != nil {
+			s.observers = append(s.observers, o)
+		}
+	}
+	if len(s.observers) == 0 {
+		return next
+	}
+	return s
+}
 
 type observed struct {
-	next     Store
-	observer Observer
+	next      Store
+	observers []Observer
+}
+
+// begin tells the observers of a call. end tells them how it ended.
+func (s *observed) begin(ctx context.Context, op Operation) (_ context.Context, end func(Call)) {
+	ends := make([]func(Call), len(s.observers))
+	for i, o := range s.observers {
+		ctx, ends[i] = o(ctx, op)
+	}
+	return ctx, func(c Call) {
+		for i := len(ends) - 1; i >= 0; i-- {
+			if ends[i] != nil {
+				ends[i](c)
+			}
+		}
+	}
 }
 
 func (s *observed) Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (string, error)) (Lease, error) {
-	ctx, end := s.observer(ctx, OpAcquire)
-	if end == nil {
-		return s.next.Acquire(ctx, key, ttl, next)
-	}
+	ctx, end := s.begin(ctx, OpAcquire)
 	var w witness
 	l, err := s.next.Acquire(ctx, key, ttl, w.of(next))
 	end(w.call(OpAcquire, l, err))
@@ -62,38 +86,32 @@ func (s *observed) Acquire(ctx context.Context, key string, ttl time.Duration, n
 }
 
 func (s *observed) Extend(ctx context.Context, l Lease, note string, ttl time.Duration) (Lease, error) {
-	ctx, end := s.observer(ctx, OpExtend)
+	ctx, end := s.begin(ctx, OpExtend)
 	extended, err := s.next.Extend(ctx, l, note, ttl)
-	if end != nil {
-		end(Call{Outcome: outcomeOf(OpExtend, err), Err: err, Lease: l})
-	}
+	end(Call{Outcome: outcomeOf(OpExtend, err), Err: err, Lease: l})
 	return extended, err
 }
 
 func (s *observed) Release(ctx context.Context, l Lease, note string) error {
-	ctx, end := s.observer(ctx, OpRelease)
+	ctx, end := s.begin(ctx, OpRelease)
 	err := s.next.Release(ctx, l, note)
-	if end != nil {
-		end(Call{Outcome: outcomeOf(OpRelease, err), Err: err, Lease: l})
-	}
+	end(Call{Outcome: outcomeOf(OpRelease, err), Err: err, Lease: l})
 	return err
 }
 
-// Break implements Breaker. The error Is errors.ErrUnsupported if the observed store is none.
+func (s *observed) Read(ctx context.Context, key string) (Record, error) {
+	ctx, end := s.begin(ctx, OpRead)
+	r, err := s.next.Read(ctx, key)
+	end(Call{Outcome: outcomeOf(OpRead, err), Err: err, Record: r, Seen: time.Now()})
+	return r, err
+}
+
 func (s *observed) Break(ctx context.Context, key string, next func(Record) (string, error)) error {
-	ctx, end := s.observer(ctx, OpBreak)
-	if end == nil {
-		return Break(ctx, s.next, key, next)
-	}
+	ctx, end := s.begin(ctx, OpBreak)
 	var w witness
-	err := Break(ctx, s.next, key, w.of(next))
+	err := s.next.Break(ctx, key, w.of(next))
 	end(w.call(OpBreak, Lease{}, err))
 	return err
-}
-
-// List implements Lister. The error Is errors.ErrUnsupported if the observed store is none.
-func (s *observed) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
-	return List(ctx, s.next, prefix)
 }
 
 // A witness sees what the store shows a caller's next, and what that answers last.

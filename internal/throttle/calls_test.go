@@ -8,7 +8,6 @@ import (
 
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/leasetest"
@@ -26,12 +25,12 @@ func TestRequestsPerAlert(t *testing.T) {
 		{"blob", func(t *testing.T, count *leasetest.Counter) (lease.Store, error) {
 			azurite := emulators.StartAzurite(t)
 			count.Next = azurite.Transport()
-			return blobetag.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), count))
+			return bloblease.OpenETag(t.Context(), azurite.Container(t, azurite.NewContainer(), count), nil)
 		}, 3},
 		{"blob-lease", func(t *testing.T, count *leasetest.Counter) (lease.Store, error) {
 			azurite := emulators.StartAzurite(t)
 			count.Next = azurite.Transport()
-			return bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), count))
+			return bloblease.OpenNative(t.Context(), azurite.Container(t, azurite.NewContainer(), count), nil)
 		}, 5},
 		{"cosmos", func(t *testing.T, count *leasetest.Counter) (lease.Store, error) {
 			stand := emulators.StartCosmos(t)
@@ -40,7 +39,7 @@ func TestRequestsPerAlert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return cosmoslease.Open(t.Context(), account, "alertworker", "leases", time.Hour, &http.Client{Transport: count})
+			return cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: "alertworker", Container: "leases", Retention: time.Hour, Client: &http.Client{Transport: count}})
 		}, 3},
 	} {
 		t.Run(test.store, func(t *testing.T) {

@@ -149,7 +149,7 @@ func New(c Config) *Gate {
 }
 
 // Recent reports whether the device's recorded window is known, without asking
-// the store, to be still open, and counts one more suppressed reading if so. It
+// the store, to be still in force, and counts one more suppressed reading if so. It
 // allocates nothing.
 func (g *Gate) Recent(device string) bool { return g.windows.suppress(device) }
 
@@ -189,7 +189,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 
 	// A machine that was suspended since start may hold a claim that is long over.
 	if !valid(time.Now(), c.lease.Until.Add(-g.sendTimeout-settleTimeout/2)) {
-		g.giveBack(ctx, c, NotTaken, grant)
+		g.giveBack(ctx, c, NotTaken)
 		return Result{Outcome: Unavailable, Now: now}, fmt.Errorf("claim the window of device %q: the answer took %v, too long to send under it", r.Device, time.Since(start).Round(time.Millisecond))
 	}
 
@@ -197,7 +197,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	answer := send(sendCtx, grant)
 	cancel()
 	if answer != Taken {
-		g.giveBack(ctx, c, answer, grant)
+		g.giveBack(ctx, c, answer)
 		return Result{Outcome: Failed, Now: now}, nil
 	}
 	c.taken = time.Now()
@@ -263,11 +263,11 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 // giveBack frees the key, so that another attempt need not wait for the claim to
 // end. The ID of an alert that may have been taken stays behind. Failure is
 // harmless: the claim ends by itself and its ID stays.
-func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer, grant Grant) {
-	c.note.Phase, c.note.Again = phaseFree, false
-	if answer == NotTaken && !grant.Ambiguous {
+func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
+	if answer == NotTaken && !c.note.Again {
 		c.note.ID = ""
 	}
+	c.note.Phase, c.note.Again = phaseFree, false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout/2)
 	defer cancel()
 	_ = g.store.Release(ctx, c.lease, c.note.String())

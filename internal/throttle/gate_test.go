@@ -67,6 +67,11 @@ func (f *faulty) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	return l, err
 }
 
+func (f *faulty) Read(ctx context.Context, key string) (r lease.Record, err error) {
+	err = f.do("read", func() error { r, err = f.Store.Read(ctx, key); return err })
+	return r, err
+}
+
 func (f *faulty) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (x lease.Lease, err error) {
 	err = f.do("extend", func() error { x, err = f.Store.Extend(ctx, l, note, ttl); return err })
 	return x, err

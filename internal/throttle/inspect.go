@@ -9,13 +9,14 @@ import (
 	"alertworker/internal/lease"
 )
 
-// A Phase is what a gate is doing about a device.
+// A Phase says whether the next reading of a device makes an alert. Its names are
+// those of a gate that lets an alert through or does not; a window is in force or over.
 type Phase int
 
 const (
-	Open    Phase = iota // the next reading over the threshold makes an alert
+	Open    Phase = iota // no window is in force: the next reading over the threshold makes an alert
 	Sending              // a claim holds the key: an alert is being sent, or its sender has died
-	Closed               // a recorded window keeps the device quiet
+	Closed               // a recorded window is in force
 )
 
 func (p Phase) String() string { return [...]string{"open", "sending", "closed"}[p] }
@@ -39,7 +40,7 @@ type State struct {
 // Inspect returns the state of device. It takes nothing and changes nothing; it
 // costs the store one call, and returns by the time ctx ends.
 func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
-	r, err := lease.Peek(ctx, g.store, g.key(device))
+	r, err := g.store.Read(ctx, g.key(device))
 	if err != nil {
 		return State{}, fmt.Errorf("look up the window of device %q: %w", device, err)
 	}
@@ -73,11 +74,10 @@ var ErrSending = errors.New("an alert is being sent")
 // remember the window keep quiet until its key would have freed.
 //
 // Reopen does nothing if there is no window. The error Is ErrSending while a claim is in force,
-// which is never broken: its alert may be on the way. It Is errors.ErrUnsupported if the store
-// cannot break a lease. After any other error the window may have ended or
-// not; repeating the call is safe.
+// which is never broken: its alert may be on the way. After any other error the window
+// may have ended or not; repeating the call is safe.
 func (g *Gate) Reopen(ctx context.Context, device string) error {
-	err := lease.Break(ctx, g.store, g.key(device), func(prev lease.Record) (string, error) {
+	err := g.store.Break(ctx, g.key(device), func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
 		free := last // says the same as an end of the hold by itself
 		free.Phase, free.Again = phaseFree, false

@@ -26,8 +26,8 @@ const (
 	horizon = 20 * 24 * time.Hour
 )
 
-// windows remembers open windows, so that a hot device costs the store nothing
-// until its window ends. It only ever keeps a gate shut, and only as long as the
+// windows remembers windows in force, so that a hot device costs the store nothing
+// until its window is over. It only ever suppresses, and only as long as the
 // store would; forgetting costs a store call.
 //
 // A device is known by 96 bits of a 128-bit hash under a random key, in a shard
@@ -78,9 +78,9 @@ func (w *windows) at(t time.Time) instant {
 	return instant{t.UnixNano(), uint32(t.Sub(w.start).Milliseconds())} // rounded down, both
 }
 
-// open reports whether the window is still open. Both clocks must say so: the
+// inForce reports whether the window is not over yet. Both clocks must say so: the
 // monotonic one stands still while the machine is suspended, the wall clock can be set.
-func (m *window) open(now instant) bool {
+func (m *window) inForce(now instant) bool {
 	return int32(m.mono-now.mono) > 0 && now.wall < m.wall
 }
 
@@ -116,13 +116,13 @@ func (s *shard) find(tag [3]uint32) *window {
 	return nil
 }
 
-// suppress reports whether device's window is open, counting one reading if so.
+// suppress reports whether device's window is in force, counting one reading if so.
 func (w *windows) suppress(device string) bool {
 	now := w.now()
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
 	m := s.find(tag)
-	if m == nil || !m.open(now) {
+	if m == nil || !m.inForce(now) {
 		return false
 	}
 	m.count(1)
@@ -132,7 +132,7 @@ func (w *windows) suppress(device string) bool {
 // sent starts device's window anew: it ends at end, and the key frees at frees.
 func (w *windows) sent(device string, end, frees time.Time) { w.set(device, end, frees, true) }
 
-// remember keeps an open window that the store told of.
+// remember keeps a window in force that the store told of.
 func (w *windows) remember(device string, end, frees time.Time) { w.set(device, end, frees, false) }
 
 func (w *windows) set(device string, end, frees time.Time, restart bool) {
@@ -238,7 +238,7 @@ func (w *windows) wait(device string) time.Duration {
 	now := w.now()
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil && !m.open(now) {
+	if m := s.find(tag); m != nil && !m.inForce(now) {
 		return max(0, m.waits(now))
 	}
 	return 0

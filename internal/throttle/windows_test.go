@@ -152,18 +152,18 @@ func TestWindowsAreAMap(t *testing.T) {
 					time.Sleep(time.Duration(step[1]) * 10 * time.Second)
 				}
 				now = time.Now()
-				open := m != nil && now.Before(m.end)
-				if got := w.suppress(device); got != open {
-					rt.Fatalf("step %d: open is %t, want %t", n, got, open)
+				inForce := m != nil && now.Before(m.end)
+				if got := w.suppress(device); got != inForce {
+					rt.Fatalf("step %d: in force is %t, want %t", n, got, inForce)
 				}
-				if open {
+				if inForce {
 					m.suppressed++
 				}
 				if m != nil && w.suppressed(device) != m.suppressed {
 					rt.Fatalf("step %d: %d suppressed, want %d", n, w.suppressed(device), m.suppressed)
 				}
 				var wait time.Duration
-				if m != nil && !open {
+				if m != nil && !inForce {
 					wait = max(0, m.frees.Sub(now))
 				}
 				if got := w.wait(device); got < wait || got > wait+2*time.Millisecond {
@@ -193,8 +193,8 @@ func TestBothClocksEndAWindow(t *testing.T) {
 		{"after 25 days, when milliseconds look small again", instant{now.wall + int64(25*24*time.Hour), now.mono + math.MaxInt32}, false},
 		{"after 50 days", instant{now.wall + int64(50*24*time.Hour), now.mono + 1000}, false},
 	} {
-		if got := m.open(test.now); got != test.want {
-			t.Errorf("%s: open is %t", test.name, got)
+		if got := m.inForce(test.now); got != test.want {
+			t.Errorf("%s: in force is %t", test.name, got)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestLongWindow(t *testing.T) {
 	w := newWindows()
 	w.sent("oven", time.Now().AddDate(3, 0, 0), time.Now().AddDate(4, 0, 0))
 	if !w.suppress("oven") {
-		t.Error("it is not open")
+		t.Error("it is not in force")
 	}
 }
 

@@ -17,15 +17,12 @@ import (
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
-	"alertworker/internal/lease/blobrecord"
 	"alertworker/internal/lease/leasetest"
 )
 
-func note(lease.Record) (string, error) { return "", nil }
-
 func state(t *testing.T, c *container.Client, key string) azlease.StateType {
 	t.Helper()
-	resp, err := c.NewBlobClient(blobrecord.Name(key)).GetProperties(t.Context(), nil)
+	resp, err := c.NewBlobClient(bloblease.Name(key)).GetProperties(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +35,7 @@ func TestTTLOutOfRange(t *testing.T) {
 	t.Parallel()
 	azurite := emulators.StartAzurite(t)
 	c := &leasetest.Counter{Next: azurite.Transport()}
-	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), c))
+	s, err := bloblease.OpenNative(t.Context(), azurite.Container(t, azurite.NewContainer(), c), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +78,7 @@ func nativeLeaseFollows(a *busytest.Attempt) {
 	azurite := emulators.StartAzurite(t)
 	c := azurite.Container(t, azurite.NewContainer(), nil)
 	tap := &tape{next: azurite.Transport()}
-	s, err := bloblease.Open(t.Context(), azurite.Container(t, c.URL()[strings.LastIndex(c.URL(), "/")+1:], tap))
+	s, err := bloblease.OpenNative(t.Context(), azurite.Container(t, c.URL()[strings.LastIndex(c.URL(), "/")+1:], tap), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +114,8 @@ func TestLateServiceDoesNotLengthenAWindow(t *testing.T) {
 	t.Parallel()
 	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
-	s, err := bloblease.Open(t.Context(), azurite.SharedContainer(t, name, late{azurite.Transport()},
-		sas.AccountPermissions{Read: true, Write: true, Create: true}))
+	s, err := bloblease.OpenNative(t.Context(), azurite.SharedContainer(t, name, late{azurite.Transport()},
+		sas.AccountPermissions{Read: true, Write: true, Create: true}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,11 +141,11 @@ func TestUnlocksWhenItsContextHasEnded(t *testing.T) {
 	for _, call := range []string{"Acquire", "Extend", "Release"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		during := "" // which write of the record ends the context
-		s, err := bloblease.Open(t.Context(), azurite.Container(t, name, ending{azurite.Transport(), func(req *http.Request) {
+		s, err := bloblease.OpenNative(t.Context(), azurite.Container(t, name, ending{azurite.Transport(), func(req *http.Request) {
 			if req.URL.Query().Get("comp") == "metadata" && during == call {
 				cancel()
 			}
-		}}))
+		}}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +206,7 @@ func TestExtendRecordsAnyShorterTTL(t *testing.T) {
 func extendRecordsAnyShorterTTL(a *busytest.Attempt) {
 	t := a.T
 	azurite := emulators.StartAzurite(t)
-	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), nil))
+	s, err := bloblease.OpenNative(t.Context(), azurite.Container(t, azurite.NewContainer(), nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,13 +234,13 @@ func TestFailedAcquireUnlocks(t *testing.T) {
 	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	c := azurite.Container(t, name, nil)
-	s, err := bloblease.Open(t.Context(), azurite.Container(t, name, answering{azurite.Transport(), http.StatusForbidden, "AuthorizationFailure", func(req *http.Request) bool {
+	s, err := bloblease.OpenNative(t.Context(), azurite.Container(t, name, answering{azurite.Transport(), http.StatusForbidden, "AuthorizationFailure", func(req *http.Request) bool {
 		return req.URL.Query().Get("comp") == "metadata"
-	}}))
+	}}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.NewBlockBlobClient(blobrecord.Name("key")).UploadBuffer(t.Context(), nil, nil); err != nil {
+	if _, err := c.NewBlockBlobClient(bloblease.Name("key")).UploadBuffer(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	no := errors.New("no")
@@ -267,7 +264,7 @@ func TestNativeLeaseLags(t *testing.T) {
 	t.Parallel()
 	azurite := emulators.StartAzurite(t)
 	lagging := answering{azurite.Transport(), http.StatusConflict, "LeaseAlreadyPresent", locks}
-	s, err := bloblease.Open(t.Context(), azurite.Container(t, azurite.NewContainer(), lagging))
+	s, err := bloblease.OpenNative(t.Context(), azurite.Container(t, azurite.NewContainer(), lagging), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ import (
 
 // Records are a service's, one for every key. They are safe for concurrent use
 // by any number of processes, and every call returns by the time its ctx ends.
+//
+// A service with locks besides its records may answer an Acquire's Read or Write
+// with a *lease.HeldError: the record shows a free key, and it is not to be had.
 type Records interface {
 	// Read returns the record of key, the zero Record but for Now if there is
 	// none.
@@ -121,10 +124,7 @@ type Store struct {
 	service Service
 }
 
-var (
-	_ lease.Store   = (*Store)(nil)
-	_ lease.Breaker = (*Store)(nil)
-)
+var _ lease.Store = (*Store)(nil)
 
 // New returns the store that keeps its records in r, which s describes.
 func New(r Records, s Service) *Store { return &Store{r, s} }
@@ -135,10 +135,12 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 	id := uuid.NewString()
 	for try := 0; ; try++ {
 		prev, err := s.records.Read(ctx, key)
-		if err != nil {
-			if s.service.Again(ctx, try, err) {
-				continue
-			}
+		switch {
+		case errors.Is(err, lease.ErrHeld):
+			return lease.Lease{}, err
+		case err != nil && s.service.Again(ctx, try, err):
+			continue
+		case err != nil:
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 		if prev.ID == id { // an earlier try did it and its answer was lost
@@ -153,10 +155,12 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 		}
 		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
 		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
-		if err == nil {
+		switch {
+		case err == nil:
 			return s.service.Clock.Granted(l, start, ttl), nil
-		}
-		if !s.service.Again(ctx, try, err) {
+		case errors.Is(err, lease.ErrHeld):
+			return lease.Lease{}, err
+		case !s.service.Again(ctx, try, err):
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 	}
@@ -183,20 +187,40 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	return nil
 }
 
-// Break implements lease.Breaker.
+// Read implements lease.Store.
+func (s *Store) Read(ctx context.Context, key string) (lease.Record, error) {
+	for try := 0; ; try++ {
+		r, err := s.records.Read(ctx, key)
+		if err == nil {
+			return r.Record, nil
+		}
+		if !s.service.Again(ctx, try, err) {
+			return lease.Record{}, fmt.Errorf("read the record of lease %q: %w", key, err)
+		}
+	}
+}
+
+// Break implements lease.Store.
 func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	_, err := s.BreakRecord(ctx, key, next)
+	return err
+}
+
+// BreakRecord is Break, and returns the record that it found free or wrote. Its
+// Version is the one that it read.
+func (s *Store) BreakRecord(ctx context.Context, key string, next func(lease.Record) (string, error)) (Record, error) {
 	id, held := "", false // of the lease to break; whether it was held when last seen
 	for try := 0; ; try++ {
 		prev, err := s.records.Read(ctx, key)
 		if err == nil {
 			over := prev.Free(s.service.Clock) || id != "" && prev.ID != id // an earlier try did it, or the lease has ended
 			if over && !s.service.Lags || held && prev.ID == id && prev.Released {
-				return nil
+				return prev, nil
 			}
 			held = !over // a lease that was held and is released is over, however old the read
 			freed := prev
 			if freed.Note, err = next(prev.Record); err != nil {
-				return err
+				return Record{}, err
 			}
 			freed.Hold, freed.Released = 0, true
 			id = prev.ID
@@ -204,11 +228,11 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 				freed.ID = uuid.NewString()
 			}
 			if _, err = s.records.Write(ctx, key, prev, freed); err == nil {
-				return nil
+				return freed, nil
 			}
 		}
 		if !s.service.Again(ctx, try, err) {
-			return fmt.Errorf("break lease %q: %w", key, err)
+			return Record{}, fmt.Errorf("break lease %q: %w", key, err)
 		}
 	}
 }

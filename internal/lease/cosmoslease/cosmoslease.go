@@ -17,7 +17,6 @@ package cosmoslease
 import (
 	"time"
 
-	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
 )
 
@@ -25,18 +24,3 @@ import (
 func clock() caslease.Clock {
 	return caslease.Clock{Resolution: time.Second, Skew: time.Second}
 }
-
-// A Store keeps its records in one container. Use Open.
-type Store struct {
-	*caslease.Store
-	items items
-}
-
-var (
-	_ lease.Store   = (*Store)(nil)
-	_ lease.Breaker = (*Store)(nil)
-	_ lease.Lister  = (*Store)(nil)
-)
-
-// OnCreate has f called whenever the container was missing and has been created from now on.
-func (s *Store) OnCreate(f func(container string)) { s.items.home.OnCreate(f) }

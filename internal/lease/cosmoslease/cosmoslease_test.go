@@ -49,7 +49,7 @@ func backend(t testing.TB, connectionString, database string, transport http.Rou
 			if err != nil {
 				return nil, err
 			}
-			return cosmoslease.Open(t.Context(), account, database, "leases", retention, &http.Client{Transport: via})
+			return cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: database, Container: "leases", Retention: retention, Client: &http.Client{Transport: via}})
 		},
 		Delete: func(ctx context.Context, key string) error {
 			client, err := azcosmos.NewClientFromConnectionString(connectionString, &azcosmos.ClientOptions{

@@ -42,6 +42,7 @@ type fake struct {
 	containers map[string]json.RawMessage  // by "database/container"
 	items      map[string][]map[string]any // by id: all versions, the newest last; nil: deleted
 	etags      int
+	created    string // the container that the store was told of
 	faults     []fault
 	calls      []string // of items, by method
 	others     int      // other calls
@@ -90,7 +91,7 @@ func newFake() *fake {
 }
 
 // open opens a store on the fake.
-func (f *fake) open(t testing.TB) *cosmoslease.Store {
+func (f *fake) open(t testing.TB) lease.Store {
 	t.Helper()
 	s, err := f.tryOpen(t)
 	if err != nil {
@@ -99,13 +100,14 @@ func (f *fake) open(t testing.TB) *cosmoslease.Store {
 	return s
 }
 
-func (f *fake) tryOpen(t testing.TB) (*cosmoslease.Store, error) {
+func (f *fake) tryOpen(t testing.TB) (lease.Store, error) {
 	t.Helper()
 	account, err := cosmoslease.WithKey(fakeAccount)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cosmoslease.Open(t.Context(), account, "alertworker", "leases", retention, &http.Client{Transport: f})
+	return cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: "alertworker", Container: "leases", Retention: retention, Client: &http.Client{Transport: f},
+		Created: func(container string) { f.created = container }})
 }
 
 // will adds faults, and forgets the calls so far.

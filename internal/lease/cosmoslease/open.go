@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
 )
 
@@ -91,40 +92,50 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 // of its own.
 const partitionKey = "/id"
 
+// A Config says where a store keeps its records. All fields but Created are required.
+type Config struct {
+	Account             Account
+	Database, Container string
+	Retention           time.Duration // for which a record is kept after it was held
+	Client              *http.Client  // an azure.NewHTTPClient
+	// Created is called whenever the container has gone and was created again. It must not block.
+	Created func(container string)
+}
+
 // Open returns the store in a container, which it creates when it is missing, as
 // it does the database. It looks at the account first and refuses one with
-// several write regions, and a container that would never delete an item. Records
-// are kept for retention after they were held. Requests go by client, an azure.NewHTTPClient.
+// several write regions, and a container that would never delete an item.
 //
 // What only people can put right is a *ConfigError. If the account itself does
 // not answer, Open may take some 3 s longer than ctx.
-func Open(ctx context.Context, account Account, database, container string, retention time.Duration, client *http.Client) (*Store, error) {
+func Open(ctx context.Context, c Config) (lease.Store, error) {
 	for try := 0; ; try++ {
 		// A client of its own for every try: it keeps the failure of its very
 		// first request for minutes.
-		items, err := open(ctx, account, database, container, client)
+		items, err := open(ctx, c)
 		if err == nil {
-			items.retention = retention
+			items.retention = c.Retention
+			items.home.OnCreate(c.Created)
 			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
-			return &Store{caslease.New(items, service), items}, nil
+			return caslease.New(items, service), nil
 		}
 		if !azure.Again(ctx, try, err) {
-			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", container, database, account.endpoint, err)
+			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", c.Container, c.Database, c.Account.endpoint, err)
 		}
 	}
 }
 
-func open(ctx context.Context, account Account, database, container string, client *http.Client) (items, error) {
-	for _, name := range []string{database, container} {
+func open(ctx context.Context, config Config) (items, error) {
+	for _, name := range []string{config.Database, config.Container} {
 		if name == "" || len(name) > 255 || strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name {
 			return items{}, &ConfigError{fmt.Sprintf("%q is no name for a Cosmos database or container: use letters, digits and '-'", name)}
 		}
 	}
-	c, err := account.client(clientOptions(client))
+	c, err := config.Account.client(clientOptions(config.Client))
 	if err != nil {
 		return items{}, err
 	}
-	i, err := use(ctx, c, database, container)
+	i, err := use(ctx, c, config.Database, config.Container)
 	if err != nil {
 		c.Close()
 		return items{}, explain(err)

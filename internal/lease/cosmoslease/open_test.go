@@ -42,7 +42,7 @@ func TestOpenCreates(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients := 0
-		_, err = cosmoslease.Open(t.Context(), account, "alertworker", "leases", retention, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		_, err = cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: "alertworker", Container: "leases", Retention: retention, Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/" {
 				clients++
 			}
@@ -50,7 +50,7 @@ func TestOpenCreates(t *testing.T) {
 				f.open(t)
 			}
 			return f.RoundTrip(r)
-		})})
+		})}})
 		if err != nil || clients != 1 {
 			t.Errorf("after %d clients: %v", clients, err)
 		}
@@ -102,9 +102,9 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", "a/b", `a"b`, "..", "a#", strings.Repeat("x", 256)} {
-		_, err := cosmoslease.Open(t.Context(), account, name, "leases", retention, &http.Client{Transport: newFake()})
+		_, err := cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: name, Container: "leases", Retention: retention, Client: &http.Client{Transport: newFake()}})
 		wantConfigError(t, err, "is no name")
-		_, err = cosmoslease.Open(t.Context(), account, "alertworker", name, retention, &http.Client{Transport: newFake()})
+		_, err = cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: "alertworker", Container: name, Retention: retention, Client: &http.Client{Transport: newFake()}})
 		wantConfigError(t, err, "is no name")
 	}
 }
@@ -163,7 +163,7 @@ func TestOpenTriesAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, err = cosmoslease.Open(ctx, account, "alertworker", "leases", retention, &http.Client{Transport: via})
+		_, err = cosmoslease.Open(ctx, cosmoslease.Config{Account: account, Database: "alertworker", Container: "leases", Retention: retention, Client: &http.Client{Transport: via}})
 		return err
 	}
 	for _, status := range []int{0, 429, 500, 503} {
@@ -215,7 +215,7 @@ func TestWithCredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := cosmoslease.Open(t.Context(), account, "alertworker", "leases", retention, &http.Client{Transport: f})
+		s, err := cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: "alertworker", Container: "leases", Retention: retention, Client: &http.Client{Transport: f}})
 		if err != nil {
 			t.Fatal(err)
 		}

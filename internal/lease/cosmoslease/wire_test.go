@@ -42,7 +42,7 @@ func fakeHarness() leasetest.Harness {
 }
 
 // lastNote is a store that takes the note that it was given last for the one that it wrote.
-type lastNote struct{ *cosmoslease.Store }
+type lastNote struct{ lease.Store }
 
 func (s lastNote) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
 	last := ""
@@ -64,7 +64,7 @@ func TestLastNoteIsNotTheOneThatCounts(t *testing.T) {
 		open := b.Open
 		b.Open = func(via http.RoundTripper) (lease.Store, error) {
 			s, err := open(via)
-			return lastNote{s.(*cosmoslease.Store)}, err
+			return lastNote{s}, err
 		}
 		return b
 	}
@@ -251,8 +251,6 @@ func TestContainerGone(t *testing.T) {
 				f := newFake()
 				s := f.open(t)
 				l := op.before(t, s)
-				created := ""
-				s.OnCreate(func(container string) { created = container })
 				remove := func() {
 					f.mu.Lock()
 					defer f.mu.Unlock()
@@ -265,8 +263,8 @@ func TestContainerGone(t *testing.T) {
 				if err != nil && !errors.Is(err, lease.ErrLost) {
 					t.Errorf("the first call: %v", err)
 				}
-				if created != "alertworker/leases" {
-					t.Errorf("%q was created", created)
+				if f.created != "alertworker/leases" {
+					t.Errorf("%q was created", f.created)
 				}
 				if _, err := s.Acquire(t.Context(), "another key", time.Minute, with("claim")); err != nil {
 					t.Errorf("then: %v", err)

@@ -30,7 +30,7 @@ var checks = []struct {
 	{"Next", checkNext},
 	{"Break", checkBreak},
 	{"Keys", checkKeys},
-	{"List", checkList},
+	{"Read", checkRead},
 	{"EndedContext", checkEndedContext},
 	{"Faults", checkFaults},
 	{"Outage", checkOutage},
@@ -376,22 +376,18 @@ var keys = slices.Concat(
 	},
 )
 
-// Break frees a held key without its holder, and only that, where the store can.
+// Break frees a held key without its holder, and only that.
 func checkBreak(t tester, s *suite) {
 	holder, other := s.store(t), s.store(t)
-	b, ok := other.(lease.Breaker)
-	if !ok {
-		return
-	}
 	no := errors.New("better not")
 	l := acquire(t, holder, "held", "claim", long)
-	if err := b.Break(t.Context(), "held", func(lease.Record) (string, error) { return "", no }); err != no {
+	if err := other.Break(t.Context(), "held", func(lease.Record) (string, error) { return "", no }); err != no {
 		t.Errorf("Break returned %v, not the error of its next", err)
 	}
 	l = extend(t, holder, l, "window", long)
 
 	var broken lease.Record
-	if err := b.Break(t.Context(), "held", seen(&broken, "left behind")); err != nil {
+	if err := other.Break(t.Context(), "held", seen(&broken, "left behind")); err != nil {
 		t.Fatalf("Break of a held key: %v", err)
 	}
 	if broken.Note != "window" || broken.Token != l.Token || broken.Hold != long || broken.Now.Before(broken.Written) {
@@ -417,7 +413,7 @@ func checkBreak(t tester, s *suite) {
 
 	// Of many at once none fails, and what is taken after them stays.
 	sideBySide(6, func(int) { // each loses at most to the others
-		if err := b.Break(t.Context(), "held", with("")); err != nil {
+		if err := other.Break(t.Context(), "held", with("")); err != nil {
 			t.Errorf("one of many Breaks: %v", err)
 		}
 	})
@@ -429,7 +425,7 @@ func checkBreak(t tester, s *suite) {
 	s.outlast(s.short)
 	for key, note := range map[string]string{"absent": "", "released": "kept", "expired": "kept"} {
 		same := func(r lease.Record) (string, error) { return r.Note, nil } // where reads lag it is called
-		if err := b.Break(t.Context(), key, same); err != nil {
+		if err := other.Break(t.Context(), key, same); err != nil {
 			t.Errorf("Break of the %s key: %v", key, err)
 		}
 		var prev lease.Record
@@ -452,92 +448,66 @@ func checkKeys(t tester, s *suite) {
 	})
 }
 
-// A list has every key with its record and no other, where the store can list.
-func checkList(t tester, s *suite) {
+// Read shows what a refusal and next show, of any key, and changes nothing.
+func checkRead(t tester, s *suite) {
 	store, other := s.store(t), s.store(t)
-	if _, ok := other.(lease.Lister); !ok {
-		return
-	}
-	list := func(prefix string) map[string]lease.Record {
+	read := func(key string) lease.Record {
 		t.Helper()
-		found := map[string]lease.Record{}
-		for e, err := range lease.List(t.Context(), other, prefix) {
-			if err != nil {
-				t.Fatalf("List(%q): %v", prefix, err)
-			}
-			found[e.Key] = e.Record
+		r, err := other.Read(t.Context(), key)
+		if err != nil {
+			t.Fatalf("Read(%q): %v", key, err)
 		}
-		return found
+		return r
 	}
-	if found := list(""); len(found) != 0 {
-		t.Errorf("an empty store lists %v", found)
+	absent := func(key string) {
+		t.Helper()
+		if r := read(key); r.Now.IsZero() || r != (lease.Record{Now: r.Now}) {
+			t.Errorf("the %s key is read as %+v", key, r)
+		}
 	}
-
+	absent("absent")
 	sideBySide(len(keys), func(i int) {
-		l := acquire(t, store, keys[i], "claim", long)
+		key, note, hold := keys[i], notes[i%len(notes)], long
+		l := acquire(t, store, key, note, long)
 		switch i % 3 {
 		case 0:
-			extend(t, store, l, notes[i%len(notes)], long/2)
+			hold = long / 2
+			l = extend(t, store, l, note, hold)
 		case 1:
-			release(t, store, l, notes[i%len(notes)])
+			hold = 0
+			release(t, store, l, note)
+		}
+		r := read(key)
+		if r.Note != note || r.Token != l.Token || r.Hold != hold || !r.Claimed.Equal(l.Claimed) {
+			t.Errorf("key %q is read as %+v, want the note %q and the hold %v of %+v", key, r, note, hold, l)
+		}
+		if hold > 0 {
+			extend(t, store, l, note, long) // nobody is disturbed
+			return
+		}
+		var want lease.Record
+		if _, err := store.Acquire(t.Context(), key, long, seen(&want, "")); err != nil {
+			t.Errorf("after Read key %q is not free: %v", key, err)
+			return
+		}
+		if r.Now.Before(r.Written) || r.Now.After(want.Now) {
+			t.Errorf("key %q was read at %v, written at %v, acquired at %v", key, r.Now, r.Written, want.Now)
+		}
+		if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) || !r.Written.Equal(want.Written) {
+			t.Errorf("key %q is read as %+v, next sees %+v", key, r, want)
 		}
 	})
-	acquire(t, store, "gone", "", long)
-	if err := s.Delete(t.Context(), "gone"); err != nil {
-		t.Fatalf("delete a record: %v", err)
-	}
+
 	no := errors.New("no")
 	if _, err := store.Acquire(t.Context(), "declined", long, func(lease.Record) (string, error) { return "", no }); !errors.Is(err, no) {
 		t.Fatalf("Acquire returned %v, want next's error", err)
 	}
-
-	for _, prefix := range []string{"", "a", "a/", "a.", ".", "device-1", strings.Repeat("k", 1000), "nothing"} {
-		found := list(prefix)
-		for _, key := range keys {
-			r, ok := found[key]
-			delete(found, key)
-			if ok != strings.HasPrefix(key, prefix) {
-				t.Errorf("List(%q) has key %q: %t", prefix, key, ok)
-			}
-			if !ok || prefix != "" {
-				continue
-			}
-			want, err := lease.Peek(t.Context(), store, key)
-			if err != nil {
-				t.Fatalf("%v", err)
-			}
-			if r.Now.Before(r.Written) || r.Now.After(want.Now) {
-				t.Errorf("key %q was listed at %v, written at %v, looked up at %v", key, r.Now, r.Written, want.Now)
-			}
-			if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) || !r.Written.Equal(want.Written) {
-				t.Errorf("key %q is listed as %+v, want %+v", key, r, want)
-			}
-		}
-		for key := range found {
-			t.Errorf("List(%q) has key %q, which has no record", prefix, key)
-		}
+	absent("declined")
+	acquire(t, store, "deleted", "", long)
+	if err := s.Delete(t.Context(), "deleted"); err != nil {
+		t.Fatalf("delete a record: %v", err)
 	}
-
-	for e, err := range lease.List(t.Context(), other, "") { // the store may be used, and the list be left
-		if err != nil {
-			t.Fatalf("List: %v", err)
-		}
-		if _, err := lease.Peek(t.Context(), other, e.Key); err != nil {
-			t.Errorf("while the store is listed: %v", err)
-		}
-		break
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	n := 0
-	var last error
-	for _, err := range lease.List(ended, other, "") {
-		n++
-		last = err
-	}
-	if n != 1 || !errors.Is(last, context.Canceled) {
-		t.Errorf("List with a cancelled context came %d times, the last with %v, want context.Canceled alone", n, last)
-	}
+	absent("deleted")
 }
 
 // A context that has ended ends every call, and the next call is right.
@@ -562,6 +532,10 @@ func checkEndedContext(t tester, s *suite) {
 	}
 	l = extend(t, store, l, "", long)
 	ends("Release", store.Release(ended, l, ""))
+	refused(t, store, "key")
+	_, err = store.Read(ended, "key")
+	ends("Read", err)
+	ends("Break", store.Break(ended, "key", with("ended")))
 	refused(t, store, "key")
 	release(t, store, l, "")
 	acquire(t, store, "key", "", long)

@@ -26,6 +26,11 @@ func (a ahead) record(r lease.Record) lease.Record {
 	return r
 }
 
+func (a ahead) Read(ctx context.Context, key string) (lease.Record, error) {
+	r, err := a.Store.Read(ctx, key)
+	return a.record(r), err
+}
+
 func (a ahead) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
 	l, err := a.Store.Acquire(ctx, key, ttl, func(r lease.Record) (string, error) { return next(a.record(r)) })
 	if held := (*lease.HeldError)(nil); errors.As(err, &held) {

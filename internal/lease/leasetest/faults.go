@@ -24,9 +24,6 @@ func checkFaults(t tester, s *suite) {
 	defer verified.Wait()
 	sideBySide(len(operations)*len(once), func(i int) {
 		op, f := operations[i/len(once)], once[i%len(once)]
-		if _, ok := clean.(lease.Breaker); op.name == "break" && !ok {
-			return
-		}
 		for n := 0; ; n++ {
 			w := &wire{next: s.Transport}
 			c := attempt{
@@ -123,12 +120,25 @@ var operations = []struct {
 			lost(t, c.clean, l)
 		}
 	}},
+	{"read", func(t tester, c attempt) (verify func(tester)) {
+		l := acquire(t, c.clean, c.key, "claim", long)
+		var r lease.Record
+		done := c.try(t, func(ctx context.Context) (err error) {
+			r, err = c.faulty.Read(ctx, c.key)
+			return err
+		})
+		return func(t tester) {
+			if done && (r.Note != "claim" || r.Token != l.Token || r.Hold != long) {
+				t.Errorf("%s: it shows %+v", c.key, r)
+			}
+		}
+	}},
 	{"break", func(t tester, c attempt) (verify func(tester)) {
 		l := acquire(t, c.clean, c.key, "window", long)
-		done := c.try(t, func(ctx context.Context) error { return lease.Break(ctx, c.faulty, c.key, with("kept")) })
+		done := c.try(t, func(ctx context.Context) error { return c.faulty.Break(ctx, c.key, with("kept")) })
 		return func(t tester) {
 			if !done {
-				if err := lease.Break(t.Context(), c.clean, c.key, with("kept")); err != nil {
+				if err := c.clean.Break(t.Context(), c.key, with("kept")); err != nil {
 					t.Errorf("%s: broken again: %v", c.key, err)
 				}
 			}
@@ -214,6 +224,10 @@ func checkOutage(t tester, s *suite) {
 				return err
 			}},
 			{"Release", func(ctx context.Context, store lease.Store) error { return store.Release(ctx, l, "") }},
+			{"Read", func(ctx context.Context, store lease.Store) error {
+				_, err := store.Read(ctx, key)
+				return err
+			}},
 		}
 		sideBySide(len(calls), func(i int) {
 			w := &wire{next: s.Transport}

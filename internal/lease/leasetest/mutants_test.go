@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -32,6 +31,7 @@ type mutant struct {
 	acquire func(m *mutant, ctx context.Context, key string, ttl time.Duration, n next) (lease.Lease, error)
 	extend  func(m *mutant, ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error)
 	release func(m *mutant, ctx context.Context, l lease.Lease, note string) error
+	read    func(m *mutant, ctx context.Context, key string) (lease.Record, error)
 }
 
 func (m *mutant) Acquire(ctx context.Context, key string, ttl time.Duration, n next) (l lease.Lease, err error) {
@@ -58,6 +58,13 @@ func (m *mutant) Release(ctx context.Context, l lease.Lease, note string) error 
 		return m.release(m, ctx, l, note)
 	}
 	return m.Store.Release(ctx, l, note)
+}
+
+func (m *mutant) Read(ctx context.Context, key string) (lease.Record, error) {
+	if m.read != nil {
+		return m.read(m, ctx, key)
+	}
+	return m.Store.Read(ctx, key)
 }
 
 func (m *mutant) set(key string, l lease.Lease) {
@@ -193,6 +200,30 @@ func TestMutants(t *testing.T) {
 		}},
 		{"release: drops the note", "Release", releaseDropsNote},
 		{"release: stale fails", "StaleHolder", releaseStaleFails},
+		{"read: deleted keys are there", "Read", readRemembers},
+		{"read: takes the key", "Read", readTakes},
+		{"read: long keys are missing", "Read", func() *mutant { return readOther(func(k string) string { return k[:min(len(k), 254)] }) }},
+		{"read: keys are escaped", "Read", func() *mutant { return readOther(url.PathEscape) }},
+		{"read: the note is cut", "Read", func() *mutant {
+			return reading(func(r *lease.Record) { r.Note = strings.TrimSpace(r.Note) })
+		}},
+		{"read: no clock", "Read", func() *mutant { return reading(func(r *lease.Record) { r.Now = time.Time{} }) }},
+		{"read: no time of writing", "Read", func() *mutant { return reading(func(r *lease.Record) { r.Written = r.Now.Add(time.Hour) }) }},
+		{"read: no hold", "Read", func() *mutant { return reading(func(r *lease.Record) { r.Hold = 0 }) }},
+		{"read: no token", "Read", func() *mutant { return reading(func(r *lease.Record) { r.Token = 0 }) }},
+		{"read: no time of the claim", "Read", func() *mutant { return reading(func(r *lease.Record) { r.Claimed = r.Written.Add(1) }) }},
+		{"read: free keys are missing", "Read", func() *mutant {
+			return reading(func(r *lease.Record) {
+				if r.Hold == 0 {
+					*r = lease.Record{Now: r.Now}
+				}
+			})
+		}},
+		{"read: context ignored", "EndedContext", func() *mutant {
+			return &mutant{read: func(m *mutant, ctx context.Context, key string) (lease.Record, error) {
+				return m.Store.Read(context.WithoutCancel(ctx), key)
+			}}
+		}},
 		{"context ignored", "EndedContext", func() *mutant {
 			return &mutant{acquire: func(m *mutant, ctx context.Context, key string, ttl time.Duration, n next) (lease.Lease, error) {
 				return m.Store.Acquire(context.WithoutCancel(ctx), key, ttl, n)
@@ -474,84 +505,43 @@ func releaseStaleFails() *mutant {
 	}}
 }
 
-// A lister is a store whose list is broken.
-type lister struct {
-	*memlease.Store
-	gone map[string]bool
-	list func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool)
+// reading is a mutant that changes what Read shows.
+func reading(change func(*lease.Record)) *mutant {
+	return &mutant{read: func(m *mutant, ctx context.Context, key string) (lease.Record, error) {
+		r, err := m.Store.Read(ctx, key)
+		change(&r)
+		return r, err
+	}}
 }
 
-func (l lister) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
-	return func(yield func(lease.Entry, error) bool) {
-		l.list(l.Store, ctx, prefix, func(e lease.Entry, err error) bool { return l.gone[e.Key] || yield(e, err) })
-	}
+// readOther is a mutant that reads another key's record.
+func readOther(change func(string) string) *mutant {
+	return &mutant{read: func(m *mutant, ctx context.Context, key string) (lease.Record, error) {
+		return m.Store.Read(ctx, change(key))
+	}}
 }
 
-// changed is a list that changes entries, or drops them.
-func changed(change func(e *lease.Entry) bool) func(*memlease.Store, context.Context, string, func(lease.Entry, error) bool) {
-	return func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
-		for e, err := range s.List(ctx, prefix) {
-			if (err != nil || change(&e)) && !yield(e, err) {
-				return
-			}
+// readRemembers keeps showing what it knows of the last grant.
+func readRemembers() *mutant {
+	return &mutant{read: func(m *mutant, ctx context.Context, key string) (lease.Record, error) {
+		r, err := m.Store.Read(ctx, key)
+		if l := m.get(key); err == nil && l.Token > r.Token {
+			r.Note, r.Token, r.Claimed = l.Note, l.Token, l.Claimed
 		}
-	}
+		return r, err
+	}}
 }
 
-// Every one of these lists makes a mistake that a store could make, and the suite sees it.
-func TestListMutants(t *testing.T) {
-	for name, list := range map[string]func(*memlease.Store, context.Context, string, func(lease.Entry, error) bool){
-		"deleted keys are there": func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
-			for e, err := range s.List(ctx, prefix) {
-				if e.Key == "gone" {
-					e.Key = "gone " // deleted in lister alone
-				}
-				if !yield(e, err) {
-					return
-				}
-			}
-		},
-		"free keys are missing": changed(func(e *lease.Entry) bool { return e.Record.Hold > 0 }),
-		"long keys are missing": changed(func(e *lease.Entry) bool { return len(e.Key) < 255 }),
-		"keys are escaped":      changed(func(e *lease.Entry) bool { e.Key = url.PathEscape(e.Key); return true }),
-		"notes are cut":         changed(func(e *lease.Entry) bool { e.Record.Note = strings.TrimSpace(e.Record.Note); return true }),
-		"no clock":              changed(func(e *lease.Entry) bool { e.Record.Now = time.Time{}; return true }),
-		"no time of writing":    changed(func(e *lease.Entry) bool { e.Record.Written = e.Record.Now.Add(time.Hour); return true }),
-		"no hold":               changed(func(e *lease.Entry) bool { e.Record.Hold = 0; return true }),
-		"no token":              changed(func(e *lease.Entry) bool { e.Record.Token = 0; return true }),
-		"no time of the claim":  changed(func(e *lease.Entry) bool { e.Record.Claimed = e.Record.Written.Add(1); return true }),
-		"the prefix is forgotten": func(s *memlease.Store, ctx context.Context, _ string, yield func(lease.Entry, error) bool) {
-			s.List(ctx, "")(yield)
-		},
-		"the first page only": func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
-			n := 0
-			for e, err := range s.List(ctx, prefix) {
-				if n++; n > 10 || !yield(e, err) {
-					return
-				}
-			}
-		},
-		"the context is forgotten": func(s *memlease.Store, _ context.Context, prefix string, yield func(lease.Entry, error) bool) {
-			s.List(context.Background(), prefix)(yield)
-		},
-		"an error is no end": func(s *memlease.Store, ctx context.Context, prefix string, yield func(lease.Entry, error) bool) {
-			s.List(ctx, prefix)(yield)
-			if ctx.Err() != nil {
-				yield(lease.Entry{}, ctx.Err())
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			leasetest.MustFail(t, leasetest.Harness{
-				New: func(testing.TB) leasetest.Backend {
-					s := lister{memlease.New(), map[string]bool{}, list}
-					return leasetest.Backend{
-						Open:   func(http.RoundTripper) (lease.Store, error) { return s, nil },
-						Delete: func(_ context.Context, key string) error { s.gone[key] = true; return nil },
-					}
-				},
-				Bubble: synctest.Test,
-			}, "List")
+// readTakes takes the key to see its record.
+func readTakes() *mutant {
+	return &mutant{read: func(m *mutant, ctx context.Context, key string) (r lease.Record, err error) {
+		_, err = m.Store.Acquire(ctx, key, time.Second, func(prev lease.Record) (string, error) {
+			r = prev
+			return prev.Note, nil
 		})
-	}
+		if held := (*lease.HeldError)(nil); errors.As(err, &held) {
+			return held.Record, nil
+		}
+		return r, err
+	}}
 }

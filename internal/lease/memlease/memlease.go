@@ -6,7 +6,6 @@ package memlease
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -57,11 +56,7 @@ type record struct {
 	older, newer *record
 }
 
-var (
-	_ lease.Store   = (*Store)(nil)
-	_ lease.Breaker = (*Store)(nil)
-	_ lease.Lister  = (*Store)(nil)
-)
+var _ lease.Store = (*Store)(nil)
 
 // New returns an empty store that keeps records for a week, as long as an IoT
 // Hub keeps an event that could still ask for one.
@@ -157,7 +152,19 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	return nil
 }
 
-// Break implements lease.Breaker. It calls next at most once.
+// Read implements lease.Store.
+func (s *Store) Read(ctx context.Context, key string) (lease.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return lease.Record{}, fmt.Errorf("read the record of lease %q: %w", key, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.drop(dropAtOnce, now-s.retention)
+	return s.public(s.records[key], now), nil
+}
+
+// Break implements lease.Store. It calls next at most once.
 func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -176,33 +183,6 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 	s.write(r, note, 0)
 	r.held = false
 	return nil
-}
-
-// List implements lease.Lister.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Entry, error] {
-	return func(yield func(lease.Entry, error) bool) {
-		s.mu.Lock()
-		var keys []string
-		for key := range s.records {
-			if strings.HasPrefix(key, prefix) {
-				keys = append(keys, key)
-			}
-		}
-		s.mu.Unlock()
-		for _, key := range keys {
-			if err := ctx.Err(); err != nil {
-				yield(lease.Entry{}, err)
-				return
-			}
-			s.mu.Lock()
-			r := s.records[key]
-			e := s.public(r, s.now())
-			s.mu.Unlock()
-			if r != nil && !yield(lease.Entry{Key: key, Record: e}, nil) {
-				return
-			}
-		}
-	}
 }
 
 // current returns l's record; nil if l is not the last lease granted on its key or was

@@ -177,7 +177,7 @@ func TestFull(t *testing.T) {
 			if _, err := acquire("new"); err == nil || errors.Is(err, lease.ErrHeld) || !strings.Contains(err.Error(), "THROTTLE_STORE") {
 				t.Errorf("%s: %v", when, err)
 			}
-			if _, err := lease.Peek(ctx, s, "new"); err != nil {
+			if _, err := s.Read(ctx, "new"); err != nil {
 				t.Errorf("%s, a look at a new key: %v", when, err)
 			}
 		}
@@ -245,7 +245,7 @@ func TestBoundHolds(t *testing.T) {
 						t.Fatalf("%d records, %d in the order of their writes", s.Len(), s.Linked())
 					}
 					for _, l := range held {
-						if r, err := lease.Peek(context.Background(), s, l.Key); time.Now().Before(l.Until) && (err != nil || r.Token != l.Token) {
+						if r, err := s.Read(context.Background(), l.Key); time.Now().Before(l.Until) && (err != nil || r.Token != l.Token) {
 							t.Fatalf("key %q is held, and its record is %+v, %v", l.Key, r, err)
 						}
 					}

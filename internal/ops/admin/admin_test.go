@@ -181,7 +181,7 @@ func TestReopenDevice(t *testing.T) {
 	}{
 		{[2]error{nil, nil}, 204},
 		{[2]error{throttle.ErrSending, nil}, 409},
-		{[2]error{nil, fmt.Errorf("cannot: %w", errors.ErrUnsupported)}, 501},
+		{[2]error{nil, errors.New("service unavailable")}, 503},
 		{[2]error{errors.New("service unavailable"), nil}, 503},
 	} {
 		var gates [2]*fakeGate

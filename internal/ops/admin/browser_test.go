@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
@@ -104,7 +105,7 @@ func TestInABrowser(t *testing.T) {
 		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
 	})
 	empty.worker.receivers = []worker.ReceiverState{{Name: "log"}}
-	empty.recorder.Store(&fakeStore{})
+	lease.Observe(&fakeStore{}, empty.recorder.Store())
 	empty.reading.Running = true
 	nothing := httptest.NewServer(empty.admin)
 	defer nothing.Close()

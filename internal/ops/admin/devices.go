@@ -142,8 +142,6 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 	}
 	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotImplemented, Detail: detail})
 	case errors.Is(err, throttle.ErrSending):
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusConflict, Detail: detail})

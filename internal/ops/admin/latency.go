@@ -21,18 +21,18 @@ type call struct {
 	failed bool // it gave no usable answer
 }
 
-// Store returns next, its calls timed for the status page.
-func (r *Recorder) Store(next lease.Store) lease.Store {
+// Store returns what times a store's calls for the status page.
+func (r *Recorder) Store() lease.Observer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = map[lease.Operation]*ring[call]{lease.OpAcquire: {}, lease.OpExtend: {}, lease.OpRelease: {}}
-	return lease.Observe(next, func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
-		if op == lease.OpBreak { // by hand
+	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
+		if op == lease.OpRead || op == lease.OpBreak { // by hand
 			return ctx, nil
 		}
 		start := time.Now()
 		return ctx, func(c lease.Call) { r.called(op, start, c.Outcome == lease.OutcomeError) }
-	})
+	}
 }
 
 func (r *Recorder) called(op lease.Operation, start time.Time, failed bool) {

@@ -41,7 +41,7 @@ func TestLatency(t *testing.T) {
 			t.Error("the latency of no store is shown")
 		}
 		next := &fakeStore{}
-		store := w.recorder.Store(next)
+		store := lease.Observe(next, w.recorder.Store())
 		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "No calls.") {
 			t.Error("the page does not say that the store was not called")
 		}
@@ -97,7 +97,7 @@ func TestStoreErrors(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			store := w.recorder.Store(test.next)
+			store := lease.Observe(test.next, w.recorder.Store())
 			want := test.next.err
 			if test.next.record != nil {
 				want = declined
@@ -123,23 +123,13 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-func TestStoreBreaksAndLists(t *testing.T) {
-	store := (&admin.Recorder{}).Store(memlease.New())
+func TestStoreBreaks(t *testing.T) {
+	store := lease.Observe(memlease.New(), (&admin.Recorder{}).Store())
 	note := func(lease.Record) (string, error) { return "", nil }
 	if _, err := store.Acquire(t.Context(), "k", time.Minute, note); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	for e, err := range lease.List(t.Context(), store, "k") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, e.Key)
-	}
-	if len(keys) != 1 || keys[0] != "k" {
-		t.Errorf("listed %q", keys)
-	}
-	if err := lease.Break(t.Context(), store, "k", note); err != nil {
+	if err := store.Break(t.Context(), "k", note); err != nil {
 		t.Error(err)
 	}
 	if _, err := store.Acquire(t.Context(), "k", time.Minute, note); err != nil {
@@ -147,23 +137,10 @@ func TestStoreBreaksAndLists(t *testing.T) {
 	}
 }
 
-// What a store cannot do it cannot do through a Recorder.
-func TestStoreCannot(t *testing.T) {
-	store := (&admin.Recorder{}).Store(&fakeStore{})
-	if err := lease.Break(t.Context(), store, "k", nil); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("break: %v", err)
-	}
-	for _, err := range lease.List(t.Context(), store, "") {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("list: %v", err)
-		}
-	}
-}
-
 // What is recorded and what is shown do not get into each other's way.
 func TestRecorderAtOnce(t *testing.T) {
 	w := newWorld(t)
-	store := w.recorder.Store(&fakeStore{})
+	store := lease.Observe(&fakeStore{}, w.recorder.Store())
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

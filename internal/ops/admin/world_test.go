@@ -114,7 +114,7 @@ func (w *world) busy() {
 	s.Over.Store(9_120)
 	s.Suppressed.Store(9_008)
 	s.Ambiguous.Store(1)
-	store := w.recorder.Store(&fakeStore{})
+	store := lease.Observe(&fakeStore{}, w.recorder.Store())
 	for range 3 {
 		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
 	}
@@ -183,6 +183,7 @@ func (g *fakeGate) Reopen(_ context.Context, device string) error {
 
 // A fakeStore takes its time, and answers with err.
 type fakeStore struct {
+	lease.Store
 	takes  time.Duration
 	err    error
 	record *lease.Record // what next is asked about, if it is

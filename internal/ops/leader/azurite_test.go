@@ -8,7 +8,7 @@ import (
 
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
+	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/ops/leader"
 )
 
@@ -18,7 +18,7 @@ func TestOnBlobs(t *testing.T) {
 	azurite := emulators.StartAzurite(t)
 	container := azurite.NewContainer()
 	open := func() lease.Store {
-		s, err := blobetag.Open(t.Context(), azurite.Container(t, container, nil))
+		s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, container, nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -189,7 +189,7 @@ func (h *house) led(ctx context.Context, r *replica, t *leader.Term) error {
 		return h.lead(ctx, t)
 	}
 	<-ctx.Done()
-	record, err := lease.Peek(context.Background(), h.store, key)
+	record, err := h.store.Read(context.Background(), key)
 	if left := record.Written.Add(record.Hold).Sub(record.Now); err != nil || left < margin && !h.isDead(r) {
 		h.t.Errorf("%s stops with %v of its lease left (%v)", r.name, left, err)
 	}
@@ -412,13 +412,13 @@ func TestHandBackComesLast(t *testing.T) {
 		synctest.Wait()
 		a.stop()
 		time.Sleep(lingers - time.Nanosecond)
-		r, err := lease.Peek(t.Context(), h.store, key)
+		r, err := h.store.Read(t.Context(), key)
 		if err != nil || !r.Now.Before(r.Written.Add(r.Hold)) {
 			t.Errorf("while the work still ends the lease is free: %+v, %v", r, err)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if r, err = lease.Peek(t.Context(), h.store, key); err != nil || r.Hold != 0 || r.Note != "the end" {
+		if r, err = h.store.Read(t.Context(), key); err != nil || r.Hold != 0 || r.Note != "the end" {
 			t.Errorf("after the work has ended: %+v, %v", r, err)
 		}
 		h.close(a)
@@ -436,14 +436,14 @@ func TestNote(t *testing.T) {
 		}
 		a := h.start("a")
 		synctest.Wait()
-		if r, err := lease.Peek(t.Context(), h.store, key); err != nil || r.Note != "x" {
+		if r, err := h.store.Read(t.Context(), key); err != nil || r.Note != "x" {
 			t.Errorf("the note is %q, %v", r.Note, err)
 		}
 		b := h.start("b")
 		h.kill(a)
 		h.wait(a, takeover)
 		synctest.Wait()
-		if r, err := lease.Peek(t.Context(), h.store, key); err != nil || r.Note != "xx" {
+		if r, err := h.store.Read(t.Context(), key); err != nil || r.Note != "xx" {
 			t.Errorf("the note is %q, %v", r.Note, err)
 		}
 		h.close(a, b)

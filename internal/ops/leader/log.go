@@ -48,7 +48,7 @@ func (o Outcome) String() string { return [...]string{"begun", "done", "failed"}
 
 // ReadStatus reads the last leader's note under key. It costs as much as a refused Acquire.
 func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) {
-	r, err := lease.Peek(ctx, s, key)
+	r, err := s.Read(ctx, key)
 	if err != nil {
 		return Status{}, err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
@@ -28,11 +27,11 @@ import (
 func TestSummaryOnBlobs(t *testing.T) {
 	azurite := emulators.StartAzurite(t)
 	stores := map[string]func(name string) (lease.Store, error){
-		"blobetag": func(name string) (lease.Store, error) {
-			return blobetag.Open(t.Context(), azurite.Container(t, name, nil))
+		"etag": func(name string) (lease.Store, error) {
+			return bloblease.OpenETag(t.Context(), azurite.Container(t, name, nil), nil)
 		},
-		"bloblease": func(name string) (lease.Store, error) {
-			return bloblease.Open(t.Context(), azurite.Container(t, name, nil))
+		"native": func(name string) (lease.Store, error) {
+			return bloblease.OpenNative(t.Context(), azurite.Container(t, name, nil), nil)
 		},
 	}
 	for name, open := range stores {

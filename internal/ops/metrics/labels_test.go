@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
@@ -66,7 +67,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 	series := map[string]bool{}
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
-		store := m.Store(memlease.New(), "memory")
+		store := lease.Observe(memlease.New(), m.Store("memory"))
 		decoder, err := telemetry.NewDecoder("")
 		if err != nil {
 			t.Fatal(err)

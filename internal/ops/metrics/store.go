@@ -15,18 +15,19 @@ var storeResults = map[lease.Operation][]lease.Outcome{
 	lease.OpAcquire: {lease.OutcomeOK, lease.OutcomeHeld, lease.OutcomeDeclined, lease.OutcomeError},
 	lease.OpExtend:  {lease.OutcomeOK, lease.OutcomeLost, lease.OutcomeError},
 	lease.OpRelease: {lease.OutcomeOK, lease.OutcomeError},
+	lease.OpRead:    {lease.OutcomeOK, lease.OutcomeError},
 	lease.OpBreak:   {lease.OutcomeOK, lease.OutcomeDeclined, lease.OutcomeError},
 }
 
-// Store returns next, measured. name, one of few, is the label.
-func (m *Metrics) Store(next lease.Store, name string) lease.Store {
+// Store returns what measures a store's calls. name, one of few, is the label.
+func (m *Metrics) Store(name string) lease.Observer {
 	calls := m.storeCalls.MustCurryWith(prometheus.Labels{"store": name})
 	for operation, outcomes := range storeResults {
 		for _, outcome := range outcomes {
 			calls.WithLabelValues(string(operation), string(outcome))
 		}
 	}
-	return lease.Observe(next, func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
+	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 		start := time.Now()
 		return ctx, func(c lease.Call) {
 			calls.WithLabelValues(string(op), string(c.Outcome)).Observe(time.Since(start).Seconds())
@@ -34,5 +35,5 @@ func (m *Metrics) Store(next lease.Store, name string) lease.Store {
 				m.storeSkew.WithLabelValues(name).Set(c.Seen.Sub(c.Record.Now).Seconds())
 			}
 		}
-	})
+	}
 }

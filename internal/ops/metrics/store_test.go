@@ -23,20 +23,13 @@ func TestMeasuredStore(t *testing.T) {
 			s := &struct{ *memlease.Store }{memlease.New()}
 			return leasetest.Backend{
 				Open: func(http.RoundTripper) (lease.Store, error) {
-					measured := metrics.New("").Store(s, "memory")
-					return unlisted{measured, measured.(lease.Breaker)}, nil
+					return lease.Observe(s, metrics.New("").Store("memory")), nil
 				},
 				Delete: func(context.Context, string) error { s.Store = memlease.New(); return nil }, // every record is one more
 			}
 		},
 		Bubble: synctest.Test,
 	})
-}
-
-// unlisted hides a store's List, which Delete here makes forget all. See TestStoreList.
-type unlisted struct {
-	lease.Store
-	lease.Breaker
 }
 
 func TestStoreResults(t *testing.T) {
@@ -59,13 +52,15 @@ func TestStoreResults(t *testing.T) {
 		{"extend", "error", context.DeadlineExceeded, nil},
 		{"release", "ok", nil, nil},
 		{"release", "error", metricstest.ErrBroken, nil},
+		{"read", "ok", nil, nil},
+		{"read", "error", metricstest.ErrBroken, nil},
 		{"break", "ok", nil, agree},
 		{"break", "declined", nil, decline},
 		{"break", "error", metricstest.ErrBroken, agree},
 	} {
 		t.Run(c.operation+"/"+c.result, func(t *testing.T) {
 			m := metrics.New("")
-			s := m.Store(&metricstest.Stub{Err: c.answer}, "blob")
+			s := lease.Observe(&metricstest.Stub{Err: c.answer}, m.Store("blob"))
 			want := c.answer
 			var err error
 			switch c.operation {
@@ -78,8 +73,10 @@ func TestStoreResults(t *testing.T) {
 				_, err = s.Extend(t.Context(), lease.Lease{}, "note", time.Minute)
 			case "release":
 				err = s.Release(t.Context(), lease.Lease{}, "note")
+			case "read":
+				_, err = s.Read(t.Context(), "k")
 			case "break":
-				err = lease.Break(t.Context(), s, "k", c.next)
+				err = s.Break(t.Context(), "k", c.next)
 				if c.result == "declined" {
 					want = covered
 				}
@@ -88,7 +85,7 @@ func TestStoreResults(t *testing.T) {
 				t.Errorf("got %v, want %v as it is", err, want)
 			}
 			calls := 0.0
-			for _, operation := range []string{"acquire", "extend", "release", "break"} {
+			for _, operation := range []string{"acquire", "extend", "release", "read", "break"} {
 				for _, result := range []string{"ok", "held", "lost", "declined", "error"} {
 					calls += values(t, m)[count("blob", operation, result)]
 				}
@@ -108,7 +105,7 @@ func count(store, operation, result string) string {
 // A store that first declines, in a round that came to nothing, and then fails has failed.
 func TestStoreDeclinedRound(t *testing.T) {
 	m := metrics.New("")
-	s := m.Store(twice{metricstest.ErrBroken}, "blob")
+	s := lease.Observe(twice{err: metricstest.ErrBroken}, m.Store("blob"))
 	_, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
 	if err != metricstest.ErrBroken {
 		t.Fatal(err)
@@ -117,7 +114,10 @@ func TestStoreDeclinedRound(t *testing.T) {
 }
 
 // twice asks next, and fails all the same.
-type twice struct{ err error }
+type twice struct {
+	lease.Store
+	err error
+}
 
 func (s twice) Acquire(_ context.Context, _ string, _ time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
 	_, _ = next(lease.Record{})
@@ -128,40 +128,11 @@ func (s twice) Extend(context.Context, lease.Lease, string, time.Duration) (leas
 }
 func (s twice) Release(context.Context, lease.Lease, string) error { return s.err }
 
-// A store that cannot break leases cannot when measured, and says so.
-func TestStoreWithoutBreak(t *testing.T) {
-	m := metrics.New("")
-	s := m.Store(twice{}, "blob")
-	err := lease.Break(t.Context(), s, "k", func(lease.Record) (string, error) { return "", nil })
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("got %v, want errors.ErrUnsupported", err)
-	}
-	expect(t, m, map[string]float64{count("blob", "break", "error"): 1})
-}
-
-// What a store holds can be listed when it is measured.
-func TestStoreList(t *testing.T) {
-	s := metrics.New("").Store(memlease.New(), "memory")
-	if _, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil }); err != nil {
-		t.Fatal(err)
-	}
-	var keys []string
-	for e, err := range lease.List(t.Context(), s, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, e.Key)
-	}
-	if len(keys) != 1 || keys[0] != "k" {
-		t.Errorf("there is %q, want k", keys)
-	}
-}
-
 // Latency is what the call took, and series are there before they count.
 func TestStoreLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
-		s := m.Store(slow{memlease.New(), 3 * time.Second}, "memory")
+		s := lease.Observe(slow{memlease.New(), 3 * time.Second}, m.Store("memory"))
 		expect(t, m, map[string]float64{count("memory", "release", "error"): 0})
 		if _, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil }); err != nil {
 			t.Fatal(err)
@@ -190,7 +161,7 @@ func TestStoreClockSkew(t *testing.T) {
 		const skew = `store_clock_skew_seconds{store="blob"}`
 		m := metrics.New("")
 		a := &metricstest.Stub{}
-		s := m.Store(a, "blob")
+		s := lease.Observe(a, m.Store("blob"))
 		acquire := func() {
 			_, _ = s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) {
 				time.Sleep(2 * time.Second) // time after the store reported its time is no skew

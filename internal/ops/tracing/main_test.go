@@ -44,7 +44,7 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
 		Trace: t.Deliveries(),
 		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: throttle.New(throttle.Config{
-			Store: t.Store(store, "memory"), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
+			Store: lease.Observe(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
 		})}},
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/proto"
 
+	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
@@ -53,7 +54,7 @@ func TestOff(t *testing.T) {
 			t.Error("deliveries are followed")
 		}
 		store, notifier := memlease.New(), &script{}
-		if tr.Store(store, "memory") != store || notify.Observe(notifier, tr.Receiver("hook")) != notifier {
+		if lease.Observe(store, tr.Store("memory")) != store || notify.Observe(notifier, tr.Receiver("hook")) != notifier {
 			t.Error("something is wrapped")
 		}
 		tr.Close()

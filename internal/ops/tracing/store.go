@@ -8,13 +8,13 @@ import (
 	"alertworker/internal/lease"
 )
 
-// Store returns next, whose calls in a delivery are spans of it; next itself if t is nil. name is
+// Store returns what makes a store's calls in a delivery spans of it; nil if t is nil. name is
 // one of few.
-func (t *Tracing) Store(next lease.Store, name string) lease.Store {
+func (t *Tracing) Store(name string) lease.Observer {
 	if t == nil {
-		return next
+		return nil
 	}
-	return lease.Observe(next, func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
+	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 		if op == lease.OpBreak || !trace.SpanFromContext(ctx).IsRecording() { // no delivery's
 			return ctx, nil
 		}
@@ -29,5 +29,5 @@ func (t *Tracing) Store(next lease.Store, name string) lease.Store {
 			}
 			span.End()
 		}
-	})
+	}
 }

@@ -143,7 +143,7 @@ func TestStoreDeclinedRound(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
 	delivery := tr.Deliveries()(worker.Start{Partition: "http"})
-	_, err := tr.Store(dead{}, "blob").Acquire(delivery.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
+	_, err := lease.Observe(dead{}, tr.Store("blob")).Acquire(delivery.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
 	if err != errBroken {
 		t.Errorf("got %v, want %v as it is", err, errBroken)
 	}
@@ -228,9 +228,9 @@ func TestIntake(t *testing.T) {
 func TestTracedStore(t *testing.T) {
 	for name, in := range map[string]func(*tracing.Tracing, lease.Store) lease.Store{
 		"delivery": func(tr *tracing.Tracing, s lease.Store) lease.Store {
-			return unlisted{inDelivery{s, tr.Deliveries()(worker.Start{})}, s.(lease.Breaker)}
+			return inDelivery{s, tr.Deliveries()(worker.Start{})}
 		},
-		"outside": func(_ *tracing.Tracing, s lease.Store) lease.Store { return unlisted{s, s.(lease.Breaker)} },
+		"outside": func(_ *tracing.Tracing, s lease.Store) lease.Store { return s },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &counter{}
@@ -239,7 +239,7 @@ func TestTracedStore(t *testing.T) {
 				New: func(testing.TB) leasetest.Backend {
 					s := &struct{ *memlease.Store }{memlease.New()}
 					return leasetest.Backend{
-						Open:   func(http.RoundTripper) (lease.Store, error) { return in(tr, tr.Store(s, "memory")), nil },
+						Open:   func(http.RoundTripper) (lease.Store, error) { return in(tr, lease.Observe(s, tr.Store("memory"))), nil },
 						Delete: func(context.Context, string) error { s.Store = memlease.New(); return nil }, // every record is one more
 					}
 				},
@@ -260,12 +260,6 @@ func (c *counter) OnEnd(sdktrace.ReadOnlySpan)                   { c.spans.Add(1
 func (*counter) Shutdown(context.Context) error                  { return nil }
 func (*counter) ForceFlush(context.Context) error                { return nil }
 
-// unlisted hides a store's List, which Delete here makes forget all. See TestStoreBesides.
-type unlisted struct {
-	lease.Store
-	lease.Breaker
-}
-
 // inDelivery calls a store as a delivery does.
 type inDelivery struct {
 	lease.Store
@@ -282,39 +276,6 @@ func (s inDelivery) Extend(ctx context.Context, l lease.Lease, note string, ttl 
 
 func (s inDelivery) Release(ctx context.Context, l lease.Lease, note string) error {
 	return s.Store.Release(s.delivery.Under(ctx), l, note)
-}
-
-// What the store behind can besides, it can when traced, and nothing else.
-func TestStoreBesides(t *testing.T) {
-	tr := tracing.Record(config(), &counter{})
-	agree := func(lease.Record) (string, error) { return "", nil }
-	s := tr.Store(memlease.New(), "memory")
-	if _, err := s.Acquire(t.Context(), "k", time.Minute, agree); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Break(t.Context(), s, "k", agree); err != nil {
-		t.Errorf("Break: %v", err)
-	}
-	var keys []string
-	for e, err := range lease.List(t.Context(), s, "") {
-		keys = append(keys, e.Key)
-		if err != nil {
-			t.Errorf("List: %v", err)
-		}
-	}
-	if len(keys) != 1 || keys[0] != "k" {
-		t.Errorf("there is %q, want k", keys)
-	}
-
-	s = tr.Store(dead{}, "blob")
-	if err := lease.Break(t.Context(), s, "k", nil); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("Break: %v", err)
-	}
-	for _, err := range lease.List(t.Context(), s, "") {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("List: %v", err)
-		}
-	}
 }
 
 // reporter takes alerts, and fails with summaries.

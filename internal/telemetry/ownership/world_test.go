@@ -138,10 +138,15 @@ func (r *replica) call(ctx context.Context, method string, do func() error) erro
 	}
 	pause := func(ctx context.Context) error {
 		r.mu.Lock()
-		delay := r.delay
+		delay := r.delay / 2
 		r.mu.Unlock()
+		// Two timers of one bubble that are due when they are made crash the race
+		// detector if both are looked at at once: https://go.dev/issue/78156.
+		if delay <= 0 {
+			return ctx.Err()
+		}
 		select {
-		case <-time.After(delay / 2):
+		case <-time.After(delay):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

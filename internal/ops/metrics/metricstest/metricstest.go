@@ -115,6 +115,8 @@ func (s *Stub) Extend(context.Context, lease.Lease, string, time.Duration) (leas
 
 func (s *Stub) Release(context.Context, lease.Lease, string) error { return s.Err }
 
+func (s *Stub) Read(context.Context, string) (lease.Record, error) { return s.Record, s.Err }
+
 func (s *Stub) Break(_ context.Context, _ string, next func(lease.Record) (string, error)) error {
 	if s.Err != nil {
 		return s.Err

@@ -47,7 +47,7 @@ func NewReplica() *Replica {
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
 	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless })
 	r.Metrics.Standby(func() bool { return r.Standby })
-	r.store = r.Metrics.Store(&r.Store, "blob")
+	r.store = lease.Observe(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
 	r.ReceiverStates = []worker.ReceiverState{{Name: "hook"}}

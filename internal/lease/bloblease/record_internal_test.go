@@ -1,4 +1,4 @@
-package blobrecord
+package bloblease
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package blobrecord_test
+package bloblease_test
 
 import (
 	"context"
@@ -19,23 +19,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
-	"go.uber.org/goleak"
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
-	"alertworker/internal/lease/blobrecord"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// A sweeper is either of the stores in blobs.
-type sweeper interface {
-	lease.Store
-	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (int, string, error)
-}
 
 func all(string) bool { return true }
 
@@ -73,13 +62,8 @@ func names(t *testing.T, c *container.Client) (all []string) {
 	return all
 }
 
-func TestSweep(t *testing.T) {
-	t.Parallel()
+func TestSweep(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
 	azurite := emulators.StartAzurite(t)
-	stores := map[string]func(context.Context, *container.Client) (sweeper, error){
-		"blobetag":  func(ctx context.Context, c *container.Client) (sweeper, error) { return blobetag.Open(ctx, c) },
-		"bloblease": func(ctx context.Context, c *container.Client) (sweeper, error) { return bloblease.Open(ctx, c) },
-	}
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,17 +76,16 @@ func TestSweep(t *testing.T) {
 			release(t, s, old)
 			release(t, s, acquire(t, s, "older/with a name#", time.Minute))
 			held := acquire(t, s, "held", time.Minute)
-			put(t, c, blobrecord.Name("empty"), "", nil)                            // a key whose first taking failed
-			put(t, c, blobrecord.Name("foreign"), "not a record", nil)              // not ours
-			put(t, c, blobrecord.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
+			put(t, c, bloblease.Name("empty"), "", nil)                            // a key whose first taking failed
+			put(t, c, bloblease.Name("foreign"), "not a record", nil)              // not ours
+			put(t, c, bloblease.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
 			release(t, s, acquire(t, s, "other scope's", time.Minute))
 			mine := func(key string) bool { return !strings.HasPrefix(key, "other scope") }
 			time.Sleep(5 * time.Second)
-			release(t, s, acquire(t, s, "young", time.Minute))
-
 			if n, next, err := s.Sweep(t.Context(), "", time.Hour, mine); n != 0 || next != "" || err != nil {
 				t.Errorf("of what is younger than an hour %d were removed, then %q, %v", n, next, err)
 			}
+			release(t, s, acquire(t, s, "young", time.Minute))
 			if n, next, err := s.Sweep(t.Context(), "", 3*time.Second, mine); n != 3 || next != "" || err != nil {
 				t.Errorf("%d were removed, want 3, then %q, %v", n, next, err)
 			}
@@ -173,13 +156,13 @@ func TestSweepRaces(t *testing.T) {
 		case "released":
 			release(t, s, acquire(t, s, key, time.Minute))
 		case "removed":
-			if _, err := azurite.Container(t, name, nil).NewBlobClient(blobrecord.Name(key)).Delete(t.Context(), nil); err != nil {
+			if _, err := azurite.Container(t, name, nil).NewBlobClient(bloblease.Name(key)).Delete(t.Context(), nil); err != nil {
 				t.Error(err)
 			}
 		}
 		return nil
 	}})
-	blobs, err := blobrecord.Open(t.Context(), c)
+	blobs, err := bloblease.OpenETag(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +179,7 @@ func TestSweepRaces(t *testing.T) {
 
 // A sweep that is cut short says where to go on, and goes on there; a busy service
 // is asked again; a refusal is told. So in both namings.
-func TestSweepGoesOn(t *testing.T) {
-	t.Parallel()
+func TestSweepGoesOn(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +188,7 @@ func TestSweepGoesOn(t *testing.T) {
 			if plain {
 				earlier(t, azurite.Container(t, name, nil), "~duties/s", "free", 0)
 			}
-			s, err := blobetag.Open(t.Context(), azurite.Container(t, name, nil))
+			s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, name, nil), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +226,7 @@ func TestSweepGoesOn(t *testing.T) {
 				}
 				return nil
 			}}, may)
-			blobs, err := blobrecord.Open(t.Context(), small)
+			blobs, err := bloblease.OpenETag(t.Context(), small, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,8 +260,7 @@ func TestSweepGoesOn(t *testing.T) {
 
 // Removals are made side by side: none is answered before eight are under way. The listing
 // costs a call for each shard, as long as those have no more than 500 records.
-func TestSweepIsParallel(t *testing.T) {
-	t.Parallel()
+func TestSweepIsParallel(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
 	azurite, name, s := open(t)
 	const records = 600
 	var making sync.WaitGroup
@@ -323,7 +304,7 @@ func TestSweepIsParallel(t *testing.T) {
 		}
 		return next.RoundTrip(req)
 	}})
-	blobs, err := blobrecord.Open(t.Context(), c)
+	blobs, err := bloblease.OpenETag(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +329,7 @@ func (a around) RoundTrip(req *http.Request) (*http.Response, error) { return a.
 func sharded(keys ...string) []string {
 	all := []string{"names/sharded"}
 	for _, key := range keys {
-		all = append(all, blobrecord.Name(key))
+		all = append(all, bloblease.Name(key))
 	}
 	slices.Sort(all)
 	return all
@@ -380,7 +361,7 @@ func open(t *testing.T) (azurite *emulators.Azurite, container string, s lease.S
 	t.Helper()
 	azurite = emulators.StartAzurite(t)
 	container = azurite.NewContainer()
-	s, err := blobetag.Open(t.Context(), azurite.Container(t, container, nil))
+	s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, container, nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

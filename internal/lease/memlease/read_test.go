@@ -1,4 +1,4 @@
-package lease_test
+package memlease_test
 
 import (
 	"context"
@@ -11,56 +11,56 @@ import (
 	"alertworker/internal/lease/memlease"
 )
 
-func TestPeek(t *testing.T) {
+func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ctx := memlease.New(), t.Context()
-		peek := func() lease.Record {
+		read := func() lease.Record {
 			t.Helper()
-			r, err := lease.Peek(ctx, s, "key")
+			r, err := s.Read(ctx, "key")
 			if err != nil {
 				t.Fatal(err)
 			}
 			return r
 		}
-		if got, want := peek(), (lease.Record{Now: time.Now()}); got != want {
+		if got, want := read(), (lease.Record{Now: time.Now()}); got != want {
 			t.Errorf("of a key never taken: %+v, want %+v", got, want)
 		}
 
 		l, err := s.Acquire(ctx, "key", time.Minute, func(lease.Record) (string, error) { return "held", nil })
 		if err != nil {
-			t.Fatalf("after a peek the key is not free: %v", err)
+			t.Fatalf("after a read the key is not free: %v", err)
 		}
 		taken := time.Now()
 		time.Sleep(time.Second)
 		want := lease.Record{Note: "held", Token: l.Token, Claimed: taken, Written: taken, Hold: time.Minute, Now: time.Now()}
-		if got := peek(); got != want {
+		if got := read(); got != want {
 			t.Errorf("of a held key: %+v, want %+v", got, want)
 		}
 		if _, err := s.Extend(ctx, l, "held", time.Minute); err != nil {
-			t.Errorf("a peek disturbs the holder: %v", err)
+			t.Errorf("a read disturbs the holder: %v", err)
 		}
 
 		if err := s.Release(ctx, l, "released"); err != nil {
 			t.Fatal(err)
 		}
-		if got := peek(); got.Note != "released" || got.Hold != 0 || got.Token != l.Token {
+		if got := read(); got.Note != "released" || got.Hold != 0 || got.Token != l.Token {
 			t.Errorf("of a released key: %+v", got)
 		}
 		if _, err := s.Acquire(ctx, "key", time.Minute, func(r lease.Record) (string, error) {
 			if r.Note != "released" {
-				t.Errorf("a peek left the note %q", r.Note)
+				t.Errorf("a read left the note %q", r.Note)
 			}
 			return "", nil
 		}); err != nil {
-			t.Errorf("a peek took the key: %v", err)
+			t.Errorf("a read took the key: %v", err)
 		}
 	})
 }
 
-func TestPeekFails(t *testing.T) {
+func TestReadFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := lease.Peek(ctx, memlease.New(), "key"); !errors.Is(err, context.Canceled) {
+	if _, err := memlease.New().Read(ctx, "key"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

@@ -1,4 +1,4 @@
-package blobrecord
+package bloblease
 
 import (
 	"context"
@@ -33,18 +33,18 @@ const removalsAtOnce = 32
 // later lease on a removed key still has a greater token, for tokens follow the
 // clock. Blobs that are not records stay too. It needs leave to list and to
 // delete. mine is called concurrently.
-func (b *Blobs) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {
-	s := &sweep{blobs: b, olderThan: olderThan, mine: mine, slots: make(chan struct{}, removalsAtOnce)}
-	if b.plain.Load() {
-		next, err = s.blobsWith(ctx, "", from)
+func (s *Store) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {
+	w := &sweep{blobs: s.blobs, olderThan: olderThan, mine: mine, slots: make(chan struct{}, removalsAtOnce)}
+	if s.PlainNames() {
+		next, err = w.blobsWith(ctx, "", from)
 	} else {
-		next, err = s.shardsFrom(ctx, from)
+		next, err = w.shardsFrom(ctx, from)
 	}
-	return int(s.removed.Load()), next, err
+	return int(w.removed.Load()), next, err
 }
 
 type sweep struct {
-	blobs     *Blobs
+	blobs     *blobs
 	olderThan time.Duration
 	mine      func(key string) bool
 	slots     chan struct{} // for removals
@@ -115,23 +115,20 @@ func (s *sweep) page(ctx context.Context, p page) error {
 
 // stale says that item is a record of ours which ended before limit.
 func (s *sweep) stale(item *container.BlobItem, limit time.Time) bool {
+	key, r, ok := s.blobs.record(item)
 	p := item.Properties
-	if item.Name == nil || p == nil || p.ETag == nil || p.LastModified == nil || p.ContentLength == nil || *p.ContentLength != 0 {
+	if !ok || p.ETag == nil {
 		return false
 	}
 	if p.LeaseState != nil && (*p.LeaseState == leasestate.StateTypeLeased || *p.LeaseState == leasestate.StateTypeBreaking) {
 		return false
 	}
-	r, err := decode(item.Metadata) // an empty record is that of a key whose first taking failed
-	if err != nil || !p.LastModified.Add(r.Hold+Resolution).Before(limit) {
-		return false
-	}
-	key, ok := s.blobs.keyOf(item)
-	return ok && s.mine(key)
+	// An empty record is that of a key whose first taking failed.
+	return r.Written.Add(r.Hold+service.Clock.Resolution).Before(limit) && s.mine(key)
 }
 
 // remove deletes the named blob if it still is at etag.
-func (b *Blobs) remove(ctx context.Context, name string, etag azcore.ETag) (gone bool, err error) {
+func (b *blobs) remove(ctx context.Context, name string, etag azcore.ETag) (gone bool, err error) {
 	if !strings.HasPrefix(string(etag), `"`) { // lists have it bare, headers quoted
 		etag = azcore.ETag(`"` + string(etag) + `"`)
 	}

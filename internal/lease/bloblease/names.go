@@ -1,4 +1,4 @@
-package blobrecord
+package bloblease
 
 import (
 	"bytes"
@@ -37,8 +37,8 @@ const (
 	markerName = "names/sharded" // no key's name in either naming
 )
 
-// Name returns the name of key's blob in a container with shards.
-func Name(key string) string {
+// shardedName returns the name of key's blob in a container with shards.
+func shardedName(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return shardPrefix(int(sum[0])) + azure.Name(key)
 }
@@ -46,15 +46,15 @@ func Name(key string) string {
 func shardPrefix(shard int) string { return hex.EncodeToString([]byte{byte(shard)}) + "/" }
 
 // blobName returns the name of key's blob.
-func (b *Blobs) blobName(key string) string {
+func (b *blobs) blobName(key string) string {
 	if b.plain.Load() {
 		return azure.Name(key)
 	}
-	return Name(key)
+	return shardedName(key)
 }
 
 // keyOf returns the key of a blob; false if its name is none that blobName makes.
-func (b *Blobs) keyOf(item *container.BlobItem) (key string, ok bool) {
+func (b *blobs) keyOf(item *container.BlobItem) (key string, ok bool) {
 	name := *item.Name
 	if !b.plain.Load() {
 		if len(name) < len("00/") {
@@ -72,15 +72,16 @@ func (b *Blobs) keyOf(item *container.BlobItem) (key string, ok bool) {
 	return key, b.blobName(key) == *item.Name
 }
 
-// Open returns the records in c, a container that is created when it is missing,
-// now or later. Of a container without a marker it has to know whether it is in use:
-// to an identity that may not list blobs every such container is.
-func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
-	b := &Blobs{container: c}
+// openBlobs returns the records in c, a container that is created when it is missing,
+// now or, as created is then told, later. Of a container without a marker it has to
+// know whether it is in use: to an identity that may not list blobs every such container is.
+func openBlobs(ctx context.Context, c *container.Client, created func(container string)) (*blobs, error) {
+	b := &blobs{container: c}
 	b.home = azure.NewContainer(b.name(), azure.ContainerMissing, b.createContainer)
 	for try := 0; ; try++ {
 		err := b.home.Do(ctx, func() error { return b.open(ctx) })
 		if err == nil {
+			b.home.OnCreate(created)
 			return b, nil
 		}
 		if !azure.Again(ctx, try, err) {
@@ -89,12 +90,12 @@ func Open(ctx context.Context, c *container.Client) (*Blobs, error) {
 	}
 }
 
-// Plain says that the blobs have the names of earlier versions, which begin with
-// the scope and not with a hash.
-func (b *Blobs) Plain() bool { return b.plain.Load() }
+// PlainNames says that the blobs have the names of earlier versions, which begin
+// with the scope and not with a hash.
+func (s *Store) PlainNames() bool { return s.blobs.plain.Load() }
 
 // open finds out how the blobs are named.
-func (b *Blobs) open(ctx context.Context) error {
+func (b *blobs) open(ctx context.Context) error {
 	// A look at one blob shows whether the container is there to an identity that may
 	// not create containers, or may not look at them.
 	_, err := b.container.NewBlobClient(markerName).GetProperties(ctx, nil)
@@ -120,7 +121,7 @@ func (b *Blobs) open(ctx context.Context) error {
 // from now on, also if another is first to make it. The service takes half a minute
 // to delete a container, longer than a replica is without a call of its duties, so all
 // of them miss it.
-func (b *Blobs) createContainer(ctx context.Context) error {
+func (b *blobs) createContainer(ctx context.Context) error {
 	b.plain.Store(false)
 	if _, err := b.container.Create(ctx, nil); err != nil && !bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
 		return err
@@ -134,7 +135,7 @@ func (b *Blobs) createContainer(ctx context.Context) error {
 }
 
 // mark makes the container one with shards.
-func (b *Blobs) mark(ctx context.Context) error {
+func (b *blobs) mark(ctx context.Context) error {
 	_, err := b.container.NewBlockBlobClient(markerName).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
 	})
@@ -147,8 +148,8 @@ func (b *Blobs) mark(ctx context.Context) error {
 // inUse says whether the container has records under names of the earlier kind:
 // the first record found decides. Where a worker has run there is one at least,
 // its duties'.
-func (b *Blobs) inUse(ctx context.Context) (bool, error) {
-	earlier := &Blobs{container: b.container}
+func (b *blobs) inUse(ctx context.Context) (bool, error) {
+	earlier := &blobs{container: b.container}
 	earlier.plain.Store(true)
 	for marker := ""; ; {
 		page, err := b.tryPage(ctx, "", marker)
@@ -160,10 +161,10 @@ func (b *Blobs) inUse(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		for _, item := range page.items {
-			if _, ok := b.entry(item); ok {
+			if _, r, ok := b.record(item); ok && r.ID != "" {
 				return false, nil
 			}
-			if _, ok := earlier.entry(item); ok {
+			if _, r, ok := earlier.record(item); ok && r.ID != "" {
 				return true, nil
 			}
 		}

@@ -1,4 +1,4 @@
-package blobrecord_test
+package bloblease_test
 
 import (
 	"context"
@@ -19,9 +19,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
 	"alertworker/internal/lease/bloblease"
-	"alertworker/internal/lease/blobrecord"
 )
 
 // Names are for ever: other versions look for them.
@@ -30,13 +28,13 @@ func TestName(t *testing.T) {
 		"ns/hub/group/r/device-7": "b6/ns~2Fhub~2Fgroup~2Fr~2Fdevice-7",
 		"":                        "e3/",
 	} {
-		if got := blobrecord.Name(key); got != want {
+		if got := bloblease.Name(key); got != want {
 			t.Errorf("Name(%q) is %q, want %q", key, got, want)
 		}
 	}
 	perShard := map[string]int{}
 	for i := range 25_600 {
-		perShard[blobrecord.Name(fmt.Sprintf("ns/hub/group/r/device-%06d", i))[:3]]++
+		perShard[bloblease.Name(fmt.Sprintf("ns/hub/group/r/device-%06d", i))[:3]]++
 	}
 	for shard, n := range perShard {
 		if n > 200 {
@@ -48,15 +46,13 @@ func TestName(t *testing.T) {
 	}
 }
 
-// A named is either of the stores in blobs.
-type named interface {
-	lease.Store
-	PlainNames() bool
-}
-
-var stores = map[string]func(context.Context, *container.Client) (named, error){
-	"blobetag":  func(ctx context.Context, c *container.Client) (named, error) { return blobetag.Open(ctx, c) },
-	"bloblease": func(ctx context.Context, c *container.Client) (named, error) { return bloblease.Open(ctx, c) },
+var stores = map[string]func(context.Context, *container.Client) (*bloblease.Store, error){
+	"etag": func(ctx context.Context, c *container.Client) (*bloblease.Store, error) {
+		return bloblease.OpenETag(ctx, c, nil)
+	},
+	"native": func(ctx context.Context, c *container.Client) (*bloblease.Store, error) {
+		return bloblease.OpenNative(ctx, c, nil)
+	},
 }
 
 // What earlier versions wrote is found, goes on under its name, and new records in
@@ -116,9 +112,9 @@ func TestNewNames(t *testing.T) {
 				case "with a foreign blob":
 					put(t, c, "readme.txt", "not a record", nil)
 				case "without its marker": // the container was deleted and made again by somebody else
-					put(t, c, blobrecord.Name("a"), "", map[string]string{"id": "x", "token": "1", "claimed": "1", "hold": "1", "phase": "free"})
+					put(t, c, bloblease.Name("a"), "", map[string]string{"id": "x", "token": "1", "claimed": "1", "hold": "1", "phase": "free"})
 				}
-				opened := make([]named, 4)
+				opened := make([]*bloblease.Store, 4)
 				var opening sync.WaitGroup
 				for i := range opened {
 					opening.Go(func() {
@@ -138,7 +134,7 @@ func TestNewNames(t *testing.T) {
 						t.Errorf("another replica: %v", err)
 					}
 				}
-				if got := names(t, c); !slices.Contains(got, blobrecord.Name("s/r/d")) || !slices.Contains(got, "names/sharded") {
+				if got := names(t, c); !slices.Contains(got, bloblease.Name("s/r/d")) || !slices.Contains(got, "names/sharded") {
 					t.Errorf("the blobs are %q", got)
 				}
 			})
@@ -169,7 +165,7 @@ func TestNamesInAContainerMadeAgain(t *testing.T) {
 					}
 					return nil
 				}}
-				var replicas []named
+				var replicas []*bloblease.Store
 				for range 3 {
 					s, err := open(t.Context(), azurite.Container(t, container, slow))
 					if err != nil {
@@ -198,7 +194,7 @@ func TestNamesInAContainerMadeAgain(t *testing.T) {
 				}
 				deleting.Store(false)
 				acquire(t, replicas[0], "s/r/d", time.Minute)
-				if got := names(t, c); !slices.Contains(got, blobrecord.Name("s/r/d")) || !slices.Contains(got, "names/sharded") || slices.Contains(got, azure.Name("s/r/d")) {
+				if got := names(t, c); !slices.Contains(got, bloblease.Name("s/r/d")) || !slices.Contains(got, "names/sharded") || slices.Contains(got, azure.Name("s/r/d")) {
 					t.Errorf("the blobs are %q", got)
 				}
 				late, err := open(t.Context(), c)
@@ -231,12 +227,12 @@ func TestNamesWithoutLeaveToList(t *testing.T) {
 		plain     bool
 	}{{name, true}, {azurite.NewContainer(), false}} {
 		for range 2 {
-			b, err := blobrecord.Open(t.Context(), azurite.SharedContainer(t, test.container, nil, may))
+			b, err := bloblease.OpenETag(t.Context(), azurite.SharedContainer(t, test.container, nil, may), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b.Plain() != test.plain {
-				t.Errorf("plain names: %t, want %t", b.Plain(), test.plain)
+			if b.PlainNames() != test.plain {
+				t.Errorf("plain names: %t, want %t", b.PlainNames(), test.plain)
 			}
 		}
 	}

@@ -1,8 +1,4 @@
-// Package blobrecord keeps lease records in the metadata of blobs, one empty
-// blob for every key, guarded by the blob's ETag. The blob's LastModified and
-// the Date of each answer are the store's clock. See names.go for how blobs are
-// named.
-package blobrecord
+package bloblease
 
 import (
 	"bytes"
@@ -28,39 +24,27 @@ import (
 	"alertworker/internal/lease/caslease"
 )
 
-// Resolution is that of the service's clock, and Skew how far apart the clocks
-// of its machines may be.
-const (
-	Resolution = time.Second
-	Skew       = time.Second
-)
-
-// Clock returns the service's clock.
-func Clock() caslease.Clock { return caslease.Clock{Resolution: Resolution, Skew: Skew} }
-
-// Blobs are the records of one container. Its methods are safe for concurrent
-// use. Their errors are explained and wrap what azure.Again looks for.
-type Blobs struct {
+// blobs are the records of one container, one empty blob for every key. See
+// names.go for how they are named. The methods are safe for concurrent use. Their
+// errors are explained and wrap what azure.Again looks for.
+type blobs struct {
 	container *container.Client
 	home      *azure.Container
 	plain     atomic.Bool // blobs have the names of earlier versions
 }
 
-// OnCreate has f called whenever the container was missing and has been created from now on.
-func (b *Blobs) OnCreate(f func(container string)) { b.home.OnCreate(f) }
-
-// Read is the Read of caslease.Records. It also says whether the blob has a
+// read is the Read of caslease.Records. It also says whether the blob has a
 // native lease.
-func (b *Blobs) Read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
+func (b *blobs) read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
 	err = b.home.Do(ctx, func() (err error) {
-		r, locked, err = b.read(ctx, key)
+		r, locked, err = b.readOnce(ctx, key)
 		return err
 	})
 	return r, locked, err
 }
 
-func (b *Blobs) read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
-	resp, err := b.container.NewBlobClient(b.blobName(key)).GetProperties(ctx, nil)
+func (b *blobs) readOnce(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
+	resp, err := b.client(key).GetProperties(ctx, nil)
 	var answer *azcore.ResponseError
 	if notFound(err) && errors.As(err, &answer) {
 		now, err := azure.Date(answer.RawResponse)
@@ -84,17 +68,17 @@ func (b *Blobs) read(ctx context.Context, key string) (r caslease.Record, locked
 	return r, locked, nil
 }
 
-// Write is the Write of caslease.Records. A version is an ETag. lock is the
+// write is the Write of caslease.Records. A version is an ETag. lock is the
 // native lease under which to write, empty for none.
-func (b *Blobs) Write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
+func (b *blobs) write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
 	err = b.home.Do(ctx, func() (err error) {
-		version, err = b.write(ctx, key, prev, next, lock)
+		version, err = b.writeOnce(ctx, key, prev, next, lock)
 		return err
 	})
 	return version, err
 }
 
-func (b *Blobs) write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
+func (b *blobs) writeOnce(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
 	if !prev.Exists {
 		return b.create(ctx, key, next)
 	}
@@ -102,14 +86,14 @@ func (b *Blobs) write(ctx context.Context, key string, prev, next caslease.Recor
 	if lock != "" {
 		conditions.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &lock}
 	}
-	resp, err := b.container.NewBlobClient(b.blobName(key)).SetMetadata(ctx, encode(key, next), &blob.SetMetadataOptions{AccessConditions: conditions})
+	resp, err := b.client(key).SetMetadata(ctx, encode(key, next), &blob.SetMetadataOptions{AccessConditions: conditions})
 	if err != nil {
 		return "", b.writeError(key, err)
 	}
 	return tag(resp.ETag)
 }
 
-func (b *Blobs) create(ctx context.Context, key string, r caslease.Record) (version string, err error) {
+func (b *blobs) create(ctx context.Context, key string, r caslease.Record) (version string, err error) {
 	resp, err := b.container.NewBlockBlobClient(b.blobName(key)).Upload(ctx, streaming.NopCloser(bytes.NewReader(nil)), &blockblob.UploadOptions{
 		Metadata:         encode(key, r),
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
@@ -120,47 +104,15 @@ func (b *Blobs) create(ctx context.Context, key string, r caslease.Record) (vers
 	return tag(resp.ETag)
 }
 
-func (b *Blobs) writeError(key string, err error) error {
+func (b *blobs) writeError(key string, err error) error {
 	return fmt.Errorf("write blob %q in %q: %w", b.blobName(key), b.name(), azure.Explain(err))
 }
 
-// Break is the Break of a lease.Breaker, but for the native lease: a blob that
-// had one still has it, under the id returned.
-func (b *Blobs) Break(ctx context.Context, key string, next func(lease.Record) (note string, err error)) (id string, err error) {
-	for try := 0; ; try++ {
-		prev, locked, err := b.Read(ctx, key)
-		if err == nil {
-			if prev.Free(Clock()) || id != "" && prev.ID != id { // an earlier try or call did it, or the lease has ended
-				if id == "" && prev.Released && locked {
-					id = prev.ID
-				}
-				return id, nil
-			}
-			freed := prev
-			if freed.Note, err = next(prev.Record); err != nil {
-				return "", err
-			}
-			freed.Hold, freed.Released = 0, true
-			id = prev.ID
-			lock := ""
-			if locked {
-				lock = id
-			}
-			if _, err = b.Write(ctx, key, prev, freed, lock); err == nil {
-				return id, nil
-			}
-		}
-		if !azure.Again(ctx, try, err) {
-			return "", fmt.Errorf("break lease %q: %w", key, err)
-		}
-	}
-}
-
-// Blob returns the client of key's blob, for its native lease.
-func (b *Blobs) Blob(key string) *blob.Client { return b.container.NewBlobClient(b.blobName(key)) }
+// client returns the client of key's blob.
+func (b *blobs) client(key string) *blob.Client { return b.container.NewBlobClient(b.blobName(key)) }
 
 // name returns the container's address without a signature.
-func (b *Blobs) name() string {
+func (b *blobs) name() string {
 	address, _, _ := strings.Cut(b.container.URL(), "?")
 	return address
 }

@@ -1,4 +1,4 @@
-package blobetag_test
+package bloblease_test
 
 import (
 	"context"
@@ -20,8 +20,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/blobetag"
-	"alertworker/internal/lease/blobrecord"
+	"alertworker/internal/lease/bloblease"
 )
 
 // What is set up wrongly is told apart, with what to do, and without secrets.
@@ -39,7 +38,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		return c
 	}
 	open := func(c *container.Client) error {
-		_, err := blobetag.Open(t.Context(), c)
+		_, err := bloblease.OpenETag(t.Context(), c, nil)
 		return err
 	}
 	const signature = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
@@ -73,7 +72,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			if _, err := c.Create(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			s, err := blobetag.Open(t.Context(), azurite.Container(t, name, uncreating{azurite.Transport()}))
+			s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, name, uncreating{azurite.Transport()}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,12 +84,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		}, []string{`acquire lease "device"`, "does not exist and could not be created", "create it", "403"}},
 		{"not a lease", func() error {
 			c := azurite.Container(t, azurite.NewContainer(), nil)
-			s, err := blobetag.Open(t.Context(), c)
+			s, err := bloblease.OpenETag(t.Context(), c, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			value := "x"
-			b := c.NewAppendBlobClient(blobrecord.Name("device"))
+			b := c.NewAppendBlobClient(bloblease.Name("device"))
 			if _, err := b.Create(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +132,7 @@ func TestOpenNeedsNoRightToCreateContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second finds a store that is in use
-		s, err := blobetag.Open(t.Context(), azurite.SharedContainer(t, name, azurite.Transport(), sas.AccountPermissions{Read: true, Write: true}))
+		s, err := bloblease.OpenETag(t.Context(), azurite.SharedContainer(t, name, azurite.Transport(), sas.AccountPermissions{Read: true, Write: true}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +153,8 @@ func TestDeletedContainerIsMadeAgain(t *testing.T) {
 	azurite := emulators.StartAzurite(t)
 	name := azurite.NewContainer()
 	made := &creations{next: azurite.Transport()}
-	s, err := blobetag.Open(t.Context(), azurite.Container(t, name, made))
+	var told atomic.Int64
+	s, err := bloblease.OpenETag(t.Context(), azurite.Container(t, name, made), func(string) { told.Add(1) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +163,6 @@ func TestDeletedContainerIsMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told atomic.Int64
-	s.OnCreate(func(string) { told.Add(1) })
 	made.n.Store(0)
 	c := azurite.Container(t, name, nil)
 	_, err = c.Delete(t.Context(), nil)
@@ -228,7 +226,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := blobetag.Open(ctx, c); err == nil || ctx.Err() == nil {
+	if _, err := bloblease.OpenETag(ctx, c, nil); err == nil || ctx.Err() == nil {
 		t.Errorf("Open returned %v before its context ended", err)
 	}
 }

@@ -1,0 +1,218 @@
+package bloblease
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/caslease"
+)
+
+// What the service takes as a native lease's duration.
+const (
+	MinTTL = 15 * time.Second
+	MaxTTL = 60 * time.Second
+)
+
+// unlockTimeout is how long a call may go on giving a native lease back when its context has ended.
+const unlockTimeout = time.Second
+
+// CheckTTL returns an error that names the way out if a store with native
+// leases does not take ttl.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return fmt.Errorf("a native blob lease lasts %v to %v, not %v: use the store %q or %q, which take any time", MinTTL, MaxTTL, ttl, "blob", "cosmos")
+	}
+	return nil
+}
+
+// native is the store with native leases. The record in the blob's metadata is
+// the truth about a key, and the native lease only a lock: Acquire takes it under
+// the lease's ID, Extend and Release give it back.
+//
+// The real service, other than its emulator, may take up to a minute longer to let
+// go of a native lease that expired: that of a holder that died between Acquire
+// and Extend. Acquire then answers with a HeldError whose Until is unknown.
+type native struct {
+	*caslease.Store // everything but the locks
+	records         lockedRecords
+}
+
+func newNative(b *blobs) *native {
+	r := lockedRecords{b}
+	return &native{caslease.New(r, service), r}
+}
+
+// Acquire implements lease.Store. It refuses a ttl that CheckTTL does.
+func (s *native) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	if err := CheckTTL(ttl); err != nil {
+		return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
+	}
+	locking := &lockingRecords{lockedRecords: s.records}
+	l, err := caslease.New(locking, service).Acquire(ctx, key, ttl, next)
+	if err != nil && locking.id != "" {
+		_ = s.records.unlock(ctx, key, locking.id) // else it ends by itself
+	}
+	return l, err
+}
+
+// Extend implements lease.Store. It refuses a ttl over MaxTTL. It gives the
+// native lease back, lest a service that is late to end it makes the hold longer.
+func (s *native) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+	if err := CheckTTL(max(ttl, MinTTL)); err != nil {
+		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
+	}
+	extended, err := s.Store.Extend(ctx, l, note, ttl)
+	if _, locked := parseVersion(l.Version); locked && (err == nil || ctx.Err() != nil) { // the record may be there
+		unlocking, cancel := context.WithTimeout(ctx, unlockTimeout)
+		defer cancel()
+		_ = s.records.unlock(unlocking, l.Key, l.ID) // else it ends by itself; the record stands
+	}
+	return extended, err
+}
+
+// Release implements lease.Store.
+func (s *native) Release(ctx context.Context, l lease.Lease, note string) error {
+	err := s.Store.Release(ctx, l, note)
+	switch {
+	case err == nil:
+		if err := s.records.unlock(ctx, l.Key, l.ID); err != nil {
+			return fmt.Errorf("release lease %q: %w", l.Key, err)
+		}
+	case ctx.Err() != nil: // the record may be there
+		_ = s.records.unlock(ctx, l.Key, l.ID)
+	}
+	return err
+}
+
+// Break implements lease.Store. The native lease has the ID that the record
+// names, so it is given back like the holder's own.
+func (s *native) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	broken, err := s.BreakRecord(ctx, key, next)
+	if err != nil {
+		return err
+	}
+	if _, locked := parseVersion(broken.Version); locked && broken.Released {
+		if err := s.records.unlock(ctx, key, broken.ID); err != nil {
+			return fmt.Errorf("break lease %q: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// lockedMark is before the ETag in the version of a record whose blob is locked.
+const lockedMark = "locked "
+
+func parseVersion(v string) (etag string, locked bool) { return strings.CutPrefix(v, lockedMark) }
+
+// lockedRecords are blobs that may be locked, by the ID of the record.
+type lockedRecords struct{ blobs *blobs }
+
+func (r lockedRecords) Read(ctx context.Context, key string) (caslease.Record, error) {
+	record, locked, err := r.blobs.read(ctx, key)
+	if locked {
+		record.Version = lockedMark + record.Version
+	}
+	return record, err
+}
+
+// Write writes under the lock, if there is one. The new version says nothing of
+// it, for whoever writes so gives it back.
+func (r lockedRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+	lock := ""
+	etag, locked := parseVersion(prev.Version)
+	if locked {
+		lock = next.ID
+	}
+	prev.Version = etag
+	return r.blobs.write(ctx, key, prev, next, lock)
+}
+
+// lockingRecords are what one Acquire reads and writes.
+type lockingRecords struct {
+	lockedRecords
+	id string // of the lock that may be ours; empty if none is
+}
+
+// Read answers with a HeldError if the key is free and the blob locked: someone
+// else is taking the key, or the lock lags behind the record.
+func (r *lockingRecords) Read(ctx context.Context, key string) (caslease.Record, error) {
+	record, err := r.lockedRecords.Read(ctx, key)
+	if _, locked := parseVersion(record.Version); locked && r.id == "" && record.Free(service.Clock) {
+		return record, &lease.HeldError{Key: key, Record: record.Record}
+	}
+	return record, err
+}
+
+// Write locks the blob, which it creates if need be, before it writes next.
+func (r *lockingRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+	seen := prev.Record
+	prev.Version, _ = parseVersion(prev.Version)
+	if !prev.Exists { // only a blob that exists can be locked
+		if prev.Version, err = r.blobs.write(ctx, key, prev, caslease.Record{}, ""); err != nil {
+			return "", err
+		}
+		prev.Exists = true
+	}
+	r.id = next.ID
+	err = r.lock(ctx, key, next.ID, next.Hold, prev.Version)
+	if bloberror.HasCode(err, bloberror.LeaseAlreadyPresent) { // it is another's
+		r.id = ""
+		return "", &lease.HeldError{Key: key, Record: seen}
+	}
+	if err == nil {
+		version, err = r.blobs.write(ctx, key, prev, next, next.ID)
+	}
+	return lockedMark + version, err
+}
+
+// lock takes the native lease id for at least ttl, if the blob still is at etag:
+// a late duplicate of the request takes nothing once the record has changed.
+func (r lockedRecords) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
+	client, err := azlease.NewBlobClient(r.blobs.client(key), &azlease.BlobClientOptions{LeaseID: &id})
+	if err != nil {
+		return err
+	}
+	seconds := int32((ttl + time.Second - 1) / time.Second)
+	_, err = client.AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
+		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
+	})
+	if err != nil {
+		return fmt.Errorf("lock the blob of key %q: %w", key, azure.Explain(err))
+	}
+	return nil
+}
+
+// unlock gives the native lease id back and does nothing if it is not held. It
+// goes on for unlockTimeout when ctx has ended: a lock that nobody gives back keeps everybody waiting.
+func (r lockedRecords) unlock(ctx context.Context, key, id string) error {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(unlockTimeout, cancel) })
+	defer stop()
+	client, err := azlease.NewBlobClient(r.blobs.client(key), &azlease.BlobClientOptions{LeaseID: &id})
+	if err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		_, err = client.ReleaseLease(lasting, nil)
+		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound, bloberror.ContainerNotFound) {
+			return nil
+		}
+		if !azure.Again(lasting, try, err) {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return fmt.Errorf("unlock the blob of key %q: %w", key, azure.Explain(err))
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package bloblease_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/lab/emulators"
+	"alertworker/internal/lease/bloblease"
+)
+
+// A sweep finds keys of any length, and leaves what is no record where it is.
+func TestSweepOfStrangeBlobs(t *testing.T) { // not beside tests that are about time: it keeps Azurite busy
+	azurite, name, s := open(t)
+	for i := range 7 {
+		release(t, s, acquire(t, s, strings.Repeat("#", 80*i)+fmt.Sprint(i), time.Minute)) // from 255 bytes on a name is a hash
+	}
+	record := func(key string) map[string]string {
+		return map[string]string{"id": "x", "token": "1", "claimed": "1", "hold": "1", "phase": "free", "key": base64.StdEncoding.EncodeToString([]byte(key))}
+	}
+	hash := bloblease.Name(strings.Repeat("#", 300))
+	c := azurite.Container(t, name, nil)
+	put(t, c, "00/empty", "", nil)
+	put(t, c, "00/foreign", "not a record", record(""))
+	put(t, c, "00/foreign2", "", map[string]string{"x": "y"})
+	put(t, c, "00/no name.", "", record(""))
+	put(t, c, hash, "", record("another key"))
+	put(t, c, hash[:20], "", record(""))
+	time.Sleep(3 * time.Second)
+
+	blind, err := bloblease.OpenETag(t.Context(), azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true, Write: true, Create: true}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := blind.Sweep(t.Context(), "", time.Second, all); n != 0 || err == nil || !strings.Contains(err.Error(), "list blobs") {
+		t.Errorf("without leave to list: %d removed, %v", n, err)
+	}
+	sweeping, err := bloblease.OpenETag(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, next, err := sweeping.Sweep(t.Context(), "", time.Second, all); n != 7 || next != "" || err != nil {
+		t.Errorf("%d removed, want 7, then %q, %v", n, next, err)
+	}
+	want := []string{"00/empty", "00/foreign", "00/foreign2", "00/no name.", hash, hash[:20], "names/sharded"}
+	slices.Sort(want)
+	if got := names(t, c); !slices.Equal(got, want) {
+		t.Errorf("left are %q, want %q", got, want)
+	}
+}
+
+// A page that takes longer than a gate's try is waited for: by Sweep and Open, with the
+// retries of production.
+func TestSlowPages(t *testing.T) {
+	t.Parallel()
+	azurite := emulators.StartAzurite(t)
+	name := azurite.NewContainer()
+	earlier(t, azurite.Container(t, name, nil), "s/r/d", "free", 0)
+	slow := via{azurite.Transport(), func(req *http.Request) *http.Response {
+		if req.URL.Query().Get("comp") == "list" {
+			select {
+			case <-time.After(azure.Once().TryTimeout * 3 / 2):
+			case <-req.Context().Done():
+			}
+		}
+		return nil
+	}}
+	c, err := container.NewClientFromConnectionString(azurite.ConnectionString, name, &container.ClientOptions{
+		ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: &http.Client{Transport: slow}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, err := bloblease.OpenETag(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, next, err := blobs.Sweep(t.Context(), "", 0, all); n != 1 || next != "" || err != nil {
+		t.Errorf("%d removed, then %q, %v", n, next, err)
+	}
+}
