@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -16,15 +17,32 @@ type watermark struct {
 }
 
 // An entry holds the watermark before one event until every receiver has settled that.
+// The position is taken apart, because a time.Time is three words.
 type entry struct {
-	before   telemetry.Position
+	sequence int64
+	offset   string
+	time     int64 // in Unix ns; noTime if it is not known
 	enqueued int64 // when the hub took the event, in Unix µs
 	pending  int32 // receivers that have not settled it
 }
 
+const noTime = math.MinInt64
+
+// before returns the position before the event.
+func (e *entry) before() telemetry.Position {
+	p := telemetry.Position{Sequence: e.sequence, Offset: e.offset}
+	if e.time != noTime {
+		p.Time = time.Unix(0, e.time).UTC()
+	}
+	return p
+}
+
 // admit adds an unsettled event, the next after position before.
 func (w *watermark) admit(before telemetry.Position, enqueued int64) *entry {
-	e := &entry{before: before, enqueued: enqueued}
+	e := &entry{sequence: before.Sequence, offset: before.Offset, time: noTime, enqueued: enqueued}
+	if !before.Time.IsZero() {
+		e.time = before.Time.UnixNano()
+	}
 	w.entries = append(w.entries, e)
 	return e
 }
@@ -57,7 +75,7 @@ func (w *watermark) settle(e *entry) {
 // moves back.
 func (w *watermark) position() telemetry.Position {
 	if len(w.entries) > 0 {
-		return w.entries[0].before
+		return w.entries[0].before()
 	}
 	return w.last
 }
