@@ -55,6 +55,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 		Token:      c.HTTPAdminToken.Reveal(),
 		Reading:    r.source.Stats,
 		Standby:    r.waiting,
+		Missing:    shared.missing.reason,
 		Partitions: r.source.Ownerships,
 		Log:        log,
 	}

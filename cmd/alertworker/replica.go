@@ -88,7 +88,11 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	}
 	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
-	leases := lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store))
+	observers := []lease.Observer{recorder.Store(), measured.Store(store), tracer.Store(store)}
+	if s.missing != nil {
+		observers = append(observers, s.missing.observe)
+	}
+	leases := lease.Observe(s.leases, observers...)
 	observed := map[string]notify.Notifier{}
 	for _, to := range rs {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.Name))

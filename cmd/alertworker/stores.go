@@ -41,6 +41,7 @@ type stores struct {
 	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
+	missing     *missingContainers
 	http        *http.Client
 	identity    *azure.Credential // nil if everything has a key
 }
@@ -56,7 +57,7 @@ func (s stores) Close() {
 
 // newStores returns what is needed to open stores. It does not connect.
 func newStores(c config.Config) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
+	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}, missing: &missingContainers{}}
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
@@ -237,6 +238,7 @@ func (s stores) restoredContainer(ctx context.Context, c config.Config, name str
 		_, err := plain.Create(ctx, nil)
 		return err
 	})
+	s.missing.checkpoints = append(s.missing.checkpoints, restored)
 	client, err := s.container(ctx, c, name, retry, restored.Policy())
 	return client, restored, err
 }

@@ -27,6 +27,7 @@ type Container struct {
 	trying  chan struct{} // closed when the attempt under way has ended; nil if there is none
 	tried   time.Time     // the last attempt's end; zero if there was none
 	err     error         // its result
+	lost    *MissingError // since the last call that found the container; nil if it is there
 	created func(name string)
 }
 
@@ -53,12 +54,33 @@ func (c *Container) Do(ctx context.Context, call func() error) error {
 	start := time.Now()
 	err := call()
 	if err == nil || !c.missing(err) {
+		if err == nil {
+			c.found()
+		}
 		return err
 	}
 	if err := c.restore(ctx, start); err != nil {
 		return err
 	}
 	return call()
+}
+
+// found records that the container is there.
+func (c *Container) found() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = nil
+}
+
+// Missing returns why the container, which calls have found missing, could not be created;
+// nil if it could, or a call has found it since.
+func (c *Container) Missing() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost == nil {
+		return nil
+	}
+	return c.lost
 }
 
 // restore creates the container, which was not there some time after missed.
@@ -99,9 +121,13 @@ func (c *Container) attempt(ctx context.Context) error {
 		return fmt.Errorf("create container %q: %w", c.name, ctx.Err())
 	}
 	if err != nil {
-		err = &MissingError{c.name, Explain(err)}
-	} else if c.created != nil {
-		c.created(c.name)
+		c.lost = &MissingError{c.name, Explain(err)}
+		err = c.lost
+	} else {
+		c.lost = nil
+		if c.created != nil {
+			c.created(c.name)
+		}
 	}
 	c.tried, c.err = time.Now(), err
 	return err

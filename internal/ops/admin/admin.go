@@ -64,6 +64,10 @@ type Options struct {
 	// empty if it does not wait. Nil: it never waits.
 	Standby func() string
 
+	// Missing returns what the store lacks, for as long as no alert can leave; empty if it
+	// lacks nothing. Nil: it never does.
+	Missing func() string
+
 	// Partitions returns the status of all partitions. It is called while
 	// the status page is open, at most every 4 s. Nil: only this
 	// replica's partitions are shown.
@@ -195,6 +199,7 @@ const (
 	ready      = "ready"
 	starting   = "starting"
 	draining   = "draining"
+	missing    = "container missing"
 	notReading = "not reading"
 	standby    = "standing by"
 )
@@ -207,6 +212,8 @@ func (a *Admin) state() (state, reason string) {
 		return draining, "draining: alerts in progress are being settled"
 	case a.Standby != nil && a.Standby() != "":
 		return standby, a.Standby()
+	case a.Missing != nil && a.Missing() != "":
+		return missing, a.Missing()
 	case !r.Running:
 		return starting, "starting: waiting for the hub and the checkpoint store to respond"
 	case r.Reading < r.Owned:

@@ -133,6 +133,9 @@ func TestReady(t *testing.T) {
 		check(200, "ready\n")
 		w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Retry: time.Now().Add(7 * time.Second)}}
 		check(200, "ready\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
+		w.missing = "container \"windows\" does not exist"
+		check(503, "not ready: container \"windows\" does not exist\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
+		w.missing = ""
 		w.standby = "others are active"
 		check(200, "ready: standing by: others are active\nreceiver pager is down and its alerts are waiting; next attempt in 7 s\n")
 		w.admin.Drain()

@@ -74,7 +74,7 @@ type page struct {
 	Threshold, Window        string
 	Now                      time.Time
 	Up                       string
-	State                    string // ready, starting, standing by, draining or not reading
+	State                    string // ready, starting, standing by, draining, container missing or not reading
 	Reason                   string // why it is not ready
 	Down                     []string
 	Plots                    []plot

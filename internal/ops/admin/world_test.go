@@ -39,6 +39,7 @@ type world struct {
 	partitions      []telemetry.PartitionStatus
 	partitionsError error
 	standby         string
+	missing         string
 	asked           int // for partitions
 }
 
@@ -58,6 +59,7 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 			return w.reading
 		},
 		Standby: func() string { return w.standby },
+		Missing: func() string { return w.missing },
 		Partitions: func(context.Context) ([]telemetry.PartitionStatus, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
