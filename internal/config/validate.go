@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
 )
 
@@ -230,7 +231,7 @@ func (c *Config) validateReplicas(e *configError) {
 	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
-	if !e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval {
+	if !e.has("BALANCE_INTERVAL") && !ownership.Shareable(c.OwnershipExpiry, c.BalanceInterval) {
 		e.add("OWNERSHIP_EXPIRY", "is %s; must be at least twice BALANCE_INTERVAL (%s), or replicas lose partitions that they are still reading", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {

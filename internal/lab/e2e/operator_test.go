@@ -43,7 +43,7 @@ func operator(t *busytest.Attempt) {
 
 	second := alertworker(t.T, "second", append(slices.Clone(w.env), "HTTP_ADDR="+w.sites["a"]))
 	second.wait(exitWithin, 1)
-	if said := second.stderr.String(); !strings.Contains(said, "HTTP_ADDR: ") || !strings.Contains(said, "give another one") {
+	if said := second.stderr.String(); !strings.Contains(said, "HTTP_ADDR: ") || !strings.Contains(said, "set another one") {
 		t.Errorf("at an address that is taken a worker says %q", said)
 	}
 

@@ -237,8 +237,8 @@ func New(config Config) (*Source, error) {
 	if config.BalanceInterval < 0 {
 		complain("balance interval is %v: want more than 0", config.BalanceInterval)
 	}
-	if config.OwnershipExpiry < 2*config.BalanceInterval {
-		complain("ownership expiry is %v: want at least twice the balance interval of %v, or partitions move between live replicas", config.OwnershipExpiry, config.BalanceInterval)
+	if !ownership.Shareable(config.OwnershipExpiry, config.BalanceInterval) {
+		complain("ownership expiry is %v: must be at least twice the balance interval of %v, or replicas lose partitions that they are still reading", config.OwnershipExpiry, config.BalanceInterval)
 	}
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()

@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// Shareable reports whether members can share partitions with these times: a live one must
+// not lose its partitions because one heartbeat is late.
+func Shareable(expiry, interval time.Duration) bool { return expiry >= 2*interval }
+
 // A Store keeps the records of any number of scopes. A scope is
 // namespace/hub/consumer group. Stores are safe for concurrent use, and return
 // by the time ctx ends. After an error the outcome of a write is unknown.
