@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -63,4 +64,16 @@ func TestWatermark(t *testing.T) {
 			},
 		})
 	})
+}
+
+// An entry gives back the position that it was made of, with its time or without one.
+func TestWatermarkKeepsPositions(t *testing.T) {
+	for _, at := range []time.Time{{}, time.Date(2026, 3, 1, 12, 0, 0, 250e6, time.UTC)} {
+		var w watermark
+		want := telemetry.Position{Sequence: 7, Offset: "4096", Time: at}
+		w.admit(want, 1)
+		if got := w.position(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
 }
