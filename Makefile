@@ -18,7 +18,7 @@ help: ## this list
 run: ## see it work without Azure; ARGS="--for 30s" passes flags, ARGS=--help lists them
 	$(GO) run ./cmd/alertworker local $(ARGS)
 
-stack: ## the same with each worker a process, on Azurite, to kill workers in; ARGS as for run
+stack: ## the same with each worker a process, on emulators of Azure, to kill workers in; ARGS as for run
 	$(GO) run ./cmd/alertworker local --processes --replicas 3 --devices 40 --rate 80 --window 15s --http 8081 $(ARGS)
 
 # Four packages at a time, on any machine: most tests wait for others, they do not compute.

@@ -100,7 +100,8 @@ func TestLocal(t *testing.T) {
 	})
 }
 
-// Workers are processes, one is killed by hand at once and others by themselves.
+// Workers are processes. On blobs one is killed by hand at once and others by themselves; on Cosmos DB
+// none is killed, and the screen shows which one leads.
 func TestLocalProcesses(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil && os.Getenv(emulators.SkipEnv) == "1" {
@@ -110,30 +111,42 @@ func TestLocalProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	busytest.Run(t, func(t *busytest.Attempt) {
-		cmd := exec.Command(path, "local", "--processes", "--replicas", "3", "--for", t.Time(6*time.Second).String(), "--kill", t.Time(2*time.Second).String(),
-			"--window", "5s", "--devices", "20", "--rate", "100", "--http", "0")
-		cmd.Env = os.Environ() // node is on the path
-		cmd.Stdin = strings.NewReader("1\n")
-		p := run(t.T, "local", cmd)
-		select {
-		case <-p.done:
-		case <-time.After(startWithin):
-		}
-		if unanswered.MatchString(strings.ReplaceAll(p.stdout.String()+p.stderr.String(), ": alertworker:", "\nalertworker:")) {
-			t.Missed("a worker got no answer from its storage account when it started")
-		}
-		p.wait(exitWithin, 0)
-		out := judgedGood(t.T, p)
-		for _, want := range []string{"w1     killed", "ALERT", " from ", "status pages: http://127.0.0.1:"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("it did not say %q", want)
-			}
-		}
-		if strings.Contains(out, "too near the end") {
-			t.Error("it did not wait for the last alerts")
-		}
-	})
+	for _, test := range []struct {
+		store, keys string
+		kill        time.Duration
+		want        []string
+	}{
+		{"blob", "1\n", 2 * time.Second, []string{"w1     killed", " from "}},
+		{"cosmos", "", 0, []string{" leads\n"}},
+	} {
+		t.Run(test.store, func(t *testing.T) {
+			t.Parallel()
+			busytest.Run(t, func(t *busytest.Attempt) {
+				cmd := exec.Command(path, "local", "--processes", "--replicas", "3", "--for", t.Time(6*time.Second).String(), "--kill", t.Time(test.kill).String(),
+					"--window", "5s", "--devices", "20", "--rate", "100", "--http", "0", "--store", test.store)
+				cmd.Env = os.Environ() // node is on the path
+				cmd.Stdin = strings.NewReader(test.keys)
+				p := run(t.T, "local", cmd)
+				select {
+				case <-p.done:
+				case <-time.After(startWithin):
+				}
+				if unanswered.MatchString(strings.ReplaceAll(p.stdout.String()+p.stderr.String(), ": alertworker:", "\nalertworker:")) {
+					t.Missed("a worker got no answer from its storage account when it started")
+				}
+				p.wait(exitWithin, 0)
+				out := judgedGood(t.T, p)
+				for _, want := range append(test.want, "ALERT", "windows in "+test.store, "status pages: http://127.0.0.1:") {
+					if !strings.Contains(out, want) {
+						t.Errorf("it did not say %q", want)
+					}
+				}
+				if strings.Contains(out, "too near the end") {
+					t.Error("it did not wait for the last alerts")
+				}
+			})
+		})
+	}
 }
 
 func local(t *testing.T, args ...string) (stdout string) {

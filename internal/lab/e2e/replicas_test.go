@@ -53,7 +53,7 @@ func TestReplicas(t *testing.T) {
 func kill(t *busytest.Attempt, storage string) { killOn(newWorld(t, storage, settings{})) }
 
 func killOnCosmos(t *busytest.Attempt, storage string) {
-	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=" + startCosmos(t.T)}}))
+	killOn(newWorld(t, storage, settings{store: "cosmos", env: []string{"COSMOS_CONNECTION_STRING=" + emulators.StartCosmos(t.T).ConnectionString}}))
 }
 
 func killOn(w *world) {

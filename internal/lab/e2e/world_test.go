@@ -3,22 +3,15 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	randv2 "math/rand/v2"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,7 +27,6 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lab/devhub"
-	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
@@ -188,38 +180,6 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 		t.Fatal(err)
 	}
 	return store
-}
-
-// startCosmos starts a Cosmos DB account and returns its connection string. In front
-// of it is what works around a fault of the emulator, emulators.Cosmos.Transport, and says so: clients
-// go where the account tells them.
-func startCosmos(t *testing.T) (connectionString string) {
-	t.Helper()
-	cosmos := emulators.StartCosmos(t)
-	endpoint, key, _ := strings.Cut(strings.TrimPrefix(cosmos.ConnectionString, "AccountEndpoint="), ";")
-	to, err := url.Parse(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mended := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
-		Transport: cosmos.Transport(),
-		ModifyResponse: func(r *http.Response) error {
-			if r.Request.URL.Path != "/" {
-				return nil
-			}
-			account, err := io.ReadAll(r.Body)
-			if err != nil {
-				return err
-			}
-			account = bytes.ReplaceAll(account, []byte(to.Host), []byte(r.Request.Header.Get("X-Forwarded-Host")))
-			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(account)), int64(len(account))
-			r.Header.Set("Content-Length", strconv.Itoa(len(account)))
-			return nil
-		},
-	})
-	t.Cleanup(mended.Close)
-	return "AccountEndpoint=" + mended.URL + "/;" + key
 }
 
 // start starts workers under these names, with HTTP if they have a site. It does not wait for them.

@@ -62,6 +62,35 @@ func StartAzurite(ctx context.Context) (*Azurite, error) {
 	return &Azurite{p, url, fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", AzuriteAccount, AzuriteKey, url)}, nil
 }
 
+// Cosmos is a Cosmos DB account in memory. It knows ETags; it does not know
+// time to live, throttling, accounts' keys or more than one region.
+type Cosmos struct {
+	*Process
+	ConnectionString string
+}
+
+var cosmosReady = regexp.MustCompile(`listens on (http://\S+)`)
+
+// The package's own command closes every connection after one request, and it does not
+// report that an item is missing unless the request is for all partitions.
+const cosmosScript = `
+const server = require("@vercel/cosmosdb-server").createHttpServer({keepAlive: true});
+server.keepAliveTimeout = 0;
+server.prependListener("request", request => {
+	if (request.method === "GET" && request.url.includes("/docs/")) request.headers["x-ms-documentdb-query-enablecrosspartition"] = "True";
+});
+server.listen(0, "127.0.0.1", () => console.log("listens on http://127.0.0.1:" + server.address().port));
+`
+
+// StartCosmos starts an empty account on loopback.
+func StartCosmos(ctx context.Context) (*Cosmos, error) {
+	p, url, err := Node(ctx, "the Cosmos DB emulator", cosmosReady, "-e", cosmosScript)
+	if err != nil {
+		return nil, err
+	}
+	return &Cosmos{p, "AccountEndpoint=" + url + "/;AccountKey=c3RhbmQtaW4=;"}, nil
+}
+
 // install makes sure that the Node programs are there and returns the root of
 // the repository.
 func install(ctx context.Context) (root string, err error) {

@@ -1,9 +1,11 @@
 package simulator
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -22,6 +24,7 @@ const (
 	balanceInterval = time.Second
 	takeover        = ownershipExpiry + 2*balanceInterval
 	minWindow       = takeover
+	askTimeout      = time.Second // to ask a worker whether it leads
 
 	// alertBound is how long after its reading an alert may come: a killed worker's
 	// partition is taken over, and then the claim that it left has to end.
@@ -34,15 +37,15 @@ const (
 	adminToken  = "devices-on-this-machine"
 )
 
-// processes runs each worker as a process of this same program, on Azurite.
+// processes runs each worker as a process of this same program, on emulators of Azure.
 type processes struct {
-	binary  string
-	azurite *process.Azurite
-	env     []string
-	pages   []string // addresses of the status pages
+	binary    string
+	emulators []*process.Process
+	env       []string
+	pages     []string // addresses of the status pages
 }
 
-// newProcesses starts Azurite, which the caller kills.
+// newProcesses starts the emulators, which the caller kills.
 func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -56,7 +59,7 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &processes{binary: binary, azurite: azurite, pages: pages, env: []string{
+	p := &processes{binary: binary, emulators: []*process.Process{azurite.Process}, pages: pages, env: []string{
 		"EVENTHUB_START=earliest",
 		fmt.Sprint("TEMPERATURE_THRESHOLD=", o.Threshold),
 		fmt.Sprint("THROTTLE_WINDOW=", o.Window),
@@ -69,9 +72,27 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		"DRAIN_TIMEOUT=10s",
 		"HTTP_INGEST_TOKEN=" + ingestToken,
 		"HTTP_ADMIN_TOKEN=" + adminToken,
+		"SUMMARY_SCHEDULE=@daily", // on Cosmos DB there is no other work for a leader
 		"LOG_LEVEL=error",
 		"LOG_FORMAT=console",
-	}}, nil
+	}}
+	if o.store == "cosmos" {
+		cosmos, err := process.StartCosmos(ctx)
+		if err != nil {
+			p.kill()
+			return nil, err
+		}
+		p.emulators = append(p.emulators, cosmos.Process)
+		p.env = append(p.env, "COSMOS_CONNECTION_STRING="+cosmos.ConnectionString)
+	}
+	return p, nil
+}
+
+// kill ends the emulators.
+func (p *processes) kill() {
+	for _, e := range p.emulators {
+		e.Kill()
+	}
 }
 
 // addresses returns n free addresses on loopback: from port on, or any if it is 0.
@@ -91,12 +112,46 @@ func addresses(port, n int) ([]string, error) {
 	return all, nil
 }
 
-// ended returns why Azurite has ended, nil while it runs.
+// ended returns why an emulator has ended, nil while all run.
 func (p *processes) ended() error {
-	if p.azurite.Ended() {
-		return p.azurite.Unexpected()
+	for _, e := range p.emulators {
+		if e.Ended() {
+			return e.Unexpected()
+		}
 	}
 	return nil
+}
+
+// leader returns the name of the worker whose metrics say that it leads, empty if none
+// says so.
+func (p *processes) leader(ctx context.Context) string {
+	for i, page := range p.pages {
+		if leads(ctx, "http://"+page+"/metrics") {
+			return workerName(i)
+		}
+	}
+	return ""
+}
+
+func leads(ctx context.Context, metrics string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, metrics, nil)
+	if err != nil {
+		return false
+	}
+	req.Close = true // the worker may be killed before the next question
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false // it is killed, or not started yet
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if lines.Text() == "alertworker_duty_leader 1" {
+			return true
+		}
+	}
+	return false
 }
 
 // start is a Start.

@@ -1,8 +1,8 @@
 // Package simulator runs alertworker without Azure: simulated devices publish to a hub
 // in memory, workers read it, a receiver takes their alerts, and package verify compares
 // both ends and says whether the promise held. The workers run in this process, on
-// stores in memory; or each in a process of its own, on Azurite, where they can be
-// killed.
+// stores in memory; or each in a process of its own, on emulators of Azure, where they can
+// be killed.
 package simulator
 
 import (
@@ -31,9 +31,10 @@ const (
 	maxReplicas = 16
 	maxPort     = 65535 - maxReplicas
 
-	tickEvery  = 100 * time.Millisecond // between two checks of the workers
-	shortly    = time.Second            // settling that takes longer is announced
-	receiverID = "inbox"                // the name of the receiver in the report
+	tickEvery   = 100 * time.Millisecond // between two checks of the workers
+	leaderEvery = time.Second            // between two questions who leads
+	shortly     = time.Second            // settling that takes longer is announced
+	receiverID  = "inbox"                // the name of the receiver in the report
 )
 
 // Options are the flags of a simulation: see Define and Check.
@@ -74,8 +75,8 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	flags.DurationVar(&o.Window, "window", time.Minute, "`DURATION` without a second alert of one device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
-	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on Azurite: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
-	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that remembers windows: blob or blob-lease")
+	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on emulators of Azure: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
+	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that remembers windows: blob, blob-lease or cosmos")
 	flags.DurationVar(&o.kill, "kill", 0, "with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand")
 	flags.IntVar(&o.port, "http", 0, "with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any")
 }
@@ -94,8 +95,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
 	case o.kill < 0:
 		return fmt.Errorf("--kill %v: want 0 or more", o.kill)
-	case o.store != "blob" && o.store != "blob-lease":
-		return fmt.Errorf("--store %q: want blob or blob-lease", o.store)
+	case o.store != "blob" && o.store != "blob-lease" && o.store != "cosmos":
+		return fmt.Errorf("--store %q: want blob, blob-lease or cosmos", o.store)
 	case o.store == "blob-lease" && (o.Window < 15*time.Second || o.Window > time.Minute):
 		return fmt.Errorf("--window %v: a blob-lease lasts 15s to 1m", o.Window)
 	case o.port < 0 || o.port > maxPort:
@@ -143,13 +144,13 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 
 	// In this process windows last as long as they should, and no worker is killed.
 	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
-	ended := func() error { return nil }
+	ended, leader := func() error { return nil }, (func(context.Context) string)(nil)
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
-		fmt.Fprintln(out, "starting Azurite …")
+		fmt.Fprintln(out, "starting the emulators …")
 		p, err := newProcesses(ctx, o)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -157,13 +158,13 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		case err != nil:
 			return verify.Report{}, err
 		}
-		defer p.azurite.Kill()
+		defer p.kill()
 		restore, err := takeKeys(in, options.Live)
 		if err != nil {
 			return verify.Report{}, err
 		}
 		defer restore()
-		start, ended = p.start, p.ended
+		start, ended, leader = p.start, p.ended, p.leader
 		rules.Bound, rules.Slack = alertBound, claim+2*time.Second
 	}
 
@@ -174,7 +175,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, known: map[string]bool{}}
+	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, leader: leader, known: map[string]bool{}}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -212,7 +213,8 @@ type simulation struct {
 	hub     *devhub.Hub
 	workers *workers
 	rules   verify.Rules
-	ended   func() error // why something other than a worker has ended; nil while all runs
+	ended   func() error                 // why something other than a worker has ended; nil while all runs
+	leader  func(context.Context) string // see processes.leader; nil if the workers are not processes
 
 	verifyLog verify.Log
 	mu        sync.Mutex
@@ -276,8 +278,11 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	})
 
 	var keys <-chan byte
+	var leaders chan string
 	if s.Processes {
 		keys = readKeys(publishing, in)
+		leaders = make(chan string)
+		running.Go(func() { s.watchLeader(publishing, leaders) })
 		s.show(false)
 	}
 	ticker := time.NewTicker(tickEvery)
@@ -303,6 +308,8 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			if settling.IsZero() {
 				err = s.workers.killAny()
 			}
+		case name := <-leaders:
+			s.workers.updateLeader(name)
 		case key := <-keys:
 			stop = key == 'q' || key == ctrlC
 			if key >= '1' && key <= '9' {
@@ -328,6 +335,20 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			}
 			stopPublishing()
 			settling, over = time.Now(), nil
+		}
+	}
+}
+
+// watchLeader asks which worker leads, every second until ctx ends, and sends its name.
+func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
+	for ctx.Err() == nil {
+		select {
+		case names <- s.leader(ctx):
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(leaderEvery):
+		case <-ctx.Done():
 		}
 	}
 }

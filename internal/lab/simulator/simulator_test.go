@@ -30,7 +30,9 @@ func TestOptions(t *testing.T) {
 		{"--processes --workers 9 --store blob-lease --window 1m --for 30s --kill 5s", ""},
 		{"--replicas 0", "--replicas 0"},
 		{"--workers 17", "--replicas 17"},
-		{"--processes --store cosmos", "blob or blob-lease"},
+		{"--processes --store cosmos --window 90s", ""},
+		{"--processes --store memory", "blob, blob-lease or cosmos"},
+		{"--store cosmos", "need --processes"},
 		{"--processes --store blob-lease --window 14s", "--window 14s"},
 		{"--processes --window 4s", "--window 4s"},
 		{"--window 999ms", "--window 999ms"},
@@ -138,6 +140,9 @@ func play(t *testing.T, view *console.Console) {
 	must(c.start())
 	s.show(false)
 	c.updateOwners(map[string]string{"0": "w1-x", "10": "w1-x", "2": "w1-x", "1": "w2-y"})
+	c.updateLeader("w1")
+	c.updateLeader("") // it did not answer in time
+	c.updateLeader("w1")
 	view.Reading("kiln-08", 41, true)
 	view.Reading("kiln-08", 29, false)
 	alert("w1", 0, false)
@@ -148,6 +153,7 @@ func play(t *testing.T, view *console.Console) {
 	must(c.toggle(0))
 	must(c.toggle(7)) // nobody
 	must(c.killAny())
+	c.updateLeader("w1") // an answer from before
 	time.Sleep(3500 * time.Millisecond)
 	must(c.restartDue())
 	c.updateOwners(map[string]string{"1": "w2-y"}) // the dead one's have expired
@@ -158,6 +164,7 @@ func play(t *testing.T, view *console.Console) {
 	time.Sleep(1500 * time.Millisecond)
 	must(c.restartDue())
 	c.updateOwners(map[string]string{"0": "w1-z", "1": "w2-y", "2": "w1-z", "10": "w2-y"})
+	c.updateLeader("w2")
 	view.Event("w2", "something \x1b[2J is wrong")
 	s.show(true)
 	time.Sleep(3300 * time.Millisecond)
@@ -169,6 +176,7 @@ func TestPlainView(t *testing.T) {
 		var out bytes.Buffer
 		play(t, console.New(&out, console.Options{Threshold: 30}))
 		const want = `
+00:00.0  w1     leads
 00:00.0  ALERT  kiln-08          41.0   +11.0 over 30  first alert       w1, 0 ms
 00:00.0  w2     again: kiln-08
 00:00.0  ALERT  kiln-08          41.0   +11.0 over 30  first alert       somebody else, 0 ms
@@ -180,10 +188,11 @@ func TestPlainView(t *testing.T) {
 00:05.0  w2     partitions 0 1 2 10
 00:06.9  w1     back
 00:06.9  w1     took 0 2 from w2
+00:06.9  w2     leads
 00:06.9  w2     something ` + "\uFFFD" + `[2J is wrong
 00:10.0  2 readings  0/s  1 over 30  3 alerts  0 suppressed
 00:10.0  w1     partitions 0 2
-00:10.0  w2     partitions 1 10
+00:10.0  w2     partitions 1 10, leads
 `
 		if got := "\n" + out.String(); got != want {
 			t.Errorf("got:%s\nwant:%s", got, want)
@@ -196,7 +205,7 @@ func TestLiveView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		play(t, console.New(&out, console.Options{Live: true, Threshold: 30, Width: func() int { return 100 }}))
-		for _, live := range []string{"✗ w1", "● w1", "killed, back in 3 s", "partitions 0 1 2 10", "1 alert  +7", "1-2: kill -9", "q again: at once"} {
+		for _, live := range []string{"✗ w1", "● w1", "killed, back in 3 s", "partitions 0 1 2 10", "partitions 1 10, leads", "1 alert  +7", "1-2: kill -9", "q again: at once"} {
 			if !strings.Contains(out.String(), live) {
 				t.Errorf("it never showed %q", live)
 			}

@@ -23,6 +23,7 @@ type workers struct {
 	view    *console.Console
 	members []*member
 	owner   map[string]string // of each partition, the last known
+	leader  string            // name of the worker that leads, empty if none is known
 }
 
 // A member is one worker, running or killed.
@@ -39,10 +40,12 @@ type member struct {
 func newWorkers(n int, view *console.Console, begin func(name string, i int) (Worker, error)) *workers {
 	ws := &workers{begin: begin, view: view, owner: map[string]string{}}
 	for i := range n {
-		ws.members = append(ws.members, &member{name: fmt.Sprint("w", i+1)})
+		ws.members = append(ws.members, &member{name: workerName(i)})
 	}
 	return ws
 }
+
+func workerName(i int) string { return fmt.Sprint("w", i+1) }
 
 // start starts every worker.
 func (ws *workers) start() error {
@@ -80,6 +83,9 @@ func (ws *workers) toggle(i int) error {
 	m.worker.Kill()
 	m.worker, m.partitions = nil, nil
 	m.killed, m.back = time.Now(), time.Now().Add(backAfter)
+	if ws.leader == m.name {
+		ws.leader = ""
+	}
 	ws.view.Event(m.name, "killed")
 	return nil
 }
@@ -143,6 +149,16 @@ func (ws *workers) updateOwners(now map[string]string) {
 	}
 }
 
+// updateLeader gets the name of the worker that leads, empty if none is known, and shows
+// when it is another one.
+func (ws *workers) updateLeader(name string) {
+	if m := ws.member(name); m == nil || m.worker == nil || name == ws.leader {
+		return
+	}
+	ws.leader = name
+	ws.view.Event(name, "leads")
+}
+
 // byNumber compares the ids of partitions.
 func byNumber(a, b string) int {
 	x, _ := strconv.Atoi(a)
@@ -168,6 +184,9 @@ func (ws *workers) states() []console.Worker {
 			w.State = fmt.Sprintf("killed, back in %d s", max(0, int(time.Until(m.back).Seconds()+0.5)))
 		case len(m.partitions) > 0:
 			w.State = "partitions " + strings.Join(m.partitions, " ")
+		}
+		if m.name == ws.leader {
+			w.State += ", leads"
 		}
 		all = append(all, w)
 	}
