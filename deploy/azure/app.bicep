@@ -176,6 +176,10 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
               value: identityClientId
             }
             {
+              name: 'GOMEMLIMIT'
+              value: '900MiB'
+            }
+            {
               name: 'EVENTHUB_CONSUMER_GROUP'
               value: consumerGroup
             }

@@ -251,13 +251,13 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// What the container gets is a setting, or azidentity's; secrets come as secrets.
+// What the container gets is a setting, azidentity's or the Go runtime's; secrets come as secrets.
 func TestEnvironment(t *testing.T) {
 	app := files(t)["app.bicep"].text
 	var names []string
 	for _, m := range regexp.MustCompile(`name: '([A-Z][A-Z_]+)'\n\s+(value|secretRef): (.*)`).FindAllStringSubmatch(app, -1) {
 		names = append(names, m[1])
-		if m[1] == "AZURE_CLIENT_ID" {
+		if m[1] == "AZURE_CLIENT_ID" || m[1] == "GOMEMLIMIT" {
 			continue
 		}
 		i := slices.IndexFunc(config.Variables(), func(v config.Variable) bool { return v.Name == m[1] })
@@ -279,7 +279,7 @@ func TestEnvironment(t *testing.T) {
 		"IOTHUB_CONNECTION_STRING": "HostName=iot-x.azure-devices.net;SharedAccessKeyName=service;SharedAccessKey=c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I=",
 		"STORAGE_ACCOUNT_URL":      "https://stx.blob.core.windows.net", "COSMOS_ENDPOINT": "https://cosmos-x.documents.azure.com:443/",
 		"THROTTLE_STORE": "blob", "THROTTLE_WINDOW": "60s", "TEMPERATURE_THRESHOLD": "80", "TEMPERATURE_FIELD": "temperature,temp",
-		"NOTIFY_URLS": "https://example.com/hook", "NOTIFY_WEBHOOK_SECRET": "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I=", "AZURE_CLIENT_ID": "x",
+		"NOTIFY_URLS": "https://example.com/hook", "NOTIFY_WEBHOOK_SECRET": "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I=", "AZURE_CLIENT_ID": "x", "GOMEMLIMIT": "900MiB",
 	}
 	for _, name := range names {
 		if _, ok := values[name]; !ok {
