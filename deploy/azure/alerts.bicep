@@ -75,14 +75,14 @@ resource receiverDown 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   kind: 'LogAlert'
   properties: {
     displayName: 'alertworker: a receiver is down'
-    description: 'A receiver went down within the last hour and has not come back. Its alerts wait; those older than NOTIFY_GIVE_UP become dead letters.'
+    description: 'A receiver went down within the last day and has not come back. Its alerts wait; those older than NOTIFY_GIVE_UP become dead letters.'
     severity: 1
     enabled: true
     scopes: [
       workspaceId
     ]
     evaluationFrequency: 'PT5M'
-    windowSize: 'PT1H'
+    windowSize: 'P1D'
     criteria: {
       allOf: [
         {
@@ -90,6 +90,44 @@ resource receiverDown 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
           timeAggregation: 'Count'
           operator: 'GreaterThan'
           threshold: 0
+          failingPeriods: {
+            numberOfEvaluationPeriods: 1
+            minFailingPeriodsToAlert: 1
+          }
+        }
+      ]
+    }
+    skipQueryValidation: true
+    autoMitigate: true
+    actions: {
+      actionGroups: actionGroupIds
+    }
+  }
+}
+
+// What the worker says again and again while it cannot reach something.
+resource unreachable 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
+  name: '${appName}-unreachable'
+  location: location
+  tags: tags
+  kind: 'LogAlert'
+  properties: {
+    displayName: 'alertworker: a service cannot be reached'
+    description: 'The hub, the checkpoints or the throttle store have not answered for some time. Alerts wait; no event is lost within the hub\'s retention.'
+    severity: 1
+    enabled: true
+    scopes: [
+      workspaceId
+    ]
+    evaluationFrequency: 'PT5M'
+    windowSize: 'PT15M'
+    criteria: {
+      allOf: [
+        {
+          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = tostring(line.msg) | where msg startswith "reading stopped" or msg startswith "checkpoint failed" or msg startswith "checkpoint store failed" or msg startswith "the throttle store is not responding"'
+          timeAggregation: 'Count'
+          operator: 'GreaterThan'
+          threshold: 5
           failingPeriods: {
             numberOfEvaluationPeriods: 1
             minFailingPeriodsToAlert: 1
