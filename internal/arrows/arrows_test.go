@@ -76,10 +76,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs internal/lab/bench cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
@@ -137,7 +137,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

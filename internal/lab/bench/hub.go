@@ -20,7 +20,7 @@ type readings struct {
 // hub serves readings as an IoT Hub delivers them. certificate is the file of what its clients
 // have to trust; empty without TLS.
 func (b *bench) hub(r readings) (hub *devhub.Hub, certificate string, err error) {
-	c := devhub.Config{Hub: "telemetry", Partitions: r.partitions, MaxEvents: max(1, r.events), MaxBytes: 2 << 30}
+	c := devhub.Config{Hub: "telemetry", Partitions: r.partitions, MaxEvents: max(1<<17, r.events), MaxBytes: 2 << 30}
 	if r.tls {
 		site := httptest.NewTLSServer(nil) // for its certificate
 		defer site.Close()

@@ -5,7 +5,6 @@
 //	go run ./internal/lab/bench roundtrip    # the same behind a distant hub, by EVENTHUB_PREFETCH
 //	go run ./internal/lab/bench latency      # from a reading to its receiver
 //	go run ./internal/lab/bench storm        # every device hot at once
-//	go run ./internal/lab/bench memory       # a million devices inside their window
 //
 // Figures of different runs, and of different machines, do not compare: ratios of one run do.
 // It needs Linux, which says what a process used.
@@ -43,10 +42,10 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&b.events, "events", 204_800, "events in a run of throughput and roundtrip, a multiple of 1024")
 	flags.IntVar(&b.devices, "devices", 0, "devices in a run of storm; 0 is 100000 in memory and 5000 in Azurite")
 	measures := map[string]func(context.Context) error{
-		"throughput": b.throughput, "roundtrip": b.roundtrip, "latency": b.latency, "storm": b.storm, "memory": b.memory,
+		"throughput": b.throughput, "roundtrip": b.roundtrip, "latency": b.latency, "storm": b.storm,
 	}
 	if len(args) == 0 || measures[args[0]] == nil {
-		return fmt.Errorf("say what to measure: throughput, roundtrip, latency, storm or memory")
+		return fmt.Errorf("say what to measure: throughput, roundtrip, latency or storm")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
