@@ -8,7 +8,6 @@ SHELL       := bash
 GO       ?= go
 ARGS     ?=
 FUZZTIME ?= 5s
-BENCH    ?= .
 
 .PHONY: help run stack test lint fuzz bench ci build
 
@@ -42,8 +41,8 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
 
-bench: ## benchmarks; BENCH=Decode picks some
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+bench: ## the worker beside the client's bare loop, in CPU time; ARGS="-rounds 1" is quicker
+	$(GO) run ./internal/lab/bench throughput $(ARGS)
 
 # make test runs the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is
 # no fault of the change at hand, so it runs on a schedule, not here.

@@ -22,6 +22,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	defer addBallast()()
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
 	end.add("log", closeLimit, func(context.Context) error {

@@ -58,6 +58,7 @@ const arrows = `
 	internal/ops/tally    internal/notify internal/azure
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 
+	internal/lab/bench      internal/lab/devhub internal/lab/process internal/telemetry/eventhubs
 	internal/lab/busytest
 	internal/lab/console    internal/lab/verify internal/notify
 	internal/lab/devhub     internal/lab/devhub/frames
@@ -74,12 +75,12 @@ const arrows = `
 // A third party's package, or one below it, is imported by the packages of its
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
-	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators cmd/alertworker
-	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing
@@ -133,10 +134,10 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker":         {"alertworker/internal/lease/memlease", "github.com/Azure/go-amqp", "go.uber.org/zap"},
 	}
 	want := []string{
-		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub's alone",
+		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

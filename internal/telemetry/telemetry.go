@@ -24,8 +24,8 @@ type Event struct {
 	Enqueued        time.Time // the hub's clock; of an event for an Intake, this machine's
 	MessageSource   string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry
 	ContentType     string
-	ContentEncoding string         // a charset, for IoT Hub; devices also put compressions here
-	Properties      map[string]any // application properties
+	ContentEncoding string // a charset, for IoT Hub; devices also put compressions here
+	Properties      Properties
 
 	// Undecodable is why the message could not be decoded, empty if it could. If it
 	// could not, Body is the first 64 KiB of the message as it came, and only those

@@ -158,7 +158,7 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 		return
 	}
 	s.malformed++
-	e.Body, e.Properties = bytes.Clone(e.Body), maps.Clone(e.Properties)
+	e.Body, e.Properties = bytes.Clone(e.Body), telemetry.PropertiesOf(maps.Clone(e.Properties.All()))
 	held := s.mark.admit(before, micros(e.Enqueued))
 	held.pending = 1
 	s.work.Go(func() {

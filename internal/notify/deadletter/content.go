@@ -91,7 +91,7 @@ func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 		m.BodyBase64 = base64.StdEncoding.EncodeToString(body)
 	}
 	var all bool
-	m.Properties, all = properties(e.Event.Properties)
+	m.Properties, all = properties(e.Event.Properties.All())
 	m.Truncated = !whole || !all
 	return encode(m)
 }

@@ -38,7 +38,7 @@ func FuzzMalformed(f *testing.F) {
 	f.Add("", append([]byte(strings.Repeat("x", maxBody-1)), "é"...), "", "", int64(-1)<<62)
 	f.Fuzz(func(t *testing.T, device string, body []byte, name, value string, seconds int64) {
 		content := encodeMalformed(telemetry.MalformedEvent{Event: telemetry.Event{
-			Device: device, Body: body, Enqueued: time.Unix(seconds, 0), Properties: map[string]any{name: value},
+			Device: device, Body: body, Enqueued: time.Unix(seconds, 0), Properties: telemetry.PropertiesOf(map[string]any{name: value}),
 		}}, time.Unix(seconds, 0))
 		var m malformed
 		if err := json.Unmarshal(content, &m); err != nil {

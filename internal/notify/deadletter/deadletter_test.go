@@ -57,7 +57,7 @@ func event(n int) telemetry.MalformedEvent {
 			MessageSource:   "Telemetry",
 			ContentType:     "application/json",
 			ContentEncoding: "utf-8",
-			Properties:      map[string]any{"level": "normal", "count": int64(3), "raw": []byte{0xff, 0}, "at": time.Date(2026, 3, 1, 11, 59, 0, 0, time.UTC)},
+			Properties:      telemetry.PropertiesOf(map[string]any{"level": "normal", "count": int64(3), "raw": []byte{0xff, 0}, "at": time.Date(2026, 3, 1, 11, 59, 0, 0, time.UTC)}),
 		},
 	}
 }
@@ -501,7 +501,7 @@ func TestContent(t *testing.T) {
 		return e
 	}
 	binary := with(func(e *telemetry.Event) {
-		e.Body, e.Properties = []byte{0xa1, 0x64, 't', 'e', 'm', 'p', 0xfb, 0xff}, nil
+		e.Body, e.Properties = []byte{0xa1, 0x64, 't', 'e', 'm', 'p', 0xfb, 0xff}, telemetry.Properties{}
 	})
 	binary.Reason = telemetry.ReasonUnsupportedEncoding
 	for name, content := range map[string]any{
@@ -511,10 +511,10 @@ func TestContent(t *testing.T) {
 		"long": with(func(e *telemetry.Event) {
 			e.Device = strings.Repeat("é", 200)
 			e.Body = []byte("x" + strings.Repeat("é", 100_000))
-			e.Properties = map[string]any{"a": "fits", "b": strings.Repeat("b", 5000), "c": "would fit"}
+			e.Properties = telemetry.PropertiesOf(map[string]any{"a": "fits", "b": strings.Repeat("b", 5000), "c": "would fit"})
 		}),
 		"odd": with(func(e *telemetry.Event) {
-			*e = telemetry.Event{Device: "\xff\x1b[31m\u202e", Enqueued: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), Properties: map[string]any{"": nil, "\xff": 1.5}}
+			*e = telemetry.Event{Device: "\xff\x1b[31m\u202e", Enqueued: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), Properties: telemetry.PropertiesOf(map[string]any{"": nil, "\xff": 1.5})}
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,10 +61,10 @@ func TestEvent(t *testing.T) {
 	if !first.Enqueued.Equal(at) {
 		t.Errorf("enqueued at %v, want %v", first.Enqueued, at)
 	}
-	first.Position, first.Enqueued = telemetry.Position{}, at
+	first.Position, first.Enqueued, first.Properties = telemetry.Position{}, at, telemetry.PropertiesOf(first.Properties.All())
 	want := telemetry.Event{
 		Device: "Room/1", Body: []byte(`{"temp":21}`), Enqueued: at, MessageSource: "twinChangeEvents",
-		ContentType: "application/json", ContentEncoding: "utf-8", Properties: map[string]any{"kind": "reading", "n": int64(3)},
+		ContentType: "application/json", ContentEncoding: "utf-8", Properties: telemetry.PropertiesOf(map[string]any{"kind": "reading", "n": int64(3)}),
 	}
 	if !reflect.DeepEqual(first, want) {
 		t.Errorf("got  %+v\nwant %+v", first, want)

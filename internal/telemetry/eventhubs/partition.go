@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/go-amqp"
 	"go.uber.org/zap"
 
 	"alertworker/internal/telemetry"
@@ -34,6 +35,7 @@ type partition struct {
 
 	// Used by Receive alone.
 	events    []telemetry.Event
+	texts     texts
 	credit    credit
 	fresh     bool      // nothing has come since last, which is the checkpoint
 	unproven  int64     // undecodable messages that have come since last
@@ -83,7 +85,7 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if err != nil {
 		return nil, p.failed(ctx, err)
 	}
-	p.events = appendEvents(p.events[:0], first)
+	p.events = appendEvents(p.events[:0], first, &p.texts)
 	p.credit.took(len(first))
 
 	// Let the goroutine that decodes run: it takes what is there and blocks again.
@@ -92,7 +94,7 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if n := p.credit.ask(len(first)); n > 0 {
 		// An error here comes again with the next call, which can recover from it.
 		rest, _ := p.client.ReceiveEvents(ended, n, nil)
-		p.events = appendEvents(p.events, rest)
+		p.events = appendEvents(p.events, rest, &p.texts)
 		p.credit.took(len(rest))
 	}
 	if !p.follow(p.events) {
@@ -228,30 +230,61 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 	return nil
 }
 
-func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEventData) []telemetry.Event {
+func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEventData, kept *texts) []telemetry.Event {
 	events = slices.Grow(events, len(received))
 	for _, r := range received {
-		e := telemetry.Event{
-			Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: enqueued(r)},
-			Device:        text(r.SystemProperties["iothub-connection-device-id"]),
-			Body:          body(r),
-			MessageSource: text(r.SystemProperties["iothub-message-source"]),
-			Undecodable:   text(r.SystemProperties[amqpfilter.Annotation]),
-			Properties:    r.Properties,
+		if c, ok := amqpfilter.Parse(r.Body); ok {
+			events = append(events, compact(r, c, kept))
+		} else {
+			events = append(events, whole(r))
 		}
-		e.Enqueued = e.Time
-		if guessed, _ := r.SystemProperties[amqpfilter.Guessed].(bool); guessed {
-			e.Sequence = unknownSequence
-		}
-		if r.ContentType != nil {
-			e.ContentType = *r.ContentType
-		}
-		if p := r.RawAMQPMessage.Properties; p != nil && p.ContentEncoding != nil {
-			e.ContentEncoding = *p.ContentEncoding
-		}
-		events = append(events, e)
 	}
 	return events
+}
+
+// compact returns the event of a message that the filter has made compact.
+func compact(r *azeventhubs.ReceivedEventData, c amqpfilter.Event, kept *texts) telemetry.Event {
+	at := time.UnixMilli(c.Enqueued).UTC()
+	return telemetry.Event{
+		Position:        telemetry.Position{Sequence: r.SequenceNumber, Offset: string(c.Offset), Time: at},
+		Device:          kept.get(c.Device),
+		Body:            c.Body,
+		Enqueued:        at,
+		MessageSource:   kept.get(c.Source),
+		ContentType:     kept.get(c.ContentType),
+		ContentEncoding: kept.get(c.ContentEncoding),
+		Properties:      telemetry.EncodedProperties(c.Properties, decodeProperties),
+	}
+}
+
+// decodeProperties decodes what the filter has checked.
+func decodeProperties(encoded []byte) map[string]any {
+	var m amqp.Message
+	_ = m.UnmarshalBinary(append([]byte("\x00\x53\x74"), encoded...)) // descriptor of a section
+	return m.ApplicationProperties
+}
+
+// whole returns the event of any other message.
+func whole(r *azeventhubs.ReceivedEventData) telemetry.Event {
+	e := telemetry.Event{
+		Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: enqueued(r)},
+		Device:        text(r.SystemProperties["iothub-connection-device-id"]),
+		Body:          body(r),
+		MessageSource: text(r.SystemProperties["iothub-message-source"]),
+		Undecodable:   text(r.SystemProperties[amqpfilter.Annotation]),
+		Properties:    telemetry.PropertiesOf(r.Properties),
+	}
+	e.Enqueued = e.Time
+	if guessed, _ := r.SystemProperties[amqpfilter.Guessed].(bool); guessed {
+		e.Sequence = unknownSequence
+	}
+	if r.ContentType != nil {
+		e.ContentType = *r.ContentType
+	}
+	if p := r.RawAMQPMessage.Properties; p != nil && p.ContentEncoding != nil {
+		e.ContentEncoding = *p.ContentEncoding
+	}
+	return e
 }
 
 // undecodableLines bounds the lines logged per second and partition about messages

@@ -122,5 +122,5 @@ func (s *Source) probePartition(ctx context.Context, client *azeventhubs.Consume
 	case err != nil:
 		return state, nil, err
 	}
-	return state, appendEvents(nil, received), nil
+	return state, appendEvents(nil, received, nil), nil
 }

@@ -13,6 +13,10 @@
 // number nor their order, and only their payload: the library and the peer agree on
 // session windows and credit as if there were no filter.
 //
+// An event as IoT Hub delivers it is made compact (compact.go): what the worker reads of it
+// goes into the data section, and nothing but the sequence number stays an annotation,
+// because decoding annotations is most of what the library spends on an event.
+//
 // Replies to requests are checked too. A harmful reply ends the connection, with an error
 // that says so.
 package amqpfilter

@@ -25,11 +25,12 @@ func check(message []byte, p *place) error {
 		if err != nil || len(w.b) < 3 {
 			return errSection
 		}
-		switch section := byte(code); section { // the library looks at the last byte alone
+		section := byte(code) // the library looks at the last byte alone
+		before := d.b
+		switch section {
 		case sectionHeader:
 			err = w.composite(0, header)
 		case sectionProperties:
-			p.properties = true
 			err = w.composite(0, properties)
 		default:
 			w = d
@@ -38,8 +39,28 @@ func check(message []byte, p *place) error {
 		if err != nil {
 			return err
 		}
+		p.section(section, before[:len(before)-len(w.b)])
 	}
 	return nil
+}
+
+// section takes note of a section, with what follows its descriptor.
+func (p *place) section(code byte, content []byte) {
+	p.saw(code)
+	if content[0] == codeNull {
+		return
+	}
+	switch code {
+	case sectionProperties:
+		l := list{walker: walker{b: content}}
+		l.left, _ = l.listCount()
+		l.skip(6)
+		p.contentType, p.contentEncoding = l.any(), l.any()
+	case sectionApplication:
+		p.application = content
+	case sectionData:
+		p.body, _ = bytesOf(content)
+	}
 }
 
 // section reads what follows a section's descriptor.
@@ -70,15 +91,24 @@ func (w *walker) section(code byte, p *place) error {
 	if code != sectionAnnotations {
 		return w.entries(n, 0, nil)
 	}
-	*p = place{properties: p.properties} // of two sections the last one counts
+	p.annotations = annotations{} // of two sections the last one counts
 	return w.entries(n, 0, p)
 }
 
-// A place is what a message says of its place in the partition, and of its device.
-// Of an annotation that comes twice the last one counts, as for the library.
+// A place is what a message says of its place in the partition, of its device and of
+// the rest that the worker reads.
 type place struct {
-	sequence, offset, enqueued, key, device []byte // encoded values; nil where there is none
-	properties                              bool   // the message has properties
+	annotations
+	contentType, contentEncoding []byte // encoded values; nil where there is none
+	application                  []byte // an encoded map; nil where there is none
+	body                         []byte
+	sections                     uint32 // bits of those that are there
+}
+
+// annotations are encoded values, nil where there is none. Of one that comes twice the
+// last counts, as for the library.
+type annotations struct {
+	sequence, offset, enqueued, key, device, source []byte
 }
 
 // annotation takes note of an encoded annotation.
@@ -98,6 +128,8 @@ func (p *place) annotation(key, value []byte) {
 		p.key = value
 	case "iothub-connection-device-id":
 		p.device = value
+	case "iothub-message-source":
+		p.source = value
 	}
 }
 
@@ -128,6 +160,20 @@ func textOf(b []byte) (text []byte, ok bool) {
 	case codeString8, codeSymbol8:
 		return b[2:], true
 	case codeString32, codeSymbol32:
+		return b[5:], true
+	}
+	return nil, false
+}
+
+// bytesOf returns what an encoded binary holds.
+func bytesOf(b []byte) (content []byte, ok bool) {
+	if len(b) == 0 {
+		return nil, false
+	}
+	switch b[0] {
+	case codeBinary8:
+		return b[2:], true
+	case codeBinary32:
 		return b[5:], true
 	}
 	return nil, false

@@ -311,7 +311,7 @@ func (l *link) message(out, m []byte) ([]byte, error) {
 		err = check(m, &p)
 	}
 	if l.replies {
-		if err == nil && !p.properties {
+		if err == nil && p.sections&bit(sectionProperties) == 0 {
 			err = errRequired // azeventhubs panics
 		}
 		if err != nil {
@@ -324,6 +324,9 @@ func (l *link) message(out, m []byte) ([]byte, error) {
 	}
 	if err == nil {
 		l.at.moveTo(&p)
+		if p.usual() {
+			return p.compact(out), nil
+		}
 		return nil, nil
 	}
 	return l.at.replace(out, m, min(MaxKept, l.max/2), err), nil

@@ -213,11 +213,13 @@ func TestFragmentation(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%.100x became %.100x: %v", want[l][i], m, err)
 				}
-				wanted := want[l][i]
+				wanted, ok := want[l][i], false
 				if _, replaced := decoded.Annotations[amqpfilter.Annotation]; replaced {
-					m, wanted = decoded.Data[0], wanted[:min(len(wanted), amqpfilter.MaxKept)]
+					ok = bytes.Equal(decoded.Data[0], wanted[:min(len(wanted), amqpfilter.MaxKept)])
+				} else {
+					ok = same(wanted, decoded, m)
 				}
-				if !bytes.Equal(m, wanted) {
+				if !ok {
 					t.Fatalf("%.100x became %.100x", want[l][i], m)
 				}
 			}
@@ -225,7 +227,8 @@ func TestFragmentation(t *testing.T) {
 	})
 }
 
-// Frames without poison stay as they are, bit for bit, unless a message has several.
+// Frames without poison stay as they are, bit for bit, unless a message has several or
+// is made compact.
 func TestUsualFramesStay(t *testing.T) {
 	p := &peer{}
 	p.open()
@@ -233,7 +236,7 @@ func TestUsualFramesStay(t *testing.T) {
 	p.attach(0, 0, events, "")
 	p.attach(0, 1, "$cbs", "")
 	for _, m := range usual(t) {
-		if _, cause := amqpfilter.Message(m); cause == nil {
+		if after, cause := amqpfilter.Message(m); cause == nil && bytes.Equal(after, m) {
 			p.deliver(0, 0, false, false, m)
 		}
 	}
@@ -299,8 +302,11 @@ func TestTooLarge(t *testing.T) {
 	stream, _ := through(p.stream, 4096)
 	all, _ := messages(t, stream)
 	got := all[[2]uint32{}]
-	if len(got) != 2 || !bytes.Equal(got[1], next) {
+	if len(got) != 2 {
 		t.Fatalf("got %d messages, want 2", len(got))
+	}
+	if m, err := library(got[1]); err != nil || !same(next, m, got[1]) {
+		t.Errorf("%x became %x, %v", next, got[1], err)
 	}
 	m, err := library(got[0])
 	if err != nil || m.Annotations["x-opt-sequence-number"] != at.Sequence || len(m.Data[0]) > 64<<10 || !bytes.HasPrefix(m.Data[0], head) {

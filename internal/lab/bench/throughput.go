@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+const (
+	metricEvents = "alertworker_events_total"
+	runLimit     = 2 * time.Minute
+)
+
+// throughput prints what a second of CPU time is worth: start to end of each process, the programs
+// in turn, so that a noisy neighbor disturbs all of them.
+func (b *bench) throughput(ctx context.Context) error {
+	fmt.Println("| readings | bare loop, events per CPU second | naive program | worker | worker / bare | worker's memory |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, l := range []struct {
+		name  string
+		cores int
+		readings
+	}{
+		{"normal", 1, readings{partitions: 1}},
+		{"normal, TLS", 1, readings{partitions: 1, tls: true}},
+		{"normal, 2 cores", 2, readings{partitions: 1}},
+		{"normal, 8 partitions", 1, readings{partitions: 8}},
+		{"normal, 32 partitions", 1, readings{partitions: 32}},
+		{"1 % hot", 1, readings{partitions: 1, hot: 1}},
+		{"all hot", 1, readings{partitions: 1, hot: 100}},
+	} {
+		l.events, l.devices = b.events, 1024
+		hub, certificate, err := b.hub(l.readings)
+		if err != nil {
+			return err
+		}
+		settings := map[string]string{"EVENTHUB_CONNECTION_STRING": hub.ConnectionString()}
+		if certificate != "" {
+			settings["SSL_CERT_FILE"] = certificate
+		}
+		var rates [3][]float64
+		var peaks []int
+		for range b.rounds {
+			for i, name := range []string{"bare", "naive"} {
+				used, err := b.reads(ctx, name, l.cores, l.readings, settings)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				rates[i] = append(rates[i], float64(b.events)/used.Seconds())
+			}
+			c, err := b.works(ctx, l.cores, settings)
+			if err != nil {
+				return fmt.Errorf("worker: %w", err)
+			}
+			rates[2], peaks = append(rates[2], float64(b.events)/c.cpu.Seconds()), append(peaks, c.peak)
+		}
+		if err := hub.Close(); err != nil {
+			return err
+		}
+		bare, naive, worker := median(rates[0]), median(rates[1]), median(rates[2])
+		fmt.Printf("| %s | %.0f | %.0f | %.0f | %.2f | %d MB |\n", l.name, bare, naive, worker, worker/bare, median(peaks)>>20)
+	}
+	return nil
+}
+
+// reads returns the CPU time that one of our own reading processes takes for all events.
+func (b *bench) reads(ctx context.Context, name string, cores int, r readings, settings map[string]string) (time.Duration, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	p, err := start(ctx, cores, self, []string{"read", name, fmt.Sprint(r.partitions), fmt.Sprint(r.events)}, settings)
+	if err != nil {
+		return 0, err
+	}
+	err = p.cmd.Wait()
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(), err
+}
+
+// works returns what a worker takes for all events.
+func (b *bench) works(ctx context.Context, cores int, settings map[string]string) (cost, error) {
+	p, err := b.worker(ctx, cores, settings)
+	if err != nil {
+		return cost{}, err
+	}
+	if err := wait(ctx, 100*time.Millisecond, runLimit, func() bool { return p.counter(metricEvents) >= b.events }); err != nil {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		return cost{}, err
+	}
+	return p.stop()
+}
