@@ -285,7 +285,11 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 	case !done:
 		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
 	case err == nil && valid(time.Now(), c.lease.Until):
-		g.windows.sent(c.device, c.taken.Add(g.window), l.Frees)
+		until := c.taken.Add(g.window)
+		if l.Until.Before(until) { // no longer than the store grants by this machine's clock
+			until = l.Until
+		}
+		g.windows.sent(c.device, until, l.Frees)
 		return Sent, nil
 	default:
 		return SentLate, nil
