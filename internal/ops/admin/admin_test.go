@@ -425,7 +425,7 @@ func TestDuties(t *testing.T) {
 
 		down = errors.New("connection refused")
 		check(`{"title":"Service Unavailable","status":503,"detail":"read the leader's record: connection refused"}`,
-			"The throttle store does not respond: this is the state 60 s ago.", "chore-2")
+			"last known leader: me", "The throttle store does not respond: this is the state 60 s ago.", "chore-2")
 		time.Sleep(time.Second)
 		if answer := w.do("GET", "/duties"); answer.Code != 503 {
 			t.Errorf("a second after the store did not answer: %d %s", answer.Code, answer.Body)

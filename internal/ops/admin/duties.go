@@ -89,10 +89,9 @@ type dutiesView struct {
 }
 
 type termRow struct {
-	From, Until  time.Time
-	Leader, Took string
-	End, Cause   string
-	Bad          bool
+	Leader, From, Until, Took string
+	End, Cause                string
+	Bad                       bool
 }
 
 type runRow struct {
@@ -116,9 +115,15 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		v.Old = "The throttle store does not respond: this is the state " + span(time.Since(at)) + " ago."
 	}
 	for _, t := range slices.Backward(d.Terms) {
-		v.Terms = append(v.Terms, termRow{
-			From: t.From, Until: t.Until, Leader: t.Leader, Took: span(t.Until.Sub(t.From)), End: t.End.String(), Cause: t.Cause, Bad: t.End != leader.HandedBack,
-		})
+		const day, clock = "Jan 2 ", time.TimeOnly
+		row := termRow{
+			Leader: t.Leader, From: t.From.Format(day + clock), Until: t.Until.Format(day + clock), Took: span(t.Until.Sub(t.From)),
+			End: t.End.String(), Cause: t.Cause, Bad: t.End != leader.HandedBack,
+		}
+		if t.From.Format(day) == t.Until.Format(day) {
+			row.Until = t.Until.Format(clock)
+		}
+		v.Terms = append(v.Terms, row)
 	}
 	for _, run := range slices.Backward(d.Runs) {
 		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
