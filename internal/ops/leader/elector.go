@@ -187,7 +187,7 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 			busy = false
 			switch {
 			case r.err == nil:
-				if failing.n > 0 {
+				if failing.n > 0 && lost == nil {
 					log.Info("the leader's lease is renewed again", zap.Int("failures", failing.n), zap.Duration("after", time.Since(failing.since)))
 				}
 				failing = failure{}
@@ -252,7 +252,7 @@ func (f *failure) add(err error) {
 func (f *failure) cause(busy bool) error {
 	switch {
 	case f.n > 0:
-		return fmt.Errorf("%d failures since %s, the last: %w", f.n, f.since.UTC().Format(time.TimeOnly), f.last)
+		return fmt.Errorf("renewals have failed since %s, the last: %w", f.since.UTC().Format(time.TimeOnly), f.last)
 	case busy:
 		return errors.New("the store has not answered")
 	}

@@ -25,7 +25,7 @@ func TestNoteFits(t *testing.T) {
 	for i := range 20 {
 		usual.addTerm(Ended{Leader: fmt.Sprint("alertworker-7d9f8c6b5-x2x4", i%3), From: at, Until: at.Add(time.Hour), End: End(i % 2)})
 	}
-	usual.Terms[4].End, usual.Terms[4].Cause = Lost, "lease lost: not renewed in time: 3 failures since 12:00:00, the last: connection refused"
+	usual.Terms[4].End, usual.Terms[4].Cause = Lost, "lease lost: not renewed in time: renewals have failed since 12:00:00, the last: connection refused"
 	if got := parseNote(usual.String()); len(got.Runs) != 10 || len(got.Terms) != 10 || !reflect.DeepEqual(got, usual) {
 		t.Fatalf("%d bytes: %+v came back as %+v", len(usual.String()), usual, got)
 	}
