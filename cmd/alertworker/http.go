@@ -64,7 +64,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 	}
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (leader.Status, error) {
-			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))
+			return leader.ReadStatus(ctx, r.leases, leader.Key(c.Scope()))
 		}
 	}
 	s := &httpServer{log: log}

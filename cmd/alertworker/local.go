@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,10 +11,10 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/lab/simulator"
-	"alertworker/internal/lease/memlease"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/worker"
 )
 
 // local is `alertworker local`. Only the devices are simulated: AMQP and HTTP go over
@@ -43,7 +44,7 @@ func local(ctx context.Context, args []string) error {
 // memory. They balance more often than in production so that nobody waits for
 // partitions.
 func inProcess(o simulator.Options) simulator.Start {
-	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
+	shared := stores{leases: o.Leases(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{
@@ -76,7 +77,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &localWorker{page: r.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
+		l := &localWorker{worker: r.worker, page: r.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)
 			l.err = r.run(ctx)
@@ -87,6 +88,7 @@ func inProcess(o simulator.Options) simulator.Start {
 
 // A localWorker is a replica in this process: a simulator.Worker.
 type localWorker struct {
+	worker *worker.Worker
 	page   string
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -104,6 +106,12 @@ func (l *localWorker) Ended() bool {
 	default:
 		return false
 	}
+}
+
+func (l *localWorker) Settled(partition string, sequence int64) bool {
+	return slices.ContainsFunc(l.worker.Partitions(), func(p worker.PartitionState) bool {
+		return p.Partition == partition && p.Settled != (telemetry.Position{}) && p.Settled.Sequence >= sequence
+	})
 }
 
 func (l *localWorker) Stop() error {

@@ -36,6 +36,7 @@ type replica struct {
 	worker    *worker.Worker
 	receivers []receivers.Receiver
 	duties    *leader.Roster // nil if there are none
+	leases    lease.Store    // observed
 	tally     *tally.Tally   // for the daily summary; nil if there is none
 	lag       *metrics.LagTracker
 	http      *httpServer // nil if HTTP is off
@@ -92,7 +93,7 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	if s.missing != nil {
 		observers = append(observers, s.missing.observe)
 	}
-	leases := lease.Observe(s.leases, observers...)
+	r.leases = lease.Observe(s.leases, observers...)
 	observed := map[string]notify.Notifier{}
 	for _, to := range rs {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.Name))
@@ -100,17 +101,17 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 			Name:     to.Name,
 			Notifier: observed[to.Name],
 			Gate: throttle.New(throttle.Config{
-				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
+				Store: r.leases, Scope: c.Scope(), Receiver: to.Name, Replica: c.ReplicaName, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
 		})
 	}
 	r.worker = worker.New(config)
 	r.lag = measured.Watch(r.worker, r.source.Stats, store)
-	if r.duties, err = newDuties(c, s, observed, r.tally, log); err != nil {
+	if r.duties, err = newDuties(c, s, r.leases, observed, r.tally, log); err != nil {
 		return nil, err
 	}
 	if r.duties != nil {
-		measured.Duties(r.duties.Leading)
+		measured.Duties(r.duties.Leading, r.duties.Failures)
 	}
 	measured.Standby(func() bool { return r.waiting() != "" })
 	if c.HTTPAddr != "" {
@@ -152,8 +153,8 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 }
 
 // newDuties returns the duties that one replica performs for its scope, nil if there are
-// none.
-func newDuties(c config.Config, s stores, rs map[string]notify.Notifier, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
+// none. leases are those of s, observed.
+func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]notify.Notifier, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
 	var duties []leader.Duty
 	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
@@ -181,7 +182,7 @@ func newDuties(c config.Config, s stores, rs map[string]notify.Notifier, counted
 		return nil, nil
 	}
 	return leader.New(leader.Config{
-		Store: s.leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
+		Store: leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
 	}), nil
 }
 

@@ -66,7 +66,7 @@ const arrows = `
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/process
-	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
+	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/lease internal/lease/*
 	internal/lab/verify
 
 	tools/rules  internal/ops/metrics/metricstest internal/worker

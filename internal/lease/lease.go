@@ -15,11 +15,15 @@ import (
 	"time"
 )
 
+// MaxNote is the most bytes that a note has. With the longest key, both in base64, it fits into the
+// 8 KiB of metadata that an Azure blob has.
+const MaxNote = 2 << 10
+
 // A Record is what a store holds for a key. All times are the store's clock, at
 // the store's resolution (1 s in Azure). The zero Record, but for Now, stands
 // for a key that was never taken or whose record was deleted.
 type Record struct {
-	Note    string        // left by the last write; UTF-8, at most 1 KiB
+	Note    string        // left by the last write; UTF-8, at most MaxNote
 	Token   int64         // the token of the last lease granted
 	Claimed time.Time     // when that lease was granted
 	Written time.Time     // when Note was written

@@ -119,11 +119,12 @@ type Result struct {
 // device: its reading was taken before the window's end.
 func (res Result) Covers(r Request) bool { return r.at(res.Now, res.asked).Before(res.Quiet) }
 
-// Config says what a Gate is for. All fields are required.
+// Config says what a Gate is for. All fields but Replica are required.
 type Config struct {
 	Store lease.Store
 	// Scope and Receiver name who shares windows: gates with the same two, in any process.
 	Scope, Receiver string
+	Replica         string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window          time.Duration // from the moment the receiver has taken an alert
 	SendTimeout     time.Duration // for one call of send
 }
@@ -133,6 +134,7 @@ type Config struct {
 type Gate struct {
 	store       lease.Store
 	prefix      string
+	replica     string
 	window      time.Duration
 	sendTimeout time.Duration
 	windows     *windows
@@ -142,6 +144,7 @@ func New(c Config) *Gate {
 	return &Gate{
 		store:       c.Store,
 		prefix:      c.Scope + "/" + escape(c.Receiver) + "/",
+		replica:     c.Replica,
 		window:      c.Window,
 		sendTimeout: c.SendTimeout,
 		windows:     newWindows(),
@@ -215,7 +218,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		if r.at(prev.Now, start).Before(quiet) {
 			return "", &coveredError{quiet: quiet, now: prev.Now}
 		}
-		n := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(quiet), Proof: (ttl + g.window).Milliseconds()}
+		n := note{Phase: phaseClaim, Replica: g.replica, ID: r.ID, Quiet: millis(quiet), Proof: (ttl + g.window).Milliseconds()}
 		if last.unresolved(prev) {
 			n.ID, n.Again = last.ID, true
 		}
@@ -282,7 +285,11 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 	case !done:
 		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
 	case err == nil && valid(time.Now(), c.lease.Until):
-		g.windows.sent(c.device, c.taken.Add(g.window), l.Frees)
+		until := c.taken.Add(g.window)
+		if l.Until.Before(until) { // no longer than the store grants by this machine's clock
+			until = l.Until
+		}
+		g.windows.sent(c.device, until, l.Frees)
 		return Sent, nil
 	default:
 		return SentLate, nil

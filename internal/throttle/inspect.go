@@ -32,6 +32,7 @@ type State struct {
 	Unresolved bool
 	Token      int64     // of the last claim
 	Claimed    time.Time // when it was made
+	Replica    string    // that made it; empty if it is not known
 	Now        time.Time
 	// Suppressed counts readings that this replica kept quiet since the device's last alert.
 	Suppressed int64
@@ -51,6 +52,7 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 		Unresolved: n.unresolved(r),
 		Token:      r.Token,
 		Claimed:    r.Claimed,
+		Replica:    n.Replica,
 		Now:        r.Now,
 		Suppressed: g.windows.suppressed(device),
 	}

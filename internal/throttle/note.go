@@ -18,6 +18,8 @@ const (
 // read with every call.
 type note struct {
 	Phase string `json:"phase,omitempty"`
+	// Replica made the last claim.
+	Replica string `json:"replica,omitempty"`
 	// ID of the alert last sent; unless in phase window, it may have been taken or not.
 	ID string `json:"id,omitempty"`
 	// Again: in phase claim, the alert was sent under an earlier claim and may have been taken.

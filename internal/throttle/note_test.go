@@ -13,9 +13,9 @@ import (
 func TestNoteFits(t *testing.T) {
 	n := note{
 		Phase: phaseWindow, Again: true, ID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807",
-		Quiet: math.MaxInt64, Proof: math.MaxInt64,
+		Replica: strings.Repeat("<", 200), Quiet: math.MaxInt64, Proof: math.MaxInt64,
 	}
-	if s := n.String(); len(s) > 1024 || parseNote(s) != n {
+	if s := n.String(); len(s) > lease.MaxNote || parseNote(s) != n {
 		t.Errorf("%d bytes: %s", len(s), s)
 	}
 }

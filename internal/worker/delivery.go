@@ -257,6 +257,7 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 		q.settle(d, coversAll, result.Outcome.String())
 	case throttle.Throttled:
 		s.stats.Suppressed.Add(1)
+		q.to.Gate.Suppressed(d.device, 1)
 		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
 	case throttle.Unconfirmed:
 		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)

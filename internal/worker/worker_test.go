@@ -266,6 +266,29 @@ func newReplicaRuns(t *testing.T, store lease.Store, r *receiver, p *partition) 
 	s.end()
 }
 
+// A reading that is suppressed because the store says so counts like one that is suppressed from memory.
+func TestSuppressedByAnothersWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second, r := newPartition("0"), newPartition("1"), &receiver{}
+		s := newSetup(t, r).start(first)
+		defer s.end()
+		other := newReplica(t, s.store, r).start(second)
+		defer other.end()
+		first.publish("hot", 99)
+		pass(time.Second)
+		for range 2 { // the store tells of the window, then the replica knows it
+			second.publish("hot", 99)
+			pass(time.Second)
+		}
+		pass(window)
+		second.publish("hot", 99)
+		synctest.Wait()
+		if a := wantAlerts(t, r, "hot", 2)[1]; a.Suppressed != 2 {
+			t.Errorf("the second alert tells of %d suppressed, want 2", a.Suppressed)
+		}
+	})
+}
+
 func TestEachReceiverHasItsOwnWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, well, broken := newPartition("0"), &receiver{}, &receiver{}

@@ -106,6 +106,7 @@ var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerUndecodable":     func(r *metricstest.Replica) { r.Malformed = 20 },
 	"AlertworkerRestarts":        func(r *metricstest.Replica) { r.SourceStats.Restarts += r.Steps % 2 },
 	"AlertworkerNobodyLeads":     func(r *metricstest.Replica) { r.Leaderless = true },
+	"AlertworkerDutyFails":       func(r *metricstest.Replica) { r.Failing = int(r.Steps-20) / 4 },
 	"AlertworkerStandby":         func(r *metricstest.Replica) { r.Standby = true },
 	"AlertworkerClockSkew":       func(r *metricstest.Replica) { r.Skew = 8 * time.Second },
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +26,8 @@ import (
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/inbox"
 	"alertworker/internal/lab/verify"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
 )
 
 const (
@@ -34,6 +37,7 @@ const (
 	tickEvery   = 100 * time.Millisecond // between two checks of the workers
 	leaderEvery = time.Second            // between two questions who leads
 	shortly     = time.Second            // settling that takes longer is announced
+	waitEvery   = 10_000                 // readings of a partition, after which a recording waits for the workers
 	receiverID  = "inbox"                // the name of the receiver in the report
 )
 
@@ -55,7 +59,8 @@ type Options struct {
 	kill  time.Duration
 	port  int
 
-	source fleet
+	source    fleet
+	recording *recording // nil: in real time
 }
 
 // A fleet is what sends telemetry.
@@ -71,7 +76,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
 	flags.IntVar(&o.replicas, "workers", 2, "the same as --replicas: `NUMBER` of workers")
 	flags.StringVar(&o.replay, "replay", "", "instead of simulated devices, the readings of `FILE.csv`: timestamp,value or timestamp,device,value")
-	flags.StringVar(&o.speed, "speed", "1", "of the replay, in `TIMES` real time; max: as fast as possible")
+	flags.StringVar(&o.speed, "speed", "1", "of the replay, in `TIMES` real time; max: as fast as possible. Windows run in recorded time")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	flags.DurationVar(&o.Window, "window", time.Minute, "`DURATION` without a second alert of one device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
@@ -105,6 +110,11 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--window %v: want %v to 24h with --processes, more than a takeover takes", o.Window, minWindow)
 	case !o.Processes && (o.kill > 0 || o.store != "blob" || o.port > 0):
 		return errors.New("--kill, --store and --http need --processes")
+	case o.Processes && o.replay != "" && speed != 1:
+		return fmt.Errorf("--speed %s: with --processes windows last in real time, because Azurite's clock does not follow a recording; leave out one of the two", o.speed)
+	}
+	if o.replay != "" && speed != 1 {
+		o.recording = newRecording()
 	}
 	if o.replay != "" {
 		o.source, err = devices.OpenReplay(o.replay, speed)
@@ -112,6 +122,14 @@ func (o *Options) Check() error {
 		o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64())})
 	}
 	return err
+}
+
+// Leases returns the store for workers in this process, after Check.
+func (o *Options) Leases() lease.Store {
+	if o.recording != nil {
+		return o.recording.leases(o.Window)
+	}
+	return memlease.New()
 }
 
 // A World is what the workers are connected to.
@@ -129,6 +147,9 @@ type Worker interface {
 	Unexpected() error // why it ended by itself
 	Stop() error       // hands over its partitions and waits until it has
 	Kill()             // ends it as soon as possible
+	// Settled reports whether it knows that every event of the partition up to and including sequence is
+	// settled. Unlike the others it may be called from any goroutine.
+	Settled(partition string, sequence int64) bool
 }
 
 // Start starts the worker of that name, the i-th.
@@ -144,6 +165,9 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 
 	// In this process windows last as long as they should, and no worker is killed.
 	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
+	if o.recording != nil { // its time stands still while alerts are on their way
+		rules.Slack = 0
+	}
 	ended, leader := func() error { return nil }, (func(context.Context) string)(nil)
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
@@ -187,6 +211,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if err := s.workers.start(); err != nil {
 		return verify.Report{}, err
 	}
+	s.running = s.workers.running()
 	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n%s\n", s.describe(), o.replicas, o.Threshold, o.Window, s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
@@ -197,7 +222,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err // a simulation that was cut short proves nothing
 	}
 	err = s.workers.stop()
-	s.rules.Until = time.Now()
+	s.rules.Until = s.now()
 	if err := view.Close(); err != nil {
 		return verify.Report{}, err
 	}
@@ -212,6 +237,7 @@ type simulation struct {
 	view    *console.Console
 	hub     *devhub.Hub
 	workers *workers
+	running []Worker // at the start
 	rules   verify.Rules
 	ended   func() error                 // why something other than a worker has ended; nil while all runs
 	leader  func(context.Context) string // see processes.leader; nil if the workers are not processes
@@ -222,27 +248,56 @@ type simulation struct {
 }
 
 func (s *simulation) describe() string {
-	if s.replay != "" {
+	switch {
+	case s.recording != nil && s.speed == "max":
+		return "replay of " + s.replay + " as fast as possible, windows in recorded time"
+	case s.recording != nil:
+		return "replay of " + s.replay + " at " + s.speed + " times real time, windows in recorded time"
+	case s.replay != "":
 		return "replay of " + s.replay
 	}
 	return fmt.Sprintf("%d devices, %v readings a second", s.devices, s.rate)
 }
 
 // publish publishes m to the hub, and records and shows it.
-func (s *simulation) publish(_ context.Context, m devices.Message) error {
+func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	s.mu.Lock()
 	s.known[m.Device] = true
 	s.mu.Unlock()
-	at, err := s.hub.Publish(devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties})
+	message := devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties}
+	if s.recording != nil {
+		if err := s.recording.advance(ctx, m.Recorded, s.settled); err != nil {
+			return err
+		}
+		message.Enqueued = s.recording.now()
+	}
+	at, err := s.hub.Publish(message)
 	if err != nil {
 		return err
 	}
 	over := m.IsTelemetry && m.Temperature >= s.Threshold
+	// The hub keeps 65,536 events: it must not drop any that nobody has read.
+	if s.recording != nil && (over || at.Sequence%waitEvery == waitEvery-1) {
+		s.recording.wait(position{at.Partition, at.Sequence})
+	}
 	s.verifyLog.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
 	if m.IsTelemetry {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
 	return nil
+}
+
+// settled reports whether a worker knows that the reading at p is settled.
+func (s *simulation) settled(p position) bool {
+	return slices.ContainsFunc(s.running, func(w Worker) bool { return w.Settled(p.partition, p.sequence) })
+}
+
+// now returns the time by which the promise is judged.
+func (s *simulation) now() time.Time {
+	if s.recording != nil {
+		return s.recording.now()
+	}
+	return time.Now()
 }
 
 // delivered shows an alert, and records it if it is about a device that has published.
@@ -251,13 +306,17 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	s.mu.Lock()
 	known := s.known[d.Alert.Device]
 	s.mu.Unlock()
+	at, took := d.At, d.At.Sub(d.Alert.Enqueued)
+	if s.recording != nil {
+		at, took = s.recording.now(), s.recording.since(position{d.Alert.Partition, d.Alert.Sequence})
+	}
 	if known {
-		s.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID})
+		s.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: at, Receiver: receiverID})
 	}
 	if d.Dropped {
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
 	} else {
-		s.view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
+		s.view.Alert(d.Alert, took)
 	}
 }
 

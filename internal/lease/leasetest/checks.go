@@ -273,7 +273,7 @@ func checkRelease(t tester, s *suite) {
 
 var notes = []string{
 	"plain", "", "Grüße, 設備 🔥", " padded\t", "two\nlines\r\n", "nul\x00", `{"a":"b"}`, "==",
-	strings.Repeat("é", 512),
+	strings.Repeat("é", lease.MaxNote/2),
 }
 
 // A note comes back as it was left: to the refused and to the next holder.
@@ -437,12 +437,16 @@ func checkBreak(t tester, s *suite) {
 	}
 }
 
-// Distinct keys are distinct leases.
+// Distinct keys are distinct leases. Any key has room for the longest note.
 func checkKeys(t tester, s *suite) {
 	a, b := s.store(t), s.store(t)
-	sideBySide(len(keys), func(i int) { acquire(t, a, keys[i], "note of "+keys[i][:min(len(keys[i]), 200)], long) })
+	note := func(i int) string {
+		of := "note of " + keys[i]
+		return of + strings.Repeat(".", lease.MaxNote-len(of))
+	}
+	sideBySide(len(keys), func(i int) { acquire(t, a, keys[i], note(i), long) })
 	sideBySide(len(keys), func(i int) {
-		if got, want := refused(t, b, keys[i]).Record.Note, "note of "+keys[i][:min(len(keys[i]), 200)]; got != want {
+		if got, want := refused(t, b, keys[i]).Record.Note, note(i); got != want {
 			t.Errorf("key %q has the %q", keys[i], got)
 		}
 	})

@@ -52,6 +52,7 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 }
 
 type data struct {
+	Message      string    `json:"message"` // for people: not decoded
 	Device       string    `json:"device"`
 	Temperature  float64   `json:"temperature"`
 	Threshold    float64   `json:"threshold"`
@@ -78,6 +79,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 		Subject: a.Device,
 		Time:    a.Enqueued,
 		Data: data{
+			Message:      a.Message(),
 			Device:       a.Device,
 			Temperature:  a.Temperature,
 			Threshold:    a.Threshold,

@@ -157,8 +157,10 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve = a.serveReady
 	case "/metrics":
 		serve = a.Metrics.ServeHTTP
+	case "/duties":
+		serve = a.serveDuties
 	default:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /metrics and /devices/{id}"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /metrics, /duties and /devices/{id}"})
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -39,6 +39,8 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/readyz", nil, 503}, // starting
 		{"GET", "/metrics", nil, 200},
 		{"DELETE", "/metrics", nil, 405},
+		{"GET", "/duties", nil, 404}, // there are none
+		{"POST", "/duties", nil, 405},
 		{"GET", "/favicon.ico", nil, 404},
 		{"GET", "//", nil, 404},
 		{"GET", "/devices", nil, 404},
@@ -152,11 +154,11 @@ func TestDevice(t *testing.T) {
 		}
 		w.gate.state = throttle.State{
 			Phase: throttle.Closed, Until: now.Add(41500*time.Millisecond - 1205), Quiet: now.Add(41500*time.Millisecond - 1205), // 1.2 µs less, as after a call
-			AlertID: "2", Token: 9, Claimed: now, Now: now, Suppressed: 4,
+			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now, Suppressed: 4,
 		}
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
 		want := `{"device":"a/b #1","receivers":[{"receiver":"webhook-example.com-1f","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
-			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
+			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
 			`"lastAlert":{"id":"2","receiver":"webhook-example.com-1f","taken":"2000-01-01T00:00:00Z","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z","partition":"3","sequence":17,"token":9}}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -373,16 +375,62 @@ func TestHistory(t *testing.T) {
 }
 
 func TestDuties(t *testing.T) {
-	w := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (leader.Status, error) {
-			return leader.Status{Leader: "me", Runs: []leader.Run{{Duty: "chore-1", Outcome: leader.Done}, {Duty: "chore-2", Outcome: leader.Failed, Detail: "no <room>"}}}, nil
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		var status leader.Status
+		var down error
+		w := newWorld(t, func(o *admin.Options) {
+			o.Duties = func(context.Context) (leader.Status, error) { return status, down }
+		})
+		check := func(want string, texts ...string) {
+			t.Helper()
+			time.Sleep(time.Minute) // so that it is read again
+			answer := w.do("GET", "/duties")
+			if got := strings.TrimSpace(answer.Body.String()); got != want || (answer.Code == 200) != (down == nil) {
+				t.Errorf("%d\n%s, want\n%s", answer.Code, got, want)
+			}
+			body := w.do("GET", "/").Body.String()
+			for _, text := range texts {
+				_, after, ok := strings.Cut(body, text)
+				if !ok {
+					t.Fatalf("want %q next in\n%s", text, body)
+				}
+				body = after
+			}
+		}
+
+		down = errors.New("connection refused")
+		check(`{"title":"Service Unavailable","status":503,"detail":"read the leader's record: connection refused"}`, "The throttle store does not respond: the leader is unknown.")
+
+		down = nil
+		check(`{"terms":[],"runs":[],"read":"2000-01-01T00:02:00Z"}`, "no leader at present", "No duty has run yet")
+
+		status = leader.Status{
+			Leader: "me", Term: 17, Since: now.Add(-time.Hour),
+			Terms: []leader.Ended{
+				{Leader: "first", From: now.Add(-3 * time.Hour), Until: now.Add(-2 * time.Hour), End: leader.Lost, Cause: "no <route>"},
+				{Leader: "second", From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: leader.HandedBack},
+			},
+			Runs: []leader.Run{
+				{Duty: "chore-1", Replica: "first", Start: now.Add(-150 * time.Minute), Took: 1500 * time.Millisecond, Outcome: leader.Done},
+				{Duty: "chore-2", Replica: "second", Start: now.Add(-90 * time.Minute), Outcome: leader.Failed, Detail: "no <room>"},
+			},
+		}
+		check(`{"leader":"me","term":17,"since":"1999-12-31T23:00:00Z","terms":[`+
+			`{"leader":"second","from":"1999-12-31T22:00:00Z","until":"1999-12-31T23:00:00Z","end":"handed back"},`+
+			`{"leader":"first","from":"1999-12-31T21:00:00Z","until":"1999-12-31T22:00:00Z","end":"lost","cause":"no \u003croute\u003e"}],`+
+			`"runs":[{"duty":"chore-2","replica":"second","start":"1999-12-31T22:30:00Z","seconds":0,"outcome":"failed","detail":"no \u003croom\u003e"},`+
+			`{"duty":"chore-1","replica":"first","start":"1999-12-31T21:30:00Z","seconds":1.5,"outcome":"done"}],"read":"2000-01-01T00:03:00Z"}`,
+			"leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1", "Former leaders", "second", "handed back", "first", "no &lt;route&gt;", "lost")
+
+		down = errors.New("connection refused")
+		check(`{"title":"Service Unavailable","status":503,"detail":"read the leader's record: connection refused"}`,
+			"last known leader: me", "The throttle store does not respond: this is the state 60 s ago.", "chore-2")
+		time.Sleep(time.Second)
+		if answer := w.do("GET", "/duties"); answer.Code != 503 {
+			t.Errorf("a second after the store did not answer: %d %s", answer.Code, answer.Body)
 		}
 	})
-	body := w.do("GET", "/").Body.String()
-	first, second := strings.Index(body, "chore-1"), strings.Index(body, "chore-2")
-	if second < 0 || first < second || !strings.Contains(body, "leader: me") || !strings.Contains(body, "no &lt;room&gt;") {
-		t.Error("want the leader and the runs, latest first")
-	}
 	if body := newWorld(t).do("GET", "/").Body.String(); strings.Contains(body, "Duties") {
 		t.Error("there are no duties")
 	}

@@ -61,6 +61,7 @@ type windowView struct {
 	Unresolved bool       `json:"unresolved,omitempty"`
 	Token      int64      `json:"token,omitempty"`
 	Claimed    *time.Time `json:"claimed,omitempty"`
+	Replica    string     `json:"replica,omitempty"` // that made the last claim: while an alert is being sent, the one that sends it
 	StoreTime  time.Time  `json:"storeTime"`
 	Suppressed int64      `json:"suppressed"` // by this replica, since the last alert
 }
@@ -103,7 +104,7 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 func windowOf(receiver string, s throttle.State) windowView {
 	v := windowView{
 		Receiver: receiver, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
-		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed),
+		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
 		StoreTime: s.Now.UTC(), Suppressed: s.Suppressed,
 	}
 	if v.Until != nil {

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -142,18 +141,6 @@ type alertRow struct {
 	Sequence    int64
 	ID          string
 	Suppressed  string
-}
-
-type dutiesView struct {
-	Leader string
-	Runs   []runRow
-}
-
-type runRow struct {
-	At                           time.Time
-	Duty, Replica, Outcome, Took string
-	Detail                       string
-	Failed                       bool
 }
 
 func (a *Admin) page(r *http.Request) page {
@@ -344,9 +331,9 @@ func (a *Admin) storeView(now time.Time) *storeView {
 		lease.Operation
 		name, help string
 	}{
-		{lease.OpAcquire, "Acquire", "acquires the right to alert about a device"},
-		{lease.OpExtend, "Extend", "records the start of a device's window"},
-		{lease.OpRelease, "Release", "releases that right after a failed alert"},
+		{lease.OpAcquire, "Acquire", "acquires the right to alert about a device, or to lead"},
+		{lease.OpExtend, "Extend", "records the start of a device's window, or renews the leader's lease"},
+		{lease.OpRelease, "Release", "releases that right after a failed alert, or when the leader stops"},
 	} {
 		l := all[op.Operation]
 		if l.calls == 0 {
@@ -360,28 +347,6 @@ func (a *Admin) storeView(now time.Time) *storeView {
 			row.Calls += "+"
 		}
 		v.Rows = append(v.Rows, row)
-	}
-	return v
-}
-
-func (a *Admin) dutiesView(r *http.Request) *dutiesView {
-	if a.Options.Duties == nil {
-		return nil
-	}
-	d, at, _, err := a.duties.get(r.Context(), a.Options.Duties)
-	if err != nil {
-		a.Log.Debug("duties could not be read", zap.Error(err))
-	}
-	if at.IsZero() {
-		return nil
-	}
-	v := &dutiesView{Leader: d.Leader}
-	for _, run := range slices.Backward(d.Runs) {
-		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
-		if run.Took > 0 {
-			row.Took = span(run.Took)
-		}
-		v.Runs = append(v.Runs, row)
 	}
 	return v
 }

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -100,10 +101,19 @@ type Config struct {
 type Roster struct {
 	Config
 	elector *Elector
+
+	mu       sync.Mutex
+	failures map[string]int // by duty; see Failures
+	lost     struct {       // the last term of this replica that was lost
+		from  time.Time
+		cause string
+	}
 }
 
 func New(c Config) *Roster {
-	return &Roster{Config: c, elector: NewElector(c.Store, c.Key, c.Log)}
+	r := &Roster{Config: c, failures: map[string]int{}}
+	r.elector = NewElector(c.Store, c.Key, r.begin, c.Log)
+	return r
 }
 
 // Run campaigns, and leads when elected, until ctx ends. It returns when the duty under way
@@ -112,6 +122,34 @@ func (r *Roster) Run(ctx context.Context) { r.elector.Run(ctx, r.lead) }
 
 // Leading returns the token of the current term, if this replica leads.
 func (r *Roster) Leading() (term int64, ok bool) { return r.elector.Leading() }
+
+// Failures returns how many runs of each duty have failed in a row, whoever led; all are 0 unless
+// this replica leads. Runs that were interrupted because a leader stopped do not count.
+func (r *Roster) Failures() map[string]int {
+	_, leading := r.Leading()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string]int, len(r.Duties))
+	for _, d := range r.Duties {
+		all[d.Name] = 0
+		if leading {
+			all[d.Name] = r.failures[d.Name]
+		}
+	}
+	return all
+}
+
+func (r *Roster) setFailures(duty string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures[duty] = n
+}
+
+func (r *Roster) addFailure(duty string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures[duty]++
+}
 
 // A scheduled duty.
 type scheduled struct {
@@ -127,10 +165,34 @@ func (a *scheduled) next(last time.Time) {
 	a.at, a.tries = a.due, 0
 }
 
+// begin returns the note with which a term of this replica begins.
+func (r *Roster) begin(prev lease.Record) string {
+	n := parseNote(prev.Note)
+	n.endTerm(prev)
+	n.Leader = r.Replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lost.cause != "" { // the store may not have heard why
+		n.explain(r.Replica, r.lost.from, r.lost.cause)
+	}
+	return n.String()
+}
+
+// end records in n why a term ended, for the store if it can be reached, and for this replica's next term.
+func (r *Roster) end(t *Term, n *note, why error) {
+	if !errors.Is(why, lease.ErrLost) {
+		return
+	}
+	n.Lost = why.Error()
+	t.SetNote(n.String())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost.from, r.lost.cause = t.Begun, n.Lost
+}
+
 // lead runs duties until ctx ends.
 func (r *Roster) lead(ctx context.Context, t *Term) error {
 	n := parseNote(t.Note())
-	n.Leader = r.Replica
 	duties := r.schedule(&n)
 	t.SetNote(n.String())
 	for {
@@ -141,6 +203,7 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 		}
 		sleep(ctx, wait)
 		if err := context.Cause(ctx); err != nil {
+			r.end(t, &n, err)
 			return err
 		}
 		if a == nil || time.Now().Round(0).Before(a.at.Round(0)) {
@@ -162,6 +225,7 @@ func (r *Roster) schedule(n *note) []*scheduled {
 			at = time.Unix(seconds, 0)
 		}
 		last[d.Name] = at.Unix()
+		r.setFailures(d.Name, n.failures(d.Name))
 		a := &scheduled{Duty: d}
 		a.next(at)
 		duties = append(duties, a)
@@ -197,12 +261,14 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", done.Took))
 	switch {
 	case err == nil:
+		r.setFailures(a.Name, 0)
 		log.Info("duty done", zap.String("report", report))
 	case ctx.Err() != nil:
-		done.Outcome, done.Detail = Failed, "interrupted: "+context.Cause(ctx).Error()
+		done.Outcome, done.Detail = Interrupted, context.Cause(ctx).Error()
 	default:
 		done.Outcome, done.Detail = Failed, err.Error()
 		a.tries++
+		r.addFailure(a.Name)
 		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
 	}
 	switch {

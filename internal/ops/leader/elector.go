@@ -28,14 +28,17 @@ const (
 type Elector struct {
 	store lease.Store
 	key   string
+	note  func(prev lease.Record) string
 	log   *zap.Logger
 
 	mu    sync.Mutex
 	lease lease.Lease // zero while not leading
 }
 
-func NewElector(store lease.Store, key string, log *zap.Logger) *Elector {
-	return &Elector{store: store, key: key, log: log}
+// NewElector returns an Elector. note returns the note with which a term begins, given the record
+// that the last one left; it must not block.
+func NewElector(store lease.Store, key string, note func(prev lease.Record) string, log *zap.Logger) *Elector {
+	return &Elector{store: store, key: key, note: note, log: log}
 }
 
 // A Term is one period of leadership.
@@ -43,20 +46,21 @@ type Term struct {
 	// Token grows with every term, whoever leads. A duty whose effects might
 	// arrive late sends it along, so that a recipient that has seen a greater one can refuse.
 	Token int64
+	Begun time.Time // by the store's clock
 
 	mu      sync.Mutex
 	note    string
 	changed chan struct{}
 }
 
-// Note returns the note that was set last, by this leader or an earlier one.
+// Note returns the note that was set last, at first the one with which the term began.
 func (t *Term) Note() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.note
 }
 
-// SetNote replaces the note for the next leader, at most 1 KiB. It
+// SetNote replaces the note for the next leader, at most lease.MaxNote. It
 // does not block: the note is written as soon as the store allows, and again
 // when the lease is released.
 func (t *Term) SetNote(note string) {
@@ -118,18 +122,17 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term
 	// until it ends.
 	call, cancel := calling(ctx)
 	l, err := e.store.Acquire(call, e.key, ttl, func(prev lease.Record) (string, error) {
-		t.note = prev.Note
-		return prev.Note, nil
+		return e.note(prev), nil
 	})
 	cancel()
 	if err != nil {
 		return fmt.Errorf("acquire the leader's lease: %w", err)
 	}
 	if !mayAct(l) { // suspended meanwhile
-		e.release(ctx, l, t.note)
+		e.release(ctx, l, l.Note)
 		return errors.New("acquire the leader's lease: the response arrived too late to lead")
 	}
-	t.Token = l.Token
+	t.Token, t.Begun, t.note = l.Token, l.Claimed, l.Note
 	return e.lead(ctx, l, t, lead)
 }
 
@@ -160,13 +163,15 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 		due     = l.Until.Add(renewEvery - ttl)
 		leading = true // lead has not returned
 		busy    = false
+		failing failure
 		lost    error // why the term ended before lead returned
 		err     error
 	)
+	log := e.log.With(zap.String("key", e.key), zap.Int64("term", l.Token))
 	defer clock.Stop()
 	defer e.setLease(lease.Lease{})
 	e.setLease(l)
-	e.log.Info("leading", zap.String("key", e.key), zap.Int64("term", l.Token))
+	log.Info("leading")
 	go func() { led <- lead(ctx, t) }()
 
 	for leading || busy {
@@ -182,6 +187,10 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 			busy = false
 			switch {
 			case r.err == nil:
+				if failing.n > 0 && lost == nil {
+					log.Info("the leader's lease is renewed again", zap.Int("failures", failing.n), zap.Duration("after", time.Since(failing.since)))
+				}
+				failing = failure{}
 				l = r.lease
 				due = l.Until.Add(renewEvery - ttl)
 				if leading && lost == nil {
@@ -190,6 +199,9 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 			case errors.Is(r.err, lease.ErrLost) && lost == nil:
 				lost = r.err
 			default:
+				if failing.add(r.err); failing.n == 1 && lost == nil {
+					log.Warn("the leader's lease could not be renewed; trying again", zap.Error(r.err), zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)))
+				}
 				due = time.Now().Add(look)
 			}
 		case <-changed:
@@ -197,7 +209,7 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 		case <-clock.C:
 		}
 		if lost == nil && !mayAct(l) {
-			lost = fmt.Errorf("not renewed in time: %w", lease.ErrLost)
+			lost = fmt.Errorf("%w: not renewed in time: %w", lease.ErrLost, failing.cause(busy))
 		}
 		if lost != nil {
 			e.setLease(lease.Lease{})
@@ -214,11 +226,37 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 	}
 
 	e.release(ctx, l, t.Note())
-	e.log.Info("no longer leading", zap.String("key", e.key), zap.Int64("term", l.Token))
+	log.Info("no longer leading", zap.NamedError("why", lost))
 	if lost != nil {
 		return lost
 	}
 	return err
+}
+
+// A failure is a run of renewals that failed.
+type failure struct {
+	n     int
+	since time.Time
+	last  error
+}
+
+func (f *failure) add(err error) {
+	if f.n == 0 {
+		f.since = time.Now()
+	}
+	f.n++
+	f.last = err
+}
+
+// cause returns why a lease was not renewed in time. busy says that a renewal is in progress.
+func (f *failure) cause(busy bool) error {
+	switch {
+	case f.n > 0:
+		return fmt.Errorf("renewals have failed since %s, the last: %w", f.since.UTC().Format(time.TimeOnly), f.last)
+	case busy:
+		return errors.New("the store has not answered")
+	}
+	return errors.New("this machine was suspended, or its clock was set")
 }
 
 // calling returns a context for one store call, which continues when ctx ends.

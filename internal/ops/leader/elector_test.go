@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
 	"alertworker/internal/lease"
@@ -144,6 +146,7 @@ type replica struct {
 type house struct {
 	t     rapid.TB
 	store lease.Store
+	log   *zap.Logger
 	lead  func(context.Context, *leader.Term) error // nil: until the context ends
 	until func(time.Time) time.Time                 // see link
 
@@ -153,13 +156,13 @@ type house struct {
 }
 
 func newHouse(t rapid.TB) *house {
-	return &house{t: t, store: memlease.New(), acting: map[*replica]context.Context{}}
+	return &house{t: t, store: memlease.New(), log: zap.NewNop(), acting: map[*replica]context.Context{}}
 }
 
 func (h *house) start(name string) *replica {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &replica{name: name, link: &link{Store: h.store, until: h.until}, stop: stop, done: make(chan struct{})}
-	r.e = leader.NewElector(r.link, key, zap.NewNop())
+	r.e = leader.NewElector(r.link, key, func(prev lease.Record) string { return prev.Note }, h.log)
 	h.running.Go(func() {
 		defer close(r.done)
 		r.e.Run(ctx, func(ctx context.Context, t *leader.Term) error { return h.led(ctx, r, t) })
@@ -344,6 +347,45 @@ func TestLeaderOutlivesFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A run of failed renewals is logged when it begins and when it ends; a lease that is lost says why.
+func TestFailedRenewalsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		h := newHouse(t)
+		h.log = zap.New(core)
+		a := h.start("a")
+		defer h.close(a)
+		said := func(message string) []observer.LoggedEntry { return logs.FilterMessageSnippet(message).All() }
+		h.wait(nil, time.Second)
+		time.Sleep(time.Minute)
+		for range 3 {
+			a.link.set(refusing)
+			time.Sleep(14 * time.Second)
+			if got := said("could not be renewed"); len(got) != 1 || got[0].Level != zap.WarnLevel || got[0].ContextMap()["error"] != "refused" {
+				t.Fatalf("while renewals fail: %v", got)
+			}
+			a.link.set(none)
+			time.Sleep(30 * time.Second)
+			if got := said("is renewed again"); len(got) != 1 || got[0].ContextMap()["failures"].(int64) < 2 {
+				t.Fatalf("when they succeed again: %v", got)
+			}
+			logs.TakeAll()
+		}
+		for f, why := range map[fault]string{refusing: ", the last: refused", lostBefore: ", the last: context deadline exceeded", hanging: "the store has not answered"} {
+			logs.TakeAll()
+			a.link.set(f)
+			time.Sleep(time.Minute)
+			a.link.set(none)
+			h.wait(nil, 3*time.Minute)
+			got := said("could not become or remain leader")
+			if len(got) == 0 || !strings.HasSuffix(fmt.Sprint(got[0].ContextMap()["error"]), why) || !strings.Contains(fmt.Sprint(got[0].ContextMap()["error"]), "not renewed in time: ") {
+				t.Errorf("%v: lost with %v", f, got)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
 }
 
 // A leader stops by what the lease says, not by what it asked for.

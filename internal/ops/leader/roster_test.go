@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,11 +48,16 @@ func (w *work) seen() ([]time.Time, []leader.Call) {
 
 // run starts a replica's roster; stop ends it and waits.
 func run(s lease.Store, name string, duties ...leader.Duty) (stop func()) {
+	_, stop = roster(s, name, duties...)
+	return stop
+}
+
+func roster(s lease.Store, name string, duties ...leader.Duty) (r *leader.Roster, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	r := leader.New(leader.Config{Store: s, Key: key, Replica: name, Duties: duties, Log: zap.NewNop()})
+	r = leader.New(leader.Config{Store: s, Key: key, Replica: name, Duties: duties, Log: zap.NewNop()})
 	running.Go(func() { r.Run(ctx) })
-	return func() { cancel(); running.Wait() }
+	return r, func() { cancel(); running.Wait() }
 }
 
 func status(t *testing.T, s lease.Store) leader.Status {
@@ -191,7 +197,7 @@ func TestDutyIsCutShort(t *testing.T) {
 			t.Errorf("the next leader: %v for %v", at, calls)
 		}
 		runs := status(t, s).Runs
-		if len(runs) != 3 || runs[0].Outcome != leader.Failed || runs[1].Outcome != leader.Failed || !strings.HasPrefix(runs[1].Detail, "interrupted") || runs[2].Outcome != leader.Done || runs[2].Detail != "done after all" {
+		if len(runs) != 3 || runs[0].Outcome != leader.Failed || runs[1].Outcome != leader.Interrupted || runs[2].Outcome != leader.Done || runs[2].Detail != "done after all" {
 			t.Errorf("the log: %+v", runs)
 		}
 	})
@@ -248,6 +254,160 @@ func TestLog(t *testing.T) {
 				t.Errorf("run %d is %+v, want %+v", n, got, want)
 			}
 		}
+	})
+}
+
+// The last ten terms are listed, with how each ended.
+func TestTerms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memlease.New()
+		var w work
+		d := w.duty("janitor", leader.Every(24*time.Hour))
+		check := func(what string, want ...leader.Ended) {
+			t.Helper()
+			got := status(t, s).Terms
+			if !slices.EqualFunc(got, want, func(x, y leader.Ended) bool {
+				return x.Leader == y.Leader && x.End == y.End && x.From.Equal(y.From.Truncate(time.Second)) && x.Until.Equal(y.Until.Truncate(time.Second)) && strings.HasSuffix(x.Cause, y.Cause) && (x.Cause == "") == (y.Cause == "")
+			}) {
+				t.Errorf("%s:\n%+v, want\n%+v", what, got, want)
+			}
+		}
+		since := func() time.Time { return status(t, s).Since }
+
+		// One that stops hands back.
+		link1 := &link{Store: s}
+		stop := run(link1, "a", d)
+		synctest.Wait()
+		first := leader.Ended{Leader: "a", From: since(), End: leader.HandedBack}
+		time.Sleep(time.Hour)
+		check("while the first leads")
+		stop()
+		first.Until = time.Now()
+		check("after the first has stopped", first)
+
+		// One that dies: its lease expires.
+		link2 := &link{Store: s}
+		stop = run(link2, "b", d)
+		time.Sleep(time.Hour)
+		second := leader.Ended{Leader: "b", From: since(), End: leader.Expired}
+		r, err := s.Read(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Until = r.Written.Add(r.Hold)
+		link2.set(refusing)
+		stop()
+		check("after the second has died", first) // nobody knows yet
+		time.Sleep(time.Minute)
+		check("a minute after", first, second)
+
+		// One that cannot reach the store says why, once it can: before another leads ...
+		link3 := &link{Store: s}
+		stop = run(link3, "c", d)
+		time.Sleep(time.Hour)
+		third := leader.Ended{Leader: "c", From: since(), End: leader.Expired, Cause: "the last: refused"}
+		if r, err = s.Read(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		third.Until = r.Written.Add(r.Hold)
+		link3.set(refusing)
+		time.Sleep(10 * time.Minute)
+		plain := third
+		plain.Cause = ""
+		check("while the store cannot be reached", first, second, plain)
+		link3.set(none)
+		time.Sleep(3 * time.Minute)
+		third.End = leader.Lost
+		check("when it can", first, second, third)
+
+		// ... or after.
+		fourth := leader.Ended{Leader: "c", From: since(), End: leader.Expired}
+		if r, err = s.Read(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		fourth.Until = r.Written.Add(r.Hold)
+		link3.set(refusing)
+		time.Sleep(time.Minute)
+		other := run(s, "d", d)
+		time.Sleep(time.Minute)
+		check("when another leads", first, second, third, fourth)
+		link3.set(none)
+		fifth := leader.Ended{Leader: "d", From: since(), End: leader.HandedBack, Until: time.Now()}
+		other()
+		time.Sleep(3 * time.Minute)
+		fourth.End, fourth.Cause = leader.Lost, "the last: refused"
+		check("when the first of them leads again", first, second, third, fourth, fifth)
+		stop()
+
+		for i := range 12 {
+			stop = run(s, fmt.Sprint("replica-", i), d)
+			time.Sleep(time.Minute)
+			stop()
+		}
+		if got := status(t, s).Terms; len(got) != 10 || got[9].Leader != "replica-11" || got[0].Leader != "replica-2" {
+			t.Errorf("after many terms: %+v", got)
+		}
+	})
+}
+
+// A leader that loses its lease while the store can be reached records why.
+func TestLostIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memlease.New()
+		a := &link{Store: s}
+		stop := run(a, "a", leader.Duty{Name: "none", Schedule: leader.Every(24 * time.Hour)})
+		time.Sleep(time.Minute)
+		a.set(denying) // of renewals alone
+		time.Sleep(11 * time.Second)
+		stop()
+		terms := status(t, s).Terms
+		if len(terms) == 0 || terms[0].End != leader.Lost || terms[0].Cause != "lease lost" {
+			t.Errorf("%+v", terms)
+		}
+	})
+}
+
+// How often a duty has failed in a row is known on the leader, also after another has led.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memlease.New()
+		var healed atomic.Bool
+		bad := work{do: func(ctx context.Context, n int) (string, error) {
+			if n == 6 {
+				<-ctx.Done() // interrupted
+			}
+			if healed.Load() {
+				return "", nil
+			}
+			return "", errors.New("no route")
+		}}
+		var good work
+		duties := []leader.Duty{bad.duty("bad", leader.Every(time.Hour)), good.duty("good", leader.Every(time.Hour))}
+		check := func(what string, r *leader.Roster, want int) {
+			t.Helper()
+			if got := r.Failures(); len(got) != 2 || got["bad"] != want || got["good"] != 0 {
+				t.Errorf("%s: %v, want %d of bad", what, got, want)
+			}
+		}
+		a, stopA := roster(s, "a", duties...)
+		check("before it leads", a, 0)
+		time.Sleep(time.Hour + 20*time.Minute)
+		check("after an hour", a, 5)
+		b, stopB := roster(s, "b", duties...)
+		time.Sleep(time.Minute)
+		check("on a replica that does not lead", b, 0)
+		time.Sleep(47 * time.Minute) // in the sixth run: an hour after the fifth, and 5 minutes long
+		stopA()
+		check("once stopped", a, 0)
+		time.Sleep(handover + time.Second)
+		if _, ok := b.Leading(); !ok {
+			t.Fatal("b does not lead")
+		}
+		check("on the next leader, after one more", b, 6)
+		healed.Store(true)
+		time.Sleep(time.Hour)
+		check("healed", b, 0)
+		stopB()
 	})
 }
 
@@ -426,7 +586,7 @@ func TestJanitorGoesOn(t *testing.T) {
 			t.Errorf("it began at %q", got)
 		}
 		runs := status(t, store).Runs
-		if last := runs[len(runs)-1]; len(runs) != 4 || last.Outcome != leader.Done || last.Detail != "1 removed" || runs[0].Detail != "100000 removed, not finished" || runs[1].Outcome != leader.Failed {
+		if last := runs[len(runs)-1]; len(runs) != 4 || last.Outcome != leader.Done || last.Detail != "1 removed" || runs[0].Detail != "100000 removed, not finished" || runs[1].Outcome != leader.Interrupted {
 			t.Errorf("the log: %+v", runs)
 		}
 		time.Sleep(5 * time.Hour)

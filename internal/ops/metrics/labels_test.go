@@ -49,6 +49,7 @@ func TestLabelsAreFew(t *testing.T) {
 		"partition": true,                                      // those of the hub, 1024 at most
 		"receiver":  true,                                      // NOTIFY_URLS
 		"store":     true,                                      // THROTTLE_STORE
+		"duty":      true,                                      // the few that there are
 		"version":   true, "revision": true, "goversion": true, // one each
 	}
 	for _, s := range metricstest.All(t) {

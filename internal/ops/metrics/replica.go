@@ -30,9 +30,10 @@ func (m *Metrics) Watch(w Worker, source func() telemetry.SourceStats, store str
 	return lag
 }
 
-// Duties exports whether this replica is the leader. leading, a leader.Roster's, is
-// called at each scrape. Duties may be called once.
-func (m *Metrics) Duties(leading func() (term int64, ok bool)) {
+// Duties exports whether this replica is the leader, and how often each duty has failed.
+// leading and failures, a leader.Roster's, are called at each scrape. Duties may be called once.
+func (m *Metrics) Duties(leading func() (term int64, ok bool), failures func() map[string]int) {
+	m.registry.MustRegister(dutyFailures(failures))
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "duty_leader",
 		Help: "1 if this replica is the leader, which performs the duties of all replicas; otherwise 0.",
@@ -40,6 +41,19 @@ func (m *Metrics) Duties(leading func() (term int64, ok bool)) {
 		_, ok := leading()
 		return number(ok)
 	}))
+}
+
+// dutyFailures is a prometheus.Collector.
+type dutyFailures func() map[string]int
+
+var dutyFailuresDesc = desc("duty_consecutive_failures", "Runs of the duty that have failed in a row, on the leader; 0 after a success, and on other replicas.", "duty")
+
+func (dutyFailures) Describe(to chan<- *prometheus.Desc) { to <- dutyFailuresDesc }
+
+func (failures dutyFailures) Collect(to chan<- prometheus.Metric) {
+	for duty, n := range failures() {
+		to <- prometheus.MustNewConstMetric(dutyFailuresDesc, prometheus.GaugeValue, float64(n), duty)
+	}
 }
 
 // Standby exports whether this replica waits for replicas with other settings to

@@ -82,11 +82,11 @@ func TestWorkerIsRead(t *testing.T) {
 
 func TestDuties(t *testing.T) {
 	m := metrics.New("")
-	leads := false
-	m.Duties(func() (int64, bool) { return 7, leads })
-	expect(t, m, map[string]float64{`duty_leader`: 0})
-	leads = true
-	expect(t, m, map[string]float64{`duty_leader`: 1})
+	leads, failures := false, map[string]int{"janitor": 0, "summary": 0}
+	m.Duties(func() (int64, bool) { return 7, leads }, func() map[string]int { return failures })
+	expect(t, m, map[string]float64{`duty_leader`: 0, `duty_consecutive_failures{duty="janitor"}`: 0, `duty_consecutive_failures{duty="summary"}`: 0})
+	leads, failures["summary"] = true, 3
+	expect(t, m, map[string]float64{`duty_leader`: 1, `duty_consecutive_failures{duty="janitor"}`: 0, `duty_consecutive_failures{duty="summary"}`: 3})
 }
 
 func TestStandby(t *testing.T) {

@@ -153,6 +153,23 @@ func TestStoreDeclinedRound(t *testing.T) {
 	}
 }
 
+// Outside a delivery only calls without an answer are traced, each by itself.
+func TestStoreOutsideADelivery(t *testing.T) {
+	r := tracetest.NewSpanRecorder()
+	tr := tracing.Record(config(), r)
+	well, ill := lease.Observe(memlease.New(), tr.Store("blob")), lease.Observe(dead{}, tr.Store("blob"))
+	next := func(lease.Record) (string, error) { return "", nil }
+	for range 2 { // the second is refused: an answer
+		_, _ = well.Acquire(t.Context(), "k", time.Minute, next)
+	}
+	if _, err := ill.Acquire(t.Context(), "k", time.Minute, next); err != errBroken {
+		t.Errorf("got %v, want %v as it is", err, errBroken)
+	}
+	if got, want := tree(t, r), "lease acquire, internal, Error: broken error.type=unavailable outcome=error store=blob\n"; got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 // The delivery's span follows the conventions for messages of Event Hubs, and lasts from
 // the delivery's beginning to its end.
 func TestConventions(t *testing.T) {
@@ -245,7 +262,7 @@ func TestTracedStore(t *testing.T) {
 				},
 				Bubble: synctest.Test,
 			})
-			if n := r.spans.Load(); (n > 0) != (name == "delivery") {
+			if n := r.spans.Load(); (n > 50) != (name == "delivery") { // outside there are those of calls that got no answer
 				t.Errorf("there are %d spans", n)
 			}
 		})

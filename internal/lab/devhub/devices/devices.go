@@ -23,6 +23,8 @@ type Message struct {
 	// never raise an alert, whatever their bodies hold.
 	IsTelemetry bool
 	Temperature float64
+
+	Recorded time.Time // of a replay: the reading's time stamp
 }
 
 // telemetry is the MessageSource of readings, the broken ones included.

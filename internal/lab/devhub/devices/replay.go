@@ -171,6 +171,7 @@ func (r *Replay) next() (m Message, at time.Time, err error) {
 		MessageSource: telemetry,
 		IsTelemetry:   true,
 		Temperature:   value,
+		Recorded:      at,
 	}, at, nil
 }
 

@@ -34,6 +34,7 @@ type Replica struct {
 	Malformed    int64     // events in each step
 	Skew         time.Duration
 	Leaderless   bool
+	Failing      int // runs of a duty in a row
 	Standby      bool
 
 	lag      *metrics.LagTracker
@@ -45,7 +46,7 @@ type Replica struct {
 func NewReplica() *Replica {
 	r := &Replica{Metrics: metrics.New(""), Malformed: 1}
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
-	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless })
+	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless }, func() map[string]int { return map[string]int{"janitor": 0, "summary": r.Failing} })
 	r.Metrics.Standby(func() bool { return r.Standby })
 	r.store = lease.Observe(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond

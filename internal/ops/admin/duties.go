@@ -1,0 +1,136 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/httpapi"
+	"alertworker/internal/ops/leader"
+)
+
+// dutiesStatus returns the status of the duties and when it was read. An error says that it is not up
+// to date; at is zero if it was never read.
+func (a *Admin) dutiesStatus(ctx context.Context) (d leader.Status, at time.Time, err error) {
+	d, at, _, err = a.duties.get(ctx, a.Options.Duties)
+	switch age := time.Since(at); {
+	case err != nil:
+		a.Log.Debug("duties could not be read", zap.Error(err))
+		err = fmt.Errorf("read the leader's record: %w", err)
+	case at.IsZero() || age > askAgain+askTimeout: // it has just been asked
+		err = errors.New("read the leader's record: the throttle store did not answer a moment ago")
+	}
+	return d, at, err
+}
+
+// A dutiesAnswer is the response to GET /duties. Lists have the latest first.
+type dutiesAnswer struct {
+	Leader string       `json:"leader,omitempty"` // missing if nobody leads
+	Term   int64        `json:"term,omitempty"`   // of the leader, as in its log
+	Since  *time.Time   `json:"since,omitempty"`  // by the store's clock
+	Terms  []termAnswer `json:"terms"`            // that have ended, at most ten
+	Runs   []runAnswer  `json:"runs"`             // at most ten
+	Read   time.Time    `json:"read"`             // when this was read, by this replica's clock
+}
+
+type termAnswer struct {
+	Leader string    `json:"leader"`
+	From   time.Time `json:"from"` // by the store's clock
+	Until  time.Time `json:"until"`
+	End    string    `json:"end"` // handed back, expired or lost
+	Cause  string    `json:"cause,omitempty"`
+}
+
+type runAnswer struct {
+	Duty    string    `json:"duty"`
+	Replica string    `json:"replica"`
+	Start   time.Time `json:"start"` // by the replica's clock
+	Seconds float64   `json:"seconds"`
+	Outcome string    `json:"outcome"` // begun, done, failed or interrupted
+	Detail  string    `json:"detail,omitempty"`
+}
+
+func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
+	if a.Options.Duties == nil {
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "there are no duties: set SUMMARY_SCHEDULE for a daily summary; other duties exist only with THROTTLE_STORE=blob and blob-lease"})
+		return
+	}
+	d, at, err := a.dutiesStatus(r.Context())
+	if err != nil {
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
+		return
+	}
+	answer := dutiesAnswer{Leader: d.Leader, Terms: []termAnswer{}, Runs: []runAnswer{}, Read: at.UTC().Round(time.Millisecond)}
+	if d.Leader != "" {
+		answer.Term, answer.Since = d.Term, known(d.Since)
+	}
+	for _, t := range slices.Backward(d.Terms) {
+		answer.Terms = append(answer.Terms, termAnswer{Leader: t.Leader, From: t.From, Until: t.Until, End: t.End.String(), Cause: t.Cause})
+	}
+	for _, run := range slices.Backward(d.Runs) {
+		answer.Runs = append(answer.Runs, runAnswer{
+			Duty: run.Duty, Replica: run.Replica, Start: run.Start.UTC(), Seconds: run.Took.Seconds(), Outcome: run.Outcome.String(), Detail: run.Detail,
+		})
+	}
+	httpapi.Write(w, http.StatusOK, answer)
+}
+
+type dutiesView struct {
+	Old    string // how old this is, if the store does not respond
+	Leader string
+	Since  string // for how long the leader has led
+	Terms  []termRow
+	Runs   []runRow
+}
+
+type termRow struct {
+	Leader, From, Until, Took string
+	End, Cause                string
+	Bad                       bool
+}
+
+type runRow struct {
+	At                           time.Time
+	Duty, Replica, Outcome, Took string
+	Detail                       string
+	Failed                       bool
+}
+
+func (a *Admin) dutiesView(r *http.Request) *dutiesView {
+	if a.Options.Duties == nil {
+		return nil
+	}
+	d, at, err := a.dutiesStatus(r.Context())
+	v := &dutiesView{Leader: d.Leader, Since: span(max(time.Second, at.Sub(d.Since)))}
+	switch {
+	case at.IsZero():
+		v.Old = "The throttle store does not respond: the leader is unknown."
+		return v
+	case err != nil:
+		v.Old = "The throttle store does not respond: this is the state " + span(time.Since(at)) + " ago."
+	}
+	for _, t := range slices.Backward(d.Terms) {
+		const day, clock = "Jan 2 ", time.TimeOnly
+		row := termRow{
+			Leader: t.Leader, From: t.From.Format(day + clock), Until: t.Until.Format(day + clock), Took: span(t.Until.Sub(t.From)),
+			End: t.End.String(), Cause: t.Cause, Bad: t.End != leader.HandedBack,
+		}
+		if t.From.Format(day) == t.Until.Format(day) {
+			row.Until = t.Until.Format(clock)
+		}
+		v.Terms = append(v.Terms, row)
+	}
+	for _, run := range slices.Backward(d.Runs) {
+		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
+		if run.Took > 0 {
+			row.Took = span(run.Took)
+		}
+		v.Runs = append(v.Runs, row)
+	}
+	return v
+}
