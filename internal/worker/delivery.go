@@ -15,6 +15,8 @@ import (
 
 const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
 
+const rule = "temperature" // the one there is
+
 // A reading is one over the threshold. A waiting delivery holds two, so it is small.
 type reading struct {
 	value    float64
@@ -136,6 +138,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		ID:          g.ID,
 		Source:      "/" + s.Origin,
 		Device:      d.device,
+		Rule:        rule,
 		Temperature: d.head.value,
 		Threshold:   s.Threshold,
 		Enqueued:    fromMicros(d.head.enqueued),
@@ -146,6 +149,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Expires:     g.Expires,
 		Suppressed:  g.Suppressed + int64(d.suppressed),
 		Replica:     s.Replica,
+		Ambiguous:   g.Ambiguous,
 	}
 }
 

@@ -428,6 +428,7 @@ func (k *checkup) testAlert() notify.Alert {
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,
+		Rule:        "temperature",
 		Temperature: c.TemperatureThreshold,
 		Threshold:   c.TemperatureThreshold,
 		Enqueued:    now.UTC(),

@@ -151,7 +151,7 @@ func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 
 // notify makes one attempt under g and returns why the alert was not delivered.
 func (r *Replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
-	a.Token, a.Expires, a.Window = g.Token, g.Expires, r.Config.ThrottleWindow
+	a.Token, a.Expires, a.Window, a.Ambiguous = g.Token, g.Expires, r.Config.ThrottleWindow, g.Ambiguous
 	err := to.Notifier.Notify(ctx, a)
 	if err == nil {
 		r.failures[to.Name] = 0
