@@ -28,11 +28,7 @@ func New(log *zap.Logger) *Logger { return &Logger{log: log} }
 // Notify writes a at warn level, even if log's level or sampling would drop the line: an
 // alert that is reported as taken must be there. It blocks while the writer does.
 func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
-	message := "temperature alert"
-	if a.Test {
-		message = "temperature alert (test)"
-	}
-	return l.write(ctx, "alert", zapcore.WarnLevel, message,
+	return l.write(ctx, "alert", zapcore.WarnLevel, "temperature alert: "+a.Message(),
 		zap.String("id", a.ID),
 		zap.String("source", a.Source),
 		zap.String("device", a.Device),

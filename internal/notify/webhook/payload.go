@@ -57,6 +57,7 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 }
 
 type data struct {
+	Message      string    `json:"message"` // for people: not decoded
 	Device       string    `json:"device"`
 	Rule         string    `json:"rule,omitempty"`
 	Level        string    `json:"level,omitempty"`
@@ -85,6 +86,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 		Subject: a.Device,
 		Time:    a.Enqueued,
 		Data: data{
+			Message:      a.Message(),
 			Device:       a.Device,
 			Rule:         a.Rule,
 			Level:        a.Level,
