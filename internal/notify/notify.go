@@ -38,7 +38,8 @@ type Alert struct {
 // A DeadLetter is an alert that could not be delivered to a receiver.
 type DeadLetter struct {
 	Alert    Alert
-	Receiver string
+	Receiver string // its id, the same in every version
+	Name     string // the receiver's, for people
 	Reason   string // for people
 }
 

@@ -183,7 +183,7 @@ func (q *queue) send(d *delivery, probe bool) {
 		q.pause(d, &q.failed, max(retryDelay(int(d.attempts)), min(failure.RetryAfter, maxRetryAfter)))
 		return
 	}
-	d.letter = &notify.DeadLetter{Alert: alert, Receiver: r.Name, Reason: reason}
+	d.letter = &notify.DeadLetter{Alert: alert, Receiver: r.ID, Name: r.Name, Reason: reason}
 	q.pause(d, &q.dead, 0)
 }
 
@@ -339,7 +339,7 @@ func (q *queue) composeLetter(d *delivery) (throttle.Result, error) {
 		reason = q.tooOld(failure)
 	}
 	result, err := q.to.Gate.Do(d.under(q.stream.send), q.request(d, d.head), func(_ context.Context, g throttle.Grant) throttle.Answer {
-		d.letter = &notify.DeadLetter{Alert: q.alert(d, g), Receiver: q.to.Name, Reason: reason}
+		d.letter = &notify.DeadLetter{Alert: q.alert(d, g), Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
 		return throttle.NotTaken
 	})
 	q.stream.stats.Outcomes[result.Outcome].Add(1)
