@@ -2,8 +2,11 @@
 package receivers
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -91,6 +94,28 @@ func unique(name string, rs []Receiver) string {
 	return free
 }
 
+// id is the host, for people, and a hash of the URL's parts that identify a receiver.
+// User and password do not. Records have it as a key: it must never change.
+func id(u *url.URL) string {
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	same := url.URL{Scheme: u.Scheme, Host: net.JoinHostPort(host, port), Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
+	if same.Path == "" {
+		same.Path = "/"
+	}
+	sum := sha256.Sum256([]byte(same.String()))
+
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
+			return r
+		}
+		return '-'
+	}, host)
+	return host[:min(len(host), 63)] + "-" + hex.EncodeToString(sum[:4])
+}
+
 // place returns the host and port of u, as they are there, fit for a name.
 func place(u *url.URL) string {
 	host := strings.Map(func(r rune) rune {
@@ -138,7 +163,7 @@ func open(raw string, opts Options) (Receiver, error) {
 		if err != nil {
 			return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 		}
-		return Receiver{ID: w.Name(), Name: place(u), Notifier: w, close: w.Close}, nil
+		return Receiver{ID: id(u), Name: place(u), Notifier: w, close: w.Close}, nil
 	}
 	if u.Host != "" && len(u.Scheme) <= maxScheme {
 		// The host of a scheme that we do not know is often a key.
