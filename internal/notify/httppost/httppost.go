@@ -5,6 +5,7 @@ package httppost
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -198,6 +199,17 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 		text = strings.ReplaceAll(text, token, "[redacted]")
 	}
 	return c.wrap(m.What, c.explain(resp, text))
+}
+
+// PostJSON posts v as JSON.
+func (c *Client) PostJSON(ctx context.Context, what string, v any) error {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return c.Unsent(what, true, fmt.Errorf("encode %s: %w", what, err))
+	}
+	return c.Post(ctx, Message{What: what, ContentType: "application/json", Body: body.Bytes()})
 }
 
 // Unsent returns the error for a message that was not posted: refused for good, if that
