@@ -42,6 +42,7 @@ const arrows = `
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
 	internal/notify/httppost                     internal/notify
+	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
 	internal/notify/*                            internal/notify internal/notify/httppost
 
 	internal/backoff
