@@ -102,6 +102,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Log
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			ID:       to.ID,
 			Name:     to.Name,
+			Level:    to.Level,
 			Notifier: observed[to.Name],
 			Gate: throttle.New(throttle.Config{
 				Store: leases, Scope: c.Scope(), Receiver: to.ID, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
