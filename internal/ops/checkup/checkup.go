@@ -414,7 +414,7 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 	defer cancel()
 	start := time.Now()
 	if err := r.Notifier.Notify(ctx, k.testAlert()); err != nil {
-		return "", err // it names the receiver
+		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
 	return fmt.Sprintf("%s: accepted a test alert in %s", r.Name, milliseconds(time.Since(start))), nil
 }
