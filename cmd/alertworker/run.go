@@ -123,6 +123,7 @@ func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	d.log.Error("alert not delivered, recorded only here",
 		zap.String("receiver", l.Name), zap.String("reason", l.Reason),
 		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
+		zap.String("rule", a.Rule), zap.String("alert_level", a.Level), zap.Bool("resolved", a.Resolved),
 		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),
 		zap.Time("enqueued", a.Enqueued), zap.String("partition", a.Partition), zap.Int64("sequence", a.Sequence),
 		zap.Duration("window", a.Window), zap.Int64("token", a.Token), zap.Time("expires", a.Expires),
