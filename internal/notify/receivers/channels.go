@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/notify/ntfy"
 	"alertworker/internal/notify/pagerduty"
 	"alertworker/internal/notify/slack"
+	"alertworker/internal/notify/smtp"
 	"alertworker/internal/notify/teams"
 	"alertworker/internal/notify/webhook"
 )
@@ -49,6 +50,7 @@ var channels = []channel{
 	{schemes: over("eventgrid"), example: "eventgrid+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
 		return eventgrid.New(u, opts.Token, opts.post())
 	})},
+	{schemes: []string{"smtp", "smtps"}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", open: openMail},
 	{schemes: []string{"log"}, example: "log:", open: openLog},
 }
 
@@ -110,6 +112,14 @@ func openPagerDuty(u *url.URL, opts Options) (Receiver, error) {
 		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
 	return Receiver{ID: "pagerduty-" + hash(key), usual: "pagerduty", Notifier: n, Reach: &url.URL{Scheme: "https", Host: host}, close: n.Close}, nil
+}
+
+func openMail(u *url.URL, opts Options) (Receiver, error) {
+	n, err := smtp.New(u, smtp.Options{Link: opts.Link, Log: opts.Log})
+	if err != nil {
+		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
+	}
+	return Receiver{ID: id(u), usual: place(u), Notifier: n, Reach: &url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
 }
 
 func openLog(u *url.URL, opts Options) (Receiver, error) {

@@ -97,6 +97,22 @@ func TestWhatArrives(t *testing.T) {
 	}
 }
 
+// A mail leads to the status page.
+func TestLink(t *testing.T) {
+	s := newServer(t, startTLS)
+	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Link: "https://alerts.example.com/?a=1&b=2"})
+	if err := m.Notify(t.Context(), notifytest.Alert(1)); err != nil {
+		t.Fatal(err)
+	}
+	got := parse(t, s.mails()[0].raw)
+	if !strings.Contains(got.text, "\nStatus page           https://alerts.example.com/?a=1&b=2\n") {
+		t.Errorf("the text is\n%s", got.text)
+	}
+	if !strings.Contains(got.html, `<a href="https://alerts.example.com/?a=1&amp;b=2">Status page</a>`) {
+		t.Errorf("the page is\n%s", got.html)
+	}
+}
+
 func TestSummary(t *testing.T) {
 	s := newServer(t, implicit)
 	zero := 0
