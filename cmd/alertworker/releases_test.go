@@ -322,13 +322,13 @@ func readRelease(t *testing.T, file string) string {
 	}
 	say("settings: %s", otherSettings(t, azurite, left, group.String()))
 
-	rs, err := openReceivers(c, log)
+	rs, err := openReceivers(c, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rs[0].Close()
 	for _, device := range []string{taken, hashed, declined, unknown, sending} {
-		g := throttle.New(throttle.Config{Store: s.leases, Scope: c.Scope(), Receiver: rs[0].Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout})
+		g := throttle.New(throttle.Config{Store: s.leases, Scope: c.Scope(), Receiver: rs[0].ID, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout})
 		st, err := g.Inspect(t.Context(), device)
 		if err != nil {
 			t.Error(err)

@@ -41,7 +41,11 @@ const arrows = `
 	internal/notify/receivers                    internal/notify internal/notify/*
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
-	internal/notify/*                            internal/notify
+	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
+	internal/notify/redact
+	internal/notify/httppost                     internal/notify internal/notify/redact
+	internal/notify/smtp                         internal/notify internal/notify/redact
+	internal/notify/*                            internal/notify internal/notify/httppost
 
 	internal/backoff
 	internal/azure   internal/backoff
@@ -65,6 +69,7 @@ const arrows = `
 	internal/lab/devhub/*   internal/backoff
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
+	internal/lab/nettest
 	internal/lab/process
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/lease internal/lease/*
 	internal/lab/verify
@@ -81,6 +86,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
+	github.com/wneessen/go-mail                                     internal/notify/smtp
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing

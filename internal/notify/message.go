@@ -11,11 +11,22 @@ import (
 // Hub lets one be.
 const maxDevice = 128
 
+// maxLevel is how much of a level's name a sentence shows, in characters.
+const maxLevel = 32
+
 // Message is the alert as one sentence for people, such as
 // "device-7: 91.5, at or above 80": one line of at most 250 printable characters. Numbers
 // are rounded to seven digits, U+FFFD stands for what cannot be printed.
 func (a Alert) Message() string {
-	s := deviceName(a.Device) + ": " + number(a.Temperature) + ", at or above " + number(a.Threshold)
+	s := deviceName(a.Device) + ": " + number(a.Temperature)
+	if a.Resolved {
+		s += ", normal again, below " + number(a.Threshold)
+	} else {
+		s += ", at or above " + number(a.Threshold)
+	}
+	if a.Level != "" {
+		s += " (" + printable(a.Level, maxLevel) + ")"
+	}
 	if a.Test {
 		s += " (test)"
 	}
@@ -27,10 +38,15 @@ func deviceName(id string) string {
 	if id == "" {
 		return "a device without a name"
 	}
+	return printable(id, maxDevice)
+}
+
+// printable returns the first characters of s, at most limit, fit for one line.
+func printable(s string, limit int) string {
 	var b strings.Builder
 	n := 0
-	for _, r := range id {
-		if n++; n > maxDevice {
+	for _, r := range s {
+		if n++; n > limit {
 			return b.String() + "…"
 		}
 		if !unicode.IsPrint(r) {

@@ -14,6 +14,8 @@ func TestMessage(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
 		"device-7: 91.5, at or above 80":                 {Device: "device-7", Temperature: 91.5, Threshold: 80},
 		"device-7: 91.5, at or above 80 (test)":          {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
+		"device-7: 91.5, at or above 80 (critical)":      {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
+		"device-7: 71.5, normal again, below 80 (hot)":   {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
 		"two�lines: 80, at or above 80":                  {Device: "two\nlines", Temperature: 80, Threshold: 80},
 		"�gniht: 80, at or above 80":                     {Device: "\u202egniht", Temperature: 80, Threshold: 80},
 		"Käl<te>&\"1': 80, at or above 80":               {Device: `Käl<te>&"1'`, Temperature: 80, Threshold: 80},

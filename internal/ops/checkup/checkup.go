@@ -107,13 +107,13 @@ func (k *checkup) steps(send bool) []step {
 	if k.config.HasStorage() {
 		steps = append(steps, step{"dead letters", limit, k.deadLetters})
 	}
-	for i, raw := range k.config.NotifyURLs.Reveal() {
+	for i, r := range k.receivers {
 		name := "receiver"
 		if len(k.receivers) > 1 {
 			name = fmt.Sprint("receiver ", i+1)
 		}
 		steps = append(steps, step{name, stepTimeout + k.config.NotifyTimeout, func(ctx context.Context) (string, error) {
-			return k.receiver(ctx, raw, k.receivers[i], send)
+			return k.receiver(ctx, r, send)
 		}})
 	}
 	return steps
@@ -142,6 +142,9 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	}
 	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
 		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
+	}
+	if k.config.NotifyKeyless() {
+		need("Event Grid", azure.EventGridScope)
 	}
 	if err := k.services.Identity.Warm(ctx, requests...); err != nil {
 		return "", err
@@ -398,23 +401,22 @@ func unlessAnswered(err error, variable string) error {
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
 }
 
-// receiver connects to the receiver at raw and, if asked to, sends it a test alert.
-func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver, send bool) (string, error) {
-	site := strings.TrimSuffix(config.RedactURL(raw), ":")
-	found, err := reach(ctx, raw)
+// receiver connects to r and, if asked to, sends it a test alert.
+func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool) (string, error) {
+	found, err := reach(ctx, r.Reach)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", site, err)
+		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
 	if !send {
-		return fmt.Sprintf("%s: %s", site, found), nil
+		return fmt.Sprintf("%s: %s", r.Name, found), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
 	defer cancel()
 	start := time.Now()
 	if err := r.Notifier.Notify(ctx, k.testAlert()); err != nil {
-		return "", err // it names the receiver
+		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
-	return fmt.Sprintf("%s: accepted a test alert in %s", site, milliseconds(time.Since(start))), nil
+	return fmt.Sprintf("%s: accepted a test alert in %s", r.Name, milliseconds(time.Since(start))), nil
 }
 
 // testAlert is an alert at the threshold, for a device that no hub has.
@@ -428,6 +430,7 @@ func (k *checkup) testAlert() notify.Alert {
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,
+		Rule:        "temperature",
 		Temperature: c.TemperatureThreshold,
 		Threshold:   c.TemperatureThreshold,
 		Enqueued:    now.UTC(),

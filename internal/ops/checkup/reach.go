@@ -11,23 +11,17 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"alertworker/internal/config"
 )
 
 // reachTimeout is for a connection to a receiver.
 const reachTimeout = 10 * time.Second
 
-// reach connects to the receiver at raw and disconnects without sending a request,
+// reach connects to the host of u and disconnects without sending a request,
 // which a receiver might take for an alert. It returns what that showed. Its
-// errors hold nothing of raw.
-func reach(ctx context.Context, raw string) (string, error) {
-	if !config.IsWeb(raw) {
+// errors hold nothing of u.
+func reach(ctx context.Context, u *url.URL) (string, error) {
+	if u == nil {
 		return "needs no connection; alerts are only written to the log", nil
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", errors.New("is not a URL")
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -49,12 +43,12 @@ func reach(ctx context.Context, raw string) (string, error) {
 func dial(ctx context.Context, u *url.URL) error {
 	port := u.Port()
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[u.Scheme]
 	}
 	address := net.JoinHostPort(u.Hostname(), port)
 	var conn net.Conn
 	var err error
-	if u.Scheme == "https" {
+	if u.Scheme == "https" || u.Scheme == "smtps" {
 		conn, err = new(tls.Dialer).DialContext(ctx, "tcp", address)
 	} else {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -79,7 +73,7 @@ func unreachable(err error) error {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New("its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here")
 	case errors.As(err, new(tls.RecordHeaderError)):
-		return errors.New("it does not use TLS: should the URL start with http://?")
+		return errors.New("it does not begin with TLS: should the URL start with http://, or smtp://?")
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():

@@ -1,4 +1,4 @@
-package webhook
+package httppost
 
 import (
 	"errors"
@@ -7,22 +7,29 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/redact"
 )
 
-const (
-	maxRetryAfter = time.Hour
-	maxExcerpt    = 200 // bytes of the answer that an error quotes
-)
+const maxRetryAfter = time.Hour
+
+// RefusesMessage reports whether an answer is 400, 413, 415 or 422: something is wrong
+// with the message, not with the receiver.
+func RefusesMessage(code int, _ string) bool {
+	switch code {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
 
 // explain returns what an answer other than 2xx means. body is the beginning of the
 // answer's body, free of secrets.
-func explain(resp *http.Response, body string) *notify.Error {
+func (c *Client) explain(resp *http.Response, body string) *notify.Error {
 	code := resp.StatusCode
 	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
-	if s := excerpt(body); s != "" {
+	if s := redact.Excerpt(body); s != "" {
 		text += fmt.Sprintf(" (%q)", s)
 	}
 	e := &notify.Error{
@@ -33,14 +40,13 @@ func explain(resp *http.Response, body string) *notify.Error {
 	}
 	var hint string
 	switch {
-	case code == http.StatusBadRequest,
-		code == http.StatusRequestEntityTooLarge,
-		code == http.StatusUnsupportedMediaType,
-		code == http.StatusUnprocessableEntity:
+	case c.refuses(code, body):
 		e.Refused, e.RetryAfter = true, 0
 		hint = "the receiver refuses it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		hint = "check the credentials in NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
+		hint = "check the credentials in " + c.credentials
+	case RefusesMessage(code, body):
+		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
 	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:
 		hint = "check the path in NOTIFY_URLS"
 	case code >= 300 && code < 400:
@@ -51,21 +57,6 @@ func explain(resp *http.Response, body string) *notify.Error {
 	}
 	e.Err = errors.New(text)
 	return e
-}
-
-// excerpt returns s as one short printable line.
-func excerpt(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > maxExcerpt {
-		s = strings.ToValidUTF8(s[:maxExcerpt-len("…")], "") + "…"
-	}
-	return s
 }
 
 // retryAfter returns how long the answer asks to wait, at most maxRetryAfter; 0 if it
