@@ -56,7 +56,7 @@ const arrows = `
 	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
-	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker
 
 	internal/lab/busytest
 	internal/lab/console    internal/lab/verify internal/notify
