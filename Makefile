@@ -10,7 +10,13 @@ ARGS     ?=
 FUZZTIME ?= 5s
 BENCH    ?= .
 
-.PHONY: help run stack test lint fuzz bench ci build
+# What a build is stamped with. Two builds of one commit with one Go are the same, byte for byte.
+VERSION  ?=
+COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git status --porcelain 2>/dev/null | grep -q . && echo +changes)
+OUTPUT   ?= bin/alertworker
+IMAGE    ?= alertworker:$(or $(VERSION),dev)
+
+.PHONY: help run stack test lint fuzz bench ci build image
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -50,5 +56,10 @@ bench: ## benchmarks; BENCH=Decode picks some
 ci: lint test ## all that a change has to pass: lint, test, a short run
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
-build: ## bin/alertworker, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/alertworker
+build: ## bin/alertworker, static; VERSION=1.2.3 for a release
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X alertworker/internal/build.version=$(VERSION) -X alertworker/internal/build.commit=$(COMMIT)' -o $(OUTPUT) ./cmd/alertworker
+
+image: ## the image IMAGE=alertworker:dev, with docker, podman or buildah, whichever works here
+	@for builder in docker podman buildah; do if $$builder info >/dev/null 2>&1; then break; fi; builder=; done; \
+	[ "$$builder" ] || { echo "no image: neither docker nor podman nor buildah works here"; exit 1; }; \
+	set -x; $$builder build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' $(ARGS) .

@@ -44,6 +44,7 @@ const arrows = `
 	internal/notify/*                            internal/notify
 
 	internal/backoff
+	internal/build
 	internal/azure   internal/backoff
 	internal/httpapi
 	internal/peers   internal/azure
@@ -53,7 +54,7 @@ const arrows = `
 	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
-	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/metrics  internal/build internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
 	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker

@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -77,6 +78,9 @@ type settings struct {
 	slack time.Duration
 
 	env []string // on top
+
+	// command makes a worker's process from its environment; nil: the command as built.
+	command func(env []string) *exec.Cmd
 }
 
 // A world is workers with all that they need, and a verify.Log of what goes in and
@@ -226,7 +230,12 @@ func startCosmos(t *testing.T) (connectionString string) {
 func (w *world) start(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		w.workers[name] = alertworker(w.t.T, name, append(slices.Clone(w.env), "REPLICA_NAME="+name, "HTTP_ADDR="+w.sites[name]))
+		env := append(slices.Clone(w.env), "REPLICA_NAME="+name, "HTTP_ADDR="+w.sites[name])
+		if w.command != nil {
+			w.workers[name] = run(w.t.T, name, w.command(env))
+		} else {
+			w.workers[name] = alertworker(w.t.T, name, env)
+		}
 	}
 }
 
