@@ -7,11 +7,15 @@ RUN go mod download
 COPY Makefile ./
 COPY cmd cmd
 COPY internal internal
-ARG TARGETOS TARGETARCH VERSION= COMMIT=
+ARG TARGETOS
+ARG TARGETARCH
+ARG VERSION
+ARG COMMIT
 RUN GOOS=$TARGETOS GOARCH=$TARGETARCH make build VERSION="$VERSION" COMMIT="$COMMIT"
 
 FROM scratch
-ARG VERSION= COMMIT=
+ARG VERSION
+ARG COMMIT
 LABEL org.opencontainers.image.title=alertworker \
       org.opencontainers.image.description="Reads an Azure IoT Hub's telemetry and alerts about hot devices" \
       org.opencontainers.image.licenses=MIT \
