@@ -69,6 +69,8 @@ const arrows = `
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
 	internal/lab/verify
 
+	tools/compose  internal/config
+	tools/systemd  internal/config
 	tools/rules  internal/ops/metrics/metricstest internal/worker
 `
 
