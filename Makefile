@@ -35,9 +35,10 @@ test: ## all tests, with the race detector
 	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 30m ./...; $(GO) -C tools test -count=1 $$race -timeout 10m ./...
 
 # tools is a module of its own, so that go.mod lists only what the worker needs.
-lint: ## formatting, go vet, staticcheck, a tidy go.mod
+lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	@files=$$(gofmt -l cmd internal tools); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
-	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck
+	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
+	bin/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml
 	for module in . tools; do (cd $$module; set -x; \
 		$(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 

@@ -70,6 +70,7 @@ const arrows = `
 	internal/lab/verify
 
 	tools/compose  internal/config
+	tools/notes
 	tools/systemd  internal/config
 	tools/rules  internal/ops/metrics/metricstest internal/worker
 `
