@@ -1,19 +1,19 @@
-# For docker with BuildKit, podman or buildah: make image, or docker build .
-# The build stage runs on the machine's own architecture, whatever the image is for.
-FROM --platform=$BUILDPLATFORM golang:1.26.8 AS build
+# make image builds it, and so do docker build, podman build, buildah build and az acr build, which has
+# no BuildKit. For another architecture than the machine's: docs/releases.md.
+FROM golang:1.26.8 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY Makefile ./
 COPY cmd cmd
 COPY internal internal
-ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION
 ARG COMMIT
-RUN GOOS=$TARGETOS GOARCH=$TARGETARCH make build VERSION="$VERSION" COMMIT="$COMMIT"
+RUN make build VERSION="$VERSION" COMMIT="$COMMIT" OUTPUT="/out/alertworker-$TARGETARCH"
 
 FROM scratch
+ARG TARGETARCH
 ARG VERSION
 ARG COMMIT
 LABEL org.opencontainers.image.title=alertworker \
@@ -22,7 +22,7 @@ LABEL org.opencontainers.image.title=alertworker \
       org.opencontainers.image.version=$VERSION \
       org.opencontainers.image.revision=$COMMIT
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /src/bin/alertworker /alertworker
+COPY --from=build /out/alertworker-$TARGETARCH /alertworker
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/alertworker"]
