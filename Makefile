@@ -9,7 +9,13 @@ GO       ?= go
 ARGS     ?=
 FUZZTIME ?= 5s
 
-.PHONY: help run stack test lint fuzz bench ci build
+# What a build is stamped with. Two builds of one commit with one Go are the same, byte for byte.
+VERSION  ?=
+COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git status --porcelain 2>/dev/null | grep -q . && echo +changes)
+OUTPUT   ?= bin/alertworker
+IMAGE    ?= alertworker:$(or $(VERSION),dev)
+
+.PHONY: help run stack test lint fuzz bench ci build image
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -21,15 +27,17 @@ stack: ## the same with each worker a process, on emulators of Azure, to kill wo
 	$(GO) run ./cmd/alertworker local --processes --replicas 3 --devices 40 --rate 80 --window 15s --http 8081 $(ARGS)
 
 # Four packages at a time, on any machine: most tests wait for others, they do not compute.
-# What they are made of is built before, so that it is in nobody's way.
+# What they are made of is built before, so that it is in nobody's way. Go's cache of results does
+# not see what the tests in tools read, which is outside their module: hence -count=1.
 test: ## all tests, with the race detector
 	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
-	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 30m ./...; $(GO) -C tools test $$race -timeout 10m ./...
+	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 30m ./...; $(GO) -C tools test -count=1 $$race -timeout 10m ./...
 
 # tools is a module of its own, so that go.mod lists only what the worker needs.
-lint: ## formatting, go vet, staticcheck, a tidy go.mod
+lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	@files=$$(gofmt -l cmd internal tools); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
-	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck
+	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
+	bin/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml
 	for module in . tools; do (cd $$module; set -x; \
 		$(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 
@@ -49,5 +57,10 @@ bench: ## the worker beside the client's bare loop, in CPU time; ARGS="-rounds 1
 ci: lint test ## all that a change has to pass: lint, test, a short run
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
-build: ## bin/alertworker, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/alertworker
+build: ## bin/alertworker, static; VERSION=1.2.3 for a release
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X alertworker/internal/build.version=$(VERSION) -X alertworker/internal/build.commit=$(COMMIT)' -o $(OUTPUT) ./cmd/alertworker
+
+image: ## the image IMAGE=alertworker:dev, with docker, podman or buildah, whichever works here
+	@for builder in docker podman buildah; do if $$builder info >/dev/null 2>&1; then break; fi; builder=; done; \
+	[ "$$builder" ] || { echo "no image: neither docker nor podman nor buildah works here"; exit 1; }; \
+	set -x; $$builder build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' $(ARGS) .

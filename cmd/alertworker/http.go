@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/build"
 	"alertworker/internal/config"
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/admin"
@@ -46,7 +47,7 @@ func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler
 	o := admin.Options{
 		Source:     c.Scope(),
 		Replica:    c.ReplicaName,
-		Version:    number(),
+		Version:    build.Version(),
 		Threshold:  c.TemperatureThreshold,
 		Window:     c.ThrottleWindow,
 		Worker:     r.worker,

@@ -3,16 +3,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // SUMMARY_SCHEDULE may name a zone, and the image has no zone files
+
+	"alertworker/internal/build"
 )
 
 // Exit codes.
@@ -79,31 +80,11 @@ type silentError struct{ code int }
 func (e *silentError) Error() string { return fmt.Sprint("exit code ", e.code) }
 func (e *silentError) ExitCode() int { return e.code }
 
-// release is the version of a build for release: -ldflags "-X main.release=1.2.3".
-var release string
-
-// number is the version alone: that of the release, or the module's.
-func number() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return cmp.Or(release, info.Main.Version)
-	}
-	return cmp.Or(release, "unknown")
-}
-
-// version names the build: its number, and the commit it was built from.
+// version names the build: its number, the commit it was built from, and Go's version.
 func version() string {
-	commit, dirty := "", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				commit = " " + s.Value[:min(12, len(s.Value))]
-			case "vcs.modified":
-				if s.Value == "true" {
-					dirty = "+changes"
-				}
-			}
-		}
+	words := []string{"alertworker", build.Version()}
+	if commit := build.Commit(); commit != "" {
+		words = append(words, commit)
 	}
-	return fmt.Sprintf("alertworker %s%s%s %s", number(), commit, dirty, runtime.Version())
+	return strings.Join(append(words, runtime.Version()), " ")
 }

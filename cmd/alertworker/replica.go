@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 
+	"alertworker/internal/build"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
@@ -90,7 +91,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Log
 	if c.SummarySchedule != "" {
 		r.tally = tally.New(s.tallies, c.Scope(), log)
 	}
-	measured, recorder := metrics.New(number()), &admin.Recorder{}
+	measured, recorder := metrics.New(build.Version()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
 	observers := []lease.Observer{recorder.Store(), measured.Store(store), tracer.Store(store)}
 	if s.missing != nil {

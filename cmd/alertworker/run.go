@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/build"
 	"alertworker/internal/config"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
@@ -73,7 +74,7 @@ func start(ctx context.Context, c config.Config, log *zap.Logger, end *cleanup) 
 func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
 	hub := c.Hub()
 	tracer, err := tracing.Open(ctx, tracing.Config{
-		Version: number(),
+		Version: build.Version(),
 		Replica: c.ReplicaName,
 		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
 		Log:     log,

@@ -48,6 +48,7 @@ const arrows = `
 	internal/notify/*                            internal/notify internal/notify/httppost
 
 	internal/backoff
+	internal/build
 	internal/azure   internal/backoff
 	internal/httpapi
 	internal/peers   internal/azure
@@ -57,10 +58,10 @@ const arrows = `
 	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
-	internal/ops/metrics  internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/metrics  internal/build internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
-	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker
 
 	internal/lab/bench      internal/lab/devhub internal/lab/process internal/telemetry/eventhubs
 	internal/lab/busytest
@@ -74,6 +75,9 @@ const arrows = `
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/lease internal/lease/*
 	internal/lab/verify
 
+	tools/compose  internal/config
+	tools/notes
+	tools/systemd  internal/config
 	tools/rules  internal/ops/metrics/metricstest internal/worker
 `
 

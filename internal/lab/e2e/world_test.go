@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	randv2 "math/rand/v2"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,6 +70,9 @@ type settings struct {
 	slack time.Duration
 
 	env []string // on top
+
+	// command makes a worker's process from its environment; nil: the command as built.
+	command func(env []string) *exec.Cmd
 }
 
 // A world is workers with all that they need, and a verify.Log of what goes in and
@@ -186,7 +190,12 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 func (w *world) start(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		w.workers[name] = alertworker(w.t.T, name, append(slices.Clone(w.env), "REPLICA_NAME="+name, "HTTP_ADDR="+w.sites[name]))
+		env := append(slices.Clone(w.env), "REPLICA_NAME="+name, "HTTP_ADDR="+w.sites[name])
+		if w.command != nil {
+			w.workers[name] = run(w.t.T, name, w.command(env))
+		} else {
+			w.workers[name] = alertworker(w.t.T, name, env)
+		}
 	}
 }
 

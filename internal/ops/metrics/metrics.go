@@ -6,13 +6,15 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"alertworker/internal/build"
 )
 
 const (
@@ -79,14 +81,7 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 func buildInfo(version string) prometheus.Collector {
-	labels := prometheus.Labels{"version": version, "revision": "unknown", "goversion": runtime.Version()}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				labels["revision"] = s.Value
-			}
-		}
-	}
+	labels := prometheus.Labels{"version": version, "revision": cmp.Or(build.Commit(), "unknown"), "goversion": runtime.Version()}
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info",
 		Help:        "Always 1; the labels identify the build.",

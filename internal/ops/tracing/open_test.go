@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -69,9 +68,15 @@ func TestWrong(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"/v1/" + secret},
 		"OTEL_EXPORTER_OTLP_HEADERS":         {secret, "a=b," + secret, "a=%" + secret, "=" + secret, "a b=" + secret, "a=b,"},
 		"OTEL_EXPORTER_OTLP_TRACES_HEADERS":  {secret},
-		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"grpc"},
-		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": {"grpc"},
-		"OTEL_TRACES_EXPORTER":               {"console"},
+		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"grpc", "http/json"},
+		"OTEL_EXPORTER_OTLP_TIMEOUT":         {secret, "0", "-1", "10s", "99999999999999999999"},
+		"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT":  {"0"},
+		"OTEL_EXPORTER_OTLP_COMPRESSION":     {secret},
+		"OTEL_EXPORTER_OTLP_CERTIFICATE":     {"/" + secret, "open_test.go"},
+
+		"OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE": {"/" + secret},
+		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL":           {"grpc"},
+		"OTEL_TRACES_EXPORTER":                         {"console"},
 	} {
 		for _, value := range values {
 			setenv(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1"})
@@ -101,7 +106,7 @@ func newCollector(t *testing.T, status int, body func(*http.Request) string) *co
 	over := make(chan struct{})
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent, err := io.ReadAll(r.Body)
-		var request coltracepb.ExportTraceServiceRequest
+		var request tracepb.TracesData
 		if err == nil {
 			err = proto.Unmarshal(sent, &request)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -62,15 +61,15 @@ type Tracing struct {
 // makes no connection, and fails only if a variable is invalid; the error
 // names the variable without its value. While spans cannot be exported, that is logged at most twice a minute.
 func Open(ctx context.Context, c Config) (*Tracing, error) {
-	on, secrets, err := environment()
-	if !on || err != nil {
+	to, err := environment()
+	if to == nil || err != nil {
 		return nil, err
 	}
-	report := reporter(c.Log, secrets)
+	report := reporter(c.Log, to.secrets)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
 	otel.SetLogger(logr.New(sink{report}))
 
-	client := otlptracehttp.NewClient()
+	client := newClient(*to, c.Version)
 	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
