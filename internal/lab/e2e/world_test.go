@@ -222,6 +222,16 @@ func startCosmos(t *testing.T) (connectionString string) {
 	return "AccountEndpoint=" + mended.URL + "/;" + key
 }
 
+// setting returns what a variable is set to.
+func (w *world) setting(name string) string {
+	for _, entry := range w.env {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
 // start starts workers under these names, with HTTP if they have a site. It does not wait for them.
 func (w *world) start(names ...string) {
 	w.t.Helper()
