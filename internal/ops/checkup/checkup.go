@@ -102,11 +102,10 @@ func (k *checkup) steps(send bool) []step {
 		step{"throttle store", limit, k.throttleStore},
 	)
 	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
-		steps = append(steps,
-			step{"replicas", limit, k.replicas},
-			step{"KEDA", limit, k.kedaLag},
-			step{"KEDA trigger", limit, k.kedaTrigger},
-		)
+		steps = append(steps, step{"replicas", limit, k.replicas})
+		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
+			steps = append(steps, step{"KEDA", limit, k.kedaLag}, step{"KEDA trigger", limit, k.kedaTrigger})
+		}
 	}
 	if k.config.HasStorage() {
 		steps = append(steps, step{"dead letters", limit, k.deadLetters})

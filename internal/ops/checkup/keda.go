@@ -113,9 +113,6 @@ func (k *checkup) kedaTrigger(context.Context) (string, error) {
 	}
 	hub := c.Hub()
 	host, name := strings.ToLower(hub.Host), strings.ToLower(hub.Name)
-	if strings.Contains(host, ":") {
-		return "", undecided("KEDA cannot find the checkpoints of a namespace with a port")
-	}
 	text := fmt.Sprintf("checkpointStrategy blobMetadata, blobContainer %s, consumerGroup %s", c.CheckpointContainer, strings.ToLower(c.EventHubConsumerGroup))
 	if u, err := url.Parse(c.StorageAccountURL); err == nil && u.Host != "" {
 		account, _, _ := strings.Cut(u.Host, ".")

@@ -87,7 +87,6 @@ func TestKEDATrigger(t *testing.T) {
 		"checkpointStrategy blobMetadata, blobContainer cp, consumerGroup alerts, storageAccountName store, eventHubNamespace contoso, eventHubName telemetry":                                                        keyless,
 		"checkpointStrategy blobMetadata, blobContainer cp, consumerGroup $default, connection with Endpoint=sb://a.example.com/ and EntityPath=hub":                                                                  key("Endpoint=sb://a.example.com/" + pair + "hub"),
 		"checkpointStrategy blobMetadata, blobContainer cp, consumerGroup $default, connection with Endpoint=sb://a.example.com/ and EntityPath=myhub, in lower case as here: with capitals KEDA finds no checkpoint": key("Endpoint=sb://a.example.com/" + pair + "MyHub"),
-		"KEDA cannot find the checkpoints of a namespace with a port": key("Endpoint=sb://127.0.0.1:5672" + pair + "hub"),
 	} {
 		k := newCheckup(t.Context(), c, nil, Services{Resolve: func() (config.Config, error) { return c, nil }})
 		got, err := k.kedaTrigger(t.Context())
