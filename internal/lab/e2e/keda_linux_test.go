@@ -90,11 +90,14 @@ func kedaCounts(t *busytest.Attempt, keda string) {
 	w.start("a")
 	w.ready()
 	counts(0)
-	agree := func() {
+	agree := func(want int) {
 		t.Helper()
-		within(t.T, startWithin, "the metrics show no lag", func() bool { w.alive(); return metric(t.T, w.sites["a"], "alertworker_partition_lag_events") == 0 })
+		within(t.T, startWithin, fmt.Sprintf("the metrics show %d events after checkpoints, all of them read", want), func() bool {
+			w.alive()
+			return metric(t.T, w.sites["a"], "alertworker_partition_checkpoint_lag_events") == float64(want) && metric(t.T, w.sites["a"], "alertworker_partition_lag_events") == 0
+		})
 	}
-	agree()
+	agree(0)
 
 	// A receiver that is down holds the checkpoint of one partition: everything is read,
 	// and not settled.
@@ -104,7 +107,11 @@ func kedaCounts(t *busytest.Attempt, keda string) {
 		w.publish("oven", threshold-1)
 	}
 	counts(31)
-	agree()
+	agree(31)
+	w.kill("a")
+	w.start("a")
+	w.ready()
+	agree(31) // though this replica has written no checkpoint yet
 	w.receiver.BehaveAlways(notifytest.Take)
 	counts(0)
 
