@@ -18,6 +18,7 @@ import (
 	"github.com/kedacore/keda/v2/apis/keda/v1alpha1"
 	"github.com/kedacore/keda/v2/pkg/scalers/scalersconfig"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"alertworker/tools/keda/scalers"
@@ -85,7 +86,12 @@ func read(name string, into any) error {
 	if err != nil {
 		return err
 	}
-	if err := yaml.UnmarshalStrict(text, into); err != nil {
+	text, err = yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	unknown, err := json.UnmarshalStrict(text, into) // as the API server does: case matters
+	if err := errors.Join(append(unknown, err)...); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

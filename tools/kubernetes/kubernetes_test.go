@@ -4,6 +4,7 @@ package kubernetes_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"maps"
 	"os"
@@ -22,9 +23,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
 
 	"alertworker/internal/config"
 )
@@ -68,26 +69,36 @@ type scaledObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		ScaleTargetRef  struct{ Name string }
-		MinReplicaCount int
-		MaxReplicaCount int
-		PollingInterval int
-		Advanced        map[string]any
+		ScaleTargetRef struct {
+			Name string `json:"name"`
+		} `json:"scaleTargetRef"`
+		MinReplicaCount int            `json:"minReplicaCount"`
+		MaxReplicaCount int            `json:"maxReplicaCount"`
+		PollingInterval int            `json:"pollingInterval"`
+		Advanced        map[string]any `json:"advanced"`
 		Triggers        []struct {
-			Type              string
-			AuthenticationRef struct{ Name string }
-			Metadata          map[string]string
-		}
-	}
+			Type              string `json:"type"`
+			AuthenticationRef struct {
+				Name string `json:"name"`
+			} `json:"authenticationRef"`
+			Metadata map[string]string `json:"metadata"`
+		} `json:"triggers"`
+	} `json:"spec"`
 }
 
 type triggerAuthentication struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		PodIdentity     struct{ Provider string }
-		SecretTargetRef []struct{ Parameter, Name, Key string }
-	}
+		PodIdentity struct {
+			Provider string `json:"provider"`
+		} `json:"podIdentity"`
+		SecretTargetRef []struct {
+			Parameter string `json:"parameter"`
+			Name      string `json:"name"`
+			Key       string `json:"key"`
+		} `json:"secretTargetRef"`
+	} `json:"spec"`
 }
 
 // render renders an overlay. Fields that the API does not have fail the test.
@@ -112,7 +123,12 @@ func render(t *testing.T, overlay string) deployment {
 			t.Fatalf("there is a %s that this test does not know, or a second one", kind)
 		}
 		delete(kinds, kind)
-		if err := yaml.UnmarshalStrict([]byte(r.MustYaml()), into); err != nil {
+		text, err := r.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown, err := json.UnmarshalStrict(text, into) // as the API server does: case matters
+		if err := errors.Join(append(unknown, err)...); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 		if r.GetKind() != "Namespace" && r.GetNamespace() != "alertworker" {
@@ -189,6 +205,10 @@ func TestSettings(t *testing.T) {
 const handOver = time.Minute
 
 func TestDeployment(t *testing.T) {
+	const source = "../../cmd/alertworker/replica.go"
+	if text, err := os.ReadFile(source); err != nil || !bytes.Contains(text, []byte("const handOverMargin = time.Minute\n")) {
+		t.Errorf("%s has another limit for handing over (%v)", source, err)
+	}
 	each(t, func(t *testing.T, d deployment, _ map[string]string) {
 		pod := d.deployment.Spec.Template
 		drain, err := time.ParseDuration(d.settings.Data["DRAIN_TIMEOUT"])

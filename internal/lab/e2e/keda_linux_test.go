@@ -25,6 +25,9 @@ import (
 // kedaPath is KEDA's Event Hubs scaler as a command, which make keda builds: see tools/keda.
 const kedaPath = "../../../bin/keda"
 
+// kubernetesDir has the trigger that KEDA is given.
+const kubernetesDir = "../../../deploy/kubernetes/"
+
 // KEDA, given the trigger in deploy/kubernetes, counts what `alertworker check` says that it
 // does and what our metrics show. Only on Linux, because KEDA cannot find the
 // checkpoints of a namespace with a port, and only there are there enough addresses for
@@ -37,6 +40,10 @@ func TestKEDA(t *testing.T) {
 	}
 	if _, err := os.Stat(keda); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("KEDA's scaler is not built: make keda builds it")
+	}
+	// As in built: what KEDA reads, this test has looked at.
+	if err := filepath.WalkDir(kubernetesDir, func(string, fs.DirEntry, error) error { return nil }); err != nil {
+		t.Fatal(err)
 	}
 	busytest.Run(t, func(t *busytest.Attempt) { kedaCounts(t, keda) })
 }
@@ -133,8 +140,7 @@ func kedaCounts(t *busytest.Attempt, keda string) {
 // kedaLag asks KEDA.
 func kedaLag(t *testing.T, w *world, keda, connection, storage, group string) int {
 	t.Helper()
-	const dir = "../../../deploy/kubernetes/"
-	cmd := exec.CommandContext(t.Context(), keda, dir+"components/keda/scaledobject.yaml", dir+"overlays/keys/triggerauthentication.yaml",
+	cmd := exec.CommandContext(t.Context(), keda, kubernetesDir+"components/keda/scaledobject.yaml", kubernetesDir+"overlays/keys/triggerauthentication.yaml",
 		"consumerGroup="+group, "blobContainer="+w.setting("CHECKPOINT_CONTAINER"))
 	cmd.Env = []string{"EVENTHUB_CONNECTION_STRING=" + connection, "STORAGE_CONNECTION_STRING=" + storage}
 	out, err := cmd.CombinedOutput()
