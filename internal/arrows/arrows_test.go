@@ -68,7 +68,10 @@ const arrows = `
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
 	internal/lab/verify
 
-	tools/rules  internal/ops/metrics/metricstest internal/worker
+	tools/kubernetes    internal/config
+	tools/keda          tools/keda/scalers
+	tools/keda/scalers
+	tools/rules         internal/ops/metrics/metricstest internal/worker
 `
 
 // A third party's package, or one below it, is imported by the packages of its
