@@ -48,6 +48,21 @@ func TestKEDA(t *testing.T) {
 	busytest.Run(t, func(t *busytest.Attempt) { kedaCounts(t, keda) })
 }
 
+// KEDA knows all that the other overlay says, up to the hub's name, without which it
+// connects to nothing.
+func TestKEDAWithWorkloadIdentity(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat(kedaPath); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("KEDA's scaler is not built: make keda builds it")
+	}
+	cmd := exec.CommandContext(t.Context(), kedaPath, kubernetesDir+"components/keda/scaledobject.yaml", kubernetesDir+"overlays/workload-identity/triggerauthentication.yaml",
+		"eventHubNamespace=contoso", "storageAccountName=contoso")
+	cmd.Env = []string{}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no event hub name") {
+		t.Errorf("KEDA says %q, %v; want that there is no event hub name", out, err)
+	}
+}
+
 func kedaCounts(t *busytest.Attempt, keda string) {
 	const partitions = 4
 	var hub *devhub.Hub

@@ -1,5 +1,5 @@
 // Package scalers is KEDA's package of that name with its Event Hubs scaler alone. The
-// other 80 would take many minutes to build. The code is not copied: make keda builds
+// other 70 would take many minutes to build. The code is not copied: make keda builds
 // this directory with azure_eventhub_scaler.go and scaler.go of KEDA's module laid over it.
 package scalers
 
