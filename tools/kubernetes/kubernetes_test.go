@@ -234,15 +234,15 @@ func TestDeployment(t *testing.T) {
 				t.Errorf("%s selects %v (%v), the pods' labels are %v", of, s, err, pod.Labels)
 			}
 		}
-		if want, got := "true", pod.Labels["azure.workload.identity/use"]; strings.HasSuffix(t.Name(), "workload-identity") {
-			if got != want || d.account.Annotations["azure.workload.identity/client-id"] == "" {
-				t.Error("the pod or its ServiceAccount is not set up for a workload identity")
-			}
+		if _, keyless := d.settings.Data["STORAGE_ACCOUNT_URL"]; keyless &&
+			(pod.Labels["azure.workload.identity/use"] != "true" || d.account.Annotations["azure.workload.identity/client-id"] == "") {
+			t.Error("the pod or its ServiceAccount is not set up for a workload identity")
 		}
 
 		c := pod.Spec.Containers[0]
 		port := c.Ports[0]
-		if _, listens := find("HTTP_ADDR"); listens != ":"+strconv.Itoa(int(port.ContainerPort)) {
+		i := slices.IndexFunc(config.Variables(), func(v config.Variable) bool { return v.Name == "HTTP_ADDR" })
+		if listens := config.Variables()[i].Default; listens != ":"+strconv.Itoa(int(port.ContainerPort)) {
 			t.Errorf("HTTP_ADDR is %s by default, the container's port %d", listens, port.ContainerPort)
 		}
 		for probe, want := range map[*corev1.Probe]string{c.LivenessProbe: "/healthz", c.StartupProbe: "/healthz", c.ReadinessProbe: "/readyz"} {
@@ -368,14 +368,4 @@ func TestPrometheusRule(t *testing.T) {
 	} else if !bytes.Equal(is, want) {
 		t.Errorf("%s does not have the rules of %s: go -C tools test ./kubernetes -update writes it", ruleFile, rules)
 	}
-}
-
-// find returns whether there is a setting of this name, and its default.
-func find(name string) (ok bool, value string) {
-	for _, v := range config.Variables() {
-		if v.Name == name {
-			return true, v.Default
-		}
-	}
-	return false, ""
 }
