@@ -75,10 +75,13 @@ const arrows = `
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/lease internal/lease/*
 	internal/lab/verify
 
-	tools/compose  internal/config
+	tools/compose       internal/config
+	tools/keda          tools/keda/scalers
+	tools/keda/scalers
+	tools/kubernetes    internal/config
 	tools/notes
-	tools/systemd  internal/config
-	tools/rules  internal/ops/metrics/metricstest internal/worker
+	tools/rules         internal/ops/metrics/metricstest internal/worker
+	tools/systemd       internal/config
 `
 
 // A third party's package, or one below it, is imported by the packages of its

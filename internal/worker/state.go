@@ -9,6 +9,7 @@ import (
 // A PartitionState is the progress of one partition.
 type PartitionState struct {
 	Partition  string
+	First      int64              // sequence number of the first event read
 	Read       telemetry.Position // the last event read
 	ReadUntil  time.Time          // when the hub took it
 	Settled    telemetry.Position // every event up to here is settled

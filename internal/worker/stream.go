@@ -37,6 +37,7 @@ type stream struct {
 	mark      watermark
 	malformed int                // malformed events being kept
 	sinceMark int                // events since progress was signalled
+	first     int64              // sequence number of the first event read
 	readUntil time.Time          // when the last event read was enqueued
 	committed telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 }
@@ -108,7 +109,7 @@ func (s *stream) take(events []telemetry.Event) {
 		at = e.Position
 	}
 	s.lastRead = at
-	s.advance(at, events[len(events)-1].Enqueued, len(events))
+	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
 	s.stats.read(&n, over)
 }
 
@@ -188,10 +189,14 @@ func (s *stream) settle(e *entry) {
 	signal(s.room)
 }
 
-// advance records that every event up to p has been settled or admitted.
-func (s *stream) advance(p telemetry.Position, enqueued time.Time, events int) {
+// advance records that events from sequence number first up to p have been settled or
+// admitted.
+func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, events int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mark.last == (telemetry.Position{}) {
+		s.first = first
+	}
 	s.mark.read(p)
 	s.readUntil = enqueued
 	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
@@ -296,6 +301,7 @@ func (s *stream) state() PartitionState {
 	defer s.mu.Unlock()
 	p := PartitionState{
 		Partition: s.id,
+		First:     s.first,
 		Read:      s.mark.last,
 		ReadUntil: s.readUntil,
 		Settled:   s.mark.position(),

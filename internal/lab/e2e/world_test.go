@@ -186,6 +186,16 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 	return store
 }
 
+// setting returns what a variable is set to.
+func (w *world) setting(name string) string {
+	for _, entry := range w.env {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
 // start starts workers under these names, with HTTP if they have a site. It does not wait for them.
 func (w *world) start(names ...string) {
 	w.t.Helper()

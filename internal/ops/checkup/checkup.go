@@ -80,7 +80,7 @@ type checkup struct {
 // newCheckup prepares a checkup and connects to nothing.
 func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s Services) *checkup {
 	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
-	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx) })
+	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, eventsPerPartition) })
 	return k
 }
 
@@ -103,6 +103,9 @@ func (k *checkup) steps(send bool) []step {
 	)
 	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
 		steps = append(steps, step{"replicas", limit, k.replicas})
+		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
+			steps = append(steps, step{"KEDA", limit, k.kedaLag}, step{"KEDA trigger", limit, k.kedaTrigger})
+		}
 	}
 	if k.config.HasStorage() {
 		steps = append(steps, step{"dead letters", limit, k.deadLetters})
@@ -162,8 +165,8 @@ func withoutToken(err error) error {
 	return err
 }
 
-// probe looks at the hub.
-func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
+// probe looks at the hub and at the newest events of each partition.
+func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapshot, error) {
 	c, err := k.resolved()
 	if err != nil {
 		return eventhubs.Snapshot{}, undecided("not checked: the IoT Hub's endpoint is not known")
@@ -182,7 +185,7 @@ func (k *checkup) probe(ctx context.Context) (eventhubs.Snapshot, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return eventhubs.Probe(ctx, config, eventsPerPartition)
+	return eventhubs.Probe(ctx, config, perPartition)
 }
 
 func (k *checkup) hub(context.Context) (string, error) {

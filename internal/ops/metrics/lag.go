@@ -31,6 +31,7 @@ type lag struct {
 	caughtUp time.Time // when the reader was last seen at the end; zero if never
 	events   int64
 	waited   time.Duration // the oldest of them, at most
+	behind   int64         // events after the checkpoint
 }
 
 func newLagTracker(states func() []worker.PartitionState) *LagTracker {
@@ -91,6 +92,14 @@ func (t *LagTracker) LastSequence(partition string, sequence int64) {
 	}
 	l.asked = now
 	l.events = max(0, sequence-from) // more was read since the hub was asked
+	switch {
+	case state.Committed != telemetry.Position{}:
+		l.behind = max(0, sequence-state.Committed.Sequence)
+	case read: // from the checkpoint on, and none has been written since
+		l.behind = max(0, sequence-state.First+1)
+	default:
+		l.behind = l.events
+	}
 	l.waited = 0
 	if l.events == 0 {
 		l.caughtUp = now

@@ -115,6 +115,7 @@ var (
 	unreadTotalDesc   = desc("processor_unread_restarts_total", "Event Hubs Processors replaced because a partition was owned but not read; included in processor_restarts_total.")
 
 	lagEventsDesc  = desc("partition_lag_events", "Events in the hub that have not been read; updated every 15 s.", "partition")
+	lagBehindDesc  = desc("partition_checkpoint_lag_events", "Events in the hub after the checkpoint, which a restart would read again and KEDA counts as unprocessed; updated every 15 s.", "partition")
 	lagSecondsDesc = desc("partition_lag_seconds", "Upper bound of how long the oldest unread event has waited, comparing the hub's clock with this machine's.", "partition")
 	unsettledDesc  = desc("partition_unsettled_events", "Events that hold back the checkpoint because their alerts are not settled.", "partition")
 	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds back the checkpoint, by this machine's clock; 0 if there is none.", "partition")
@@ -125,7 +126,7 @@ var (
 		eventsDesc, overDesc, suppressedDesc, filteredDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
 		movesDesc, startedOverDesc, eventsLostDesc,
-		lagEventsDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
+		lagEventsDesc, lagBehindDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
 	}
 )
 
@@ -206,6 +207,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 		gauge(checkpointDesc, ages[id].Seconds(), id)
 		if l, ok := r.lag.lag(id, now); ok {
 			gauge(lagEventsDesc, float64(l.events), id)
+			gauge(lagBehindDesc, float64(l.behind), id)
 			gauge(lagSecondsDesc, l.waited.Seconds(), id)
 		}
 	}

@@ -190,6 +190,27 @@ func TestLag(t *testing.T) {
 	})
 }
 
+// What is not settled is after the checkpoint, read or not.
+func TestCheckpointLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &metricstest.Worker{}
+		m := metrics.New("")
+		lag := m.Watch(s, s.Source, "blob")
+		see := func(what string, end int64, want float64, p worker.PartitionState) {
+			t.Helper()
+			p.Partition = "0"
+			s.PartitionStates = []worker.PartitionState{p}
+			lag.LastSequence("0", end)
+			expect(t, m, map[string]float64{`partition_checkpoint_lag_events{partition="0"}`: want})
+		}
+		see("nothing is read, and the checkpoint is not known", 1000, 0, worker.PartitionState{})
+		see("what came since is not settled", 1010, 10, worker.PartitionState{})
+		see("all is read, and the first of it waits", 1010, 10, worker.PartitionState{First: 1001, Read: metricstest.At(1010)})
+		see("all is read, and something later waits", 1010, 6, worker.PartitionState{First: 1001, Read: metricstest.At(1010), Committed: metricstest.At(1004)})
+		see("all is settled", 1010, 0, worker.PartitionState{First: 1001, Read: metricstest.At(1012), Committed: metricstest.At(1012)})
+	})
+}
+
 // A hub that ends before what was read when it was asked is not the one that was
 // read: that is no lag of 0.
 func TestLagOfAnotherHub(t *testing.T) {

@@ -1,0 +1,130 @@
+package checkup
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"alertworker/internal/config"
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+// KEDA's azure-eventhub scaler computes its own lag from the checkpoints, and says nothing
+// if it looks for them in the wrong place. These steps say where, and what it counts.
+
+const (
+	rateSample = 2 * time.Second // for which arriving events are counted
+
+	kedaThreshold = 64     // KEDA's default unprocessedEventThreshold
+	kedaStale     = 10_000 // how far ahead of the hub KEDA lets a checkpoint be: the hub's answer may be older
+)
+
+// kedaLag says what KEDA counts, and which threshold the present rate needs: events up to
+// the next checkpoint are no backlog.
+func (k *checkup) kedaLag(ctx context.Context) (string, error) {
+	c, err := k.resolved()
+	if err != nil {
+		return "", undecided("not checked: the IoT Hub's endpoint is not known")
+	}
+	before, err := k.probe(ctx, 0)
+	if err != nil {
+		return "", undecided("not checked: the hub cannot be read")
+	}
+	start := time.Now()
+	select {
+	case <-time.After(rateSample):
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	after, err := k.probe(ctx, 0)
+	if err != nil {
+		return "", undecided("not checked: the hub cannot be read")
+	}
+	took := time.Since(start)
+	store, err := k.services.Checkpoints(ctx)
+	if err != nil {
+		return "", undecided("not checked: the checkpoints cannot be read")
+	}
+	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
+	if err != nil || len(unreadable) > 0 {
+		return "", undecided("not checked: the checkpoints cannot be read")
+	}
+	counted, ahead := kedaCount(after.Partitions, written)
+	if ahead != nil {
+		return fmt.Sprintf("scales to its maximum until a worker has written new checkpoints: those of %s are far ahead of the hub, which was made again or failed over",
+			count(len(ahead), "partition")), nil
+	}
+	return fmt.Sprintf("counts %s as unprocessed; %s", count(int(counted), "event"), kedaAdvice(arrivals(before.Partitions, after.Partitions), took, c.CheckpointInterval)), nil
+}
+
+// kedaAdvice says which threshold is needed if so many events have arrived within took.
+func kedaAdvice(arrived int64, took, interval time.Duration) string {
+	if arrived == 0 {
+		return fmt.Sprintf("no event arrived within %s: check at a busy time to see which unprocessedEventThreshold it needs", config.Plain(rateSample))
+	}
+	rate := float64(arrived) / took.Seconds()
+	threshold := max(kedaThreshold, math.Ceil(2*rate*interval.Seconds()))
+	decimals := 0
+	if rate < 10 {
+		decimals = 1
+	}
+	return fmt.Sprintf("%.*f events/s arrive: set unprocessedEventThreshold to at least %.0f, divided by the replicas that should share them", decimals, rate, threshold)
+}
+
+// arrivals returns how many events arrived between two looks at the hub.
+func arrivals(before, after []eventhubs.PartitionState) (n int64) {
+	for _, b := range before {
+		if i := slices.IndexFunc(after, func(a eventhubs.PartitionState) bool { return a.ID == b.ID }); i >= 0 {
+			n += max(0, after[i].Last-b.Last)
+		}
+	}
+	return n
+}
+
+// kedaCount returns how many events KEDA counts as unprocessed, or the partitions whose
+// checkpoints are so far ahead of the hub that it counts without end.
+func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eventhubs.Checkpoint) (n int64, ahead []string) {
+	for _, p := range partitions {
+		c, ok := checkpoints[p.ID]
+		switch {
+		case p.Last < 0: // it has never had an event
+		case !ok && p.First == p.Last && p.Last > 0: // KEDA takes it for empty
+		case !ok:
+			n += p.Last - p.First + 1
+		case c.Sequence-p.Last >= kedaStale:
+			ahead = append(ahead, p.ID)
+		default:
+			n += max(0, p.Last-c.Sequence)
+		}
+	}
+	return n, ahead
+}
+
+// kedaTrigger says what to write into a trigger so that KEDA finds the checkpoints: the
+// names are those of blobs, which are in lower case.
+func (k *checkup) kedaTrigger(context.Context) (string, error) {
+	c, err := k.resolved()
+	if err != nil {
+		return "", undecided("not checked: the IoT Hub's endpoint is not known")
+	}
+	hub := c.Hub()
+	host, name := strings.ToLower(hub.Host), strings.ToLower(hub.Name)
+	text := fmt.Sprintf("checkpointStrategy blobMetadata, blobContainer %s, consumerGroup %s", c.CheckpointContainer, strings.ToLower(c.EventHubConsumerGroup))
+	if u, err := url.Parse(c.StorageAccountURL); err == nil && u.Host != "" {
+		account, _, _ := strings.Cut(u.Host, ".")
+		text += ", storageAccountName " + account
+	}
+	if c.EventHubNamespace != "" {
+		namespace, _, _ := strings.Cut(host, ".")
+		return text + fmt.Sprintf(", eventHubNamespace %s, eventHubName %s", namespace, name), nil
+	}
+	text += fmt.Sprintf(", connection with Endpoint=sb://%s/ and EntityPath=%s", host, name)
+	if host != hub.Host || name != hub.Name {
+		text += ", in lower case as here: with capitals KEDA finds no checkpoint"
+	}
+	return text, nil
+}

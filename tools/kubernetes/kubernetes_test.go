@@ -1,0 +1,371 @@
+// Package kubernetes_test renders deploy/kubernetes as kubectl does and checks what comes
+// out: against the types of the API, and against the settings and ports of the worker.
+package kubernetes_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"maps"
+	"os"
+	"path"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"alertworker/internal/config"
+)
+
+var update = flag.Bool("update", false, "write prometheusrule.yaml again")
+
+const (
+	root     = "../../deploy/kubernetes/"
+	rules    = "../../deploy/prometheus/alerts.yaml"
+	ruleFile = root + "components/prometheus-operator/prometheusrule.yaml"
+)
+
+// overlays are the directories of overlays, each with the secrets that the Secret
+// alertworker has to have there.
+var overlays = map[string]map[string]string{
+	"workload-identity": {"NOTIFY_URLS": "https://example.com/hook"},
+	"keys": {
+		"NOTIFY_URLS":                "https://example.com/hook",
+		"EVENTHUB_CONNECTION_STRING": "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=service;SharedAccessKey=a2V5;EntityPath=telemetry",
+		"STORAGE_CONNECTION_STRING":  "DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey=a2V5;EndpointSuffix=core.windows.net",
+	},
+}
+
+// A deployment is what an overlay renders to.
+type deployment struct {
+	namespace  corev1.Namespace
+	account    corev1.ServiceAccount
+	settings   corev1.ConfigMap
+	deployment appsv1.Deployment
+	disruption policyv1.PodDisruptionBudget
+	network    networkingv1.NetworkPolicy
+	monitor    monitoringv1.PodMonitor
+	rule       monitoringv1.PrometheusRule
+	scaled     scaledObject
+	auth       triggerAuthentication
+}
+
+// These two are KEDA's types as far as we use them. That KEDA itself accepts them is
+// tested with its own code: see tools/keda.
+type scaledObject struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		ScaleTargetRef struct {
+			Name string `json:"name"`
+		} `json:"scaleTargetRef"`
+		MinReplicaCount int            `json:"minReplicaCount"`
+		MaxReplicaCount int            `json:"maxReplicaCount"`
+		PollingInterval int            `json:"pollingInterval"`
+		Advanced        map[string]any `json:"advanced"`
+		Triggers        []struct {
+			Type              string `json:"type"`
+			AuthenticationRef struct {
+				Name string `json:"name"`
+			} `json:"authenticationRef"`
+			Metadata map[string]string `json:"metadata"`
+		} `json:"triggers"`
+	} `json:"spec"`
+}
+
+type triggerAuthentication struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		PodIdentity struct {
+			Provider string `json:"provider"`
+		} `json:"podIdentity"`
+		SecretTargetRef []struct {
+			Parameter string `json:"parameter"`
+			Name      string `json:"name"`
+			Key       string `json:"key"`
+		} `json:"secretTargetRef"`
+	} `json:"spec"`
+}
+
+// render renders an overlay. Fields that the API does not have fail the test.
+func render(t *testing.T, overlay string) deployment {
+	t.Helper()
+	found, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+"overlays/"+overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d deployment
+	kinds := map[string]any{
+		"v1/Namespace": &d.namespace, "v1/ServiceAccount": &d.account, "v1/ConfigMap": &d.settings,
+		"apps/v1/Deployment": &d.deployment, "policy/v1/PodDisruptionBudget": &d.disruption,
+		"networking.k8s.io/v1/NetworkPolicy":  &d.network,
+		"monitoring.coreos.com/v1/PodMonitor": &d.monitor, "monitoring.coreos.com/v1/PrometheusRule": &d.rule,
+		"keda.sh/v1alpha1/ScaledObject": &d.scaled, "keda.sh/v1alpha1/TriggerAuthentication": &d.auth,
+	}
+	for _, r := range found.Resources() {
+		kind := path.Join(r.GetApiVersion(), r.GetKind())
+		into, ok := kinds[kind]
+		if !ok {
+			t.Fatalf("there is a %s that this test does not know, or a second one", kind)
+		}
+		delete(kinds, kind)
+		text, err := r.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown, err := json.UnmarshalStrict(text, into) // as the API server does: case matters
+		if err := errors.Join(append(unknown, err)...); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if r.GetKind() != "Namespace" && r.GetNamespace() != "alertworker" {
+			t.Errorf("%s is in namespace %q", kind, r.GetNamespace())
+		}
+	}
+	if len(kinds) > 0 {
+		t.Fatalf("not rendered: %v", slices.Sorted(maps.Keys(kinds)))
+	}
+	return d
+}
+
+// each calls check with every overlay.
+func each(t *testing.T, check func(t *testing.T, d deployment, secrets map[string]string)) {
+	for name, secrets := range overlays {
+		t.Run(name, func(t *testing.T) { check(t, render(t, name), secrets) })
+	}
+}
+
+// A worker with these settings starts: all are settings, all have valid values, and
+// all files are where they are looked for.
+func TestSettings(t *testing.T) {
+	each(t, func(t *testing.T, d deployment, secrets map[string]string) {
+		for _, v := range config.Variables() {
+			t.Setenv(v.Name, "")
+			t.Setenv(v.Name+"_FILE", "")
+		}
+		c := d.deployment.Spec.Template.Spec.Containers[0]
+		if len(c.EnvFrom) != 1 || c.EnvFrom[0].ConfigMapRef == nil || c.EnvFrom[0].ConfigMapRef.Name != d.settings.Name {
+			t.Errorf("the environment is %+v, want the ConfigMap %s", c.EnvFrom, d.settings.Name)
+		}
+		if d.settings.Name == "alertworker" {
+			t.Error("the ConfigMap's name has no hash, so that a changed setting is no rollout")
+		}
+		volume := d.deployment.Spec.Template.Spec.Volumes[0]
+		if mount := c.VolumeMounts[0]; mount.Name != volume.Name || volume.Secret == nil || volume.Secret.SecretName != "alertworker" {
+			t.Fatalf("the volume %+v is mounted as %+v, want the Secret alertworker", volume, mount)
+		}
+
+		secretsDir, unused := t.TempDir(), maps.Clone(secrets)
+		for name, value := range d.settings.Data {
+			known := slices.ContainsFunc(config.Variables(), func(v config.Variable) bool {
+				return name == v.Name || v.Secret && name == v.Name+"_FILE"
+			})
+			if !known {
+				t.Errorf("%s is no setting", name)
+			}
+			if dir, key := path.Split(value); strings.HasSuffix(name, "_FILE") {
+				if path.Clean(dir) != c.VolumeMounts[0].MountPath {
+					t.Errorf("%s is %s, and the Secret is mounted at %s", name, value, c.VolumeMounts[0].MountPath)
+				}
+				value = path.Join(secretsDir, key)
+				delete(unused, key)
+				if err := os.WriteFile(value, []byte(secrets[key]), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv(name, value)
+		}
+		if len(unused) > 0 {
+			t.Errorf("no setting names the files of %v", slices.Sorted(maps.Keys(unused)))
+		}
+		_, warnings, err := config.Load()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, w := range warnings {
+			t.Error(w)
+		}
+	})
+}
+
+// handOver is what handing over may take besides DRAIN_TIMEOUT, as cmd/alertworker has it.
+const handOver = time.Minute
+
+func TestDeployment(t *testing.T) {
+	const source = "../../cmd/alertworker/replica.go"
+	if text, err := os.ReadFile(source); err != nil || !bytes.Contains(text, []byte("const handOverMargin = time.Minute\n")) {
+		t.Errorf("%s has another limit for handing over (%v)", source, err)
+	}
+	each(t, func(t *testing.T, d deployment, _ map[string]string) {
+		pod := d.deployment.Spec.Template
+		drain, err := time.ParseDuration(d.settings.Data["DRAIN_TIMEOUT"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second; grace <= drain+handOver {
+			t.Errorf("it is killed %v after SIGTERM, and DRAIN_TIMEOUT is %v and handing over takes %v at most", grace, drain, handOver)
+		}
+		if d.deployment.Spec.Replicas != nil {
+			t.Error("replicas are set, so that applying it again undoes what the autoscaler has done")
+		}
+		if pod.Spec.ServiceAccountName != d.account.Name {
+			t.Errorf("its ServiceAccount is %q, want %q", pod.Spec.ServiceAccountName, d.account.Name)
+		}
+		for of, selector := range map[string]metav1.LabelSelector{
+			"Deployment": *d.deployment.Spec.Selector, "PodDisruptionBudget": *d.disruption.Spec.Selector,
+			"NetworkPolicy": d.network.Spec.PodSelector, "PodMonitor": d.monitor.Spec.Selector,
+			"topologySpreadConstraints": *pod.Spec.TopologySpreadConstraints[0].LabelSelector,
+		} {
+			s, err := metav1.LabelSelectorAsSelector(&selector)
+			if err != nil || s.Empty() || !s.Matches(labels.Set(pod.Labels)) {
+				t.Errorf("%s selects %v (%v), the pods' labels are %v", of, s, err, pod.Labels)
+			}
+		}
+		if _, keyless := d.settings.Data["STORAGE_ACCOUNT_URL"]; keyless &&
+			(pod.Labels["azure.workload.identity/use"] != "true" || d.account.Annotations["azure.workload.identity/client-id"] == "") {
+			t.Error("the pod or its ServiceAccount is not set up for a workload identity")
+		}
+
+		c := pod.Spec.Containers[0]
+		port := c.Ports[0]
+		i := slices.IndexFunc(config.Variables(), func(v config.Variable) bool { return v.Name == "HTTP_ADDR" })
+		if listens := config.Variables()[i].Default; listens != ":"+strconv.Itoa(int(port.ContainerPort)) {
+			t.Errorf("HTTP_ADDR is %s by default, the container's port %d", listens, port.ContainerPort)
+		}
+		for probe, want := range map[*corev1.Probe]string{c.LivenessProbe: "/healthz", c.StartupProbe: "/healthz", c.ReadinessProbe: "/readyz"} {
+			if probe.HTTPGet.Path != want || probe.HTTPGet.Port.StrVal != port.Name {
+				t.Errorf("a probe gets %s at port %v, want %s at %s", probe.HTTPGet.Path, &probe.HTTPGet.Port, want, port.Name)
+			}
+		}
+		if d.network.Spec.Ingress[0].Ports[0].Port.StrVal != port.Name || *d.monitor.Spec.PodMetricsEndpoints[0].Port != port.Name {
+			t.Error("the NetworkPolicy or the PodMonitor has another port")
+		}
+		memory := c.Resources.Limits.Memory().Value()
+		goLimit, ok := strings.CutSuffix(c.Env[0].Value, "MiB")
+		if mib, err := strconv.ParseInt(goLimit, 10, 64); !ok || err != nil || c.Env[0].Name != "GOMEMLIMIT" || mib<<20 > memory*9/10 || mib<<20 < memory*8/10 {
+			t.Errorf("%s is %s, want 80 to 90 %% of the memory limit, %d bytes", c.Env[0].Name, c.Env[0].Value, memory)
+		}
+	})
+}
+
+// The pod is what the image can be, and what the namespace's Pod Security Standard wants.
+func TestSecurity(t *testing.T) {
+	each(t, func(t *testing.T, d deployment, _ map[string]string) {
+		if d.namespace.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+			t.Error("the namespace does not enforce the standard restricted")
+		}
+		yes, no, user := true, false, int64(65532)
+		wantPod := &corev1.PodSecurityContext{
+			RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		wantContainer := &corev1.SecurityContext{
+			AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}
+		spec := d.deployment.Spec.Template.Spec
+		if !reflect.DeepEqual(spec.SecurityContext, wantPod) || !reflect.DeepEqual(spec.Containers[0].SecurityContext, wantContainer) {
+			t.Errorf("the pod has %+v, its container %+v", spec.SecurityContext, spec.Containers[0].SecurityContext)
+		}
+		if *spec.AutomountServiceAccountToken || *d.account.AutomountServiceAccountToken {
+			t.Error("the pod gets a token for the Kubernetes API")
+		}
+		image, err := os.ReadFile("../../Dockerfile")
+		if err != nil || !bytes.Contains(image, []byte("USER 65532")) {
+			t.Errorf("the image has another user (%v)", err)
+		}
+	})
+}
+
+// KEDA looks for checkpoints where the worker writes them, and takes none for a backlog
+// because of CHECKPOINT_INTERVAL.
+func TestAutoscaler(t *testing.T) {
+	each(t, func(t *testing.T, d deployment, secrets map[string]string) {
+		trigger := d.scaled.Spec.Triggers[0]
+		if d.scaled.Spec.ScaleTargetRef.Name != d.deployment.Name || trigger.AuthenticationRef.Name != d.auth.Name || trigger.Type != "azure-eventhub" {
+			t.Errorf("the ScaledObject is %+v", d.scaled.Spec)
+		}
+		if d.scaled.Spec.MinReplicaCount < 1 {
+			t.Error("at zero replicas nobody reads")
+		}
+		want := map[string]string{
+			"checkpointStrategy": "blobMetadata",
+			"blobContainer":      d.settings.Data["CHECKPOINT_CONTAINER"],
+			"consumerGroup":      strings.ToLower(d.settings.Data["EVENTHUB_CONSUMER_GROUP"]),
+		}
+		if host, ok := d.settings.Data["EVENTHUB_NAMESPACE"]; ok {
+			account, _, _ := strings.Cut(strings.TrimPrefix(d.settings.Data["STORAGE_ACCOUNT_URL"], "https://"), ".")
+			want["eventHubNamespace"] = strings.ToLower(strings.TrimSuffix(host, ".servicebus.windows.net"))
+			want["eventHubName"] = strings.ToLower(d.settings.Data["EVENTHUB_NAME"])
+			want["storageAccountName"] = account
+		}
+		threshold, err := strconv.ParseFloat(trigger.Metadata["unprocessedEventThreshold"], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := maps.Clone(trigger.Metadata)
+		delete(got, "unprocessedEventThreshold")
+		if !maps.Equal(got, want) {
+			t.Errorf("the trigger has %v, want %v", got, want)
+		}
+		interval, err := time.ParseDuration(d.settings.Data["CHECKPOINT_INTERVAL"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		const rate = 100 // events per second of a replica, as the comment on the threshold says
+		if want := 2 * rate * interval.Seconds(); threshold < want {
+			t.Errorf("the threshold is %v, want at least %v", threshold, want)
+		}
+		for _, ref := range d.auth.Spec.SecretTargetRef {
+			if _, ok := secrets[ref.Key]; !ok || ref.Name != "alertworker" {
+				t.Errorf("KEDA gets %s from %s of the Secret %s, which nobody makes", ref.Parameter, ref.Key, ref.Name)
+			}
+		}
+	})
+}
+
+// The PrometheusRule has the alert rules of deploy/prometheus.
+func TestPrometheusRule(t *testing.T) {
+	text, err := os.ReadFile(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := os.ReadFile(ruleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, ok := bytes.Cut(is, []byte("spec:\n"))
+	if !ok {
+		t.Fatalf("%s has no spec", ruleFile)
+	}
+	want := slices.Concat(head, []byte("spec:\n"))
+	for line := range bytes.Lines(text) {
+		switch {
+		case bytes.HasPrefix(line, []byte("#")):
+			continue
+		case len(bytes.TrimSpace(line)) > 0:
+			want = append(want, "  "...)
+		}
+		want = append(want, line...)
+	}
+	if *update {
+		if err := os.WriteFile(ruleFile, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if !bytes.Equal(is, want) {
+		t.Errorf("%s does not have the rules of %s: go -C tools test ./kubernetes -update writes it", ruleFile, rules)
+	}
+}
