@@ -79,7 +79,11 @@ func readWorker(b *testing.B, hub *devhub.Hub, events int) {
 		OwnershipExpiry: 30 * time.Second, BalanceInterval: 5 * time.Second, DrainTimeout: time.Second,
 	}
 	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
-	r, err := newReplica(c, shared, []receivers.Receiver{}, nil, zap.NewNop())
+	o, err := newOperations(c, zap.NewNop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := newReplica(c, shared, []receivers.Receiver{}, nil, o, zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}

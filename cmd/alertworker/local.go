@@ -71,12 +71,17 @@ func inProcess(o simulator.Options) simulator.Start {
 		if err != nil {
 			return nil, err
 		}
-		r, err := newReplica(c, shared, rs, nil, log)
+		o, err := newOperations(c, log)
 		if err != nil {
 			return nil, err
 		}
+		r, err := newReplica(c, shared, rs, nil, o, log)
+		if err != nil {
+			o.close()
+			return nil, err
+		}
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &localWorker{page: r.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
+		l := &localWorker{page: o.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)
 			l.err = r.run(ctx)

@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -35,6 +36,7 @@ type Replica struct {
 	Skew         time.Duration
 	Leaderless   bool
 	Standby      bool
+	Blocked      bool // by the hub
 
 	lag      *metrics.LagTracker
 	store    lease.Store
@@ -47,6 +49,12 @@ func NewReplica() *Replica {
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
 	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless })
 	r.Metrics.Standby(func() bool { return r.Standby })
+	r.Metrics.Blocked(func() (report status.Report) {
+		if r.Blocked {
+			report.Problems = []status.Problem{{By: status.ByHub}}
+		}
+		return report
+	})
 	r.store = lease.Observe(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
