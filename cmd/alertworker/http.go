@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,62 +33,23 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// An httpServer serves a replica's status, metrics and HTTP trigger.
+// An httpServer serves what handle was given last.
 type httpServer struct {
-	admin    *admin.Admin
-	intake   *worker.Intake  // nil without HTTP_INGEST_TOKEN
-	trigger  *ingest.Handler // hands readings to intake
 	listener net.Listener
 	server   *http.Server
+	handler  atomic.Pointer[admin.Admin]
 	log      *zap.Logger
 }
 
 // listenHTTP listens, so that an HTTP_ADDR that cannot be used fails the start.
-func listenHTTP(c config.Config, shared stores, r *replica, metrics http.Handler, recorder *admin.Recorder, log *zap.Logger) (*httpServer, error) {
-	o := admin.Options{
-		Source:     c.Scope(),
-		Replica:    c.ReplicaName,
-		Version:    build.Version(),
-		Threshold:  c.TemperatureThreshold,
-		Window:     c.ThrottleWindow,
-		Worker:     r.worker,
-		Recorder:   recorder,
-		Metrics:    metrics,
-		Token:      c.HTTPAdminToken.Reveal(),
-		Reading:    r.source.Stats,
-		Standby:    r.waiting,
-		Missing:    shared.missing.reason,
-		Partitions: r.source.Ownerships,
-		Log:        log,
-	}
-	for _, to := range r.worker.Config.Receivers {
-		o.Receivers = append(o.Receivers, admin.Receiver{Name: to.Name, Gate: to.Gate})
-	}
-	if r.duties != nil {
-		o.Duties = func(ctx context.Context) (leader.Status, error) {
-			return leader.ReadStatus(ctx, r.leases, leader.Key(c.Scope()))
-		}
-	}
+func listenHTTP(c config.Config, log *zap.Logger) (*httpServer, error) {
 	s := &httpServer{log: log}
-	if token := c.HTTPIngestToken.Reveal(); token != "" {
-		s.intake = r.worker.NewIntake(context.Background(), "http")
-		s.trigger = ingest.New(ingest.Config{Intake: s.intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
-		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if r.waiting() == "" {
-				s.trigger.ServeHTTP(w, req)
-				return
-			}
-			w.Header().Set("Retry-After", "10")
-			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: try again, another replica may accept it"})
-		})
-	}
 	var err error
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
 		return nil, fmt.Errorf("HTTP_ADDR: %w: set another one, or an empty one to turn HTTP off", err)
 	}
-	s.admin = admin.New(o)
 	s.server = &http.Server{
-		Handler:           s.admin,
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) }),
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout, // waiting for a reading's outcome takes as long as a claim
 		IdleTimeout:       idleTimeout,
@@ -107,7 +69,7 @@ func (s *httpServer) serve(ctx context.Context) {
 			s.log.Error("HTTP server stopped", zap.Error(err))
 		}
 	}()
-	s.admin.Run(ctx)
+	<-ctx.Done()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if s.server.Shutdown(closing) != nil {
@@ -116,15 +78,67 @@ func (s *httpServer) serve(ctx context.Context) {
 	<-done
 }
 
-// closeTrigger waits until ctx ends, then takes no more readings and settles those
-// that it has.
-func (s *httpServer) closeTrigger(ctx context.Context) {
-	<-ctx.Done()
-	if s.trigger == nil {
-		return
+// adminOptions returns what the pages of a replica have in common from its start on.
+func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options {
+	return admin.Options{
+		Source:    c.Scope(),
+		Replica:   c.ReplicaName,
+		Version:   build.Version(),
+		Threshold: c.TemperatureThreshold,
+		Window:    c.ThrottleWindow,
+		Started:   o.started,
+		Recorder:  o.recorder,
+		Metrics:   o.metrics.Handler(),
+		Token:     c.HTTPAdminToken.Reveal(),
+		Status:    o.monitor.Report,
+		Log:       log,
 	}
+}
+
+// newAdmin returns the page of a replica, with its HTTP trigger.
+func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *admin.Admin {
+	o := adminOptions(c, r.operations, log)
+	o.Worker = r.worker
+	o.Partitions = r.source.Ownerships
+	for _, to := range r.worker.Config.Receivers {
+		o.Receivers = append(o.Receivers, admin.Receiver{Name: to.Name, Gate: to.Gate})
+	}
+	if r.duties != nil {
+		o.Duties = func(ctx context.Context) (leader.Status, error) {
+			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))
+		}
+	}
+	if token := c.HTTPIngestToken.Reveal(); token != "" {
+		r.trigger = newTrigger(r.worker, token, throttle.ClaimTTL(c.NotifyTimeout))
+		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if r.waiting() == "" {
+				r.trigger.ServeHTTP(w, req)
+				return
+			}
+			w.Header().Set("Retry-After", "10")
+			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: try again, another replica may accept it"})
+		})
+	}
+	return admin.New(o)
+}
+
+// A trigger hands readings that come by HTTP to a worker.
+type trigger struct {
+	*ingest.Handler
+	intake *worker.Intake
+}
+
+func newTrigger(w *worker.Worker, token string, timeout time.Duration) *trigger {
+	intake := w.NewIntake(context.Background(), "http")
+	return &trigger{ingest.New(ingest.Config{Intake: intake, Token: token, Timeout: timeout}), intake}
+}
+
+// closeAfter waits until ctx ends, then takes no more readings and settles those
+// that it has.
+func (t *trigger) closeAfter(ctx context.Context) {
+	<-ctx.Done()
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
-	s.trigger.Close(waiting)
-	s.intake.Close()
+	t.Close(waiting)
+	t.intake.Close()
 }

@@ -68,12 +68,17 @@ func inProcess(o simulator.Options) simulator.Start {
 			ReplicaName:              name,
 			HTTPAddr:                 "127.0.0.1:0",
 		}
-		r, err := newReplica(c, shared, nil, log)
+		o, err := newOperations(c, log)
 		if err != nil {
 			return nil, err
 		}
+		r, err := newReplica(c, shared, nil, o, log)
+		if err != nil {
+			o.close()
+			return nil, err
+		}
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &localWorker{worker: r.worker, page: r.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
+		l := &localWorker{worker: r.worker, page: o.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)
 			l.err = r.run(ctx)

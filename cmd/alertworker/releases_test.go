@@ -284,11 +284,14 @@ func readRelease(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	log := zap.NewNop()
-	s, err := openStores(t.Context(), c, log)
+	s, err := newStores(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	if s, err = s.open(t.Context(), c, log); err != nil {
+		t.Fatal(err)
+	}
 	for _, d := range left.Documents {
 		resp, err := http.Post(documentsURL(cosmos), "application/json", bytes.NewReader(d))
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 
-	"alertworker/internal/build"
+	"alertworker/internal/backoff"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/peers"
@@ -33,6 +34,7 @@ const lagEvery = 15 * time.Second
 
 // A replica is one worker with everything that it needs.
 type replica struct {
+	*operations
 	source    *eventhubs.Source
 	worker    *worker.Worker
 	receivers []receivers.Receiver
@@ -40,7 +42,8 @@ type replica struct {
 	leases    lease.Store    // observed
 	tally     *tally.Tally   // for the daily summary; nil if there is none
 	lag       *metrics.LagTracker
-	http      *httpServer // nil if HTTP is off
+	admin     *admin.Admin // nil if HTTP is off
+	trigger   *trigger     // nil if HTTP or the trigger is off
 
 	member  *peers.Member // nil if there can be no replica with other settings
 	standby atomic.Value  // a string: what waiting returns
@@ -54,8 +57,9 @@ func (r *replica) waiting() string {
 
 // newReplica assembles a replica. It is the only place that chooses implementations.
 // tracer may be nil.
-func newReplica(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
-	r := &replica{}
+func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
+	r := &replica{operations: o}
+	s.checkpoints, s.ownership = watchedRecords{s.checkpoints, &o.monitor.Checkpoints}, watchedOwnership{s.ownership, &o.monitor.Checkpoints}
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
 		return nil, err
@@ -91,13 +95,9 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Log
 	if c.SummarySchedule != "" {
 		r.tally = tally.New(s.tallies, c.Scope(), log)
 	}
-	measured, recorder := metrics.New(build.Version()), &admin.Recorder{}
+	measured, recorder := o.metrics, o.recorder
 	store := string(c.ThrottleStore)
-	observers := []lease.Observer{recorder.Store(), measured.Store(store), tracer.Store(store)}
-	if s.missing != nil {
-		observers = append(observers, s.missing.observe)
-	}
-	r.leases = lease.Observe(s.leases, observers...)
+	r.leases = lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store), o.monitor.Store.Store)
 	observed := map[string]notify.Notifier{}
 	for _, to := range r.receivers {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID))
@@ -120,10 +120,12 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Log
 		measured.Duties(r.duties.Leading, r.duties.Failures)
 	}
 	measured.Standby(func() bool { return r.waiting() != "" })
-	if c.HTTPAddr != "" {
-		if r.http, err = listenHTTP(c, s, r, measured.Handler(), recorder, log); err != nil {
-			return nil, err
-		}
+	o.monitor.Watch(status.Replica{
+		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: leader.Key(c.Scope()),
+	})
+	if o.http != nil {
+		r.admin = r.newAdmin(c, s, log)
+		o.http.handler.Store(r.admin)
 	}
 	return r, nil
 }
@@ -211,11 +213,15 @@ func (r *replica) run(ctx context.Context) (err error) {
 		end.background(lasting, "summary counts", closeLimit, running(r.tally.Run))
 	}
 	end.add("hub client", closeLimit, closing(r.source.Close))
-	if r.http != nil {
-		end.background(lasting, "HTTP server", closeTimeout+closeLimit, running(r.http.serve))
+	if r.admin != nil {
+		end.background(lasting, "status page", closeLimit, running(r.admin.Run))
+	}
+	end.add("operations", closeTimeout+closeLimit, closing(r.operations.close))
+	r.operations.start()
+	if r.admin != nil {
 		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
 	}
-	joined, err := r.join(ctx)
+	joined := r.join(ctx)
 	if joined {
 		if r.member != nil {
 			end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
@@ -234,38 +240,37 @@ func (r *replica) run(ctx context.Context) (err error) {
 			return r.source.Run(ctx, r.worker.Consume)
 		})
 	}
-	if r.http != nil {
-		end.background(receiving, "HTTP trigger", handOver, running(r.http.closeTrigger))
+	if r.trigger != nil {
+		end.background(receiving, "HTTP trigger", handOver, running(r.trigger.closeAfter))
 	}
 	end.add("receiving", closeLimit, closing(stopReceiving))
-	if r.http != nil {
-		end.add("readiness", closeLimit, closing(r.http.admin.Drain))
-	}
-	if joined {
-		<-ctx.Done()
-	}
-	return err
+	end.add("readiness", closeLimit, closing(r.monitor.Drain))
+	<-ctx.Done()
+	return nil
 }
 
 // handOverMargin is what handing over may take besides DRAIN_TIMEOUT: recording the
 // last outcomes, the last checkpoints, and giving back what is owned.
 const handOverMargin = time.Minute
 
-// join returns true once no replicas with other settings are active, false with an error
-// if that cannot be determined, and false if ctx ends first.
-func (r *replica) join(ctx context.Context) (bool, error) {
+// join returns true once no replicas with other settings are active, and false if ctx ends
+// first. While that cannot be determined it tries again.
+func (r *replica) join(ctx context.Context) bool {
 	if r.member == nil {
-		return true, nil
+		return true
 	}
-	err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })
-	r.standby.Store("")
-	switch {
-	case ctx.Err() != nil:
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("compare settings with other replicas: %w", err)
+	defer r.standby.Store("")
+	for n := 1; ; n++ {
+		err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })
+		if ctx.Err() != nil {
+			return false
+		}
+		if err == nil {
+			return true
+		}
+		r.monitor.Checkpoints.Called(fmt.Errorf("compare settings with other replicas: %w", err))
+		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
 	}
-	return true, nil
 }
 
 // running makes a background step of a Run method that returns when its context ends.

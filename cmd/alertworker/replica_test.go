@@ -81,7 +81,11 @@ func TestHandOverOrder(t *testing.T) {
 		checkpoints: notedCheckpoints{&eventhubs.MemoryCheckpoints{}, order},
 		ownership:   notedOwnership{&ownership.Memory{}, order},
 	}
-	r, err := newReplica(c, shared, nil, log)
+	o, err := newOperations(c, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newReplica(c, shared, nil, o, log)
 	if err != nil {
 		t.Fatal(err)
 	}

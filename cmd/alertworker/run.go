@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/backoff"
 	"alertworker/internal/build"
 	"alertworker/internal/config"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tracing"
+	"alertworker/internal/peers"
 )
 
 // run is the worker, configured by the environment alone. Its straight line is
@@ -32,7 +36,13 @@ func run(ctx context.Context) (err error) {
 		return nil
 	})
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
-	r, err := start(ctx, c, log, &end)
+	o, err := newOperations(c, log)
+	if err != nil {
+		return err
+	}
+	end.add("operations", closeTimeout+closeLimit, closing(o.close))
+	o.start()
+	r, err := start(ctx, c, o, log, &end)
 	switch {
 	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
 		log.Info("stopped before startup was complete", zap.Error(err))
@@ -47,27 +57,78 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// start connects to everything that c names and returns a replica ready to run.
-// It adds to end what closes it, also when it fails.
-func start(ctx context.Context, c config.Config, log *zap.Logger, end *cleanup) (*replica, error) {
-	c, err := resolveHub(ctx, c, log)
+// start connects to everything that c names, as long as that takes, and returns a replica
+// ready to run. It adds to end what closes it, also when it fails.
+func start(ctx context.Context, c config.Config, o *operations, log *zap.Logger, end *cleanup) (*replica, error) {
+	shared, err := newStores(c)
+	end.add("stores", closeLimit, closing(shared.Close))
 	if err != nil {
 		return nil, err
 	}
-	stores, err := openStores(ctx, c, log)
-	end.add("stores", closeLimit, closing(stores.Close))
+	c, shared, member, err := connect(ctx, c, shared, o.monitor, log)
 	if err != nil {
 		return nil, err
 	}
 	tracer := openTracing(ctx, c, log)
 	end.add("tracing", closeLimit, closing(tracer.Close))
-	r, err := newReplica(c, stores, tracer, log)
+	r, err := newReplica(c, shared, tracer, o, log)
 	if err != nil {
 		return nil, err
 	}
-	r.member, err = stores.member(ctx, c, log)
-	return r, err
+	r.member = member
+	return r, nil
 }
+
+const (
+	connectMin = time.Second
+	connectMax = 30 * time.Second
+)
+
+// connect finds the hub and opens the stores. What did not work is tried again until it works
+// or ctx ends, whatever the service answered: keys, roles, network rules and services change
+// without this process, and until then /readyz, the status page and the log say what is wrong.
+// Only settings that are wrong in themselves end it: see invalidError.
+func connect(ctx context.Context, c config.Config, s stores, m *status.Monitor, log *zap.Logger) (config.Config, stores, *peers.Member, error) {
+	for n := 1; ; n++ {
+		resolved, opened, member, err := connectOnce(ctx, c, s, log)
+		var wrong *invalidError
+		if err == nil || ctx.Err() != nil || errors.As(err, &wrong) {
+			return resolved, opened, member, err
+		}
+		by := status.ByCheckpoints
+		var at *openError
+		if errors.As(err, &at) {
+			by = at.by
+		}
+		m.Opening(by, err, azure.Refused(err))
+		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
+	}
+}
+
+func connectOnce(ctx context.Context, c config.Config, s stores, log *zap.Logger) (config.Config, stores, *peers.Member, error) {
+	c, err := resolveHub(ctx, c, log)
+	if err != nil {
+		return c, s, nil, &openError{status.ByHub, err}
+	}
+	if s, err = s.open(ctx, c, log); err != nil {
+		return c, s, nil, err
+	}
+	member, err := s.member(ctx, c, log)
+	return c, s, member, err
+}
+
+// An openError says which service could not be opened.
+type openError struct {
+	by status.By
+	error
+}
+
+func (e *openError) Unwrap() error { return e.error }
+
+// An invalidError is a setting that no answer of a service can make right.
+type invalidError struct{ error }
+
+func (*invalidError) ExitCode() int { return exitUsage }
 
 // openTracing returns nil if tracing is not configured, or not in a way that is
 // supported: platforms set variables of OpenTelemetry for everything that they run.

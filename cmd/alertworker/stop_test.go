@@ -65,15 +65,3 @@ func TestStopWhileStarting(t *testing.T) {
 		})
 	}
 }
-
-// What fails at the start without anybody asking it to stop still fails.
-func TestFailedStart(t *testing.T) {
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusForbidden)
-	}))
-	defer service.Close()
-	environment(t, valid("STORAGE_CONNECTION_STRING=DefaultEndpointsProtocol=http;AccountName=acc;AccountKey="+key64+";BlobEndpoint="+service.URL+"/acc"))
-	if code, stderr := commandIn(t, t.Context()); code != exitFailed || !strings.Contains(stderr, "CHECKPOINT_STORE=blob") {
-		t.Errorf("exit code %d:\n%s", code, stderr)
-	}
-}

@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
 	"alertworker/internal/telemetry/eventhubs"
@@ -41,7 +42,6 @@ type stores struct {
 	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
-	missing     *missingContainers
 	http        *http.Client
 	identity    *azure.Credential // nil if everything has a key
 }
@@ -57,7 +57,7 @@ func (s stores) Close() {
 
 // newStores returns what is needed to open stores. It does not connect.
 func newStores(c config.Config) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}, missing: &missingContainers{}}
+	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
@@ -73,35 +73,36 @@ func newStores(c config.Config) (stores, error) {
 	return s, nil
 }
 
-// openStores connects to the stores that c names, creates containers that are missing and,
-// for stores without a key, waits for a token. The caller closes the stores, also after
-// an error.
-func openStores(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
-	s, err := newStores(c)
-	if err != nil {
-		return s, err
-	}
+// open connects to the stores that c names, creates containers that are missing and,
+// for stores without a key, waits for a token. Its error is an *openError, around an
+// *invalidError if no retry can help.
+func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
 	if c.EventHubNamespace != "" {
 		if err := s.identity.Warm(ctx, azure.EventHubsScope); err != nil {
-			return s, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
+			return s, &openError{status.ByHub, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)}
 		}
 	}
-	if s.checkpoints, err = s.openCheckpoints(ctx, c, log); err != nil {
-		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	var err error
+	if s.checkpoints, err = s.openCheckpoints(ctx, c, log); err == nil {
+		s.ownership, err = s.openOwnership(ctx, c)
 	}
-	if s.ownership, err = s.openOwnership(ctx, c); err != nil {
-		return s, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	if err != nil {
+		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.Locate(err, c.StorageVariable()))}
 	}
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		return s, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
+		variable := c.StorageVariable()
+		if c.ThrottleStore == config.StoreCosmos {
+			variable = c.CosmosVariable()
+		}
+		return s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.Locate(err, variable))}
 	}
 	if c.HasStorage() {
-		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
-			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
+		var beside *container.Client
+		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err == nil {
+			beside, err = s.deadLetterContainer(ctx, c)
 		}
-		beside, err := s.deadLetterContainer(ctx, c)
 		if err != nil {
-			return s, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
+			return s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.Locate(err, c.StorageVariable()))}
 		}
 		s.tallies = tally.NewBlobs(beside)
 	}
@@ -200,7 +201,11 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 
 func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease.Account, error) {
 	if c.CosmosConnectionString.IsSet() {
-		return cosmoslease.WithKey(c.CosmosConnectionString.Reveal())
+		account, err := cosmoslease.WithKey(c.CosmosConnectionString.Reveal())
+		if err != nil {
+			return account, &invalidError{fmt.Errorf("COSMOS_CONNECTION_STRING: %w", err)}
+		}
+		return account, nil
 	}
 	if err := s.identity.Warm(ctx, azure.CosmosScope(c.CosmosEndpoint)); err != nil {
 		return cosmoslease.Account{}, err
@@ -223,7 +228,7 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 		client, err = azblob.NewClient(c.StorageAccountURL, s.identity, options)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to Azure Storage: %w", azure.Explain(err))
+		return nil, &invalidError{fmt.Errorf("%s: %w", c.StorageVariable(), azure.Explain(err))}
 	}
 	return client.ServiceClient().NewContainerClient(name), nil
 }
@@ -238,7 +243,6 @@ func (s stores) restoredContainer(ctx context.Context, c config.Config, name str
 		_, err := plain.Create(ctx, nil)
 		return err
 	})
-	s.missing.checkpoints = append(s.missing.checkpoints, restored)
 	client, err := s.container(ctx, c, name, retry, restored.Policy())
 	return client, restored, err
 }

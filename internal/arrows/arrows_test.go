@@ -54,12 +54,13 @@ const arrows = `
 	internal/peers   internal/azure
 	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
-	internal/ops/admin    internal/ops/leader internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/admin    internal/ops/leader internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
-	internal/ops/metrics  internal/build internal/telemetry internal/lease internal/throttle internal/notify internal/worker
-	internal/ops/metrics/metricstest  internal/ops/metrics internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/metrics  internal/build internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/status   internal/telemetry internal/lease internal/worker
 	internal/ops/tally    internal/notify internal/azure
 	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker
 

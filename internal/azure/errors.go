@@ -120,6 +120,44 @@ func Explain(err error) error {
 	return err
 }
 
+// Locate adds to the error of a service that did not answer which variable has its address.
+// What a service answered says itself what to do (Explain), and so does the lack of a token.
+func Locate(err error, variable string) error {
+	var answer *azcore.ResponseError
+	var missing *MissingError
+	var none *IdentityError
+	if err == nil || errors.As(err, &answer) || errors.As(err, &missing) || errors.As(err, &none) {
+		return err
+	}
+	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
+}
+
+// Brief returns the part of err that tells how the service is, without what it was asked: what
+// it answered, or that it did not.
+func Brief(err error) error {
+	var told *explained
+	var missing *MissingError
+	var none *IdentityError
+	switch {
+	case errors.As(err, &missing):
+		return missing
+	case errors.As(err, &none):
+		return none
+	case errors.As(err, &told):
+		return told
+	case errors.Is(err, context.DeadlineExceeded):
+		return errors.New("no answer in time")
+	}
+	return Explain(err)
+}
+
+// Refused reports whether a service refused the credentials, or there are none.
+func Refused(err error) bool {
+	var none *IdentityError
+	var answer *azcore.ResponseError
+	return errors.As(err, &none) || errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+}
+
 // advise returns what to do about an answer; may be empty.
 func advise(status int, code string) string {
 	switch {

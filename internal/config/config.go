@@ -105,6 +105,22 @@ func (c Config) HasStorage() bool {
 	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""
 }
 
+// StorageVariable returns the variable that says where Azure Storage is.
+func (c Config) StorageVariable() string {
+	if c.StorageConnectionString.IsSet() {
+		return "STORAGE_CONNECTION_STRING"
+	}
+	return "STORAGE_ACCOUNT_URL"
+}
+
+// CosmosVariable returns the variable that says where Cosmos DB is.
+func (c Config) CosmosVariable() string {
+	if c.CosmosConnectionString.IsSet() {
+		return "COSMOS_CONNECTION_STRING"
+	}
+	return "COSMOS_ENDPOINT"
+}
+
 // Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
 	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" || c.NotifyKeyless()

@@ -1,8 +1,11 @@
 package telemetry
 
+import "time"
+
 // SourceStats says what a Source has done and what it has.
 type SourceStats struct {
-	Running bool // the hub and the checkpoint store have answered; false again while it reconnects
+	Running bool  // the hub and the checkpoint store have answered; false again while it reconnects
+	Hub     Fault // why the hub last did not answer; zero once it has answered since
 
 	Owned   int // partitions this replica owns
 	Reading int // partitions it reads; more than it owns while one that was lost is being settled
@@ -15,6 +18,13 @@ type SourceStats struct {
 	StartedOver int64 // partitions not resumed from their checkpoint: it was of another hub, or could not be read
 	Expired     int64 // events that the hub had dropped before the partition was read from its checkpoint on
 	Skipped     int64 // events missing between two that were read
+}
+
+// A Fault is a failure that lasts. The zero Fault is none.
+type Fault struct {
+	Since   time.Time // the first failure in a row
+	Err     error     // the last one; it says what to do and holds no secret
+	Refused bool      // the credentials were refused
 }
 
 // A PartitionStatus is a partition as all replicas see it.

@@ -207,18 +207,12 @@ func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, pro
 	return failure
 }
 
-// report records an attempt in the receiver's health and logs a change of it.
+// report records an attempt in the receiver's health, which is for others to report.
 func (q *queue) report(d *delivery, failure *notify.Error, probe bool) {
-	s, r := q.stream, q.to
-	if s.send.Err() != nil {
+	if q.stream.send.Err() != nil {
 		return // we cancelled it: that says nothing about the receiver
 	}
-	switch r.report(d, failure, probe) {
-	case wentDown:
-		s.log.Warn("receiver is down; its alerts wait, nothing is lost", zap.String("receiver", r.Name), zap.Error(failure))
-	case cameUp:
-		s.log.Info("receiver is back", zap.String("receiver", r.Name))
-	}
+	q.to.report(d, failure, probe)
 }
 
 // reason returns why a failed alert should not be attempted again, empty if it

@@ -32,42 +32,34 @@ type health struct {
 
 	// Since an alert was last taken or refused for good:
 	failures   int
-	suspects   int // different alerts that failed, except those that had failed while others succeeded
+	since      time.Duration // the first failure
+	suspects   int           // different alerts that failed, except those that had failed while others succeeded
 	down       bool
 	nextNew    time.Duration // earliest time of a probe with an alert that has not failed
 	nextFailed time.Duration // earliest time of a probe with one that has
 }
-
-type change int
-
-const (
-	unchanged change = iota
-	wentDown
-	cameUp
-)
 
 // probed reports whether the receiver gets only one alert at a time.
 func (h *health) probed() bool { return h.down && h.suspects > 1 }
 
 // succeeded records that the receiver has taken an alert, or refused it for good:
 // either shows that it works.
-func (h *health) succeeded(taken bool) (c change) {
-	if h.down {
-		c = cameUp
-	}
+func (h *health) succeeded(taken bool) {
 	*h = health{answered: h.answered + 1, taken: h.taken, failure: h.failure}
 	if taken {
 		h.taken++
 	}
-	return c
 }
 
 // failed records a failed attempt. While the receiver is probed only a probe counts,
 // since any other attempt started earlier. suspect says that the alert counts as one
 // more that failed.
-func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe bool) (c change) {
+func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe bool) {
 	if h.probed() && !probe {
-		return unchanged
+		return
+	}
+	if h.failures == 0 {
+		h.since = now
 	}
 	h.failures++
 	if suspect {
@@ -76,13 +68,12 @@ func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe
 	h.failure = failure
 	retryAfter := min(failure.RetryAfter, maxRetryAfter)
 	if !h.down && (h.failures >= failuresToGoDown || h.suspects > 1 && retryAfter > 0) {
-		h.down, c = true, wentDown
+		h.down = true
 	}
 	h.nextFailed = now + max(retryDelay(h.failures-failuresToGoDown+1), retryAfter)
 	if suspect {
 		h.nextNew = now + max(retryDelay(h.suspects-failuresToGoDown+1), retryAfter)
 	}
-	return c
 }
 
 // storeHealth is what attempts have shown about the throttle store. Once it has not

@@ -243,7 +243,7 @@ func (r *receiver) tick() {
 
 // report records what an attempt shows about the receiver. Once the receiver has
 // answered, failed deliveries wait like any other.
-func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) change {
+func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if failure == nil || failure.Refused {
@@ -252,9 +252,9 @@ func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) change
 				q.later.push(failed, failed.key)
 			}
 		}
-		c := r.health.succeeded(failure == nil)
+		r.health.succeeded(failure == nil)
 		r.dispatch()
-		return c
+		return
 	}
 	first := d.answered != r.health.answered // since the receiver last answered
 	if first && d.answered >= 0 {
@@ -262,7 +262,7 @@ func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) change
 	}
 	d.answered = r.health.answered
 	suspect := first && d.ownFailures == 0 // else the fault may be the alert's own
-	return r.health.failed(r.worker.now(), failure, suspect, probe)
+	r.health.failed(r.worker.now(), failure, suspect, probe)
 }
 
 // letterDone records that a dead letter is no longer being written.
@@ -277,6 +277,13 @@ func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken}
+	state.Waiting = r.sending
+	for _, q := range r.queues {
+		state.Waiting += q.waiting()
+	}
+	if state.Down {
+		state.Since, state.Err = r.worker.started.Add(r.health.since), r.health.failure
+	}
 	if state.Down && r.wake > 0 && !r.probing {
 		state.Retry = r.worker.started.Add(r.wake)
 	}

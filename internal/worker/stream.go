@@ -248,6 +248,7 @@ func (s *stream) waitForRoom(ctx context.Context) error {
 func (s *stream) commit(ctx context.Context) {
 	tick := time.NewTicker(s.CheckpointInterval)
 	defer tick.Stop()
+	failing := false
 	for {
 		select {
 		case <-tick.C:
@@ -255,9 +256,11 @@ func (s *stream) commit(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := s.checkpoint(ctx); err != nil && ctx.Err() == nil {
+		err := s.checkpoint(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
 		}
+		failing = err != nil
 	}
 }
 

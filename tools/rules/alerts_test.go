@@ -83,6 +83,7 @@ func TestAlertsQuoteLogMessages(t *testing.T) {
 // failures are what goes wrong, before each step, for an alert to fire.
 var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerAbsent":           func(r *metricstest.Replica) { r.Metrics = nil },
+	"AlertworkerBlocked":          func(r *metricstest.Replica) { r.Blocked = true },
 	"AlertworkerPartitionsUnread": func(r *metricstest.Replica) { r.SourceStats.Reading = 1 },
 	"AlertworkerEventsLost":       once(func(r *metricstest.Replica) { r.SourceStats.Expired = 3 }),
 	"AlertworkerStartedOver":      once(func(r *metricstest.Replica) { r.SourceStats.StartedOver = 1 }),

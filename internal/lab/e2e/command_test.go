@@ -131,9 +131,6 @@ func TestLocalProcesses(t *testing.T) {
 				case <-p.done:
 				case <-time.After(startWithin):
 				}
-				if unanswered.MatchString(strings.ReplaceAll(p.stdout.String()+p.stderr.String(), ": alertworker:", "\nalertworker:")) {
-					t.Missed("a worker got no answer from its storage account when it started")
-				}
 				p.wait(exitWithin, 0)
 				out := judgedGood(t.T, p)
 				for _, want := range append(test.want, "ALERT", "windows in "+test.store, "status pages: http://127.0.0.1:") {

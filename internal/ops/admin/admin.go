@@ -5,17 +5,17 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/leader"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -50,25 +50,18 @@ type Options struct {
 	Version   string
 	Threshold float64
 	Window    time.Duration
-	Worker    Worker
+	Started   time.Time // the replica
+	Worker    Worker    // nil while the replica is starting
 	Receivers []Receiver
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
 	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
 
-	// Reading says what this replica reads.
-	Reading func() telemetry.SourceStats
+	// Status says whether alerts are leaving.
+	Status func() status.Report
 
-	// Standby returns why this replica waits for others to stop before it reads anything;
-	// empty if it does not wait. Nil: it never waits.
-	Standby func() string
-
-	// Missing returns what the store lacks, for as long as no alert can leave; empty if it
-	// lacks nothing. Nil: it never does.
-	Missing func() string
-
-	// Partitions returns the status of all partitions. It is called while
+	// Partitions returns the status of all partitions. Run calls it while
 	// the status page is open, at most every 4 s. Nil: only this
 	// replica's partitions are shown.
 	Partitions func(context.Context) ([]telemetry.PartitionStatus, error)
@@ -83,10 +76,8 @@ type Options struct {
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
 	Options
-	started    time.Time
-	draining   atomic.Bool
-	partitions shared[[]telemetry.PartitionStatus]
-	duties     shared[leader.Status]
+	partitions *shared[[]telemetry.PartitionStatus]
+	duties     *shared[leader.Status]
 
 	mu      sync.Mutex
 	history history
@@ -95,16 +86,32 @@ type Admin struct {
 }
 
 func New(o Options) *Admin {
-	a := &Admin{Options: o, started: time.Now(), read: rates{}, commit: rates{}}
+	if o.Worker == nil {
+		o.Worker = noWorker{}
+	}
+	a := &Admin{Options: o, partitions: newShared[[]telemetry.PartitionStatus](), duties: newShared[leader.Status](), read: rates{}, commit: rates{}}
 	a.sample()
 	return a
 }
 
-// Drain reports that the replica is stopping: from now on it is not ready.
-func (a *Admin) Drain() { a.draining.Store(true) }
+// noWorker is the worker of a replica that is starting.
+type noWorker struct{}
 
-// Run records the history for the status page's plots until ctx ends.
+func (noWorker) Stats() *worker.Stats                { return &worker.Stats{} }
+func (noWorker) Partitions() []worker.PartitionState { return nil }
+func (noWorker) Receivers() []worker.ReceiverState   { return nil }
+
+// Run records the history for the status page's plots, and asks what the page wants to know
+// of services, until ctx ends.
 func (a *Admin) Run(ctx context.Context) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	if a.Options.Partitions != nil {
+		asking.Go(func() { a.partitions.run(ctx, a.Options.Partitions, a.listed) })
+	}
+	if a.Options.Duties != nil {
+		asking.Go(func() { a.duties.run(ctx, a.Options.Duties, a.dutiesRead) })
+	}
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
@@ -114,6 +121,28 @@ func (a *Admin) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// listed gets what the checkpoint store answers about partitions.
+func (a *Admin) listed(all []telemetry.PartitionStatus, now time.Time, err error) {
+	if err != nil {
+		a.Log.Debug("partitions could not be listed", zap.Error(err))
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.commit.forgetBefore(now)
+	for _, p := range all {
+		if p.Checkpoint >= 0 {
+			a.commit.observe(p.Partition, p.Checkpoint, now)
+		}
+	}
+}
+
+func (a *Admin) dutiesRead(_ leader.Status, _ time.Time, err error) {
+	if err != nil {
+		a.Log.Debug("duties could not be read", zap.Error(err))
 	}
 }
 
@@ -143,6 +172,11 @@ func (a *Admin) totals() totals {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
+	if _, starting := a.Worker.(noWorker); starting && strings.HasPrefix(path, "/devices/") {
+		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is starting: try again"})
+		return
+	}
 	if strings.HasPrefix(path, "/devices/") {
 		a.serveDevice(w, r)
 		return
@@ -155,12 +189,14 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve = serveAlive
 	case "/readyz":
 		serve = a.serveReady
+	case "/status":
+		serve = a.serveStatus
 	case "/metrics":
 		serve = a.Metrics.ServeHTTP
 	case "/duties":
 		serve = a.serveDuties
 	default:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /metrics, /duties and /devices/{id}"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties and /devices/{id}"})
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -174,54 +210,26 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // restart, which helps with nothing else.
 func serveAlive(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "alive\n") }
 
-// serveReady reports whether the replica reads what it owns. A receiver that is down is
-// named but does not change the status: its alerts wait, and another replica could not deliver them either.
+// serveReady reports whether the replica does what it is for. It is not ready, 503, while it
+// starts or drains, and while it cannot use the hub, the checkpoint store or the throttle store,
+// or does not read a partition that it owns. A receiver that is down is named but does not change
+// the status: its alerts wait, and another replica could not deliver them either. A replica that
+// stands by is ready, or a rolling update would never stop those that it waits for.
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
-	var b strings.Builder
-	status := http.StatusOK
-	switch state, reason := a.state(); state {
-	case ready:
-		b.WriteString("ready\n")
-	case standby: // ready, or a rolling update would never stop the replicas that this one waits for
-		fmt.Fprintf(&b, "ready: standing by: %s\n", reason)
-	default:
-		status = http.StatusServiceUnavailable
-		fmt.Fprintf(&b, "not ready: %s\n", reason)
+	report := a.Options.Status()
+	code := http.StatusOK
+	if !report.Ready {
+		code = http.StatusServiceUnavailable
 	}
-	for _, r := range a.Worker.Receivers() {
-		if r.Down {
-			fmt.Fprintf(&b, "receiver %s is down and its alerts are waiting; next attempt %s\n", r.Name, until(time.Until(r.Retry)))
-		}
-	}
-	plain(w, status, b.String())
+	plain(w, code, report.Lines(time.Now()))
 }
 
-// States of a replica.
-const (
-	ready      = "ready"
-	starting   = "starting"
-	draining   = "draining"
-	missing    = "container missing"
-	notReading = "not reading"
-	standby    = "standing by"
-)
-
-// state returns the state of the replica and, unless it is ready, why.
-func (a *Admin) state() (state, reason string) {
-	r := a.Options.Reading()
-	switch {
-	case a.draining.Load():
-		return draining, "draining: alerts in progress are being settled"
-	case a.Standby != nil && a.Standby() != "":
-		return standby, a.Standby()
-	case a.Missing != nil && a.Missing() != "":
-		return missing, a.Missing()
-	case !r.Running:
-		return starting, "starting: waiting for the hub and the checkpoint store to respond"
-	case r.Reading < r.Owned:
-		return notReading, fmt.Sprintf("%d of %d owned partitions are not being read", r.Owned-r.Reading, r.Owned)
-	}
-	return ready, ""
+// serveStatus serves the same as JSON, always with 200.
+func (a *Admin) serveStatus(w http.ResponseWriter, _ *http.Request) {
+	httpapi.Write(w, http.StatusOK, struct {
+		Replica string `json:"replica"`
+		status.Report
+	}{a.Replica, a.Options.Status()})
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

@@ -41,7 +41,9 @@ func TestInABrowser(t *testing.T) {
 		}
 	})
 	w.busy()
-	w.worker.receivers = append(w.worker.receivers, worker.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
+	w.set(func() {
+		w.worker.receivers = append(w.worker.receivers, worker.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
+	})
 	w.admin.Past()
 	w.take(notify.Alert{
 		ID: "long", Device: strings.Repeat("Feuerungsautomat", 8), Temperature: 12345.5, Partition: "31", Sequence: 123_456_789_012,
@@ -108,9 +110,9 @@ func TestInABrowser(t *testing.T) {
 	empty := newWorld(t, func(o *admin.Options) {
 		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
 	})
-	empty.worker.receivers = []worker.ReceiverState{{Name: "log"}}
+	empty.set(func() { empty.worker.receivers = []worker.ReceiverState{{Name: "log"}} })
 	lease.Observe(&fakeStore{}, empty.recorder.Store())
-	empty.reading.Running = true
+	empty.set(func() { empty.reading.Running = true })
 	nothing := httptest.NewServer(empty.admin)
 	defer nothing.Close()
 	b.open(nothing.URL + "/")
@@ -118,7 +120,7 @@ func TestInABrowser(t *testing.T) {
 	b.open(server.URL + "/")
 
 	// It refreshes by itself, and says when nobody answers.
-	w.admin.Drain()
+	w.monitor.Drain()
 	b.until(`document.title.startsWith("draining") && document.querySelector("header .state").textContent === "draining"`)
 	server.Close()
 	b.eval(`document.dispatchEvent(new Event("visibilitychange"))`)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/leader"
 )
@@ -17,13 +15,12 @@ import (
 // dutiesStatus returns the status of the duties and when it was read. An error says that it is not up
 // to date; at is zero if it was never read.
 func (a *Admin) dutiesStatus(ctx context.Context) (d leader.Status, at time.Time, err error) {
-	d, at, _, err = a.duties.get(ctx, a.Options.Duties)
+	d, at, err = a.duties.get(ctx)
 	switch age := time.Since(at); {
 	case err != nil:
-		a.Log.Debug("duties could not be read", zap.Error(err))
 		err = fmt.Errorf("read the leader's record: %w", err)
-	case at.IsZero() || age > askAgain+askTimeout: // it has just been asked
-		err = errors.New("read the leader's record: the throttle store did not answer a moment ago")
+	case at.IsZero() || age > askAgain+askTimeout: // it is being asked
+		err = errors.New("read the leader's record: the throttle store has not answered yet")
 	}
 	return d, at, err
 }
@@ -109,10 +106,10 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	v := &dutiesView{Leader: d.Leader, Since: span(max(time.Second, at.Sub(d.Since)))}
 	switch {
 	case at.IsZero():
-		v.Old = "The throttle store does not respond: the leader is unknown."
+		v.Old = "The throttle store has not answered yet."
 		return v
 	case err != nil:
-		v.Old = "The throttle store does not respond: this is the state " + span(time.Since(at)) + " ago."
+		v.Old = aged("The throttle store", at, time.Now(), err)
 	}
 	for _, t := range slices.Backward(d.Terms) {
 		const day, clock = "Jan 2 ", time.TimeOnly

@@ -94,31 +94,75 @@ func (r rates) rate(id string) (float64, bool) {
 const (
 	askAgain   = 4 * time.Second
 	askTimeout = 3 * time.Second
+	patience   = 300 * time.Millisecond // of a request that has asked for a newer answer
 )
 
-// shared caches an answer of a store while the status page is open.
+// shared is what a service answered last. Requests never call the service: they take the last
+// answer, and have run ask for a newer one.
 type shared[T any] struct {
+	wanted chan struct{}
+
 	mu    sync.Mutex
-	asked time.Time
-	at    time.Time // when value was the answer
+	done  chan struct{} // closed when the next answer has come, or has not
+	asked time.Time     // the last time; only run changes it
+	err   error         // what came of that
 	value T
+	at    time.Time // when value was the answer; zero if there was none yet
 }
 
-// get returns the last answer and its time, after asking again if it is old. fresh
-// reports that it was just received, and err why it could not be.
-func (s *shared[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (value T, at time.Time, fresh bool, err error) {
+func newShared[T any]() *shared[T] {
+	return &shared[T]{wanted: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// run asks when somebody wants an answer, until ctx ends, and passes answers to got.
+func (s *shared[T]) run(ctx context.Context, ask func(context.Context) (T, error), got func(T, time.Time, error)) {
+	for {
+		select {
+		case <-s.wanted:
+		case <-ctx.Done():
+			return
+		}
+		if time.Since(s.asked) < askAgain { // it came while the last answer did
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		value, err := ask(asking)
+		cancel()
+		now := time.Now()
+		got(value, now, err)
+		s.mu.Lock()
+		s.asked, s.err = now, err
+		if err == nil {
+			s.value, s.at = value, now
+		}
+		close(s.done)
+		s.done = make(chan struct{})
+		s.mu.Unlock()
+	}
+}
+
+// get returns the last answer and its time, zero if there is none, and why there is no newer one,
+// if the last attempt failed. If the answer is old, a newer one is asked for and get waits
+// for it a moment, but not for a service that has failed.
+func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
 	s.mu.Lock()
+	if old := time.Since(s.asked) >= askAgain; old {
+		select {
+		case s.wanted <- struct{}{}:
+		default:
+		}
+		if done := s.done; s.err == nil {
+			s.mu.Unlock()
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			select {
+			case <-done:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			s.mu.Lock()
+		}
+	}
 	defer s.mu.Unlock()
-	if !s.asked.IsZero() && time.Since(s.asked) < askAgain {
-		return s.value, s.at, false, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	value, err = ask(ctx)
-	s.asked = time.Now()
-	if err != nil {
-		return s.value, s.at, false, err
-	}
-	s.value, s.at = value, s.asked
-	return s.value, s.at, true, nil
+	return s.value, s.at, s.err
 }

@@ -13,11 +13,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -74,9 +77,10 @@ type page struct {
 	Threshold, Window        string
 	Now                      time.Time
 	Up                       string
-	State                    string // ready, starting, standing by, draining, container missing or not reading
-	Reason                   string // why it is not ready
-	Down                     []string
+	State                    status.State
+	Class                    string // of the state: good, warn, bad or idle
+	Headline                 string // empty if State says it all
+	Problems                 []problemRow
 	Plots                    []plot
 	Figures                  []figure
 	Partitions               []partitionRow
@@ -85,16 +89,24 @@ type page struct {
 	Several                  bool // there are several receivers
 	Store                    *storeView
 	Windows                  []windowRow
-	MoreWindows              int // not shown
+	NoWindows                string // instead of them
+	MoreWindows              int    // not shown
 	Alerts                   []alertRow
 	Duties                   *dutiesView
 }
 
-// A figure is a count since the start.
+// A problemRow is what is in the way of alerts.
+type problemRow struct {
+	What, Lasts, Why, Effect string
+	Since                    time.Time
+}
+
+// A figure is a count of this replica since its start.
 type figure struct {
 	Name, Value string
-	Bad         bool // it needs attention
+	Class       string // bad: it needs attention; warn: somebody should look at it
 	Help        string
+	Detail      string // shown below the figures
 }
 
 type partitionRow struct {
@@ -109,10 +121,11 @@ type partitionRow struct {
 }
 
 type receiverRow struct {
-	Name  string
-	Down  bool
-	Retry string
-	Taken string
+	Name    string
+	Down    bool
+	Retry   string
+	Taken   string
+	Waiting int
 }
 
 // A storeView has the recent latencies of the throttle store.
@@ -149,15 +162,15 @@ func (a *Admin) page(r *http.Request) page {
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version,
 		Threshold: number(a.Threshold), Window: span(a.Window),
-		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.started))),
+		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.Started))),
 		Figures: a.figures(),
 	}
-	p.State, p.Reason = a.state()
+	report := a.Options.Status()
+	p.headline(report, now)
 	for _, s := range a.Worker.Receivers() {
-		row := receiverRow{Name: s.Name, Down: s.Down, Taken: count(s.Taken)}
+		row := receiverRow{Name: s.Name, Down: s.Down, Taken: count(s.Taken), Waiting: s.Waiting}
 		if s.Down {
 			row.Retry = until(s.Retry.Sub(now))
-			p.Down = append(p.Down, s.Name)
 		}
 		p.Receivers = append(p.Receivers, row)
 	}
@@ -166,11 +179,44 @@ func (a *Admin) page(r *http.Request) page {
 	p.Several = len(p.Receivers) > 1
 	p.Store = a.storeView(now)
 	p.Windows, p.Alerts = a.alertRows(now)
+	p.NoWindows = "None known to this replica: the next reading over the threshold of a device causes an alert."
+	if !report.Sound() {
+		p.NoWindows = "None known to this replica."
+	}
 	if n := len(p.Windows) - maxWindows; n > 0 {
 		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
 	}
 	p.Duties = a.dutiesView(r)
 	return p
+}
+
+// headline says on p whether alerts are leaving.
+func (p *page) headline(r status.Report, now time.Time) {
+	p.State, p.Headline = r.State, r.Headline
+	switch r.State {
+	case status.Leaving:
+		p.Class = "good"
+		if r.Waiting == 0 {
+			p.Headline = "" // the state says it all
+		}
+	case status.Blocked, status.Partly:
+		p.Class = "bad"
+	case status.Impaired:
+		p.Class = "warn"
+	default:
+		p.Class = "idle"
+	}
+	for _, problem := range r.Problems {
+		p.Problems = append(p.Problems, problemRow{
+			What: capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
+		})
+	}
+}
+
+// capital returns s with a capital letter first.
+func capital(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
 }
 
 func (a *Admin) figures() []figure {
@@ -185,13 +231,19 @@ func (a *Admin) figures() []figure {
 	}
 	ambiguous, dead := stats.Ambiguous.Load(), stats.DeadLetters.Load()
 	unavailable := stats.Outcomes[throttle.Unavailable].Load()
+	class := func(n int64, class string) string {
+		if n == 0 {
+			return ""
+		}
+		return class
+	}
 	return []figure{
 		{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "decoded temperatures"},
 		{Name: "Over the threshold", Value: count(stats.Over.Load()), Help: "readings at " + number(a.Threshold) + " or above"},
-		{Name: "Not decoded", Value: count(undecoded), Help: cmp.Or(strings.Join(reasons, ", "), "telemetry without a usable reading")},
-		{Name: "Store unavailable", Value: count(unavailable), Bad: unavailable > 0, Help: "calls to the throttle store without a usable response; they are retried"},
-		{Name: "Ambiguous", Value: count(ambiguous), Bad: ambiguous > 0, Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
-		{Name: "Dead letters", Value: count(dead), Bad: dead > 0, Help: "alerts that will not be delivered to a receiver"},
+		{Name: "Not decoded", Value: count(undecoded), Class: class(undecoded, "warn"), Help: "telemetry without a usable reading, which can cause no alert", Detail: strings.Join(reasons, ", ")},
+		{Name: "Store unavailable", Value: count(unavailable), Class: class(unavailable, "bad"), Help: "calls to the throttle store without a usable response; they are retried"},
+		{Name: "Ambiguous", Value: count(ambiguous), Class: class(ambiguous, "bad"), Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
+		{Name: "Dead letters", Value: count(dead), Class: class(dead, "bad"), Help: "alerts that will not be delivered to a receiver"},
 	}
 }
 
@@ -199,31 +251,19 @@ func (a *Admin) figures() []figure {
 func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionRow, old string) {
 	var all []telemetry.PartitionStatus
 	var at time.Time
-	var fresh bool
 	if a.Options.Partitions != nil {
 		var err error
-		if all, at, fresh, err = a.partitions.get(r.Context(), a.Options.Partitions); err != nil {
-			a.Log.Debug("partitions could not be listed", zap.Error(err))
-		}
-		switch age := now.Sub(at); {
-		case at.IsZero():
-			old = "The checkpoint store does not respond: other replicas' partitions are unknown."
-		case age > askAgain+askTimeout:
-			old = "The checkpoint store does not respond: this is the state " + span(age) + " ago."
+		all, at, err = a.partitions.get(r.Context())
+		if at.IsZero() {
+			old = "The checkpoint store has not answered yet: other replicas' partitions are unknown."
+		} else {
+			old = aged("The checkpoint store", at, now, err)
 		}
 	}
 	states := a.Worker.Partitions()
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if fresh {
-		a.commit.forgetBefore(now)
-		for _, p := range all {
-			if p.Checkpoint >= 0 {
-				a.commit.observe(p.Partition, p.Checkpoint, now)
-			}
-		}
-	}
 	byID := map[string]partitionRow{}
 	for _, p := range all {
 		row := partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
@@ -257,6 +297,19 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 	rows = slices.Collect(maps.Values(byID))
 	slices.SortFunc(rows, func(x, y partitionRow) int { return compareIDs(x.ID, y.ID) })
 	return rows, old
+}
+
+// aged says how old an answer is that should be newer; empty if it is not old. err is why there
+// is no newer one.
+func aged(who string, at, now time.Time, err error) string {
+	switch age := now.Sub(at); {
+	case age <= askAgain+askTimeout:
+		return ""
+	case err == nil: // it is being asked
+		return "This is the state " + span(age) + " ago."
+	default:
+		return who + " does not respond: this is the state " + span(age) + " ago."
+	}
 }
 
 // lag sets how far the sequence number at is behind last.

@@ -25,7 +25,7 @@ import (
 const (
 	pictureFile   = "../../../docs/status.svg"
 	pictureWidth  = 1100
-	pictureHeight = 1110
+	pictureHeight = 1180
 )
 
 // The picture of the page in the README is the page.
@@ -42,9 +42,11 @@ func TestPicture(t *testing.T) {
 		})
 		time.Sleep(9*time.Hour + 14*time.Minute)
 		w.busy()
-		w.worker.receivers = w.worker.receivers[:1]
+		w.set(func() { w.worker.receivers = w.worker.receivers[:1] })
 		w.worker.stats.Ambiguous.Store(0)
-		w.partitions = slices.DeleteFunc(w.partitions, func(p telemetry.PartitionStatus) bool { return p.Partition == "10" })
+		w.set(func() {
+			w.partitions = slices.DeleteFunc(w.partitions, func(p telemetry.PartitionStatus) bool { return p.Partition == "10" })
+		})
 		time.Sleep(time.Minute)
 		for i, device := range []string{"oven-3", "boiler#12", "kiln/north", "line-2.press"} {
 			time.Sleep(time.Duration(5+7*i) * time.Second)

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -33,45 +34,71 @@ type world struct {
 	worker   *fakeWorker
 	gate     *fakeGate
 	recorder *admin.Recorder
+	monitor  *status.Monitor
 
 	mu              sync.Mutex
 	reading         telemetry.SourceStats
 	partitions      []telemetry.PartitionStatus
 	partitionsError error
 	standby         string
-	missing         string
 	asked           int // for partitions
 }
 
 func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 	t.Helper()
-	w := &world{worker: &fakeWorker{}, gate: &fakeGate{}, recorder: &admin.Recorder{}}
+	w := &world{worker: &fakeWorker{}, gate: &fakeGate{}, recorder: &admin.Recorder{}, monitor: status.New(zap.NewNop())}
 	o := admin.Options{
 		Source: "contoso/telemetry", Replica: "alertworker-7d9f-x2x1p", Version: "1.2.3",
-		Threshold: 80, Window: time.Minute,
+		Threshold: 80, Window: time.Minute, Started: time.Now(),
 		Worker: w.worker, Receivers: []admin.Receiver{{Name: "webhook-example.com-1f", Gate: w.gate}},
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
-		Reading: func() telemetry.SourceStats {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.reading
-		},
-		Standby: func() string { return w.standby },
-		Missing: func() string { return w.missing },
+		Status:  w.monitor.Report,
 		Partitions: func(context.Context) ([]telemetry.PartitionStatus, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.asked++
-			return w.partitions, w.partitionsError
+			return slices.Clone(w.partitions), w.partitionsError
 		},
 	}
 	for _, c := range change {
 		c(&o)
 	}
+	w.monitor.Watch(status.Replica{
+		Worker: w.worker,
+		Standby: func() string {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.standby
+		},
+		Source: func() telemetry.SourceStats {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.reading
+		},
+	})
 	w.admin = admin.New(o)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.admin.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
 	return w
+}
+
+// set changes what there is, between two looks at it.
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.worker.mu.Lock()
+	defer w.worker.mu.Unlock()
+	change()
 }
 
 // do asks for one thing.
@@ -92,23 +119,26 @@ func (w *world) authorized(method, path string) *httptest.ResponseRecorder {
 // busy makes it a world in which much goes on.
 func (w *world) busy() {
 	now := time.Now()
-	w.reading = telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
-	uuid := "-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11"
-	w.partitions = []telemetry.PartitionStatus{
-		{Partition: "0", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 1_203_999, Last: 1_204_100},
-		{Partition: "1", Owner: "alertworker-7d9f-k8c2m" + uuid, Checkpoint: 1_187_201, Last: 1_187_204},
-		{Partition: "2", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 998_310, Last: 1_001_456},
-		{Partition: "10", Checkpoint: -1, Last: -1},
-	}
-	w.worker.partitions = []worker.PartitionState{
-		{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
-		{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
-		{Partition: "http"},
-	}
-	w.worker.receivers = []worker.ReceiverState{
-		{Name: "webhook-example.com-1f", Taken: 112},
-		{Name: "webhook-pager.example.net-9c", Down: true, Retry: now.Add(42 * time.Second), Taken: 97},
-	}
+	w.set(func() {
+		w.reading = telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
+		uuid := "-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11"
+		w.partitions = []telemetry.PartitionStatus{
+			{Partition: "0", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 1_203_999, Last: 1_204_100},
+			{Partition: "1", Owner: "alertworker-7d9f-k8c2m" + uuid, Checkpoint: 1_187_201, Last: 1_187_204},
+			{Partition: "2", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 998_310, Last: 1_001_456},
+			{Partition: "10", Checkpoint: -1, Last: -1},
+		}
+		w.worker.partitions = []worker.PartitionState{
+			{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
+			{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
+			{Partition: "http"},
+		}
+		w.worker.receivers = []worker.ReceiverState{
+			{Name: "webhook-example.com-1f", Taken: 112},
+			{Name: "webhook-pager.example.net-9c", Down: true, Since: now.Add(-95 * time.Second), Retry: now.Add(42 * time.Second), Taken: 97, Waiting: 3,
+				Err: errors.New("post alert to https://pager.example.net: answered 503 Service Unavailable")},
+		}
+	})
 	s := &w.worker.stats
 	s.Events[telemetry.ReasonOK].Store(2_391_112)
 	s.Events[telemetry.ReasonMissing].Store(12)
@@ -149,8 +179,13 @@ type fakeWorker struct {
 	receivers  []worker.ReceiverState
 }
 
-func (w *fakeWorker) Stats() *worker.Stats              { return &w.stats }
-func (w *fakeWorker) Receivers() []worker.ReceiverState { return w.receivers }
+func (w *fakeWorker) Stats() *worker.Stats { return &w.stats }
+
+func (w *fakeWorker) Receivers() []worker.ReceiverState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.receivers)
+}
 
 func (w *fakeWorker) Partitions() []worker.PartitionState {
 	w.mu.Lock()

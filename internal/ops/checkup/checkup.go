@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/google/uuid"
 
@@ -376,32 +375,12 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 
 // storageError adds to an error of Azure Storage what to do if it did not answer.
 func (k *checkup) storageError(err error) error {
-	if k.config.StorageConnectionString.IsSet() {
-		return unlessAnswered(err, "STORAGE_CONNECTION_STRING")
-	}
-	return unlessAnswered(err, "STORAGE_ACCOUNT_URL")
+	return withoutToken(azure.Locate(err, k.config.StorageVariable()))
 }
 
 // cosmosError does so for Cosmos DB.
 func (k *checkup) cosmosError(err error) error {
-	if k.config.CosmosConnectionString.IsSet() {
-		return unlessAnswered(err, "COSMOS_CONNECTION_STRING")
-	}
-	return unlessAnswered(err, "COSMOS_ENDPOINT")
-}
-
-// unlessAnswered adds what to do to an error that is not a service's answer,
-// which says so itself.
-func unlessAnswered(err error, variable string) error {
-	var answer *azcore.ResponseError
-	var none *azure.IdentityError
-	switch {
-	case errors.As(err, &none):
-		return withoutToken(err)
-	case errors.As(err, &answer):
-		return err
-	}
-	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
+	return withoutToken(azure.Locate(err, k.config.CosmosVariable()))
 }
 
 // receiver connects to r and, if asked to, sends it a test alert.

@@ -45,7 +45,7 @@ func TestNoDeviceInLabels(t *testing.T) {
 // Nobody adds a label without coming by here.
 func TestLabelsAreFew(t *testing.T) {
 	known := map[string]bool{
-		"reason": true, "operation": true, "result": true, "le": true, // constants
+		"reason": true, "operation": true, "result": true, "by": true, "le": true, // constants
 		"partition": true,                                      // those of the hub, 1024 at most
 		"receiver":  true,                                      // NOTIFY_URLS
 		"store":     true,                                      // THROTTLE_STORE

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -63,6 +64,30 @@ func (m *Metrics) Standby(standby func() bool) {
 		Namespace: namespace, Name: "standby",
 		Help: "1 while this replica stands by because replicas with other settings are active; otherwise 0.",
 	}, func() float64 { return number(standby()) }))
+}
+
+// Blocked exports what is in the way of alerts. report, a status.Monitor's, is called at
+// each scrape. Blocked may be called once.
+func (m *Metrics) Blocked(report func() status.Report) {
+	m.registry.MustRegister(blocked(report))
+}
+
+// blocked is a prometheus.Collector.
+type blocked func() status.Report
+
+var blockedDesc = desc("blocked", "1 while this is in the way of alerts; otherwise 0. receiver: at least one is down. credentials: besides the service that refused them.", "by")
+
+func (blocked) Describe(to chan<- *prometheus.Desc) { to <- blockedDesc }
+
+func (b blocked) Collect(to chan<- prometheus.Metric) {
+	present := map[status.By]bool{}
+	for _, p := range b().Problems {
+		present[p.By] = true
+		present[status.ByCredentials] = present[status.ByCredentials] || p.Refused
+	}
+	for _, by := range status.Bys {
+		to <- prometheus.MustNewConstMetric(blockedDesc, prometheus.GaugeValue, number(present[by]), string(by))
+	}
 }
 
 func number(is bool) float64 {

@@ -296,6 +296,28 @@ func (s *Source) count(change func(*telemetry.SourceStats)) {
 	change(&s.stats)
 }
 
+// hubAnswered records that the hub answered.
+func (s *Source) hubAnswered() {
+	s.count(func(stats *telemetry.SourceStats) { stats.Hub = telemetry.Fault{} })
+}
+
+// hubFailed records that the hub did not answer what was asked under ctx, and returns why, as
+// Probe does. It records nothing if ctx was cancelled: then it was not the hub.
+func (s *Source) hubFailed(ctx context.Context, err error) error {
+	at := s.endpoint()
+	text := s.explain(ctx, at, err)
+	if ctx.Err() == context.Canceled {
+		return text
+	}
+	s.count(func(stats *telemetry.SourceStats) {
+		if stats.Hub.Err == nil {
+			stats.Hub.Since = time.Now()
+		}
+		stats.Hub.Err, stats.Hub.Refused = text, refused(err)
+	})
+	return text
+}
+
 // Close ends the queries that are under way. Call it after Run has returned, when
 // there are no more calls of other methods.
 func (s *Source) Close() { s.management.close() }

@@ -38,12 +38,13 @@ func (s *Source) Address() string { return net.JoinHostPort(s.dialer().address()
 // Reader is a partition that only reads.
 func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 	return &partition{
-		client: client,
-		log:    zap.NewNop(),
-		held:   context.Background(),
-		lose:   func(error) {},
-		missed: func(gap) {},
-		credit: credit{budget: newBudget(bytes, 1), limit: prefetch},
+		client:     client,
+		log:        zap.NewNop(),
+		held:       context.Background(),
+		lose:       func(error) {},
+		missed:     func(gap) {},
+		unanswered: func(error) {},
+		credit:     credit{budget: newBudget(bytes, 1), limit: prefetch},
 	}
 }
 

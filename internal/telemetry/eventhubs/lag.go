@@ -22,10 +22,13 @@ type LagRecorder interface {
 func (s *Source) FollowLag(ctx context.Context, every time.Duration, r LagRecorder) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	known := true
 	for {
-		if err := s.recordLag(ctx, r); err != nil && ctx.Err() == nil {
+		err := s.recordLag(ctx, r)
+		if err != nil && ctx.Err() == nil && known {
 			s.log.Warn("partition lag is unknown: the hub does not report its last sequence numbers; retrying", zap.Error(err))
 		}
+		known = err == nil
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

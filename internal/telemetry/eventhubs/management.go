@@ -56,6 +56,11 @@ func query[T any](ctx context.Context, s *Source, ask func(context.Context, *aze
 		defer cancel()
 		defer context.AfterFunc(asking, func() { m.disconnect(client) })()
 		value, err := ask(asking, client, at)
+		if err == nil {
+			s.hubAnswered()
+		} else {
+			err = s.hubFailed(asking, err)
+		}
 		answered <- answer{value, err}
 	})
 	select {

@@ -31,7 +31,8 @@ type partition struct {
 	held context.Context
 	lose context.CancelCauseFunc
 
-	missed func(gap) // called by Receive for events that will not come
+	missed     func(gap)   // called by Receive for events that will not come
+	unanswered func(error) // called by Receive when the hub has failed
 
 	// Used by Receive alone.
 	events    []telemetry.Event
@@ -192,6 +193,9 @@ func (p *partition) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, telemetry.ErrLost)
 	case ctx.Err() != nil:
 		return ctx.Err()
+	}
+	if !errors.Is(err, errAnotherHub) {
+		p.unanswered(err)
 	}
 	return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, err)
 }

@@ -54,7 +54,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 
 	hub, err := client.GetEventHubProperties(ctx, nil)
 	if err != nil {
-		return Snapshot{}, s.explain(ctx, err)
+		return Snapshot{}, s.explain(ctx, s.endpoint(), err)
 	}
 	states := make([]PartitionState, len(hub.PartitionIDs))
 	events := make([][]telemetry.Event, len(states))
@@ -73,7 +73,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	snapshot := Snapshot{Created: hub.CreatedOn, Partitions: states}
 	for i, err := range errs {
 		if err != nil {
-			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, err))
+			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, s.endpoint(), err))
 		}
 		snapshot.Events = append(snapshot.Events, events[i]...)
 	}

@@ -20,44 +20,57 @@ func busy(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "amqp:link:stolen")
 }
 
-// explain adds to an error of azeventhubs what it means and what to do about it.
-func (s *Source) explain(ctx context.Context, err error) error {
+// refused reports whether the hub refused the credentials, or there are none.
+func refused(err error) bool {
+	var service *azeventhubs.Error
+	var credential interface{ NonRetriable() }
+	return rpcCode(err) == http.StatusUnauthorized || errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
+		errors.As(err, &credential)
+}
+
+// rpcCode returns the status that the hub answered a request with; 0 if it did not.
+func rpcCode(err error) int {
+	var answer interface{ RPCCode() int }
+	if errors.As(err, &answer) {
+		return answer.RPCCode()
+	}
+	return 0
+}
+
+// explain adds to an error of azeventhubs, about the hub at an endpoint, what it means and
+// what to do about it.
+func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	var (
 		dns         *net.DNSError
 		certificate *tls.CertificateVerificationError
 		network     net.Error
 		service     *azeventhubs.Error
-		answer      interface{ RPCCode() int }
 		credential  interface{ NonRetriable() }
-		code        int
 	)
-	if errors.As(err, &answer) {
-		code = answer.RPCCode()
-	}
-	text := err.Error()
+	code, text := rpcCode(err), err.Error()
 	switch {
 	case code == http.StatusUnauthorized, errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess:
-		return fmt.Errorf("%s refused the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", s.namespace, err)
+		return fmt.Errorf("%s refused the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)
 	case code == http.StatusForbidden:
-		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", s.namespace, err)
+		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
 	case strings.Contains(text, "amqp:not-found"):
-		return fmt.Errorf("event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w", s.config.Hub, s.config.ConsumerGroup, err)
+		return fmt.Errorf("event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w", at.hub, s.config.ConsumerGroup, err)
 	case code == http.StatusNotFound:
-		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", s.config.Hub, s.namespace, err)
+		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
 	case strings.Contains(text, "amqp:resource-limit-exceeded"):
 		return fmt.Errorf("consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w", s.config.ConsumerGroup, err)
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
-		return fmt.Errorf("cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve names: %w", s.namespace, err)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nothing listens at %s: check its name and port in Endpoint or EVENTHUB_NAMESPACE: %w", s.namespace, err)
+		return fmt.Errorf("cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve names: %w", at.namespace, err)
+	case strings.Contains(text, syscall.ECONNREFUSED.Error()): // azeventhubs may keep no more than the text
+		return fmt.Errorf("nothing listens at %s: check its name and port in Endpoint or EVENTHUB_NAMESPACE: %w", at.namespace, err)
 	case errors.As(err, &certificate):
-		return fmt.Errorf("the certificate of %s is not trusted: does a proxy intercept TLS? Are the system's certificates up to date? %w", s.namespace, err)
+		return fmt.Errorf("the certificate of %s is not trusted: does a proxy intercept TLS? Are the system's certificates up to date? %w", at.namespace, err)
 	case ctx.Err() == context.Canceled:
 		return ctx.Err()
 	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port 5671 allowed here? %w", s.namespace, err)
+		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port 5671 allowed here? %w", at.namespace, err)
 	case errors.As(err, &credential):
-		return fmt.Errorf("no token for %s: %w", s.namespace, err)
+		return fmt.Errorf("no token for %s: %w", at.namespace, err)
 	}
-	return fmt.Errorf("%s: %w", s.namespace, err)
+	return fmt.Errorf("%s: %w", at.namespace, err)
 }

@@ -40,7 +40,11 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 		}
 		pause := backoff.Delay(n, restartMin, restartMax)
 		s.count(func(stats *telemetry.SourceStats) { stats.Restarts++ })
-		s.log.Warn("reading stopped; restarting", zap.Error(err), zap.Duration("in", pause))
+		log := s.log.Debug // what lasts is in Stats
+		if n == 1 {
+			log = s.log.Warn
+		}
+		log("reading stopped; restarting", zap.Error(err), zap.Duration("in", pause))
 		backoff.Sleep(ctx, pause)
 		s.resolve(ctx)
 	}

@@ -79,6 +79,9 @@ func (s *session) newPartition(id string, client receiver) *partition {
 		credit:      credit{budget: s.budget, limit: s.source.config.Prefetch},
 	}
 	p.missed = func(g gap) { s.missed(p, g) }
+	p.unanswered = func(err error) {
+		_ = s.source.hubFailed(context.Background(), fmt.Errorf("read partition %s: %w", id, err))
+	}
 	switch c, ok, withheld := s.store.checkpoints.resumed(id); {
 	case ok:
 		last := c.Position
@@ -121,7 +124,7 @@ func (s *session) add(p *partition) {
 		delete(s.unread, p.id)
 		s.source.unreadLimit = s.source.minUnreadLimit()
 	}
-	s.source.count(func(stats *telemetry.SourceStats) { stats.Reading++ })
+	s.source.count(func(stats *telemetry.SourceStats) { stats.Reading, stats.Hub = stats.Reading+1, telemetry.Fault{} }) // its link is open
 }
 
 func (s *session) remove(p *partition) {

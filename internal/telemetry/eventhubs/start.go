@@ -53,7 +53,7 @@ func (plan *startPlan) missing() []string {
 func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, cs *checkpoints) (*startPlan, error) {
 	hub, err := client.GetEventHubProperties(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
+		return nil, s.hubFailed(ctx, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err))
 	}
 	cs.created = hub.CreatedOn
 	plan := &startPlan{
@@ -70,8 +70,9 @@ func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClie
 		return nil, err
 	}
 	if plan.properties, err = partitionProperties(ctx, client, at, plan.partitions); err != nil {
-		return nil, err
+		return nil, s.hubFailed(ctx, err)
 	}
+	s.hubAnswered()
 	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
 		plan.positions.PerPartition[id] = Start{Earliest: true}.position()

@@ -20,7 +20,7 @@ const (
 	retryMax      = time.Second
 	claimsAtATime = 8
 	giveBackTime  = 10 * time.Second // to release all partitions
-	warnEvery     = 10 * time.Second
+	warnEvery     = time.Minute
 )
 
 // A Config says what a Member takes part in.

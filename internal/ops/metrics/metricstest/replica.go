@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -36,6 +37,7 @@ type Replica struct {
 	Leaderless   bool
 	Failing      int // runs of a duty in a row
 	Standby      bool
+	Blocked      bool // by the hub
 
 	lag      *metrics.LagTracker
 	store    lease.Store
@@ -48,6 +50,12 @@ func NewReplica() *Replica {
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
 	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless }, func() map[string]int { return map[string]int{"janitor": 0, "summary": r.Failing} })
 	r.Metrics.Standby(func() bool { return r.Standby })
+	r.Metrics.Blocked(func() (report status.Report) {
+		if r.Blocked {
+			report.Problems = []status.Problem{{By: status.ByHub}}
+		}
+		return report
+	})
 	r.store = lease.Observe(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/build"
+	"alertworker/internal/config"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/metrics"
+	"alertworker/internal/ops/status"
+	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
+)
+
+// operations are what operators see of a replica, from before it has connected to anything
+// until everything is handed over.
+type operations struct {
+	started  time.Time
+	monitor  *status.Monitor
+	metrics  *metrics.Metrics
+	recorder *admin.Recorder
+	http     *httpServer // nil if HTTP is off
+
+	begin sync.Once
+	stop  context.CancelFunc
+	ctx   context.Context // of what runs
+	work  sync.WaitGroup
+}
+
+// newOperations listens at HTTP_ADDR and starts nothing.
+func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
+	o := &operations{started: time.Now(), monitor: status.New(log), metrics: metrics.New(build.Version()), recorder: &admin.Recorder{}}
+	o.ctx, o.stop = context.WithCancel(context.Background())
+	o.metrics.Blocked(o.monitor.Report)
+	storage := func(err error) error { return azure.Locate(azure.Brief(err), c.StorageVariable()) }
+	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = storage, azure.Refused
+	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, azure.Refused
+	if c.ThrottleStore == config.StoreCosmos {
+		o.monitor.Store.Explain = func(err error) error { return azure.Locate(azure.Brief(err), c.CosmosVariable()) }
+	}
+	if c.HTTPAddr == "" {
+		return o, nil
+	}
+	var err error
+	if o.http, err = listenHTTP(c, log); err != nil {
+		return nil, err
+	}
+	o.http.handler.Store(admin.New(adminOptions(c, o, log)))
+	return o, nil
+}
+
+// start starts to watch and to serve, if that has not been done.
+func (o *operations) start() {
+	o.begin.Do(func() {
+		o.work.Go(func() { o.monitor.Run(o.ctx) })
+		if o.http != nil {
+			o.work.Go(func() { o.http.serve(o.ctx) })
+		}
+	})
+}
+
+// close ends what start started. It may be called again.
+func (o *operations) close() {
+	o.stop()
+	o.work.Wait()
+	if o.http != nil {
+		_ = o.http.listener.Close() // in case it never served
+	}
+}
+
+// watchedRecords tells a Dependency of what becomes of each call.
+type watchedRecords struct {
+	eventhubs.Records
+	calls *status.Dependency
+}
+
+func (w watchedRecords) called(err error) {
+	if errors.Is(err, eventhubs.ErrNoRecord) || errors.Is(err, eventhubs.ErrConflict) {
+		err = nil // an answer
+	}
+	w.calls.Called(err)
+}
+
+func (w watchedRecords) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {
+	all, err := w.Records.List(ctx, prefix)
+	w.called(err)
+	return all, err
+}
+
+func (w watchedRecords) Read(ctx context.Context, name string) (eventhubs.Record, error) {
+	r, err := w.Records.Read(ctx, name)
+	w.called(err)
+	return r, err
+}
+
+func (w watchedRecords) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
+	etag, err := w.Records.Write(ctx, name, values, etag)
+	w.called(err)
+	return etag, err
+}
+
+// watchedOwnership does so too. Heartbeats and listings make it the surest sign of all: there
+// is one every BALANCE_INTERVAL.
+type watchedOwnership struct {
+	ownership.Store
+	calls *status.Dependency
+}
+
+func (w watchedOwnership) List(ctx context.Context, scope string) (ownership.Records, error) {
+	all, err := w.Store.List(ctx, scope)
+	w.calls.Called(err)
+	return all, err
+}
+
+func (w watchedOwnership) Claim(ctx context.Context, scope, partition, owner, version string) (bool, error) {
+	ok, err := w.Store.Claim(ctx, scope, partition, owner, version)
+	w.calls.Called(err)
+	return ok, err
+}
+
+func (w watchedOwnership) Beat(ctx context.Context, scope, owner string, leaving bool) error {
+	err := w.Store.Beat(ctx, scope, owner, leaving)
+	w.calls.Called(err)
+	return err
+}

@@ -1,0 +1,47 @@
+package azure_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
+	"alertworker/internal/azure"
+)
+
+// Brief keeps what tells how a service is, and Locate adds where to look unless that says so itself.
+func TestBriefAndLocate(t *testing.T) {
+	refused := &url.Error{Op: "Put", URL: "https://acc.blob.core.windows.net/c/b?sig=s3cr3t", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
+	denied := &azcore.ResponseError{StatusCode: http.StatusForbidden, ErrorCode: "AuthenticationFailed"}
+	const look = ": check the address in STORAGE_CONNECTION_STRING and whether this machine can connect to it"
+	for _, test := range []struct {
+		name    string
+		err     error
+		want    string
+		refused bool
+	}{
+		{"no connection", refused, "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
+		{"explained before", fmt.Errorf("write blob %q: %w", "b", azure.Explain(refused)), "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
+		{"no answer", fmt.Errorf("write blob: %w", context.DeadlineExceeded), "no answer in time" + look, false},
+		{"answered", fmt.Errorf("read blob: %w", azure.Explain(denied)), "403 AuthenticationFailed: the credentials were rejected: check the account's name and its key, signature or identity", true},
+		{"container", fmt.Errorf("read: %w", &azure.MissingError{Container: "c", Err: denied}), "container \"c\" does not exist and could not be created", true},
+		{"another", errors.New("no idea"), "no idea" + look, false},
+	} {
+		got := azure.Locate(azure.Brief(test.err), "STORAGE_CONNECTION_STRING").Error()
+		if !strings.HasPrefix(got, test.want) || test.name != "container" && got != test.want || strings.Contains(got, "s3cr3t") {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+		if azure.Refused(test.err) != test.refused {
+			t.Errorf("%s: refused %v", test.name, !test.refused)
+		}
+	}
+	if azure.Locate(nil, "X") != nil {
+		t.Error("an error where there was none")
+	}
+}

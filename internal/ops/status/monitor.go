@@ -1,0 +1,398 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/worker"
+)
+
+const (
+	tick         = time.Second
+	probeTimeout = 4 * time.Second
+	probeIdle    = 10 * time.Second // without a call of the throttle store, before the Monitor makes one
+	probeFailing = 2 * time.Second  // the same while the store fails
+
+	remindFirst = time.Minute // after a problem began; doubled until remindLast
+	remindLast  = time.Hour
+)
+
+// A Worker is a [worker.Worker], as far as this package reads it.
+type Worker interface {
+	Partitions() []worker.PartitionState
+	Receivers() []worker.ReceiverState
+}
+
+// A Replica is what a Monitor watches. All fields are required.
+type Replica struct {
+	Worker  Worker
+	Source  func() telemetry.SourceStats
+	Standby func() string // why the replica waits for others to stop; empty if it does not
+	Store   lease.Store   // the throttle store, whose calls Monitor.Store observes
+	Key     string        // that can be read in it
+}
+
+// A Monitor watches one replica, from before there is one. It is safe for concurrent use.
+type Monitor struct {
+	Store       Dependency // the throttle store
+	Checkpoints Dependency // checkpoints, ownership, and the settings in force
+
+	log *zap.Logger
+
+	mu       sync.Mutex
+	opening  opening
+	replica  *Replica // nil until Watch
+	draining bool
+	unread   time.Time // since when owned partitions are not read; zero if all are
+
+	reported map[string]*reported // what the log has; used by Run alone
+}
+
+// opening is what could not be opened before there is a replica.
+type opening struct {
+	by By
+	fault
+}
+
+// New returns a Monitor of a replica that is starting.
+func New(log *zap.Logger) *Monitor { return &Monitor{log: log, reported: map[string]*reported{}} }
+
+// Opening says that the replica could not open something that it needs, and why; refused, that
+// the credentials were refused. It replaces what the last call said. It may be called until Watch.
+func (m *Monitor) Opening(by By, err error, refused bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since := m.opening.since
+	if m.opening.by != by || m.opening.err == nil {
+		since = time.Now()
+	}
+	m.opening = opening{by, fault{since, err, refused}}
+}
+
+// Watch says that there is a replica. It may be called once.
+func (m *Monitor) Watch(r Replica) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.replica = &r
+}
+
+// Drain says that the replica is stopping.
+func (m *Monitor) Drain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.draining = true
+}
+
+// Report returns the state at this moment. It calls no service and does not block.
+func (m *Monitor) Report() Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.replica == nil {
+		return m.starting()
+	}
+	standby := m.replica.Standby()
+	source := m.replica.Source()
+	receivers := m.replica.Worker.Receivers()
+	var waiting load
+	for _, r := range receivers {
+		waiting.alerts += r.Waiting
+	}
+	for _, p := range m.replica.Worker.Partitions() {
+		if !p.Oldest.IsZero() && (waiting.oldest.IsZero() || p.Oldest.Before(waiting.oldest)) {
+			waiting.oldest = p.Oldest
+		}
+	}
+
+	r := Report{Ready: true, Waiting: waiting.alerts, Problems: []Problem{}}
+	add := func(p Problem) {
+		p.Since = p.Since.Round(0) // one that people see is by the wall clock
+		r.Problems = append(r.Problems, p)
+	}
+	checkpoints := m.Checkpoints.fault(now)
+	if !source.Running && checkpoints.err == nil {
+		checkpoints = m.Checkpoints.lately()
+	}
+	store := m.Store.fault(now)
+	if checkpoints.err != nil && store.err == nil {
+		store = m.Store.lately() // mostly the same account: one failure is enough
+	}
+	if f := store; f.err != nil {
+		add(problem(ByStore, f, waiting.until(now, "They are sent when the store answers.")))
+	}
+	reading := source.Running && (source.Reading > 0 || source.Owned == 0)
+	if f := source.Hub; f.Err != nil && (!reading || now.Sub(f.Since) >= settle) {
+		p := problem(ByHub, fault{f.Since, f.Err, f.Refused}, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Those that come by HTTP still alert.")
+		if p.blocks = !reading || source.Owned == 0; !p.blocks {
+			p.What, p.Effect = "the hub does not answer questions", "What is open is still being read, but it is not known how far behind."
+		}
+		add(p)
+	}
+	if checkpoints.err != nil {
+		effect := "What is settled cannot be recorded: a restart would read it again, without sending an alert twice. Partitions of replicas that stop are not taken over."
+		if !source.Running {
+			effect = "Without it nothing is read: readings wait in the hub."
+		}
+		add(problem(ByCheckpoints, checkpoints, effect))
+	}
+	if p, ok := m.unreadProblem(now, source); ok && source.Hub.Err == nil {
+		add(p)
+	}
+	down := 0
+	for _, to := range receivers {
+		if !to.Down {
+			continue
+		}
+		down++
+		add(receiverProblem(to, now))
+	}
+
+	m.conclude(&r, source, standby, down, len(receivers))
+	return r
+}
+
+// starting returns the report before there is a replica. The caller holds m.mu.
+func (m *Monitor) starting() Report {
+	r := Report{State: Starting, Headline: "Starting: no alerts are leaving yet.", Problems: []Problem{}}
+	o := m.opening
+	if o.err != nil {
+		p := problem(o.by, o.fault, "This replica cannot start to read, and tries again until that works.")
+		r.Problems = append(r.Problems, p)
+		r.State, r.Headline = Blocked, "No alerts are leaving: "+p.What+"."
+	}
+	if m.draining {
+		r.State, r.Headline = Draining, "Stopping before the start was complete."
+	}
+	return r
+}
+
+// conclude sets what r says in short. The caller holds m.mu.
+func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby string, down, receivers int) {
+	var blocked, others []string
+	for _, p := range r.Problems {
+		switch {
+		case p.By == ByReceiver:
+		case p.blocks || !source.Running:
+			blocked = append(blocked, p.What)
+		default:
+			others = append(others, p.What)
+		}
+	}
+	r.Ready = len(blocked)+len(others) == 0
+	switch {
+	case m.draining:
+		r.State, r.Headline, r.Ready = Draining, "Draining: alerts in progress are being settled.", false
+	case standby != "":
+		// Ready, or a rolling update would never stop the replicas that this one waits for.
+		r.State, r.Headline = Standby, "Standing by: "+standby+"."
+	case len(blocked) > 0:
+		r.State, r.Headline = Blocked, "No alerts are leaving: "+strings.Join(blocked, ", and ")+"."
+	case !source.Running:
+		r.State, r.Headline, r.Ready = Starting, "Starting: waiting for the hub and the checkpoint store to answer.", false
+	case down > 0 && down == receivers && receivers == 1:
+		r.State, r.Headline = Blocked, "No alerts are leaving: the receiver is down."
+	case down > 0 && down == receivers:
+		r.State, r.Headline = Blocked, "No alerts are leaving: all receivers are down."
+	case down > 0:
+		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %s %s down.", down, many(receivers, "receiver"), isAre(down))
+	case len(others) > 0:
+		r.State, r.Headline = Impaired, "Alerts are leaving, but "+strings.Join(others, ", and ")+"."
+	default:
+		r.State, r.Headline = Leaving, "Alerts are leaving."
+		if r.Waiting > 0 {
+			r.Headline = fmt.Sprintf("Alerts are leaving; %s to be sent.", waits(r.Waiting))
+		}
+	}
+}
+
+// unreadProblem returns what there is to say about owned partitions that are not read. The
+// caller holds m.mu.
+func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem, bool) {
+	if !s.Running || s.Reading >= s.Owned {
+		m.unread = time.Time{}
+		return Problem{}, false
+	}
+	if m.unread.IsZero() {
+		m.unread = now
+	}
+	return Problem{
+		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, many(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
+		Effect: "Their readings wait in the hub. A moment of this is normal when partitions change hands.",
+	}, true
+}
+
+func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
+	p := Problem{By: ByReceiver, Receiver: r.Name, What: "receiver " + r.Name + " is down", Since: r.Since, Waiting: r.Waiting}
+	if r.Err != nil {
+		p.Why = strings.ReplaceAll(r.Err.Error(), "\n", "; ")
+	}
+	p.Effect = "Alerts wait"
+	if r.Waiting > 0 {
+		p.Effect = capital(waits(r.Waiting))
+	}
+	p.Effect += "; none is lost."
+	if left := r.Retry.Sub(now); left >= time.Second {
+		p.Effect += " Next attempt in " + span(left) + "."
+	}
+	return p
+}
+
+func problem(by By, f fault, effect string) Problem {
+	return Problem{By: by, What: words[by].begin, Since: f.since, Why: strings.ReplaceAll(f.err.Error(), "\n", "; "), Refused: f.refused, Effect: effect, blocks: by == ByStore || by == ByHub}
+}
+
+// A load is what waits to be sent.
+type load struct {
+	alerts int
+	oldest time.Time // when the hub took the oldest reading; zero if it is not known
+}
+
+// until says what waits, and until when.
+func (l load) until(now time.Time, end string) string {
+	if l.alerts == 0 {
+		return "No alert is waiting yet."
+	}
+	text := capital(waits(l.alerts))
+	if !l.oldest.IsZero() {
+		text += fmt.Sprintf(", the oldest about a reading from %s ago", span(now.Sub(l.oldest)))
+	}
+	return text + ". " + end
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 alert waits"
+	}
+	return fmt.Sprintf("%d alerts wait", n)
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// Run logs what gets in the way and when that ends, and asks the throttle store if nobody else
+// does, until ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	probed := make(chan struct{}, 1)
+	probed <- struct{}{}
+	clock := time.NewTicker(tick)
+	defer clock.Stop()
+	for {
+		select {
+		case <-clock.C:
+		case <-ctx.Done():
+			return
+		}
+		m.logChanges()
+		if !m.probeDue() {
+			continue
+		}
+		select {
+		case <-probed:
+			probing.Go(func() {
+				m.probe(ctx)
+				probed <- struct{}{}
+			})
+		default: // one is under way
+		}
+	}
+}
+
+func (m *Monitor) probeDue() bool {
+	m.mu.Lock()
+	none := m.replica == nil || m.draining
+	m.mu.Unlock()
+	if none {
+		return false
+	}
+	now := time.Now()
+	idle, failing := m.Store.idle(now)
+	_, suspect := m.Checkpoints.idle(now) // it may be the same account
+	return idle >= probeIdle || (failing || suspect) && idle >= probeFailing
+}
+
+// probe reads a record of the throttle store; Store observes the call.
+func (m *Monitor) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
+	defer cancel()
+	_, _ = m.replica.Store.Read(ctx, m.replica.Key)
+}
+
+// reported is a problem that the log has.
+type reported struct {
+	Problem
+	next   time.Time // the next reminder
+	pause  time.Duration
+	logged bool
+}
+
+// logChanges logs problems that have begun, last or have ended.
+func (m *Monitor) logChanges() {
+	now := time.Now()
+	report := m.Report()
+	present := map[string]bool{}
+	for _, p := range report.Problems {
+		key := string(p.By) + " " + p.Receiver
+		present[key] = true
+		r := m.reported[key]
+		if r == nil {
+			r = &reported{pause: remindFirst}
+			m.reported[key] = r
+		}
+		r.Problem = p
+		switch {
+		case !r.logged && p.By == ByPartitions && now.Sub(p.Since) < 2*settle: // while partitions change hands
+		case !r.logged:
+			r.logged, r.next = true, now.Add(r.pause)
+			m.write(p, words[p.By].begin, now)
+		case !now.Before(r.next):
+			r.pause = min(2*r.pause, remindLast)
+			r.next = now.Add(r.pause)
+			m.write(p, "still: "+words[p.By].begin, now)
+		}
+	}
+	for key, r := range m.reported {
+		if present[key] {
+			continue
+		}
+		delete(m.reported, key)
+		if r.logged && !m.isDraining() {
+			m.log.Info(words[r.By].end, append(fields(r.Problem), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))...)
+		}
+	}
+}
+
+func (m *Monitor) isDraining() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.draining
+}
+
+func (m *Monitor) write(p Problem, msg string, now time.Time) {
+	log := m.log.Error
+	if p.By == ByReceiver {
+		log = m.log.Warn // the others may be well
+	}
+	log(msg, append(fields(p), zap.String("for", p.Lasts(now)), zap.String("error", p.Why), zap.String("effect", p.Effect))...)
+}
+
+func fields(p Problem) []zap.Field {
+	if p.Receiver == "" {
+		return nil
+	}
+	return []zap.Field{zap.String("receiver", p.Receiver)}
+}

@@ -1,0 +1,123 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A State is the short form of a Report.
+type State string
+
+const (
+	Leaving  State = "alerts are leaving"
+	Impaired State = "alerts are leaving, but not all is well"
+	Partly   State = "some alerts are not leaving"
+	Blocked  State = "no alerts are leaving"
+	Starting State = "starting"
+	Standby  State = "standing by"
+	Draining State = "draining"
+)
+
+// By says what is in the way of alerts. There are few, so it is a label of metrics.
+type By string
+
+const (
+	ByHub         By = "hub"              // it does not answer
+	ByPartitions  By = "partitions"       // this replica owns some that it does not read
+	ByCheckpoints By = "checkpoint_store" // it does not answer
+	ByStore       By = "throttle_store"   // it does not answer
+	ByDeadLetters By = "dead_letters"     // their container cannot be opened; only at the start
+	ByReceiver    By = "receiver"         // it is down
+	ByCredentials By = "credentials"      // in metrics only, besides what refused them
+)
+
+// Bys has all of them.
+var Bys = []By{ByHub, ByPartitions, ByCheckpoints, ByStore, ByDeadLetters, ByReceiver, ByCredentials}
+
+// A Problem is one thing that is in the way.
+type Problem struct {
+	By       By        `json:"by"`
+	Receiver string    `json:"receiver,omitempty"`
+	What     string    `json:"what"`  // a clause: "the hub cannot be read"
+	Since    time.Time `json:"since"` // by this machine's clock
+	// Why holds what to do, in the words of `alertworker check`, and no secret. It may be empty.
+	Why     string `json:"why,omitempty"`
+	Effect  string `json:"effect"`            // sentences: what waits for it, and until when
+	Waiting int    `json:"waiting,omitempty"` // alerts that it keeps
+
+	Refused bool `json:"refused,omitempty"` // because of credentials
+
+	blocks bool // no alert can leave
+}
+
+// Lasts returns for how long there has been p, such as "3 min".
+func (p Problem) Lasts(now time.Time) string { return span(now.Sub(p.Since)) }
+
+// Line returns p in one line.
+func (p Problem) Line(now time.Time) string {
+	text := fmt.Sprintf("%s, for %s (since %s)", p.What, p.Lasts(now), p.Since.UTC().Format(time.RFC3339))
+	if p.Why != "" {
+		text += ": " + p.Why
+	}
+	return strings.TrimSuffix(text, ".") + ". " + p.Effect
+}
+
+// A Report is the state of a replica at one moment.
+type Report struct {
+	State State `json:"state"`
+	// Ready: the replica does what it is for, as far as a restart or another replica could
+	// help. It is true if only receivers are down, and while the replica stands by.
+	Ready    bool      `json:"ready"`
+	Headline string    `json:"headline"` // a sentence
+	Problems []Problem `json:"problems"` // the worst first
+	Waiting  int       `json:"waiting"`  // alerts that have not been sent yet, of all receivers
+}
+
+// Lines returns the headline with the problems, for probes and people: "ready: …" or "not ready: …",
+// and then a line for each problem.
+func (r Report) Lines(now time.Time) string {
+	var b strings.Builder
+	if !r.Ready {
+		b.WriteString("not ")
+	}
+	fmt.Fprintf(&b, "ready: %s\n", strings.ToLower(r.Headline[:1])+r.Headline[1:])
+	for _, p := range r.Problems {
+		b.WriteString(p.Line(now) + "\n")
+	}
+	return b.String()
+}
+
+// Sound reports whether alerts leave and nothing is in their way.
+func (r Report) Sound() bool { return r.State == Leaving }
+
+// words say what a problem is, and its end.
+var words = map[By]struct{ begin, end string }{
+	ByHub:         {"the hub cannot be read", "the hub can be read again"},
+	ByPartitions:  {"partitions that this replica owns are not being read", "all partitions that this replica owns are being read again"},
+	ByCheckpoints: {"the checkpoint store cannot be used", "the checkpoint store can be used again"},
+	ByStore:       {"the throttle store cannot be used", "the throttle store can be used again"},
+	ByDeadLetters: {"the dead letters cannot be opened", "the dead letters can be opened"},
+	ByReceiver:    {"receiver is down", "receiver is back"},
+}
+
+// span formats a duration in at most two units.
+func span(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int((max(0, d)+time.Second/2)/time.Second))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d/time.Minute))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
+	}
+	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+}
+
+// many returns a number of things in words.
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,264 @@
+package status_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/ops/status"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A replica is what a Monitor watches, as a test says.
+type replica struct {
+	source     telemetry.SourceStats
+	standby    string
+	receivers  []worker.ReceiverState
+	partitions []worker.PartitionState
+}
+
+func (r *replica) Receivers() []worker.ReceiverState   { return r.receivers }
+func (r *replica) Partitions() []worker.PartitionState { return r.partitions }
+
+// watch returns a Monitor of r, whose throttle store is store, nil for none that is probed.
+func (r *replica) watch(log *zap.Logger, store lease.Store) *status.Monitor {
+	m := status.New(log)
+	if store != nil {
+		store = lease.Observe(store, m.Store.Store)
+	}
+	m.Watch(status.Replica{
+		Worker: r, Source: func() telemetry.SourceStats { return r.source }, Standby: func() string { return r.standby }, Store: store, Key: "key",
+	})
+	return m
+}
+
+var errDown = errors.New("no answer from 10.0.0.1: connection refused")
+
+// fail makes a service fail for so long that it counts.
+func fail(d *status.Dependency) {
+	d.Called(errDown)
+	time.Sleep(5 * time.Second)
+	d.Called(errDown)
+}
+
+func TestReport(t *testing.T) {
+	up, down := worker.ReceiverState{Name: "up"}, worker.ReceiverState{Name: "pager", Down: true, Err: errors.New("post alert to https://pager: answered 401"), Waiting: 3}
+	reading := telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
+	for _, test := range []struct {
+		name     string
+		replica  replica
+		change   func(*status.Monitor, *replica)
+		state    status.State
+		ready    bool
+		headline string
+		by       []status.By
+		parts    []string // of the lines
+	}{
+		{name: "nothing has answered yet", state: status.Starting, headline: "Starting: waiting for the hub and the checkpoint store to answer."},
+		{name: "well", replica: replica{source: reading, receivers: []worker.ReceiverState{up}}, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "alerts wait for their turn", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 1}}}, state: status.Leaving, ready: true, headline: "Alerts are leaving; 1 alert waits to be sent."},
+		{name: "throttle store", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 12}}, partitions: []worker.PartitionState{{Oldest: time.Date(1999, 12, 31, 23, 57, 5, 0, time.UTC)}, {}}},
+			change: func(m *status.Monitor, _ *replica) { fail(&m.Store) },
+			state:  status.Blocked, headline: "No alerts are leaving: the throttle store cannot be used.", by: []status.By{status.ByStore},
+			parts: []string{"the throttle store cannot be used, for 5 s (since 2000-01-01T00:00:00Z): no answer from 10.0.0.1: connection refused. 12 alerts wait, the oldest about a reading from 3 min ago. They are sent when the store answers.\n"}},
+		{name: "one call fails", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Store.Called(errDown); time.Sleep(time.Minute) }, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "some calls fail for a moment", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Store.Called(errDown); m.Store.Called(errDown) }, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "we cancelled", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) {
+			m.Store.Called(context.Canceled)
+			time.Sleep(time.Minute)
+			m.Store.Called(fmt.Errorf("acquire: %w", context.Canceled))
+		}, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "it answers again", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Store); m.Store.Called(nil) }, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "checkpoint store", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
+			state: status.Impaired, headline: "Alerts are leaving, but the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"What is settled cannot be recorded"}},
+		{name: "both stores, of which one has just failed", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints); m.Store.Called(errDown) },
+			state: status.Blocked, headline: "No alerts are leaving: the throttle store cannot be used.", by: []status.By{status.ByStore, status.ByCheckpoints}},
+		{name: "checkpoint store before anything is read", change: func(m *status.Monitor, _ *replica) { m.Checkpoints.Called(errDown) },
+			state: status.Blocked, headline: "No alerts are leaving: the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"nothing is read"}},
+		{name: "hub", replica: replica{source: telemetry.SourceStats{Hub: telemetry.Fault{Err: errDown, Refused: true}}},
+			state: status.Blocked, headline: "No alerts are leaving: the hub cannot be read.", by: []status.By{status.ByHub}, parts: []string{"Readings wait in the hub"}},
+		{name: "hub, for a moment", replica: replica{source: reading}, change: func(_ *status.Monitor, r *replica) { r.source.Hub = telemetry.Fault{Since: time.Now(), Err: errDown} },
+			state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "hub, to which links are open", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2, Hub: telemetry.Fault{Err: errDown}}},
+			state: status.Impaired, headline: "Alerts are leaving, but the hub does not answer questions.", by: []status.By{status.ByHub}},
+		{name: "hub, whose links have just broken", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 2}}, change: func(_ *status.Monitor, r *replica) { r.source.Hub = telemetry.Fault{Since: time.Now(), Err: errDown} },
+			state: status.Blocked, headline: "No alerts are leaving: the hub cannot be read.", by: []status.By{status.ByHub}},
+		{name: "hub, of which this replica owns nothing", replica: replica{source: telemetry.SourceStats{Running: true, Hub: telemetry.Fault{Err: errDown}}},
+			state: status.Blocked, headline: "No alerts are leaving: the hub cannot be read.", by: []status.By{status.ByHub}},
+		{name: "no partition", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 1}},
+			state: status.Blocked, headline: "No alerts are leaving: 1 of 1 partition that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
+		{name: "both stores and the hub", replica: replica{source: telemetry.SourceStats{Hub: telemetry.Fault{Err: errDown}}}, change: func(m *status.Monitor, _ *replica) {
+			m.Store.Called(errDown)
+			fail(&m.Checkpoints)
+			m.Store.Called(errDown)
+		},
+			state: status.Blocked, headline: "No alerts are leaving: the throttle store cannot be used, and the hub cannot be read, and the checkpoint store cannot be used.", by: []status.By{status.ByStore, status.ByHub, status.ByCheckpoints}},
+		{name: "partitions", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 3, Reading: 2}},
+			state: status.Impaired, headline: "Alerts are leaving, but 1 of 3 partitions that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
+		{name: "one receiver of two", replica: replica{source: reading, receivers: []worker.ReceiverState{up, down}},
+			state: status.Partly, ready: true, headline: "Some alerts are not leaving: 1 of 2 receivers is down.", by: []status.By{status.ByReceiver},
+			parts: []string{"receiver pager is down", "post alert to https://pager: answered 401. 3 alerts wait; none is lost."}},
+		{name: "the only receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{down}},
+			state: status.Blocked, ready: true, headline: "No alerts are leaving: the receiver is down.", by: []status.By{status.ByReceiver}},
+		{name: "standing by", replica: replica{standby: "others are active"}, state: status.Standby, ready: true, headline: "Standing by: others are active."},
+		{name: "standing by, without the store", replica: replica{standby: "others are active"}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
+			state: status.Standby, headline: "Standing by: others are active.", by: []status.By{status.ByCheckpoints}},
+		{name: "draining", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Drain() }, state: status.Draining, headline: "Draining: alerts in progress are being settled."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := test.replica
+				m := r.watch(zap.NewNop(), nil)
+				if test.change != nil {
+					test.change(m, &r)
+				}
+				got := m.Report()
+				if got.State != test.state || got.Ready != test.ready || got.Headline != test.headline {
+					t.Errorf("%q, ready %v, %q; want %q, %v, %q", got.State, got.Ready, got.Headline, test.state, test.ready, test.headline)
+				}
+				var by []status.By
+				for _, p := range got.Problems {
+					by = append(by, p.By)
+				}
+				if fmt.Sprint(by) != fmt.Sprint(test.by) {
+					t.Errorf("in the way: %v, want %v", by, test.by)
+				}
+				lines := got.Lines(time.Now())
+				for _, part := range append(test.parts, "ready: "+strings.ToLower(test.headline[:1])+test.headline[1:]) {
+					if !strings.Contains(lines, part) {
+						t.Errorf("no %q in %s", part, lines)
+					}
+				}
+				if n := strings.Count(lines, "\n"); n != 1+len(test.by) {
+					t.Errorf("%d lines:\n%s", n, lines)
+				}
+			})
+		})
+	}
+}
+
+// Before there is a replica it says what is being opened, and since when it cannot be.
+func TestOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := status.New(zap.NewNop())
+		if r := m.Report(); r.State != status.Starting || r.Ready || len(r.Problems) != 0 {
+			t.Errorf("%+v", r)
+		}
+		m.Opening(status.ByCheckpoints, errDown, false)
+		began := time.Now()
+		time.Sleep(time.Minute)
+		m.Opening(status.ByCheckpoints, errDown, true)
+		if r := m.Report(); r.State != status.Blocked || r.Ready || r.Headline != "No alerts are leaving: the checkpoint store cannot be used." || len(r.Problems) != 1 || !r.Problems[0].Since.Equal(began) || !r.Problems[0].Refused {
+			t.Errorf("%+v", r)
+		}
+		m.Opening(status.ByStore, errDown, false)
+		if r := m.Report(); len(r.Problems) != 1 || r.Problems[0].By != status.ByStore || !r.Problems[0].Since.Equal(time.Now()) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// flaky is a store whose reads fail while it is down.
+type flaky struct {
+	lease.Store
+	down  atomic.Bool
+	reads atomic.Int32
+}
+
+func (f *flaky) Read(ctx context.Context, key string) (lease.Record, error) {
+	f.reads.Add(1)
+	if f.down.Load() {
+		return lease.Record{}, errDown
+	}
+	return f.Store.Read(ctx, key)
+}
+
+// While no device is hot nobody else asks the throttle store: one call every ten seconds shows
+// that it has died, and more of them when it is back. The log has a line when it begins, some
+// while it lasts, and one when it is over.
+func TestIdleStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		store := &flaky{Store: memlease.New()}
+		r := replica{source: telemetry.SourceStats{Running: true}}
+		m := r.watch(zap.New(core), store)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.Run(ctx)
+		}()
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		pass(10 * time.Minute)
+		if n := store.reads.Load(); n < 50 || n > 60 {
+			t.Errorf("%d calls in ten minutes, want one every ten seconds", n)
+		}
+		if !m.Report().Sound() || logs.Len() != 0 {
+			t.Errorf("%+v, %v", m.Report(), logs.All())
+		}
+
+		store.down.Store(true)
+		pass(20 * time.Second)
+		if got := m.Report(); got.State != status.Blocked {
+			t.Errorf("%+v", got)
+		}
+		begun := logs.TakeAll()
+		if len(begun) != 1 || begun[0].Message != "the throttle store cannot be used" || begun[0].ContextMap()["error"] != errDown.Error() {
+			t.Errorf("the log says %v", begun)
+		}
+		pass(24 * time.Hour)
+		if n := len(logs.TakeAll()); n < 20 || n > 40 {
+			t.Errorf("%d reminders in a day", n)
+		}
+
+		store.down.Store(false)
+		pass(5 * time.Second)
+		if got := m.Report(); !got.Sound() {
+			t.Errorf("%+v", got)
+		}
+		if over := logs.TakeAll(); len(over) != 1 || over[0].Message != "the throttle store can be used again" || over[0].ContextMap()["after"] != "24 h 0 min" {
+			t.Errorf("the log says %v", over)
+		}
+		stop()
+		<-ended
+	})
+}
+
+// Partitions that change hands are not worth a line.
+func TestPartitionsThatChangeHandsAreNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 1}}
+		m := r.watch(zap.New(core), &flaky{Store: memlease.New()})
+		ctx, stop := context.WithCancel(t.Context())
+		go m.Run(ctx)
+		defer stop()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if logs.Len() != 0 {
+			t.Errorf("the log says %v", logs.All())
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if got := logs.FilterMessage("partitions that this replica owns are not being read").Len(); got != 1 {
+			t.Errorf("the log says %v", logs.All())
+		}
+	})
+}
