@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
@@ -72,12 +73,13 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 		CheckpointInterval: c.CheckpointInterval,
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
-		DeadLetters:        deadLetterLog{log},
 		Trace:              tracer.Deliveries(),
 		Log:                log,
 	}
+	measured, recorder := metrics.New(number()), &admin.Recorder{}
+	config.DeadLetters = recorder.DeadLetters(deadLetterLog{log}, nil)
 	if s.deadLetters != nil {
-		config.DeadLetters = s.deadLetters
+		config.DeadLetters = recorder.DeadLetters(s.deadLetters, deadletter.ID)
 		if c.DeadLetterMalformed {
 			config.Malformed = s.deadLetters
 		}
@@ -86,7 +88,6 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	if c.SummarySchedule != "" {
 		r.tally = tally.New(s.tallies, c.Scope(), log)
 	}
-	measured, recorder := metrics.New(number()), &admin.Recorder{}
 	store := string(c.ThrottleStore)
 	observers := []lease.Observer{recorder.Store(), measured.Store(store), tracer.Store(store)}
 	if s.missing != nil {

@@ -11,6 +11,7 @@ import (
 // one of the last 4,096 devices or so of its partition, and its alerts that are not
 // settled.
 type DeviceState struct {
+	Partitions []string  // that are being read, in no particular order
 	Since      time.Time // the worker has read no event of the device since then but what Heard tells of; zero: it reads nothing
 	Heard      *Heard    // nil: no event that is remembered
 	Deliveries []DeliveryState
@@ -96,6 +97,9 @@ func (w *Worker) Device(device string) DeviceState {
 	defer w.mu.Unlock()
 	var state DeviceState
 	for s := range w.streams {
+		if s.partition != nil {
+			state.Partitions = append(state.Partitions, s.id)
+		}
 		found, since := s.heard.find(device)
 		if since.After(state.Since) {
 			state.Since = since

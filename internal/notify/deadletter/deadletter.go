@@ -93,7 +93,7 @@ func (s *Store) name() string {
 
 // Keep returns nil once d is kept, after at most 15 s.
 func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
-	id := newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
+	id := ID(d)
 	if err := s.put(ctx, blobName(alertsFolder, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}
@@ -156,6 +156,9 @@ func explain(ctx context.Context, err error) error {
 	}
 	return azure.Explain(err)
 }
+
+// ID returns the id of the letter that d is kept as.
+func ID(d notify.DeadLetter) string { return newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID) }
 
 // timeLayout sorts as time does.
 const timeLayout = "20060102T150405.000Z"

@@ -29,6 +29,7 @@ type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
 	Receivers() []worker.ReceiverState
+	Device(device string) worker.DeviceState
 }
 
 // A Gate is one receiver's, a *throttle.Gate.

@@ -88,6 +88,7 @@ type page struct {
 	MoreWindows              int // not shown
 	Alerts                   []alertRow
 	Duties                   *dutiesView
+	Lookup                   bool // devices can be looked up
 }
 
 // A figure is a count since the start.
@@ -162,7 +163,7 @@ func (a *Admin) page(r *http.Request) page {
 		Source: a.Source, Replica: a.Replica, Version: a.Version,
 		Threshold: number(a.Threshold), Window: span(a.Window),
 		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.started))),
-		Figures: a.figures(),
+		Figures: a.figures(), Lookup: a.Token != "",
 	}
 	p.State, p.Reason = a.state()
 	for _, s := range a.Worker.Receivers() {

@@ -147,10 +147,12 @@ type fakeWorker struct {
 	mu         sync.Mutex
 	partitions []worker.PartitionState
 	receivers  []worker.ReceiverState
+	devices    map[string]worker.DeviceState
 }
 
-func (w *fakeWorker) Stats() *worker.Stats              { return &w.stats }
-func (w *fakeWorker) Receivers() []worker.ReceiverState { return w.receivers }
+func (w *fakeWorker) Stats() *worker.Stats                    { return &w.stats }
+func (w *fakeWorker) Device(device string) worker.DeviceState { return w.devices[device] }
+func (w *fakeWorker) Receivers() []worker.ReceiverState       { return w.receivers }
 
 func (w *fakeWorker) Partitions() []worker.PartitionState {
 	w.mu.Lock()
