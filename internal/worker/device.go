@@ -74,7 +74,7 @@ func (d DeliveryState) String() string {
 	case WaitStore:
 		return "the throttle store is not responding, and without it nothing is sent"
 	case WaitClaim:
-		return fmt.Sprintf("another attempt to alert receiver %s about the device holds its claim, or has just ended", d.Receiver)
+		return fmt.Sprintf("the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has only just ended", d.Receiver)
 	case WaitPause:
 		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
 	case WaitDeadLetter:

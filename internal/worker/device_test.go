@@ -105,7 +105,7 @@ func TestDeviceThatWaits(t *testing.T) {
 			}()
 			synctest.Wait()
 		}, 0, time.Second, worker.WaitClaim,
-			"another attempt to alert receiver receiver0 about the device holds its claim, or has just ended", true},
+			"the device's key at receiver receiver0 is not free: another replica is sending an alert or has died, or a window has only just ended", true},
 		"a dead letter": {func(s *setup, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
 			s.dead.err = errors.New("disk full")

@@ -201,6 +201,45 @@ func TestDevice(t *testing.T) {
 	})
 }
 
+// A dead letter is remembered once it is kept, and nothing else of the deliveries before the last 4,096.
+func TestDeviceDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		now := time.Now()
+		kept := &keeper{err: errors.New("disk full")}
+		letters := w.recorder.DeadLetters(kept, func(d notify.DeadLetter) string { return "letter-" + d.Alert.ID })
+		d := notify.DeadLetter{Alert: notify.Alert{ID: "1", Device: "oven", Temperature: 91.5, Enqueued: now}, Receiver: "webhook-example.com-1f", Reason: "refused for good"}
+		if err := letters.Keep(t.Context(), d); err != kept.err {
+			t.Errorf("got %v", err)
+		}
+		deadLetter := `"deadLetter":{"id":"letter-1","receiver":"webhook-example.com-1f","reason":"refused for good","kept":"2000-01-01T00:00:00Z",` +
+			`"alertId":"1","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z"}`
+		look := func(status string, known bool) {
+			t.Helper()
+			got := w.authorized("GET", "/devices/oven").Body.String()
+			if !strings.Contains(got, `"status":"`+status+`"`) || strings.Contains(got, deadLetter) != known {
+				t.Errorf("want status %s and, if %t, %s, in %s", status, known, deadLetter, got)
+			}
+		}
+		look("not_heard", false)
+		kept.err = nil
+		if err := letters.Keep(t.Context(), d); err != nil {
+			t.Error(err)
+		}
+		look("dead_letter", true)
+		for n := range 4095 {
+			w.take(notify.Alert{Device: fmt.Sprint("other-", n)})
+		}
+		look("dead_letter", true)
+		w.take(notify.Alert{Device: "other"})
+		look("not_heard", false)
+	})
+}
+
+type keeper struct{ err error }
+
+func (k *keeper) Keep(context.Context, notify.DeadLetter) error { return k.err }
+
 func TestReopenDevice(t *testing.T) {
 	for _, test := range []struct {
 		errs   [2]error // of the receivers' gates

@@ -182,6 +182,9 @@ func (f findings) waiting() string {
 	var parts []string
 	for _, d := range f.state.Deliveries {
 		part := d.String()
+		if claimed := f.claimed(); d.For == worker.WaitClaim && !claimed.IsZero() {
+			part += "; the claim ends at the latest at " + f.until(claimed)
+		}
 		if !d.Until.IsZero() {
 			part += "; the next attempt is due " + until(d.Until.Sub(f.now))
 		}
@@ -234,6 +237,7 @@ func (f findings) at(t time.Time) string {
 
 // clock formats t, with its date unless that is today's.
 func (f findings) clock(t time.Time) string {
+	t = t.Round(time.Millisecond) // windows end a few µs before a full second
 	layout := "15:04:05 UTC"
 	if t.UTC().Format(time.DateOnly) != f.now.UTC().Format(time.DateOnly) {
 		layout = "2006-01-02 15:04:05 UTC"

@@ -87,6 +87,10 @@ func TestWhy(t *testing.T) {
 			{Receiver: "pager", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
 		}}, []ended{letter}, window, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s; an attempt to alert receiver pager is under way"},
+		"another's claim is in the way": {worker.DeviceState{Deliveries: []worker.DeliveryState{
+			{Receiver: "hook", Since: ago(time.Minute), Value: 91.5, For: worker.WaitClaim, Until: now.Add(time.Second)},
+		}}, nil, claim, whyWaiting,
+			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the claim ends at the latest at 03:14:12 UTC (another 12 s); the next attempt is due in 1 s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := findings{now: now, threshold: 80, window: time.Minute, partitions: test.state.Partitions, state: test.state, ended: test.ended, gates: []gateState{test.gate}}

@@ -241,7 +241,7 @@ func (k *checkup) events(context.Context) (string, error) {
 func (k *checkup) elsewhere() string {
 	other := "'$Default'"
 	if strings.EqualFold(k.config.EventHubConsumerGroup, "$Default") {
-		other = "another"
+		other = "another-group"
 	}
 	return fmt.Sprintf("not read: a worker is reading them in the consumer group %s; to see them, check in a group that nobody reads: EVENTHUB_CONSUMER_GROUP=%s alertworker check",
 		k.config.EventHubConsumerGroup, other)

@@ -61,7 +61,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, head bool) error {
 			row[3] = l.Alert.Device
 			row[4] = fmt.Sprint(l.Alert.Temperature)
 			if l.Kind == deadletter.Replayed {
-				row[6] = fmt.Sprintf("replayed at %s; before, %s", l.Replayed.UTC().Format(time.DateTime+"Z"), l.Reason)
+				row[6] = fmt.Sprintf("replayed at %s; before that: %s", l.Replayed.UTC().Format(time.DateTime+"Z"), l.Reason)
 			}
 		}
 		rows = append(rows, row)
