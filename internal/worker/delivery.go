@@ -57,7 +57,7 @@ type delivery struct {
 	letter *notify.DeadLetter // the dead letter to keep, once it is composed
 	trace  *tracked           // nil if deliveries are not traced
 
-	key          int64 // in that schedule
+	key          int64 // in the schedule where it waits
 	answered     int64 // value of health.answered at the last failure; -1 if there was none
 	attempts     uint16
 	ownFailures  uint8 // failures after the receiver has answered about others since the one before
