@@ -258,7 +258,9 @@ func TestCheckWhileAWorkerReads(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, output)
 	}
 	expect(t, output, "hub", "✓", "2 being read by a worker")
-	expect(t, output, "events", "–", "a worker is reading them")
+	expect(t, output, "events", "–", "a worker is reading them", "EVENTHUB_CONSUMER_GROUP=another-group alertworker check")
+	output, _ = runCheck(t, hub.ConnectionString(), map[string]string{"EVENTHUB_CONSUMER_GROUP": "another"})
+	expect(t, output, "events", "✓", "2 read: temperature in 2")
 	if hub.Readers("") != 2 {
 		t.Errorf("%d readers are left, want the worker's 2", hub.Readers(""))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,11 +19,12 @@ import (
 )
 
 const (
-	listDoes = "list the alerts in DEAD_LETTER_CONTAINER, which could not be delivered, oldest first\n" +
-		"Usage: alertworker deadletters list [--since 24h] [--json]"
+	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, those that were\n" +
+		"replayed since, and events that could not be decoded (with DEAD_LETTER_MALFORMED), each oldest first\n" +
+		"Usage: alertworker deadletters list [--state undelivered|replayed|undecodable] [--since 24h] [--json]"
 
 	replayDoes = "send alerts that could not be delivered to their receivers again, with the same id.\n" +
-		"The dead letter of a delivered alert is deleted; others stay. Alerts for a device stay\n" +
+		"The dead letter of a delivered alert becomes one that was replayed; others stay. Alerts for a device stay\n" +
 		"THROTTLE_WINDOW apart: one within it is not sent, and the output says when it can be\n" +
 		"Usage: alertworker deadletters replay LETTER... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 )
@@ -96,6 +98,13 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters list", listDoes)
 	since := sinceFlag(flags)
 	asJSON := flags.Bool("json", false, "print one JSON object per line")
+	kinds := deadletter.Kinds
+	flags.Func("state", "only dead letters in this `STATE`: undelivered, replayed or undecodable", func(text string) error {
+		if kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, kinds[0]) {
+			return errors.New("must be undelivered, replayed or undecodable")
+		}
+		return nil
+	})
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
@@ -106,19 +115,21 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	defer b.Close()
 
 	n := 0
-	for page, err := range b.List(ctx, since.time()) {
-		if err != nil {
-			return err
+	for _, kind := range kinds {
+		for page, err := range b.List(ctx, kind, since.time()) {
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				err = letters.WriteJSON(out, page, b.receivers)
+			} else {
+				err = letters.WriteTable(out, page, b.receivers, n == 0)
+			}
+			if err != nil {
+				return fmt.Errorf("print dead letters: %w", err)
+			}
+			n += len(page)
 		}
-		if *asJSON {
-			err = letters.WriteJSON(out, page, b.receivers)
-		} else {
-			err = letters.WriteTable(out, page, b.receivers, n == 0)
-		}
-		if err != nil {
-			return fmt.Errorf("print dead letters: %w", err)
-		}
-		n += len(page)
 	}
 	if n == 0 && !*asJSON {
 		fmt.Fprintf(out, "no dead letters%s\n", since)
@@ -169,7 +180,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		r.Named(ctx, id)
 	}
 	if *all {
-		for page, listErr := range b.List(ctx, since.time()) {
+		for page, listErr := range b.List(ctx, deadletter.Undelivered, since.time()) {
 			if err = listErr; err != nil {
 				break
 			}

@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
 
@@ -75,7 +76,7 @@ func (l *letterWorld) keep(t *testing.T, all ...notify.DeadLetter) {
 // left returns the ids of the letters there are, oldest first.
 func (l *letterWorld) left(t *testing.T) (ids []string) {
 	t.Helper()
-	for page, err := range l.List(t.Context(), time.Time{}) {
+	for page, err := range l.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,6 +139,12 @@ func TestDeadLetters(t *testing.T) {
 		broken := notify.DeadLetter{Receiver: "example.com-1a2b3c4d", Reason: "refused for good: no id"}
 		broken.Alert.Enqueued = odd.Alert.Enqueued.Add(time.Hour)
 		l.keep(t, odd, broken, d)
+		for n, body := range []string{`{"humidity":54}`, strings.Repeat("é\x1b", 100), "\xff\x00"} {
+			event := telemetry.Event{Device: "press-1", Body: []byte(body), Enqueued: d.Alert.Enqueued.Add(time.Duration(n) * time.Minute), Position: telemetry.Position{Sequence: int64(n)}}
+			if err := l.KeepMalformed(t.Context(), telemetry.MalformedEvent{Partition: "3", Reason: telemetry.ReasonMissing, Event: event}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		out, code = l.command(t, "list")
 		want(t, out, code, exitStopped)
 		golden(t, "deadletters-list.golden", out)
@@ -198,7 +205,16 @@ func TestDeadLetters(t *testing.T) {
 		}
 
 		out, code = l.command(t, "replay", id)
-		want(t, out, code, exitFailed, id+": no such dead letter", "0 delivered, 1 not")
+		want(t, out, code, exitFailed, id+": already replayed at 2", "0 delivered, 1 not")
+		out, code = l.command(t, "list")
+		want(t, out, code, exitStopped, id+"  replayed     ", "  replayed at 2", "  undelivered  ")
+		out, code = l.command(t, "list", "--state", "replayed", "--json")
+		want(t, out, code, exitStopped, `{"id":"`+id+`","state":"replayed",`, `"replayed":"2`, `"receiver":"`+l.name+`","reason":"refused for good: `, `"alert":{"specversion"`)
+		if n := strings.Count(out, "\n"); n != 1 {
+			t.Errorf("%d replayed letters, want 1:\n%s", n, out)
+		}
+		out, code = l.command(t, "list", "--state", "undecodable")
+		want(t, out, code, exitStopped, "no dead letters\n")
 		out, code = l.command(t, "replay", "../"+id)
 		want(t, out, code, exitFailed, "no such dead letter")
 	})
@@ -373,6 +389,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		{"list x", `unexpected "x"`},
 		{"list --since 0s", "must be a duration"},
 		{"list --since yesterday", "must be a duration"},
+		{"list --state lost", "must be undelivered, replayed or undecodable"},
 		{"list", "without Azure Storage"},
 		{"replay", "name dead letters, or use --all"},
 		{"replay x --all", "not both"},

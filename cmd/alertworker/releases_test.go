@@ -26,6 +26,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
@@ -357,7 +358,7 @@ func readRelease(t *testing.T, file string) string {
 	for _, r := range duties.Runs {
 		say("  %s by %s at %s took %v: %v, %s", r.Duty, r.Replica, instant(r.Start), r.Took, r.Outcome, r.Detail)
 	}
-	for letters, err := range s.deadLetters.List(t.Context(), time.Time{}) {
+	for letters, err := range s.deadLetters.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

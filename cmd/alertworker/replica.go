@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
@@ -81,12 +82,13 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 		CheckpointInterval: c.CheckpointInterval,
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
-		DeadLetters:        deadLetterLog{log},
 		Trace:              tracer.Deliveries(),
 		Log:                log,
 	}
+	measured, recorder := o.metrics, o.recorder
+	config.DeadLetters = recorder.DeadLetters(deadLetterLog{log}, nil)
 	if s.deadLetters != nil {
-		config.DeadLetters = s.deadLetters
+		config.DeadLetters = recorder.DeadLetters(s.deadLetters, deadletter.ID)
 		if c.DeadLetterMalformed {
 			config.Malformed = s.deadLetters
 		}
@@ -95,7 +97,6 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 	if c.SummarySchedule != "" {
 		r.tally = tally.New(s.tallies, c.Scope(), log)
 	}
-	measured, recorder := o.metrics, o.recorder
 	store := string(c.ThrottleStore)
 	r.leases = lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store), o.monitor.Store.Store)
 	observed := map[string]notify.Notifier{}

@@ -170,6 +170,9 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() error { return e.Err }
 
+// HTTPStatus returns what the service answers to whoever uses the container.
+func (e *MissingError) HTTPStatus() int { return http.StatusNotFound }
+
 // ContainerMissing reports whether err means that a blob container does not exist or is
 // being deleted.
 func ContainerMissing(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -177,6 +178,9 @@ type IdentityError struct {
 }
 
 func (e *IdentityError) Error() string { return e.text }
+
+// HTTPStatus returns what the service would have answered.
+func (e *IdentityError) HTTPStatus() int { return http.StatusUnauthorized }
 
 // Is finds a context's error; what is useful of other causes is in the text.
 func (e *IdentityError) Is(target error) bool {

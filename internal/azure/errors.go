@@ -185,6 +185,15 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.cause }
 
+// HTTPStatus returns the status that the service answered, 0 if there was no answer. It is
+// for metrics, which know no Azure.
+func (e *explained) HTTPStatus() int {
+	if resp := response(e.cause); resp != nil {
+		return resp.StatusCode
+	}
+	return 0
+}
+
 // response returns the service's answer in err, or nil.
 func response(err error) *http.Response {
 	var resp *azcore.ResponseError

@@ -105,7 +105,9 @@ type Error struct {
 	Untaken bool
 	// RetryAfter is how long the receiver asked us to wait; 0 if it did not.
 	RetryAfter time.Duration
-	Err        error
+	// Status is the HTTP status that the receiver answered; 0 if there was no answer.
+	Status int
+	Err    error
 }
 
 func (e *Error) Error() string { return e.Err.Error() }

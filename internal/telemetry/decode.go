@@ -59,6 +59,31 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
+// reasonTexts say what an event lacks, as part of a sentence.
+var reasonTexts = [ReasonCount]string{
+	ReasonOK:                  "it has a reading",
+	ReasonNotTelemetry:        "it is not telemetry but a twin change, a lifecycle event or the like",
+	ReasonNoDevice:            "the hub names no device",
+	ReasonEmpty:               "its body is empty",
+	ReasonMalformed:           "its body is not JSON, or breaks off before a reading",
+	ReasonMissing:             "none of the fields in TEMPERATURE_FIELD is in it",
+	ReasonNull:                "its temperature is null",
+	ReasonNotANumber:          "its temperature is not a number",
+	ReasonNotFinite:           "its temperature is NaN, infinite or too large",
+	ReasonUnsupportedEncoding: "its body has an encoding that is not supported",
+	ReasonTooLarge:            "its body is larger than 1 MiB",
+	ReasonTooDeep:             "its body is nested too deep",
+	ReasonUndecodableMessage:  "the message around its body cannot be decoded",
+}
+
+// Text says for people what an event with this reason lacks, as part of a sentence.
+func (r Reason) Text() string {
+	if int(r) < len(reasonTexts) {
+		return reasonTexts[r]
+	}
+	return "unknown"
+}
+
 const (
 	// MaxBody is the largest body that is decoded, in bytes, packed or unpacked.
 	// IoT Hub takes 256 KiB, Event Hubs 1 MiB.

@@ -12,7 +12,8 @@ type Intake interface {
 	// VerdictFailed, and the work continues without the caller. e.Enqueued is the
 	// time.Now of its arrival: the monotonic clock gives its age, the time of day is
 	// only shown to people. key, unless empty, identifies the event and its alert
-	// when the event is handed in again. Errors are a *DecodeError, or ErrBusy if
+	// when the event is handed in again. The error is nil unless the verdict is
+	// VerdictFailed. Then it is a *DecodeError, an *UnsettledError, or ErrBusy if
 	// there is no room for a reading that has to wait: one over the threshold of a
 	// device whose window is not known to be in force.
 	Handle(ctx context.Context, e Event, key string) (Verdict, error)
@@ -30,6 +31,15 @@ const (
 
 // ErrBusy means that too many events wait in an Intake.
 var ErrBusy = errors.New("too many readings wait to be settled")
+
+// An UnsettledError is why an event was not settled, or not with an alert that a receiver
+// took.
+type UnsettledError struct {
+	Reason string // one of few, for programs: "dead_letter", "stopping", or what the alert waits for
+	Detail string // for people; no secrets
+}
+
+func (e *UnsettledError) Error() string { return e.Detail }
 
 // A DecodeError is why an event has no reading.
 type DecodeError struct{ Reason Reason }

@@ -65,6 +65,8 @@ type delivery struct {
 	ownFailures  uint8 // failures after the receiver has answered about others since the one before
 	givenUp      cause // why it was given up while it waited
 	unanswered   bool  // the store did not answer the last time
+	busy         bool  // the last time another claim was in force
+	in           place // where it waits; like key, unanswered and busy guarded by receiver.mu
 	deadLettered bool  // an alert became a dead letter
 }
 
@@ -190,8 +192,7 @@ func (q *queue) send(d *delivery, probe bool) {
 
 // notify sends alert. It returns nil if the receiver took it.
 func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, probe bool) *notify.Error {
-	s, r := q.stream, q.to
-	err := r.Notifier.Notify(ctx, alert)
+	err := q.to.Notifier.Notify(ctx, alert)
 	if err == nil {
 		d.suppressed = 0
 		if d.head.arrival != nil {
@@ -202,7 +203,7 @@ func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, pro
 	}
 	failure := notify.AsError(err)
 	d.attempts++
-	s.log.Debug("alert not taken", zap.String("device", d.device), zap.String("receiver", r.Name), zap.Uint16("attempt", d.attempts), zap.Error(err))
+	q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
 	q.report(d, failure, probe)
 	return failure
 }
@@ -251,6 +252,7 @@ func coversAll(reading) bool  { return true }
 func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 	s := q.stream
 	d.note(err)
+	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
 	switch result.Outcome {
 	case throttle.Sent:
 		q.settle(d, coversAll, result.Outcome.String())
@@ -317,6 +319,7 @@ func (q *queue) deadLetter(d *delivery, probe bool) {
 	}
 	s.stats.DeadLetters.Add(1)
 	d.deadLettered = true
+	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
 	covers := coversNone
 	if d.givenUp == tooMany {
 		covers = coversAll // to make room
@@ -340,6 +343,15 @@ func (q *queue) composeLetter(d *delivery) (throttle.Result, error) {
 	})
 	q.stream.stats.Outcomes[result.Outcome].Add(1)
 	return result, err
+}
+
+// debug logs what became of d's head.
+func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
+	if line := q.stream.log.Check(zap.DebugLevel, msg); line != nil {
+		line.Write(append([]zap.Field{
+			zap.Int64("sequence", d.head.sequence), zap.String("device", d.device), zap.String("receiver", q.to.Name), zap.Float64("temperature", d.head.value),
+		}, fields...)...)
+	}
 }
 
 // settle settles d's head, and ends d unless the latest reading that joined is not

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
+	"time"
 
 	"alertworker/internal/telemetry"
 )
@@ -44,6 +46,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	s := in.s
 	value, reason := s.Decoder.Decode(&e)
 	s.stats.Events[reason].Add(1)
+	s.heard.add([]telemetry.Event{e}, []result{{value, reason}}, time.Now())
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
@@ -64,19 +67,28 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		select {
 		case <-d.ended:
 			if d.deadLettered {
-				return telemetry.VerdictFailed, nil
+				return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + d.letter.Reason}
 			}
 		case <-ctx.Done():
-			return telemetry.VerdictFailed, nil
+			return telemetry.VerdictFailed, s.unsettled(e.Device)
 		}
 	}
-	if s.ctx.Err() != nil {
-		return telemetry.VerdictFailed, nil // stopping: deliveries may have been dropped
+	if s.ctx.Err() != nil { // deliveries may have been dropped
+		return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: "stopping", Detail: "this replica is stopping"}
 	}
 	if a.alerted.Load() {
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
+}
+
+// unsettled returns what the alert about a device waits for.
+func (s *stream) unsettled(device string) error {
+	all := s.deliveries(device)
+	if len(all) == 0 { // it has ended just now
+		return &telemetry.UnsettledError{Reason: string(WaitAttempt), Detail: "the alert was not settled in time"}
+	}
+	return &telemetry.UnsettledError{Reason: string(all[0].For), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
 }
 
 // enter reports whether one more caller may wait for an outcome. If so, it must call

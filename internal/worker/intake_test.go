@@ -19,19 +19,31 @@ func event(device string, temperature float64) telemetry.Event {
 	return telemetry.Event{Device: device, Body: fmt.Appendf(nil, `{"temperature":%v}`, temperature), Enqueued: time.Now()}
 }
 
+// wantUnsettled checks why an event was not settled.
+func wantUnsettled(t *testing.T, err error, reason, detail string) {
+	t.Helper()
+	var u *telemetry.UnsettledError
+	if !errors.As(err, &u) || u.Reason != reason || u.Detail != detail {
+		t.Errorf("got %#v, want %q, %q", err, reason, detail)
+	}
+}
+
 func TestIntake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
 		s := newSetup(t, r).consume(t.Context())
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
+		var failure error
 		handle := func(e telemetry.Event, want telemetry.Verdict) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			if got, err := in.Handle(ctx, e, "key-1"); got != want || err != nil {
+			got, err := in.Handle(ctx, e, "key-1")
+			if got != want || (err != nil) != (want == telemetry.VerdictFailed) {
 				t.Errorf("%v, %v, want %v", got, err, want)
 			}
+			failure = err
 		}
 		handle(event("oven", 20), telemetry.VerdictNormal)
 		handle(event("oven", 99), telemetry.VerdictAlerted)
@@ -42,9 +54,14 @@ func TestIntake(t *testing.T) {
 
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		handle(event("kiln", 99), telemetry.VerdictFailed)
+		wantUnsettled(t, failure, "pause", "the alert is waiting: the last attempt to alert receiver receiver0 failed (503 busy)")
 		r.set(nil)
 		pass(time.Minute)
 		wantAlerts(t, r, "kiln", 1) // the work went on
+
+		r.set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
+		handle(event("press", 99), telemetry.VerdictFailed)
+		wantUnsettled(t, failure, "dead_letter", "the alert was kept as a dead letter: refused for good: answered 400")
 
 		_, err := in.Handle(t.Context(), event("", 99), "")
 		if d := (*telemetry.DecodeError)(nil); !errors.As(err, &d) || d.Reason != telemetry.ReasonNoDevice {
@@ -67,7 +84,7 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 					t.Helper()
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
-					if got, err := in.Handle(ctx, event("oven", 99), ""); got != want || err != nil {
+					if got, err := in.Handle(ctx, event("oven", 99), ""); got != want || (err != nil) != (want == telemetry.VerdictFailed) {
 						t.Errorf("%v, %v, want %v", got, err, want)
 					}
 				}

@@ -107,6 +107,6 @@ func (q *queue) gateAnswered(d *delivery, result throttle.Result, probe, sent bo
 	case q.stream.send.Err() == nil: // else we cancelled the call
 		r.store.failed(now, !d.unanswered, probe)
 	}
-	d.unanswered = result.Outcome == throttle.Unavailable
+	d.unanswered, d.busy = result.Outcome == throttle.Unavailable, result.Outcome == throttle.Busy
 	r.dispatch()
 }

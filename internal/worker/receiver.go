@@ -32,7 +32,10 @@ type receiver struct {
 
 // open adds a queue for s.
 func (r *receiver) open(s *stream) *queue {
-	q := &queue{stream: s, to: r, byDevice: map[string]*delivery{}}
+	q := &queue{
+		stream: s, to: r, byDevice: map[string]*delivery{},
+		ready: schedule{place: inReady}, later: schedule{place: inLater}, failed: schedule{place: inFailed}, dead: schedule{place: inDead},
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues = append(r.queues, q)
@@ -283,9 +286,24 @@ func (r *receiver) state() ReceiverState {
 	}
 	if state.Down {
 		state.Since, state.Err = r.worker.started.Add(r.health.since), r.health.failure
-	}
-	if state.Down && r.wake > 0 && !r.probing {
-		state.Retry = r.worker.started.Add(r.wake)
+		state.Retry = r.nextAttempt()
 	}
 	return state
+}
+
+// nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is
+// under way. The caller holds r.mu.
+func (r *receiver) nextAttempt() time.Time {
+	if r.wake == 0 || r.probing {
+		return time.Time{}
+	}
+	return r.worker.started.Add(r.wake)
+}
+
+// failure returns the receiver's last failure, nil if there was none. The caller holds r.mu.
+func (r *receiver) failure() error {
+	if r.health.failure == nil {
+		return nil
+	}
+	return r.health.failure
 }

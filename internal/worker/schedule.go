@@ -8,7 +8,21 @@ import (
 // A schedule holds waiting deliveries in the order of their keys, and of the same key
 // in the order of their events. The key is the time of the next attempt, by the
 // worker's clock, or the time of the reading.
-type schedule struct{ heap deliveries }
+type schedule struct {
+	heap  deliveries
+	place place
+}
+
+// A place is one of a queue's schedules, or none.
+type place uint8
+
+const (
+	nowhere place = iota
+	inReady
+	inLater
+	inFailed
+	inDead
+)
 
 func (s *schedule) len() int { return len(s.heap) }
 
@@ -24,17 +38,24 @@ func (s *schedule) first() *delivery {
 func (s *schedule) due(now time.Duration) bool { return s.len() > 0 && s.first().key <= int64(now) }
 
 func (s *schedule) push(d *delivery, key int64) {
-	d.key = key
+	d.key, d.in = key, s.place
 	heap.Push(&s.heap, d)
 }
 
 // pop removes and returns the first delivery; there must be one.
-func (s *schedule) pop() *delivery { return heap.Pop(&s.heap).(*delivery) }
+func (s *schedule) pop() *delivery {
+	d := heap.Pop(&s.heap).(*delivery)
+	d.in = nowhere
+	return d
+}
 
 // drain removes and returns all deliveries, in no order.
 func (s *schedule) drain() []*delivery {
 	all := s.heap
 	s.heap = nil
+	for _, d := range all {
+		d.in = nowhere
+	}
 	return all
 }
 

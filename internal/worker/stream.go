@@ -28,6 +28,8 @@ type stream struct {
 	progress  chan struct{}  // signals that many events were read
 	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
 	lastRead  telemetry.Position
+	results   []result // of the batch being taken, reused
+	heard     *heard
 
 	ctx  context.Context
 	send context.Context // of attempts: it outlives ctx, until cut is called
@@ -50,6 +52,7 @@ func newStream(ctx context.Context, w *Worker, id string) *stream {
 		log:      w.Log.With(zap.String("partition", id)),
 		room:     make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
+		heard:    newHeard(time.Now()),
 		ctx:      ctx,
 	}
 	s.send, s.cut = context.WithCancel(context.WithoutCancel(ctx))
@@ -95,22 +98,25 @@ func (s *stream) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	at := s.lastRead
+	s.results = s.results[:0]
 	for i := range events {
 		e := &events[i]
 		value, reason := s.Decoder.Decode(e)
+		s.results = append(s.results, result{value, reason})
 		n[reason]++
 		switch {
 		case reason == telemetry.ReasonOK && value >= s.Threshold:
 			over++
 			s.admit(at, e, value, nil)
-		case reason > telemetry.ReasonNotTelemetry && s.Malformed != nil:
-			s.keepMalformed(at, *e, reason)
+		case reason > telemetry.ReasonNotTelemetry:
+			s.malformedEvent(at, e, reason)
 		}
 		at = e.Position
 	}
 	s.lastRead = at
 	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
 	s.stats.read(&n, over)
+	s.heard.add(events, s.results, time.Now())
 }
 
 // admit takes e's reading, which is over the threshold, to every receiver that wants it: it joins
@@ -149,6 +155,21 @@ func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value floa
 		}
 	}
 	return joined
+}
+
+// malformedEvent logs e and keeps it, if that is configured. before is the position of
+// the event before e.
+func (s *stream) malformedEvent(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+	if line := s.log.Check(zap.DebugLevel, "event without a reading"); line != nil {
+		detail := zap.Skip()
+		if e.Undecodable != "" {
+			detail = zap.String("detail", e.Undecodable)
+		}
+		line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
+	}
+	if s.Malformed != nil {
+		s.keepMalformed(before, *e, reason)
+	}
 }
 
 // keepMalformed starts to keep a malformed event, which holds the watermark until it

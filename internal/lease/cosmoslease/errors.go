@@ -18,6 +18,9 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return e.Advice }
 
+// HTTPStatus returns the status that the service answers, or would.
+func (e *ConfigError) HTTPStatus() int { return http.StatusNotFound }
+
 // NonRetriable tells the SDK and azure.Again that repeating a call is of no use.
 func (e *ConfigError) NonRetriable() {}
 
@@ -74,6 +77,9 @@ type answerError struct {
 
 func (e *answerError) Error() string { return e.text }
 func (e *answerError) Unwrap() error { return e.cause }
+
+// HTTPStatus returns the status that the service answered.
+func (e *answerError) HTTPStatus() int { return e.cause.StatusCode }
 
 // status returns the status of the service's answer that err tells of, or 0.
 func status(err error) int {

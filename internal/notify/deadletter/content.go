@@ -26,7 +26,7 @@ const (
 
 const mark = "…" // ends text that was cut
 
-// letter is the content of a blob in alerts/. People and scripts read it: fields may be
+// letter is the content of a blob in alerts/ or replayed/. People and scripts read it: fields may be
 // added, never renamed.
 type letter struct {
 	Kept     time.Time       `json:"kept"` // by the replica's clock
@@ -35,6 +35,10 @@ type letter struct {
 	Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
 	// The alert, if it cannot be encoded.
 	Text string `json:"text,omitempty"`
+
+	// Of a letter that was sent again: when, and who took it.
+	Replayed   time.Time `json:"replayed,omitzero"`
+	ReplayedTo string    `json:"replayedTo,omitempty"`
 }
 
 // malformed is the content of a blob in malformed/.
@@ -166,12 +170,15 @@ func encode(v any) []byte {
 }
 
 // decode reads a letter. It never fails: Broken says what is wrong.
-func decode(content []byte) Letter {
+func decode(kind Kind, content []byte) Letter {
+	if kind == Undecodable {
+		return decodeMalformed(content)
+	}
 	var l letter
 	if err := json.Unmarshal(content, &l); err != nil {
 		return Letter{Broken: fmt.Errorf("is not a dead letter: %w", err)}
 	}
-	out := Letter{Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Payload: l.Alert}
+	out := Letter{Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Payload: l.Alert, Replayed: l.Replayed, content: l}
 	if l.Alert == nil {
 		out.Broken = errors.New("has no alert that can be sent")
 		if l.Text != "" {
@@ -184,4 +191,14 @@ func decode(content []byte) Letter {
 		out.Broken = fmt.Errorf("has no alert that can be sent: %w", err)
 	}
 	return out
+}
+
+func decodeMalformed(content []byte) Letter {
+	var m malformed
+	if err := json.Unmarshal(content, &m); err != nil {
+		return Letter{Broken: fmt.Errorf("is not an event: %w", err)}
+	}
+	return Letter{Kept: m.Kept, Reason: m.Reason, Payload: content, Event: &Event{
+		Device: m.Device, Partition: m.Partition, Sequence: m.Sequence, Enqueued: m.EnqueuedTime, Size: m.Size, Body: m.Body,
+	}}
 }

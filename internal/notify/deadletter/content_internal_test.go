@@ -20,11 +20,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"alert":null}`))
 	f.Add([]byte(`{"alert":{},"kept":"x"}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		l := decode(content)
+		if l := decode(Undecodable, content); (l.Event == nil) != (l.Broken != nil) {
+			t.Fatalf("an event is neither shown nor broken: %+v", l)
+		}
+		l := decode(Undelivered, content)
 		if l.Broken != nil {
 			return
 		}
-		again := decode(encodeAlert(notify.DeadLetter{Alert: l.Alert, Receiver: l.Receiver, Reason: l.Reason}, l.Kept))
+		again := decode(Undelivered, encodeAlert(notify.DeadLetter{Alert: l.Alert, Receiver: l.Receiver, Reason: l.Reason}, l.Kept))
 		if again.Broken != nil || again.Alert != l.Alert || again.Receiver != l.Receiver || again.Reason != l.Reason {
 			t.Fatalf("%+v became %+v", l, again)
 		}
@@ -47,6 +50,9 @@ func FuzzMalformed(f *testing.F) {
 		if len(content) > 7*(maxBody+maxProperties+6*maxLabel) {
 			t.Fatalf("%d bytes", len(content))
 		}
+		if l := decode(Undecodable, content); l.Broken != nil || l.Event == nil || l.Event.Size != len(body) || l.Event.Body != m.Body {
+			t.Fatalf("%q became %+v", content, l)
+		}
 		kept := m.Body
 		if m.BodyBase64 != "" {
 			raw, err := base64.StdEncoding.DecodeString(m.BodyBase64)
@@ -67,14 +73,14 @@ func TestIDs(t *testing.T) {
 	if got, want := id[:21], "20260301T110000.250Z-"; got != want {
 		t.Errorf("the id begins with %s, want %s", got, want)
 	}
-	if got, ok := idOf(alertsFolder, blobName(alertsFolder, id)); !ok || got != id {
+	if got, ok := idOf(Undelivered, blobName(Undelivered, id)); !ok || got != id {
 		t.Errorf("%s, %t", got, ok)
 	}
 	if newID(at, "receiver", "x") == newID(at, "receive", "rx") {
 		t.Error("ids are not told apart")
 	}
 	for _, name := range []string{"", "alerts/", "alerts/" + id + ".json", "malformed/2026/03/01/" + id + ".json", "alerts/2026/03/02/" + id + ".json", "alerts/2026/03/01/" + id, "alerts/2026/03/01/x.json"} {
-		if got, ok := idOf(alertsFolder, name); ok {
+		if got, ok := idOf(Undelivered, name); ok {
 			t.Errorf("%q is letter %q", name, got)
 		}
 	}

@@ -3,10 +3,12 @@
 // each:
 //
 //	alerts/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
+//	replayed/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
 //	malformed/2026/03/01/20260301T120000.250Z-80c1f2a6d3b45e97.json
 //
 // The time is when the hub got the reading. It is followed by a hash of the letter's
-// identity, so that keeping a letter again changes nothing.
+// identity, so that keeping a letter again changes nothing. An alert that was sent
+// again and taken moves from alerts to replayed.
 //
 // Malformed events are bounded in number and size. Alerts are never dropped; there is
 // one delivery per device and receiver, and at most NOTIFY_CONCURRENCY letters of a
@@ -41,15 +43,29 @@ import (
 )
 
 const (
-	alertsFolder    = "alerts/"
-	malformedFolder = "malformed/"
-	probe           = "probe" // not a letter
+	probe = "probe" // not a letter
 
 	maxMalformed = 60 // events kept a minute
 	maxLines     = 10 // log lines about alerts a minute
 
 	keepTimeout = 15 * time.Second
 )
+
+// A Kind of letters, which have a folder of their own. Its value is for people and scripts.
+type Kind string
+
+const (
+	Undelivered Kind = "undelivered" // alerts that a receiver did not get
+	Replayed    Kind = "replayed"    // alerts that a receiver did not get at first
+	Undecodable Kind = "undecodable" // events without a reading
+)
+
+// Kinds are all of them, those first that matter most.
+var Kinds = []Kind{Undelivered, Replayed, Undecodable}
+
+func (k Kind) folder() string {
+	return map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/", Undecodable: "malformed/"}[k]
+}
 
 // A Store keeps dead letters in one container. Use Open. It is safe for
 // concurrent use. Its errors name the container and say what to do; they hold
@@ -93,8 +109,8 @@ func (s *Store) name() string {
 
 // Keep returns nil once d is kept, after at most 15 s.
 func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
-	id := newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
-	if err := s.put(ctx, blobName(alertsFolder, id), encodeAlert(d, time.Now())); err != nil {
+	id := ID(d)
+	if err := s.put(ctx, blobName(Undelivered, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}
 	switch ok, first, _ := s.lines.take(); {
@@ -120,7 +136,7 @@ func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) e
 		return nil
 	}
 	id := newID(e.Event.Enqueued, e.Partition, fmt.Sprint(e.Event.Sequence), e.Event.Device)
-	if err := s.put(ctx, blobName(malformedFolder, id), encodeMalformed(e, time.Now())); err != nil {
+	if err := s.put(ctx, blobName(Undecodable, id), encodeMalformed(e, time.Now())); err != nil {
 		return fmt.Errorf("keep event %d of partition %s: %w", e.Event.Sequence, e.Partition, err)
 	}
 	return nil
@@ -157,6 +173,9 @@ func explain(ctx context.Context, err error) error {
 	return azure.Explain(err)
 }
 
+// ID returns the id of the letter that d is kept as.
+func ID(d notify.DeadLetter) string { return newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID) }
+
 // timeLayout sorts as time does.
 const timeLayout = "20060102T150405.000Z"
 
@@ -170,14 +189,14 @@ func newID(enqueued time.Time, parts ...string) string {
 var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{16}$`)
 
 // blobName returns the name of a letter's blob.
-func blobName(folder, id string) string {
-	return folder + id[:4] + "/" + id[4:6] + "/" + id[6:8] + "/" + id + ".json"
+func blobName(kind Kind, id string) string {
+	return kind.folder() + id[:4] + "/" + id[4:6] + "/" + id[6:8] + "/" + id + ".json"
 }
 
-// idOf is the inverse of blobName, false for what is not in folder.
-func idOf(folder, name string) (id string, ok bool) {
+// idOf is the inverse of blobName, false for what is not of this kind.
+func idOf(kind Kind, name string) (id string, ok bool) {
 	id = strings.TrimSuffix(name[strings.LastIndexByte(name, '/')+1:], ".json")
-	return id, idPattern.MatchString(id) && blobName(folder, id) == name
+	return id, idPattern.MatchString(id) && blobName(kind, id) == name
 }
 
 // A quota admits limit events a minute.

@@ -83,7 +83,7 @@ func keep(t *testing.T, s *deadletter.Store, letters ...notify.DeadLetter) {
 // list returns all letters since a time, and the sizes of the pages.
 func list(t *testing.T, s *deadletter.Store, since time.Time) (letters []deadletter.Letter, pages []int) {
 	t.Helper()
-	for page, err := range s.List(t.Context(), since) {
+	for page, err := range s.List(t.Context(), deadletter.Undelivered, since) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestAzurite(t *testing.T) {
 		if l.Alert != d.Alert || l.Receiver != d.Receiver || l.Reason != d.Reason || l.Broken != nil || time.Since(l.Kept).Abs() > time.Minute {
 			t.Errorf("%+v, want %+v", l, d)
 		}
-		if again, err := s.Get(t.Context(), l.ID); err != nil || again.Alert != d.Alert {
+		if again, err := s.Get(t.Context(), deadletter.Undelivered, l.ID); err != nil || again.Alert != d.Alert {
 			t.Errorf("Get: %+v, %v", again, err)
 		}
 	})
@@ -200,7 +200,7 @@ func TestAzurite(t *testing.T) {
 		if _, err := c.Delete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Get(t.Context(), "20260301T120000.250Z-0123456789abcdef"); !errors.Is(err, deadletter.ErrNotFound) {
+		if _, err := s.Get(t.Context(), deadletter.Undelivered, "20260301T120000.250Z-0123456789abcdef"); !errors.Is(err, deadletter.ErrNotFound) {
 			t.Errorf("Get: %v", err)
 		}
 		keep(t, s, refused(1))
@@ -239,7 +239,7 @@ func TestAzurite(t *testing.T) {
 		if letters, _ := list(t, s, refused(n-10).Alert.Enqueued); len(letters) != 10 || letters[0].Alert != refused(n-10).Alert {
 			t.Errorf("%d letters since the tenth last", len(letters))
 		}
-		for range s.List(t.Context(), time.Time{}) {
+		for range s.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 			break
 		}
 	})
@@ -288,7 +288,7 @@ func TestAzurite(t *testing.T) {
 		})))
 		keep(t, s, refused(1))
 		failed := false
-		for _, err := range s.List(t.Context(), time.Time{}) {
+		for _, err := range s.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 			failed = failed || err != nil
 		}
 		if !failed {
@@ -335,8 +335,8 @@ func TestAzurite(t *testing.T) {
 		told = append(told, err)
 		open(t, azurite.Container(t, name, nil))
 		s := open(t, azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true}))
-		told = append(told, s.Keep(t.Context(), refused(1)), s.KeepMalformed(t.Context(), event(1)), s.Delete(t.Context(), deadletter.Letter{ID: "20260301T120000.250Z-0123456789abcdef"}))
-		for _, err := range s.List(t.Context(), time.Time{}) {
+		told = append(told, s.Keep(t.Context(), refused(1)), s.KeepMalformed(t.Context(), event(1)), s.Delete(t.Context(), deadletter.Letter{Kind: deadletter.Undelivered, ID: "20260301T120000.250Z-0123456789abcdef"}))
+		for _, err := range s.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 			told = append(told, err)
 		}
 		for i, err := range told {

@@ -30,26 +30,40 @@ const (
 // ErrNotFound means that there is no such letter, or no longer.
 var ErrNotFound = errors.New("no such dead letter")
 
-// A Letter is an alert that a receiver did not get.
+// A Letter is an alert that a receiver did not get, or an event that could not be decoded.
 type Letter struct {
 	ID       string
+	Kind     Kind
 	Kept     time.Time // by the clock of the replica that kept it
-	Receiver string
+	Receiver string    // of an alert
 	Reason   string
 	Alert    notify.Alert
-	Payload  json.RawMessage // the alert as webhooks get it
-	Broken   error           // if not nil, why the alert cannot be sent; other fields may be missing
+	Replayed time.Time       // when it was sent again, by the clock of who did
+	Event    *Event          // if it is Undecodable
+	Payload  json.RawMessage // the alert as webhooks get it, or what is kept of the event
+	Broken   error           // if not nil, why the alert cannot be sent, or the event not shown; other fields may be missing
 
-	etag azcore.ETag
+	content letter
+	etag    azcore.ETag
 }
 
-// List yields the letters about readings that the hub got at or after since, in the
+// An Event is one that could not be decoded.
+type Event struct {
+	Device    string
+	Partition string
+	Sequence  int64
+	Enqueued  time.Time // when the hub got it
+	Size      int       // of its body, in bytes
+	Body      string    // its beginning; empty if it is not text
+}
+
+// List yields the letters of a kind about what the hub got at or after since, in the
 // order of those times, in pages of 1 to 64. It ends with the first error. Letters that
 // are kept or deleted meanwhile may or may not be included.
-func (s *Store) List(ctx context.Context, since time.Time) iter.Seq2[[]Letter, error] {
+func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[[]Letter, error] {
 	from := utc(since).Format(timeLayout)
 	return func(yield func([]Letter, error) bool) {
-		pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: to.Ptr(alertsFolder), MaxResults: to.Ptr[int32](listSize)})
+		pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: to.Ptr(kind.folder()), MaxResults: to.Ptr[int32](listSize)})
 		for pager.More() {
 			names, err := pager.NextPage(ctx)
 			if err != nil {
@@ -58,12 +72,12 @@ func (s *Store) List(ctx context.Context, since time.Time) iter.Seq2[[]Letter, e
 			}
 			var ids []string
 			for _, item := range names.Segment.BlobItems {
-				if id, ok := idOf(alertsFolder, *item.Name); ok && id >= from {
+				if id, ok := idOf(kind, *item.Name); ok && id >= from {
 					ids = append(ids, id)
 				}
 			}
 			for page := range slices.Chunk(ids, pageSize) {
-				letters, err := s.get(ctx, page)
+				letters, err := s.get(ctx, kind, page)
 				if err != nil {
 					yield(nil, err)
 					return
@@ -77,11 +91,11 @@ func (s *Store) List(ctx context.Context, since time.Time) iter.Seq2[[]Letter, e
 }
 
 // get reads letters concurrently and leaves out those that are gone.
-func (s *Store) get(ctx context.Context, ids []string) ([]Letter, error) {
+func (s *Store) get(ctx context.Context, kind Kind, ids []string) ([]Letter, error) {
 	letters, errs := make([]Letter, len(ids)), make([]error, len(ids))
 	var reading sync.WaitGroup
 	for i, id := range ids {
-		reading.Go(func() { letters[i], errs[i] = s.Get(ctx, id) })
+		reading.Go(func() { letters[i], errs[i] = s.Get(ctx, kind, id) })
 	}
 	reading.Wait()
 	var found []Letter
@@ -96,12 +110,12 @@ func (s *Store) get(ctx context.Context, ids []string) ([]Letter, error) {
 	return found, nil
 }
 
-// Get returns one letter; ErrNotFound if there is none.
-func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
+// Get returns one letter of a kind; ErrNotFound if there is none.
+func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 	if !idPattern.MatchString(id) {
 		return Letter{}, fmt.Errorf("%w: %q is not the id of one, which looks like 20060102T150405.000Z-0123456789abcdef", ErrNotFound, id)
 	}
-	name := blobName(alertsFolder, id)
+	name := blobName(kind, id)
 	resp, err := s.blobs.NewBlobClient(name).DownloadStream(ctx, nil)
 	if err != nil {
 		return Letter{}, s.failed("read", name, err)
@@ -117,16 +131,28 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 	}
 	l := Letter{Broken: fmt.Errorf("is larger than %d bytes", maxLetter)}
 	if len(content) <= maxLetter {
-		l = decode(content)
+		l = decode(kind, content)
 	}
-	l.ID, l.etag = id, *resp.ETag
+	l.ID, l.Kind, l.etag = id, kind, *resp.ETag
 	return l, nil
+}
+
+// Replay makes l, as Get or List returned it, one that has been replayed: to is the
+// receiver that took it. Repeating a call that failed is safe. ErrNotFound if l is gone
+// or has changed.
+func (s *Store) Replay(ctx context.Context, l Letter, to string) error {
+	c := l.content
+	c.Replayed, c.ReplayedTo = utc(time.Now()), to
+	if err := s.put(ctx, blobName(Replayed, l.ID), encode(c)); err != nil {
+		return fmt.Errorf("keep dead letter %s as replayed: %w", l.ID, err)
+	}
+	return s.Delete(ctx, l)
 }
 
 // Delete removes a letter as Get or List returned it. ErrNotFound if it is gone or has
 // changed.
 func (s *Store) Delete(ctx context.Context, l Letter) error {
-	name := blobName(alertsFolder, l.ID)
+	name := blobName(l.Kind, l.ID)
 	_, err := s.blobs.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: &l.etag}},
 	})
@@ -143,10 +169,10 @@ func (s *Store) failed(verb, name string, err error) error {
 	return fmt.Errorf("%s blob %q in %q: %w", verb, name, s.name(), azure.Explain(err))
 }
 
-// Count returns the number of letters about readings that the hub got on the UTC day of
+// Count returns the number of Undelivered letters about readings that the hub got on the UTC day of
 // day, at most limit. It makes one call for each 1,000 letters.
 func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err error) {
-	prefix := alertsFolder + utc(day).Format("2006/01/02/")
+	prefix := Undelivered.folder() + utc(day).Format("2006/01/02/")
 	pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](listSize)})
 	for pager.More() && n < limit {
 		names, err := pager.NextPage(ctx)
@@ -154,7 +180,7 @@ func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err
 			return 0, fmt.Errorf("list the blobs in %q: %w", s.name(), azure.Explain(err))
 		}
 		for _, item := range names.Segment.BlobItems {
-			if _, ok := idOf(alertsFolder, *item.Name); ok {
+			if _, ok := idOf(Undelivered, *item.Name); ok {
 				n++
 			}
 		}

@@ -37,6 +37,7 @@ func (c *Client) explain(resp *http.Response, body string) *notify.Error {
 		// may come from a proxy that gave up on a receiver which did take it.
 		Untaken:    code >= 300 && code < 500,
 		RetryAfter: retryAfter(resp.Header, time.Now()),
+		Status:     code,
 	}
 	var hint string
 	switch {

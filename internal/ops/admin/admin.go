@@ -29,6 +29,7 @@ type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
 	Receivers() []worker.ReceiverState
+	Device(device string) worker.DeviceState
 }
 
 // A Gate is one receiver's, a *throttle.Gate.
@@ -99,6 +100,7 @@ type noWorker struct{}
 
 func (noWorker) Stats() *worker.Stats                { return &worker.Stats{} }
 func (noWorker) Partitions() []worker.PartitionState { return nil }
+func (noWorker) Device(string) worker.DeviceState    { return worker.DeviceState{} }
 func (noWorker) Receivers() []worker.ReceiverState   { return nil }
 
 // Run records the history for the status page's plots, and asks what the page wants to know

@@ -243,7 +243,9 @@ func TestDevice(t *testing.T) {
 			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now, Suppressed: 4,
 		}
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
-		want := `{"device":"a/b #1","receivers":[{"receiver":"webhook-example.com-1f","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
+		want := `{"device":"a/b #1","status":"not_heard","why":"This replica reads no partition, so it has not heard of the device: ask another replica` +
+			`; its last alert was delivered at 00:00:00 UTC (just now), and its window is in force until 00:00:41 UTC (another 41 s)",` +
+			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"webhook-example.com-1f","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
 			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
 			`"lastAlert":{"id":"2","receiver":"webhook-example.com-1f","taken":"2000-01-01T00:00:00Z","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z","partition":"3","sequence":17,"token":9}}` + "\n"
 		if got := answer.Body.String(); got != want {
@@ -254,16 +256,77 @@ func TestDevice(t *testing.T) {
 		}
 
 		w.gate.state = throttle.State{Now: now}
+		w.worker.devices = map[string]worker.DeviceState{"cold": {
+			Partitions: []string{"10", "9"}, Since: now.Add(-time.Hour),
+			Heard: &worker.Heard{
+				Partition: "9", At: now, Reading: &worker.Reading{Value: 21.5, Enqueued: now, Sequence: 7},
+				Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Second), Sequence: 6},
+			},
+		}}
 		answer = w.authorized("GET", "/devices/cold")
-		want = `{"device":"cold","receivers":[{"receiver":"webhook-example.com-1f","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
+		want = `{"device":"cold","status":"below_threshold","why":"Its last reading, 21.5 at 00:00:00 UTC (just now), is below the threshold of 80",` +
+			`"replica":"alertworker-7d9f-x2x1p","partitions":["9","10"],"since":"1999-12-31T23:00:00Z",` +
+			`"heard":{"partition":"9","at":"2000-01-01T00:00:00Z","reading":{"temperature":21.5,"enqueuedTime":"2000-01-01T00:00:00Z","sequence":7},` +
+			`"undecodable":{"reason":"null","enqueuedTime":"1999-12-31T23:59:59Z","sequence":6}},"receivers":[{"receiver":"webhook-example.com-1f","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 
-		w.gate.err = errors.New("service unavailable")
-		problem(t, w.authorized("GET", "/devices/oven"), 503)
+		w.gate.state, w.gate.err = throttle.State{}, errors.New("service unavailable")
+		w.worker.devices["oven"] = worker.DeviceState{Deliveries: []worker.DeliveryState{{
+			Receiver: "hook", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: worker.WaitStore, Until: now.Add(7 * time.Second),
+		}}}
+		answer = w.authorized("GET", "/devices/oven") // all that is known without the store
+		want = `{"device":"oven","status":"waiting","why":"An alert about 91.5 has been waiting since 00:00:00 UTC: ` +
+			`the throttle store is not responding, and without it nothing is sent; the next attempt is due in 7 s",` +
+			`"replica":"alertworker-7d9f-x2x1p","partitions":[],` +
+			`"waiting":[{"receiver":"hook","for":"store","detail":"the throttle store is not responding, and without it nothing is sent",` +
+			`"since":"2000-01-01T00:00:00Z","next":"2000-01-01T00:00:07Z","temperature":91.5,"partition":"3","suppressed":2}],` +
+			`"receivers":[{"receiver":"webhook-example.com-1f","state":"unknown","suppressed":0,"error":"service unavailable"}]}` + "\n"
+		if got := answer.Body.String(); answer.Code != 200 || got != want {
+			t.Errorf("got  %d %s\nwant %s", answer.Code, got, want)
+		}
 	})
 }
+
+// A dead letter is remembered once it is kept, and nothing else of the deliveries before the last 4,096.
+func TestDeviceDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		now := time.Now()
+		kept := &keeper{err: errors.New("disk full")}
+		letters := w.recorder.DeadLetters(kept, func(d notify.DeadLetter) string { return "letter-" + d.Alert.ID })
+		d := notify.DeadLetter{Alert: notify.Alert{ID: "1", Device: "oven", Temperature: 91.5, Enqueued: now}, Receiver: "webhook-example.com-1f", Reason: "refused for good"}
+		if err := letters.Keep(t.Context(), d); err != kept.err {
+			t.Errorf("got %v", err)
+		}
+		deadLetter := `"deadLetter":{"id":"letter-1","receiver":"webhook-example.com-1f","reason":"refused for good","kept":"2000-01-01T00:00:00Z",` +
+			`"alertId":"1","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z"}`
+		look := func(status string, known bool) {
+			t.Helper()
+			got := w.authorized("GET", "/devices/oven").Body.String()
+			if !strings.Contains(got, `"status":"`+status+`"`) || strings.Contains(got, deadLetter) != known {
+				t.Errorf("want status %s and, if %t, %s, in %s", status, known, deadLetter, got)
+			}
+		}
+		look("not_heard", false)
+		kept.err = nil
+		if err := letters.Keep(t.Context(), d); err != nil {
+			t.Error(err)
+		}
+		look("dead_letter", true)
+		for n := range 4095 {
+			w.take(notify.Alert{Device: fmt.Sprint("other-", n)})
+		}
+		look("dead_letter", true)
+		w.take(notify.Alert{Device: "other"})
+		look("not_heard", false)
+	})
+}
+
+type keeper struct{ err error }
+
+func (k *keeper) Keep(context.Context, notify.DeadLetter) error { return k.err }
 
 func TestReopenDevice(t *testing.T) {
 	for _, test := range []struct {

@@ -119,9 +119,28 @@ func TestInABrowser(t *testing.T) {
 	b.screenshot("empty")
 	b.open(server.URL + "/")
 
-	// It refreshes by itself, and says when nobody answers.
+	// It looks up a device.
+	w.worker.devices = map[string]worker.DeviceState{"a/b <#1>": {Heard: &worker.Heard{Partition: "2", Reading: &worker.Reading{Value: 21.5, Enqueued: time.Now()}}}}
+	b.eval(`{
+		const form = document.querySelector("#lookup");
+		form.device.value = "a/b <#1>";
+		form.token.value = "` + token + `";
+		form.device.focus();
+		form.requestSubmit();
+	}`)
+	b.until(`document.querySelector("#lookup .answer").checkVisibility() && document.querySelector("#lookup .answer p").textContent.startsWith("Its last reading, 21.5 at ")`)
+	b.eval(`document.querySelector("#lookup details").open = true`)
+	b.screenshot("lookup")
+
+	// It refreshes by itself, but for what was typed, and says when nobody answers.
 	w.monitor.Drain()
 	b.until(`document.title.startsWith("draining") && document.querySelector("header .state").textContent === "draining"`)
+	if kept := b.eval(`document.activeElement.value + document.querySelectorAll("#lookup").length + document.querySelectorAll("header, footer").length`); kept != `"a/b <#1>12"` {
+		t.Errorf("after a refresh the form, the header and the footer are %s", kept)
+	}
+	if order := b.eval(`[...document.querySelector("main").children].map(e => e.id || e.localName).join(" ")`); !strings.Contains(order, "section lookup div footer") {
+		t.Errorf("after a refresh the page is %s", order)
+	}
 	server.Close()
 	b.eval(`document.dispatchEvent(new Event("visibilitychange"))`)
 	b.until(`document.querySelector("main.old") !== null`)

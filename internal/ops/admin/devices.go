@@ -3,19 +3,25 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
 	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
 )
 
-// deviceTimeout bounds all store calls of one request.
-const deviceTimeout = 10 * time.Second
+const (
+	deviceTimeout  = 10 * time.Second // for all store calls that end windows
+	inspectTimeout = 2 * time.Second  // for all store calls that look up a device
+)
 
 // retrySending is the Retry-After, in seconds, while an alert is being sent.
 const retrySending = 5
@@ -44,16 +50,69 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A deviceView is the response to GET /devices/{id}.
+// A deviceView is the response to GET /devices/{id}: what this replica and the throttle store
+// know of a device, and what follows from it.
 type deviceView struct {
-	Device    string       `json:"device"`
-	Receivers []windowView `json:"receivers"`
-	LastAlert *alertView   `json:"lastAlert,omitempty"` // if it is among the last ones of this replica
+	Device string `json:"device"`
+	Status string `json:"status"` // one of the statuses in why.go
+	Why    string `json:"why"`    // the same for people: why the device has not been alerted about
+
+	Replica    string     `json:"replica"`         // whose answer this is
+	Partitions []string   `json:"partitions"`      // that it reads
+	Since      *time.Time `json:"since,omitempty"` // it has read nothing of the device since then but what heard tells of
+
+	Heard      *heardView    `json:"heard,omitempty"`
+	Waiting    []waitingView `json:"waiting,omitempty"`
+	DeadLetter *letterView   `json:"deadLetter,omitempty"` // the last one
+	Receivers  []windowView  `json:"receivers"`
+	LastAlert  *alertView    `json:"lastAlert,omitempty"` // if it is among the last ones of this replica
+}
+
+// A heardView is what this replica read last of the device.
+type heardView struct {
+	Partition   string           `json:"partition"`
+	At          time.Time        `json:"at"` // by this replica's clock
+	Reading     *readingView     `json:"reading,omitempty"`
+	Undecodable *undecodableView `json:"undecodable,omitempty"`
+}
+
+type readingView struct {
+	Temperature float64   `json:"temperature"`
+	Enqueued    time.Time `json:"enqueuedTime"`
+	Sequence    int64     `json:"sequence"`
+}
+
+type undecodableView struct {
+	Reason   string    `json:"reason"` // as in the metrics
+	Enqueued time.Time `json:"enqueuedTime"`
+	Sequence int64     `json:"sequence"`
+}
+
+// A waitingView is an alert that is not settled.
+type waitingView struct {
+	Receiver    string      `json:"receiver"`
+	For         worker.Wait `json:"for"`
+	Detail      string      `json:"detail"` // the same for people
+	Since       time.Time   `json:"since"`  // when the hub took the first reading that is not settled
+	Next        *time.Time  `json:"next,omitempty"`
+	Temperature float64     `json:"temperature"`
+	Partition   string      `json:"partition"`
+	Suppressed  int64       `json:"suppressed"` // readings since that the alert stands for
+}
+
+type letterView struct {
+	ID          string    `json:"id,omitempty"` // none: it is only in the log
+	Receiver    string    `json:"receiver"`
+	Reason      string    `json:"reason"`
+	Kept        time.Time `json:"kept"` // by this replica's clock
+	AlertID     string    `json:"alertId"`
+	Temperature float64   `json:"temperature"`
+	Enqueued    time.Time `json:"enqueuedTime"`
 }
 
 type windowView struct {
 	Receiver   string     `json:"receiver"`
-	State      string     `json:"state"`             // open, sending or closed
+	State      string     `json:"state"`             // open, sending or closed; unknown if the store does not respond
 	Until      *time.Time `json:"until,omitempty"`   // all times are by the store's clock
 	Seconds    *float64   `json:"seconds,omitempty"` // until then
 	Quiet      *time.Time `json:"quiet,omitempty"`   // readings from before need no alert
@@ -62,8 +121,9 @@ type windowView struct {
 	Token      int64      `json:"token,omitempty"`
 	Claimed    *time.Time `json:"claimed,omitempty"`
 	Replica    string     `json:"replica,omitempty"` // that made the last claim: while an alert is being sent, the one that sends it
-	StoreTime  time.Time  `json:"storeTime"`
+	StoreTime  *time.Time `json:"storeTime,omitempty"`
 	Suppressed int64      `json:"suppressed"` // by this replica, since the last alert
+	Error      string     `json:"error,omitempty"`
 }
 
 type alertView struct {
@@ -77,35 +137,76 @@ type alertView struct {
 	Token       int64     `json:"token"`
 }
 
+// showDevice answers with what is known without the store if that does not respond.
 func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string) {
-	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
-	defer cancel()
-	view := deviceView{Device: device, Receivers: []windowView{}}
-	for _, to := range a.Receivers {
-		s, err := to.Gate.Inspect(ctx, device)
-		if err != nil {
-			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
-			return
-		}
-		view.Receivers = append(view.Receivers, windowOf(to.Name, s))
+	f := a.findings(r.Context(), device)
+	view := deviceView{
+		Device: device, Replica: a.Replica, Partitions: append([]string{}, f.partitions...), Since: known(f.state.Since),
+		Receivers: []windowView{},
 	}
-	for _, t := range a.Recorder.alerts() {
-		if t.Device == device {
-			view.LastAlert = &alertView{
-				ID: t.ID, Receiver: t.receiver, Taken: t.at.UTC(), Temperature: t.Temperature,
-				Enqueued: t.Enqueued.UTC(), Partition: t.Partition, Sequence: t.Sequence, Token: t.Token,
-			}
-			break
+	view.Status, view.Why = f.why()
+	if h := f.state.Heard; h != nil {
+		view.Heard = &heardView{Partition: h.Partition, At: h.At}
+		if r := h.Reading; r != nil {
+			view.Heard.Reading = &readingView{Temperature: r.Value, Enqueued: r.Enqueued, Sequence: r.Sequence}
+		}
+		if u := h.Undecodable; u != nil {
+			view.Heard.Undecodable = &undecodableView{Reason: u.Reason.String(), Enqueued: u.Enqueued, Sequence: u.Sequence}
+		}
+	}
+	for _, d := range f.state.Deliveries {
+		view.Waiting = append(view.Waiting, waitingView{
+			Receiver: d.Receiver, For: d.For, Detail: d.String(), Since: d.Since, Next: known(d.Until),
+			Temperature: d.Value, Partition: d.Partition, Suppressed: d.Joined,
+		})
+	}
+	if l := f.letter(); l != nil {
+		view.DeadLetter = &letterView{
+			ID: l.letter, Receiver: l.receiver, Reason: l.reason, Kept: l.at.UTC(),
+			AlertID: l.alertID, Temperature: l.temperature, Enqueued: l.enqueued.UTC(),
+		}
+	}
+	for _, g := range f.gates {
+		view.Receivers = append(view.Receivers, windowOf(g))
+	}
+	if t := f.alert(); t != nil {
+		view.LastAlert = &alertView{
+			ID: t.alertID, Receiver: t.receiver, Taken: t.at.UTC(), Temperature: t.temperature,
+			Enqueued: t.enqueued.UTC(), Partition: t.partition, Sequence: t.sequence, Token: t.token,
 		}
 	}
 	httpapi.Write(w, http.StatusOK, view)
 }
 
-func windowOf(receiver string, s throttle.State) windowView {
+// findings looks everywhere for what is known of a device.
+func (a *Admin) findings(ctx context.Context, device string) findings {
+	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
+	defer cancel()
+	f := findings{
+		now: time.Now(), threshold: a.Threshold, window: a.Window,
+		state: a.Worker.Device(device), ended: a.Recorder.of(device), gates: make([]gateState, len(a.Receivers)),
+	}
+	f.partitions = slices.SortedFunc(slices.Values(f.state.Partitions), compareIDs)
+	var asking sync.WaitGroup
+	for i, to := range a.Receivers {
+		asking.Go(func() {
+			s, err := to.Gate.Inspect(ctx, device)
+			f.gates[i] = gateState{receiver: to.Name, State: s, err: err}
+		})
+	}
+	asking.Wait()
+	return f
+}
+
+func windowOf(g gateState) windowView {
+	s := g.State
 	v := windowView{
-		Receiver: receiver, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
+		Receiver: g.receiver, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
 		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
-		StoreTime: s.Now.UTC(), Suppressed: s.Suppressed,
+		StoreTime: known(s.Now), Suppressed: s.Suppressed,
+	}
+	if g.err != nil {
+		v.State, v.Error = "unknown", g.err.Error()
 	}
 	if v.Until != nil {
 		left := s.Until.Sub(s.Now).Round(time.Millisecond).Seconds()

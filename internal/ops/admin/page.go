@@ -93,6 +93,7 @@ type page struct {
 	MoreWindows              int    // not shown
 	Alerts                   []alertRow
 	Duties                   *dutiesView
+	Lookup                   bool // devices can be looked up
 }
 
 // A problemRow is what is in the way of alerts.
@@ -163,7 +164,7 @@ func (a *Admin) page(r *http.Request) page {
 		Source: a.Source, Replica: a.Replica, Version: a.Version,
 		Threshold: number(a.Threshold), Window: span(a.Window),
 		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.Started))),
-		Figures: a.figures(),
+		Figures: a.figures(), Lookup: a.Token != "",
 	}
 	report := a.Options.Status()
 	p.headline(report, now)

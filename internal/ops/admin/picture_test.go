@@ -25,7 +25,7 @@ import (
 const (
 	pictureFile   = "../../../docs/status.svg"
 	pictureWidth  = 1100
-	pictureHeight = 1180
+	pictureHeight = 1210
 )
 
 // The picture of the page in the README is the page.

@@ -177,9 +177,11 @@ type fakeWorker struct {
 	mu         sync.Mutex
 	partitions []worker.PartitionState
 	receivers  []worker.ReceiverState
+	devices    map[string]worker.DeviceState
 }
 
-func (w *fakeWorker) Stats() *worker.Stats { return &w.stats }
+func (w *fakeWorker) Stats() *worker.Stats                    { return &w.stats }
+func (w *fakeWorker) Device(device string) worker.DeviceState { return w.devices[device] }
 
 func (w *fakeWorker) Receivers() []worker.ReceiverState {
 	w.mu.Lock()

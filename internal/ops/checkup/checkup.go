@@ -33,7 +33,7 @@ const (
 	stepTimeout     = 20 * time.Second // for a step, unless it needs longer
 	identityTimeout = time.Minute      // for tokens, which developers' tools take long to fetch
 
-	eventsPerPartition = 5    // that a check reads, the newest
+	eventsPerPartition = 20   // that a check reads, the newest
 	maxCounted         = 1000 // dead letters
 
 	// testKey is the throttle key that checks acquire and release. Keys of devices
@@ -226,7 +226,7 @@ func (k *checkup) events(context.Context) (string, error) {
 	if len(snapshot.Events) == 0 {
 		for _, p := range snapshot.Partitions {
 			if p.Busy {
-				return "", undecided("not read: a worker is reading them in this consumer group; its metrics show what it can decode")
+				return "", undecided(k.elsewhere())
 			}
 		}
 		return "", undecided("no events yet: send some telemetry, then run the check again to see whether TEMPERATURE_FIELD matches")
@@ -239,6 +239,17 @@ func (k *checkup) events(context.Context) (string, error) {
 		s.add(&snapshot.Events[i])
 	}
 	return s.verdict(k.config.TemperatureThreshold)
+}
+
+// elsewhere says how to look at events that a worker is reading: the hub admits nobody
+// beside it in its consumer group.
+func (k *checkup) elsewhere() string {
+	other := "'$Default'"
+	if strings.EqualFold(k.config.EventHubConsumerGroup, "$Default") {
+		other = "another-group"
+	}
+	return fmt.Sprintf("not read: a worker is reading them in the consumer group %s; to see them, check in a group that nobody reads: EVENTHUB_CONSUMER_GROUP=%s alertworker check",
+		k.config.EventHubConsumerGroup, other)
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {

@@ -25,6 +25,11 @@ type undecided string
 
 func (u undecided) Error() string { return string(u) }
 
+// warning is the error of a step that passed, but found what needs attention.
+type warning string
+
+func (w warning) Error() string { return string(w) }
+
 // An Output is where a check prints.
 type Output struct {
 	W     io.Writer
@@ -49,18 +54,24 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 		}()
 	}
 
-	passed, open := 0, 0
+	passed, open, warned := 0, 0, 0
 	for i, s := range steps {
 		got := <-results[i]
 		o.line(width, s.name, got.summary, got.err)
 		switch {
 		case got.err == nil:
 			passed++
+		case errors.As(got.err, new(warning)):
+			passed++
+			warned++
 		case errors.As(got.err, new(undecided)):
 			open++
 		}
 	}
 	verdict := fmt.Sprintf("%d of %d checks passed", passed, len(steps))
+	if warned > 0 {
+		verdict += ", " + count(warned, "warning")
+	}
 	if open > 0 {
 		verdict += fmt.Sprintf(", %d could not be tried", open)
 	}
@@ -78,6 +89,8 @@ func (o Output) line(width int, name, summary string, err error) {
 	switch {
 	case errors.As(err, new(undecided)):
 		mark, color, summary = "–", yellow, err.Error()
+	case errors.As(err, new(warning)):
+		mark, color, summary = "!", yellow, err.Error()
 	case err != nil:
 		mark, color, summary = "✗", red, err.Error()
 	}

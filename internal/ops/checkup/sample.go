@@ -64,8 +64,8 @@ func (s *sample) add(e *telemetry.Event) {
 	}
 }
 
-// verdict returns which fields match and what cannot be decoded, or an error if
-// nothing can.
+// verdict returns which fields match and what cannot be decoded. The error is a warning
+// if that is more than a tenth of the telemetry, and not if it is all.
 func (s *sample) verdict(threshold float64) (string, error) {
 	other := s.reasons[telemetry.ReasonNotTelemetry]
 	switch {
@@ -87,6 +87,12 @@ func (s *sample) verdict(threshold float64) (string, error) {
 	if n := s.events - s.reasons[telemetry.ReasonOK]; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
+	if n := s.events - s.reasons[telemetry.ReasonOK] - other; n*10 > s.events-other {
+		if len(s.numbers) > 0 {
+			text += "; " + s.hint()
+		}
+		return "", warning(text)
+	}
 	return text, nil
 }
 
@@ -104,7 +110,7 @@ func (s *sample) undecoded() string {
 // maxHints is how many places of numbers are named.
 const maxHints = 5
 
-// hint suggests another TEMPERATURE_FIELD.
+// hint suggests another TEMPERATURE_FIELD, one more if one matches already.
 func (s *sample) hint() string {
 	if len(s.numbers) == 0 {
 		return "they contain no numbers"
@@ -113,8 +119,14 @@ func (s *sample) hint() string {
 		return cmp.Or(cmp.Compare(likely(b), likely(a)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
 	})
 	advice := "set TEMPERATURE_FIELD to the one that is the temperature"
-	if likely(paths[0]) > 0 {
+	matched := s.reasons[telemetry.ReasonOK] > 0
+	switch {
+	case likely(paths[0]) > 0 && matched:
+		advice = "set TEMPERATURE_FIELD=" + strings.Join(append(slices.Clone(s.paths), paths[0]), ",") + " if that is a temperature too"
+	case likely(paths[0]) > 0:
 		advice = "set TEMPERATURE_FIELD=" + paths[0] + " if that is the temperature"
+	case matched:
+		advice = "add the one that is a temperature to TEMPERATURE_FIELD"
 	}
 	paths = paths[:min(len(paths), maxHints)]
 	for i, path := range paths {

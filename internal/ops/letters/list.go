@@ -21,13 +21,19 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 	for _, l := range letters {
 		line := struct {
 			ID       string          `json:"id"`
+			State    deadletter.Kind `json:"state"`
 			Kept     time.Time       `json:"kept,omitzero"`
+			Replayed time.Time       `json:"replayed,omitzero"`
 			Receiver string          `json:"receiver,omitempty"` // its id
 			Name     string          `json:"receiverName,omitempty"`
 			Reason   string          `json:"reason,omitempty"`
 			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
+			Event    json.RawMessage `json:"event,omitempty"` // what is kept of one that could not be decoded
 			Broken   string          `json:"broken,omitempty"`
-		}{ID: l.ID, Kept: l.Kept, Receiver: l.Receiver, Name: nameOf(l.Receiver, rs), Reason: l.Reason, Alert: l.Payload}
+		}{ID: l.ID, State: l.Kind, Kept: l.Kept, Replayed: l.Replayed, Receiver: l.Receiver, Name: nameOf(l.Receiver, rs), Reason: l.Reason, Alert: l.Payload}
+		if l.Kind == deadletter.Undecodable {
+			line.Alert, line.Event = nil, l.Payload
+		}
 		if l.Broken != nil {
 			line.Broken = l.Broken.Error()
 		}
@@ -64,20 +70,28 @@ func find(name string, rs []receivers.Receiver) *receivers.Receiver {
 func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, head bool) error {
 	var rows [][]string
 	if head {
-		rows = append(rows, []string{"LETTER", "TIME", "DEVICE", "TEMPERATURE", "RECEIVER", "REASON"})
+		rows = append(rows, []string{"LETTER", "STATE", "TIME", "DEVICE", "TEMPERATURE", "RECEIVER", "REASON"})
 	}
 	for _, l := range letters {
-		row := []string{l.ID, "", "", "", nameOf(l.Receiver, rs), l.Reason}
-		if l.Broken == nil {
-			row[1] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
-			row[2] = l.Alert.Device
-			row[3] = fmt.Sprint(l.Alert.Temperature)
-		} else {
-			row[5] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+		row := []string{l.ID, string(l.Kind), "", "", "", nameOf(l.Receiver, rs), l.Reason}
+		switch {
+		case l.Broken != nil:
+			row[6] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+		case l.Event != nil:
+			row[2] = l.Event.Enqueued.UTC().Format(time.DateTime + "Z")
+			row[3] = l.Event.Device
+			row[6] = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event.Body))
+		default:
+			row[2] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
+			row[3] = l.Alert.Device
+			row[4] = fmt.Sprint(l.Alert.Temperature)
+			if l.Kind == deadletter.Replayed {
+				row[6] = fmt.Sprintf("replayed at %s; before that: %s", l.Replayed.UTC().Format(time.DateTime+"Z"), l.Reason)
+			}
 		}
 		rows = append(rows, row)
 	}
-	widths := []int{0, 0, 8, 11, 24, 0} // minimum widths: pages should look alike
+	widths := []int{0, 11, 0, 8, 11, 24, 0} // minimum widths: pages should look alike
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = checkup.OneLine(cell)
@@ -86,8 +100,22 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %*s  %-*s  %s\n", widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], row[5])
+		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %-*s  %*s  %-*s  %s\n", widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], widths[5], row[5], row[6])
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// maxExcerpt is how many characters of an event's body are shown.
+const maxExcerpt = 80
+
+// excerpt returns the beginning of a body.
+func excerpt(body string) string {
+	if body == "" {
+		return "not text"
+	}
+	if r := []rune(body); len(r) > maxExcerpt {
+		return string(r[:maxExcerpt]) + "…"
+	}
+	return body
 }

@@ -46,10 +46,14 @@ func (r *Replay) Check() error {
 
 // Named is Letter for the dead letter with this ID.
 func (r *Replay) Named(ctx context.Context, id string) {
-	l, err := r.Store.Get(ctx, id)
+	l, err := r.Store.Get(ctx, deadletter.Undelivered, id)
 	switch {
 	case errors.Is(err, deadletter.ErrNotFound):
-		r.stays(deadletter.Letter{ID: id}, "no such dead letter; it may have been delivered already")
+		why := "no such dead letter"
+		if l, err := r.Store.Get(ctx, deadletter.Replayed, id); err == nil {
+			why = "already replayed at " + l.Replayed.Format(time.DateTime+"Z")
+		}
+		r.stays(deadletter.Letter{ID: id}, why)
 	case err != nil:
 		r.stays(deadletter.Letter{ID: id}, err.Error())
 	default:
@@ -72,7 +76,7 @@ func (r *Replay) gate(receiver string) *throttle.Gate {
 	return g
 }
 
-// Letter sends one dead letter again and deletes it if its alert is delivered.
+// Letter sends one dead letter again. If its alert is delivered, the letter is kept as one that was replayed.
 func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 	if r.gates == nil {
 		r.gates, r.failures = map[string]*throttle.Gate{}, map[string]int{}
@@ -103,9 +107,9 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 		r.stays(l, why)
 		return
 	}
-	// It has been delivered, so it is deleted even after a request to stop.
-	if err := r.Store.Delete(context.WithoutCancel(ctx), l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
-		r.stays(l, "delivered, but the dead letter could not be deleted; if it is sent again, it has the same id: "+err.Error())
+	// It has been delivered, so that is recorded even after a request to stop.
+	if err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+		r.stays(l, "delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error())
 		return
 	}
 	r.Delivered++

@@ -27,8 +27,9 @@ const (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	storeCalls *prometheus.HistogramVec
-	storeSkew  *prometheus.GaugeVec
+	storeCalls  *prometheus.HistogramVec
+	storeErrors *prometheus.CounterVec
+	storeSkew   *prometheus.GaugeVec
 
 	attempts *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -44,6 +45,10 @@ func New(version string) *Metrics {
 			Help:    "Duration of calls to the throttle store, including retries within a call.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"store", "operation", "result"}),
+		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "store_errors_total",
+			Help: "Calls to the throttle store without a usable response, by reason.",
+		}, []string{"store", "reason"}),
 		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "store_clock_skew_seconds",
 			Help: "This machine's clock minus the store's, at the last response. Azure reports whole seconds, so up to 1 is normal.",
@@ -64,7 +69,7 @@ func New(version string) *Metrics {
 		}, []string{"receiver"}),
 	}
 	m.registry.MustRegister(
-		m.storeCalls, m.storeSkew, m.attempts, m.duration, m.delay,
+		m.storeCalls, m.storeErrors, m.storeSkew, m.attempts, m.duration, m.delay,
 		buildInfo(version),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

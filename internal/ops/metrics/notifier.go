@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,15 +17,6 @@ const (
 	resultUnknown  = "unknown"   // the receiver may have taken it
 )
 
-// Reasons why an attempt failed that was not refused.
-const (
-	reasonNone       = "none"        // it did not
-	reasonRetryAfter = "retry_after" // the receiver asked for a pause
-	reasonTimeout    = "timeout"
-	reasonCanceled   = "canceled" // by us: the replica is stopping
-	reasonOther      = "other"    // see the log
-)
-
 // Receiver returns an observer of the attempts at a receiver. name is the label: from the
 // configuration, without secrets.
 func (m *Metrics) Receiver(name string) notify.Observer {
@@ -40,7 +30,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 	declare(resultTaken, reasonNone)
 	declare(resultRefused, reasonNone)
 	for _, result := range []string{resultNotTaken, resultUnknown} {
-		for _, reason := range []string{reasonRetryAfter, reasonTimeout, reasonCanceled, reasonOther} {
+		for _, reason := range reasons {
 			declare(result, reason)
 		}
 	}
@@ -71,13 +61,9 @@ func verdict(ctx context.Context, err error) (result, reason string) {
 	if e.Untaken {
 		result = resultNotTaken
 	}
-	switch {
-	case e.RetryAfter > 0:
-		return result, reasonRetryAfter
-	case ctx.Err() == context.Canceled:
-		return result, reasonCanceled
-	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
-		return result, reasonTimeout
+	reason = reasonOf(ctx, err, e.Status)
+	if e.RetryAfter > 0 && (reason == reasonServer || reason == reasonOther) {
+		reason = reasonRetryAfter
 	}
-	return result, reasonOther
+	return result, reason
 }

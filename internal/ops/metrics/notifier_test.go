@@ -2,8 +2,14 @@ package metrics_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +43,22 @@ func TestNotifyResults(t *testing.T) {
 		{late, cut, "unknown", "timeout"},
 		{ended, cut, "unknown", "canceled"},
 		{ended, &notify.Error{Untaken: true, Err: metricstest.ErrBroken}, "not_taken", "canceled"},
+		{t.Context(), answered(401, 0), "not_taken", "unauthorized"},
+		{t.Context(), answered(403, time.Second), "not_taken", "unauthorized"},
+		{t.Context(), answered(404, 0), "not_taken", "not_found"},
+		{t.Context(), answered(429, 0), "not_taken", "throttled"},
+		{t.Context(), answered(429, time.Second), "not_taken", "throttled"},
+		{t.Context(), answered(500, 0), "not_taken", "server_error"},
+		{t.Context(), answered(503, time.Second), "not_taken", "retry_after"},
+		{t.Context(), answered(302, 0), "not_taken", "other"},
+		{ended, answered(500, 0), "not_taken", "server_error"},
+		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}, "not_taken", "unreachable"},
+		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}}, "not_taken", "unreachable"},
+		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}}, "not_taken", "timeout"},
+		{t.Context(), &notify.Error{Err: &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}}, "unknown", "closed"},
+		{t.Context(), &notify.Error{Err: fmt.Errorf("post: %w", io.EOF)}, "unknown", "closed"},
+		{t.Context(), &notify.Error{Untaken: true, Err: &tls.CertificateVerificationError{Err: metricstest.ErrBroken}}, "not_taken", "tls"},
+		{t.Context(), &notify.Error{Untaken: true, Err: http.ErrSchemeMismatch}, "not_taken", "tls"},
 	} {
 		m := metrics.New("")
 		n := notify.Observe(&metricstest.Stub{Err: c.answer}, m.Receiver("hook"))
@@ -57,6 +79,10 @@ func TestNotifyResults(t *testing.T) {
 			fmt.Sprintf(`notify_duration_seconds_count{receiver="hook", result=%q}`, c.result):              1,
 		})
 	}
+}
+
+func answered(status int, retryAfter time.Duration) error {
+	return &notify.Error{Untaken: true, Status: status, RetryAfter: retryAfter, Err: metricstest.ErrBroken}
 }
 
 // Attempts are timed alone; the delay counts from the hub, once, at success.

@@ -4,11 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
+	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
@@ -179,4 +186,41 @@ func TestStoreClockSkew(t *testing.T) {
 		acquire()
 		expect(t, m, map[string]float64{skew: -30})
 	})
+}
+
+// Calls without a usable answer are counted by the reason, which the errors of the stores' clients have.
+func TestStoreErrors(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	respond := func(status int) error {
+		return azure.Explain(&azcore.ResponseError{StatusCode: status, RawResponse: &http.Response{StatusCode: status}})
+	}
+	for _, c := range []struct {
+		ctx    context.Context
+		err    error
+		reason string
+	}{
+		{t.Context(), respond(403), "unauthorized"},
+		{t.Context(), fmt.Errorf("read: %w", respond(401)), "unauthorized"},
+		{t.Context(), &azure.IdentityError{}, "unauthorized"},
+		{t.Context(), respond(404), "not_found"},
+		{t.Context(), &azure.MissingError{Err: respond(403)}, "not_found"},
+		{t.Context(), respond(429), "throttled"},
+		{t.Context(), respond(503), "server_error"},
+		{t.Context(), azure.Explain(&url.Error{Op: "Get", URL: "http://account/", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}), "unreachable"},
+		{t.Context(), context.DeadlineExceeded, "timeout"},
+		{ended, metricstest.ErrBroken, "canceled"},
+		{t.Context(), metricstest.ErrBroken, "other"},
+	} {
+		m := metrics.New("")
+		_, _ = lease.Observe(&metricstest.Stub{Err: c.err}, m.Store("blob")).Read(c.ctx, "k")
+		expect(t, m, map[string]float64{fmt.Sprintf(`store_errors_total{reason=%q, store="blob"}`, c.reason): 1})
+	}
+	m := metrics.New("")
+	_, _ = lease.Observe(&metricstest.Stub{Err: &lease.HeldError{}}, m.Store("blob")).Acquire(t.Context(), "k", time.Minute, nil)
+	for s, v := range values(t, m) {
+		if strings.HasPrefix(s, "store_errors_total") && v != 0 {
+			t.Errorf("an answer counts as an error: %s", s)
+		}
+	}
 }

@@ -47,8 +47,8 @@ type Config struct {
 //
 // A settled reading is answered with 200 and a status: "ok", an alert about it was taken;
 // "throttled", its device had an alert within the window; "normal", it is below the
-// threshold. The status "failed" comes with 503: the reading may be sent again, with the
-// same Idempotency-Key, so that an alert that was taken after all is not taken twice.
+// threshold. The status "failed" comes with 503 and why: the reading may be sent again, with
+// the same Idempotency-Key, so that an alert that was taken after all is not taken twice.
 type Handler struct {
 	Config
 	bodies  chan struct{}   // one for each body being read
@@ -146,21 +146,30 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	}, key)
 
 	var undecodable *telemetry.DecodeError
+	var unsettled *telemetry.UnsettledError
 	switch {
 	case errors.As(err, &undecodable):
 		httpapi.Fail(w, problemOf(err))
 	case errors.Is(err, telemetry.ErrBusy):
 		busy(w)
 	case err != nil || verdict == telemetry.VerdictFailed:
+		failed := answer{Status: "failed"}
+		if errors.As(err, &unsettled) {
+			failed.Reason, failed.Detail = unsettled.Reason, unsettled.Detail
+		}
 		retryAfter(w, retryFailed)
-		httpapi.Write(w, http.StatusServiceUnavailable, answer{"failed"})
+		httpapi.Write(w, http.StatusServiceUnavailable, failed)
 	default:
-		httpapi.Write(w, http.StatusOK, answer{status(verdict)})
+		httpapi.Write(w, http.StatusOK, answer{Status: status(verdict)})
 	}
 }
 
+// An answer to a reading that was taken. Reason and Detail are those of "failed", named
+// as in a Problem.
 type answer struct {
 	Status string `json:"status"`
+	Reason string `json:"reason,omitempty"`
+	Detail string `json:"detail,omitempty"`
 }
 
 func status(v telemetry.Verdict) string {

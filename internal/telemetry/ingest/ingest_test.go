@@ -365,14 +365,16 @@ func TestFailed(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	for _, test := range []struct {
-		verdict telemetry.Verdict
-		err     error
-		code    int
+		verdict        telemetry.Verdict
+		err            error
+		code           int
+		reason, detail string
 	}{
-		{telemetry.VerdictFailed, nil, 503},
-		{telemetry.VerdictFailed, errors.New("secret of the house"), 503},
-		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", telemetry.ErrBusy), 429},
-		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", &telemetry.DecodeError{Reason: telemetry.ReasonNoDevice}), 422},
+		{telemetry.VerdictFailed, nil, 503, "", ""},
+		{telemetry.VerdictFailed, errors.New("secret of the house"), 503, "", ""},
+		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", &telemetry.UnsettledError{Reason: "receiver", Detail: "it is down"}), 503, "receiver", "it is down"},
+		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", telemetry.ErrBusy), 429, "", ""},
+		{telemetry.VerdictFailed, fmt.Errorf("wrapped: %w", &telemetry.DecodeError{Reason: telemetry.ReasonNoDevice}), 422, "", ""},
 	} {
 		g := onSockets(t, intake(func(context.Context, telemetry.Event, string) (telemetry.Verdict, error) {
 			return test.verdict, test.err
@@ -380,6 +382,9 @@ func TestFailures(t *testing.T) {
 		switch a := g.post("oven", hot); test.code {
 		case 503:
 			a.want(t, 503, "failed")
+			if a.Reason != test.reason || a.Detail != test.detail {
+				t.Errorf("%v: got %q, %q, want %q, %q", test.err, a.Reason, a.Detail, test.reason, test.detail)
+			}
 		case 422:
 			a.problem(t, 422, "no_device")
 		default:

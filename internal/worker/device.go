@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// A DeviceState is what a worker knows of one device: what it sent last, as far as it is
+// one of the last 4,096 devices or so of its partition, and its alerts that are not
+// settled.
+type DeviceState struct {
+	Partitions []string  // that are being read, in no particular order
+	Since      time.Time // the worker has read no event of the device since then but what Heard tells of; zero: it reads nothing
+	Heard      *Heard    // nil: no event that is remembered
+	Deliveries []DeliveryState
+}
+
+// A Heard is what a worker read last of a device.
+type Heard struct {
+	Partition   string
+	At          time.Time    // when the last event was read, by this machine's clock
+	Reading     *Reading     // the last one; nil: none
+	Undecodable *Undecodable // the last event without a reading; nil: none
+}
+
+// A Reading is one of a device.
+type Reading struct {
+	Value    float64
+	Enqueued time.Time // when the hub took it
+	Sequence int64
+}
+
+// An Undecodable is an event that gave no reading.
+type Undecodable struct {
+	Reason   telemetry.Reason
+	Enqueued time.Time // when the hub took it
+	Sequence int64
+}
+
+// A Wait is what a delivery waits for.
+type Wait string
+
+const (
+	WaitAttempt    Wait = "attempt"     // an attempt to end, which is under way
+	WaitTurn       Wait = "turn"        // other alerts to be sent
+	WaitReceiver   Wait = "receiver"    // the receiver, which is down
+	WaitStore      Wait = "store"       // the throttle store, which does not respond
+	WaitClaim      Wait = "claim"       // the claim of another replica to end
+	WaitPause      Wait = "pause"       // the next attempt: the last one failed
+	WaitDeadLetter Wait = "dead_letter" // the dead letter to be written
+)
+
+// A DeliveryState is a delivery that has not ended.
+type DeliveryState struct {
+	Receiver  string
+	Partition string
+	Since     time.Time // when the hub took the first reading that is not settled
+	Value     float64   // of the reading that the alert is about
+	Joined    int64     // readings since that one
+	For       Wait
+	Until     time.Time // the earliest time of the next attempt, by this machine's clock; zero: not known
+	Failure   error     // the receiver's last failure, if it matters; no secrets
+}
+
+// String says what the delivery waits for, as part of a sentence.
+func (d DeliveryState) String() string {
+	switch d.For {
+	case WaitTurn:
+		return fmt.Sprintf("other alerts are being sent to receiver %s first", d.Receiver)
+	case WaitReceiver:
+		return fmt.Sprintf("receiver %s is down%s", d.Receiver, d.failure())
+	case WaitStore:
+		return "the throttle store is not responding, and without it nothing is sent"
+	case WaitClaim:
+		return fmt.Sprintf("the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has only just ended", d.Receiver)
+	case WaitPause:
+		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
+	case WaitDeadLetter:
+		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
+	}
+	return fmt.Sprintf("an attempt to alert receiver %s is under way", d.Receiver)
+}
+
+func (d DeliveryState) failure() string {
+	if d.Failure == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%v)", d.Failure)
+}
+
+// Device returns what w knows of a device. Its cost does not depend on how many devices
+// there are.
+func (w *Worker) Device(device string) DeviceState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var state DeviceState
+	for s := range w.streams {
+		if s.partition != nil {
+			state.Partitions = append(state.Partitions, s.id)
+		}
+		found, since := s.heard.find(device)
+		if since.After(state.Since) {
+			state.Since = since
+		}
+		if found != nil && (state.Heard == nil || fromMicros(found.at).After(state.Heard.At)) {
+			state.Heard = found.heard(s.id)
+		}
+		state.Deliveries = append(state.Deliveries, s.deliveries(device)...)
+	}
+	return state
+}
+
+func (s *sighting) heard(partition string) *Heard {
+	h := &Heard{Partition: partition, At: fromMicros(s.at)}
+	if s.read {
+		h.Reading = &Reading{Value: s.value, Enqueued: fromMicros(s.enqueued), Sequence: s.sequence}
+	}
+	if s.reason != telemetry.ReasonOK {
+		h.Undecodable = &Undecodable{Reason: s.reason, Enqueued: fromMicros(s.failedEnqueued), Sequence: s.failedSequence}
+	}
+	return h
+}
+
+// deliveries returns the state of device's deliveries, in the order of the receivers.
+func (s *stream) deliveries(device string) (all []DeliveryState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queues {
+		if d := q.byDevice[device]; d != nil {
+			all = append(all, q.state(d))
+		}
+	}
+	return all
+}
+
+// state returns the state of d. The caller holds stream.mu.
+func (q *queue) state(d *delivery) DeliveryState {
+	state := DeliveryState{
+		Receiver: q.to.Name, Partition: q.stream.id, Since: fromMicros(d.entry.enqueued), Value: d.head.value, Joined: int64(d.joined),
+	}
+	r := q.to
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := r.worker.started.Add(time.Duration(d.key))
+	switch {
+	case r.store.probed():
+		state.For, state.Until = WaitStore, r.nextAttempt()
+	case d.in == inDead:
+		state.For, state.Until = WaitDeadLetter, key
+	case r.health.probed(), d.in == nowhere && r.health.down:
+		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.failure()
+	case d.in == inReady:
+		state.For = WaitTurn
+	case d.unanswered && d.in == nowhere:
+		state.For = WaitStore
+	case d.in == nowhere:
+		state.For = WaitAttempt
+	case d.unanswered:
+		state.For, state.Until = WaitStore, key
+	case d.busy:
+		state.For, state.Until = WaitClaim, key
+	default:
+		state.For, state.Until, state.Failure = WaitPause, key, r.failure()
+	}
+	return state
+}

@@ -1,0 +1,189 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// publishBody adds an event with any body.
+func (p *partition) publishBody(device, body string) telemetry.Event {
+	p.publish(device, 0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := &p.log[len(p.log)-1]
+	e.Body = []byte(body)
+	return *e
+}
+
+func TestDeviceThatIsNotHot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("7")
+		s := newSetup(t).start(p)
+		defer s.end()
+		start := time.Now().UTC()
+		time.Sleep(time.Second)
+		cold := p.publish("cold", 21.5)
+		broken := p.publishBody("broken", "{")
+		both := p.publish("both", 20)
+		bothBroken := p.publishBody("both", `{"temperature":null}`)
+		pass(time.Second)
+		at := time.Now().Add(-time.Second).UTC()
+		reading := func(e telemetry.Event, value float64) *worker.Reading {
+			return &worker.Reading{Value: value, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
+		}
+		undecodable := func(e telemetry.Event, reason telemetry.Reason) *worker.Undecodable {
+			return &worker.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
+		}
+		for device, want := range map[string]*worker.Heard{
+			"cold":   {Partition: "7", At: at, Reading: reading(cold, 21.5)},
+			"broken": {Partition: "7", At: at, Undecodable: undecodable(broken, telemetry.ReasonMalformed)},
+			"both":   {Partition: "7", At: at, Reading: reading(both, 20), Undecodable: undecodable(bothBroken, telemetry.ReasonNull)},
+			"other":  nil,
+		} {
+			got := s.worker.Device(device)
+			if text(got.Heard) != text(want) || !got.Since.Equal(start) || got.Deliveries != nil {
+				t.Errorf("%s: got %s and %+v, want %s since %v", device, text(got.Heard), got, text(want), start)
+			}
+		}
+	})
+}
+
+func text(h *worker.Heard) string {
+	if h == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s %v %+v %+v", h.Partition, h.At, h.Reading, h.Undecodable)
+}
+
+// What a delivery waits for, in each of its states.
+func TestDeviceThatWaits(t *testing.T) {
+	down := &notify.Error{Untaken: true, Err: errors.New("connection refused")}
+	for name, test := range map[string]struct {
+		change func(s *setup, o *outage)
+		others int // hot devices before the one asked about
+		after  time.Duration
+		want   worker.Wait
+		text   string
+		until  bool
+	}{
+		"an attempt": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)) }, 0, time.Second, worker.WaitAttempt,
+			"an attempt to alert receiver receiver0 is under way", false},
+		"its turn": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)); s.config.Concurrency = 2 }, 2, time.Second, worker.WaitTurn,
+			"other alerts are being sent to receiver receiver0 first", false},
+		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, worker.WaitReceiver,
+			"receiver receiver0 is down (connection refused)", true},
+		"a pause": {func(s *setup, _ *outage) {
+			s.receivers[0].set(failing(&notify.Error{Untaken: true, RetryAfter: time.Minute, Err: errors.New("answered 503")}))
+		}, 0, 10 * time.Second, worker.WaitPause,
+			"the last attempt to alert receiver receiver0 failed (answered 503)", true},
+		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, worker.WaitStore,
+			"the throttle store is not responding, and without it nothing is sent", true},
+		"the store, alone": {func(_ *setup, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, worker.WaitStore,
+			"the throttle store is not responding, and without it nothing is sent", true},
+		"a claim": {func(s *setup, o *outage) {
+			gate := throttle.New(throttle.Config{Store: o.Store, Scope: "ns/hub/group", Receiver: "receiver0", Window: window, SendTimeout: sendTimeout})
+			go func() {
+				_, _ = gate.Do(s.t.Context(), throttle.Request{Device: "asked", ID: "other", Enqueued: time.Now()}, func(ctx context.Context, _ throttle.Grant) throttle.Answer {
+					<-ctx.Done() // frozen
+					return throttle.Unknown
+				})
+			}()
+			synctest.Wait()
+		}, 0, time.Second, worker.WaitClaim,
+			"the device's key at receiver receiver0 is not free: another replica is sending an alert or has died, or a window has only just ended", true},
+		"a dead letter": {func(s *setup, _ *outage) {
+			s.receivers[0].set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
+			s.dead.err = errors.New("disk full")
+		}, 0, 10 * time.Second, worker.WaitDeadLetter,
+			"the alert to receiver receiver0 was given up, and its dead letter cannot be written", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, o := newPartition("7"), &outage{Store: memlease.New()}
+				s := newReplica(t, o, &receiver{})
+				test.change(s, o)
+				s.start(p)
+				defer s.end()
+				for n := range test.others {
+					p.publish(fmt.Sprint("other", n), 99)
+					time.Sleep(10 * time.Millisecond)
+				}
+				since := p.publish("asked", 91.5).Enqueued.UTC()
+				p.publish("asked", 95)
+				pass(test.after)
+				got := s.worker.Device("asked").Deliveries
+				if len(got) != 1 {
+					t.Fatalf("%+v, want one delivery", got)
+				}
+				d := got[0]
+				if d.Receiver != "receiver0" || d.Partition != "7" || !d.Since.Equal(since) || d.Value != 91.5 || d.Joined != 1 {
+					t.Errorf("got %+v", d)
+				}
+				if d.For != test.want || d.String() != test.text || d.Until.IsZero() == test.until || test.until && d.Until.Before(time.Now()) {
+					t.Errorf("waits for %q (%s) until %v, want %q (%s)", d.For, d, d.Until, test.want, test.text)
+				}
+				o.down.Store(false)
+				s.dead.mu.Lock()
+				s.dead.err = nil
+				s.dead.mu.Unlock()
+				s.receivers[0].set(nil)
+				pass(5 * time.Minute)
+				if got := s.worker.Device("asked"); got.Deliveries != nil || got.Heard.Reading.Value != 95 {
+					t.Errorf("at the end: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// At debug the log tells of every delivery and undecodable event, and of no other.
+func TestDebugLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("7"), &receiver{}
+		s := newSetup(t, r)
+		core, logged := observer.New(zapcore.DebugLevel)
+		s.config.Log = zap.New(core)
+		s.start(p)
+		p.publish("cold", 1)
+		p.publishBody("broken", `{"secret":`)
+		p.publish("hot", 99)
+		p.publish("hot", 99)
+		pass(time.Second)
+		r.set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
+		p.publish("refused", 99)
+		pass(time.Second)
+		s.end()
+		var got []string
+		for _, e := range logged.All() {
+			m := e.ContextMap()
+			got = append(got, fmt.Sprintf("%s: %v %v %v, outcome %v, reason %v", e.Message, m["partition"], m["sequence"], m["device"], m["outcome"], m["reason"]))
+			if strings.Contains(fmt.Sprint(m), "secret") {
+				t.Errorf("a body is in the log: %v", m)
+			}
+		}
+		want := []string{
+			"event without a reading: 7 2 broken, outcome <nil>, reason malformed",
+			"asked the gate about an alert: 7 3 hot, outcome sent, reason <nil>",
+			"alert not taken: 7 5 refused, outcome <nil>, reason <nil>",
+			"alert kept as a dead letter: 7 5 refused, outcome <nil>, reason refused for good: answered 400",
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}

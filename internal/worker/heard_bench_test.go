@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// BenchmarkHeard is what remembering devices adds to every event, of one device, of many,
+// and of so many that every event replaces another device.
+func BenchmarkHeard(b *testing.B) {
+	for _, devices := range []int{1, 1000, 3000, 20_000} {
+		b.Run(fmt.Sprint(devices), func(b *testing.B) {
+			h := newHeard(time.Now())
+			var batches [][]telemetry.Event
+			for n := range max(devices/100, 1) {
+				events := batch("")
+				for i := range events {
+					events[i].Device = fmt.Sprintf("press-%06d", (100*n+i)%devices)
+				}
+				batches = append(batches, events)
+			}
+			results := make([]result, 100)
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				h.add(batches[n%len(batches)], results, time.Now())
+				n++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(results)), "ns/event")
+		})
+	}
+}
