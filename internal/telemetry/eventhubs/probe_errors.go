@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/telemetry/transport"
 )
 
 // busy reports whether a reader without an owner level was refused or disconnected
@@ -29,6 +31,7 @@ func (s *Source) explain(ctx context.Context, err error) error {
 		service     *azeventhubs.Error
 		answer      interface{ RPCCode() int }
 		credential  interface{ NonRetriable() }
+		proxy       *transport.ProxyError
 		code        int
 	)
 	if errors.As(err, &answer) {
@@ -46,6 +49,8 @@ func (s *Source) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", s.config.Hub, s.namespace, err)
 	case strings.Contains(text, "amqp:resource-limit-exceeded"):
 		return fmt.Errorf("consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w", s.config.ConsumerGroup, err)
+	case errors.As(err, &proxy):
+		return fmt.Errorf("cannot connect to %s: %w", s.namespace, proxy)
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
 		return fmt.Errorf("cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve names: %w", s.namespace, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -55,9 +60,16 @@ func (s *Source) explain(ctx context.Context, err error) error {
 	case ctx.Err() == context.Canceled:
 		return ctx.Err()
 	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port 5671 allowed here? %w", s.namespace, err)
+		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port %s allowed here? %w", s.namespace, s.port(), err)
 	case errors.As(err, &credential):
 		return fmt.Errorf("no token for %s: %w", s.namespace, err)
 	}
 	return fmt.Errorf("%s: %w", s.namespace, err)
+}
+
+// port is the one that clients connect to.
+func (s *Source) port() string {
+	d := s.dialer()
+	_, port := d.address.HostPort(d.transport)
+	return port
 }
