@@ -107,9 +107,9 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 			return err
 		}
 		if *asJSON {
-			err = letters.WriteJSON(out, page)
+			err = letters.WriteJSON(out, page, b.receivers)
 		} else {
-			err = letters.WriteTable(out, page, n == 0)
+			err = letters.WriteTable(out, page, b.receivers, n == 0)
 		}
 		if err != nil {
 			return fmt.Errorf("print dead letters: %w", err)
@@ -127,7 +127,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters replay", replayDoes)
 	all := flags.Bool("all", false, "send all dead letters instead of named ones")
 	since := sinceFlag(flags)
-	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one, whose name changes with its URL")
+	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one")
 	dryRun := flags.Bool("dry-run", false, "only print what would be sent")
 	ids, err := parseArgs(flags, args)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 type letterWorld struct {
 	*deadletter.Store
 	*notifytest.Receiver
-	name string // of the receiver
-	env  map[string]string
+	id, name string // of the receiver
+	env      map[string]string
 }
 
 func newLetters(t *testing.T, azurite *emulators.Azurite) *letterWorld {
@@ -47,7 +47,7 @@ func newLetters(t *testing.T, azurite *emulators.Azurite) *letterWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.name = rs[0].Name
+	l.id, l.name = rs[0].ID, rs[0].Name
 	rs[0].Close()
 	l.Store, err = deadletter.Open(t.Context(), azurite.Container(t, l.env["DEAD_LETTER_CONTAINER"], nil), zap.NewNop())
 	if err != nil {
@@ -154,7 +154,7 @@ func TestDeadLetters(t *testing.T) {
 
 	t.Run("list since", func(t *testing.T) {
 		l := newLetters(t, azurite)
-		l.keep(t, letter(5, l.name), letter(500, l.name))
+		l.keep(t, letter(5, l.id), letter(500, l.id))
 		out, code := l.command(t, "list", "--since", "1h")
 		want(t, out, code, exitStopped, "device-5 ")
 		if strings.Contains(out, "device-500") {
@@ -167,7 +167,7 @@ func TestDeadLetters(t *testing.T) {
 	t.Run("list many", func(t *testing.T) {
 		l := newLetters(t, azurite)
 		for n := range 70 {
-			l.keep(t, letter(n, l.name))
+			l.keep(t, letter(n, l.id))
 		}
 		out, code := l.command(t, "list")
 		want(t, out, code, exitStopped, "device-69 ", "device-0 ")
@@ -178,7 +178,7 @@ func TestDeadLetters(t *testing.T) {
 
 	t.Run("replay one", func(t *testing.T) {
 		l := newLetters(t, azurite)
-		l.keep(t, letter(1, l.name), letter(2, l.name))
+		l.keep(t, letter(1, l.id), letter(2, l.id))
 		id := l.left(t)[0] // the older
 		out, code := l.command(t, "replay", id, "--dry-run")
 		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": would be sent\n", "1 would be sent\n")
@@ -188,7 +188,7 @@ func TestDeadLetters(t *testing.T) {
 
 		out, code = l.command(t, "replay", id)
 		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": delivered\n", "1 delivered\n")
-		sent := letter(2, l.name).Alert
+		sent := letter(2, l.id).Alert
 		taken := l.Taken()
 		if len(taken) != 1 || taken[0].ID != sent.ID || taken[0].Token <= sent.Token || taken[0].Temperature != sent.Temperature || taken[0].Expires.Before(time.Now()) || taken[0].Window != time.Minute {
 			t.Errorf("taken %+v, want %+v under a new claim", taken, sent)
@@ -205,7 +205,7 @@ func TestDeadLetters(t *testing.T) {
 
 	t.Run("replay all", func(t *testing.T) {
 		l := newLetters(t, azurite)
-		l.keep(t, letter(1, l.name), letter(2, l.name), letter(3, l.name), letter(500, l.name), letter(4, "gone-1a2b3c4d"))
+		l.keep(t, letter(1, l.id), letter(2, l.id), letter(3, l.id), letter(500, l.id), letter(4, "gone-1a2b3c4d"))
 		l.Behave(notifytest.Take, notifytest.Status(422), notifytest.Take)
 		out, code := l.command(t, "replay", "--all", "--since=1h")
 		want(t, out, code, exitFailed,
@@ -226,7 +226,7 @@ func TestDeadLetters(t *testing.T) {
 	t.Run("replay to a receiver that is down", func(t *testing.T) {
 		l := newLetters(t, azurite)
 		for n := range 6 {
-			l.keep(t, letter(n, l.name))
+			l.keep(t, letter(n, l.id))
 		}
 		l.Behave(notifytest.Take, notifytest.TakeThen(notifytest.Reset), notifytest.Status(401), notifytest.Status(503))
 		out, code := l.command(t, "replay", "--all")
@@ -241,7 +241,7 @@ func TestDeadLetters(t *testing.T) {
 	// A replay keeps the spacing of the workers' alerts, and they keep its.
 	t.Run("replay within a window", func(t *testing.T) {
 		l := newLetters(t, azurite)
-		first, second := letter(1, l.name), letter(30, l.name)
+		first, second := letter(1, l.id), letter(30, l.id)
 		second.Alert.Device = first.Alert.Device
 		environment(t, l.env)
 		c, _, err := config.Load()
@@ -257,7 +257,7 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.name, Window: time.Minute, SendTimeout: 5 * time.Second})
+		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.id, Window: time.Minute, SendTimeout: 5 * time.Second})
 		worker := func(id string) throttle.Outcome {
 			t.Helper()
 			r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: id, Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
@@ -317,7 +317,7 @@ func TestDeadLetters(t *testing.T) {
 
 	t.Run("stopped", func(t *testing.T) {
 		l := newLetters(t, azurite)
-		l.keep(t, letter(1, l.name), letter(2, l.name))
+		l.keep(t, letter(1, l.id), letter(2, l.id))
 		environment(t, l.env)
 		ctx, cancel := context.WithCancel(t.Context())
 		l.BehaveAlways(func(w http.ResponseWriter, r *http.Request, take http.Handler, _ <-chan struct{}) {

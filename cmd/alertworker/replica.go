@@ -96,12 +96,13 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	leases := lease.Observe(s.leases, observers...)
 	observed := map[string]notify.Notifier{}
 	for _, to := range rs {
-		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.Name))
+		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID))
 		config.Receivers = append(config.Receivers, worker.Receiver{
+			ID:       to.ID,
 			Name:     to.Name,
 			Notifier: observed[to.Name],
 			Gate: throttle.New(throttle.Config{
-				Store: leases, Scope: c.Scope(), Receiver: to.Name, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
+				Store: leases, Scope: c.Scope(), Receiver: to.ID, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
 			}),
 		})
 	}

@@ -115,7 +115,7 @@ type deadLetterLog struct{ log *zap.Logger }
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	a := l.Alert
 	d.log.Error("alert not delivered, recorded only here",
-		zap.String("receiver", l.Receiver), zap.String("reason", l.Reason),
+		zap.String("receiver", l.Name), zap.String("reason", l.Reason),
 		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
 		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),
 		zap.Time("enqueued", a.Enqueued), zap.String("partition", a.Partition), zap.Int64("sequence", a.Sequence),

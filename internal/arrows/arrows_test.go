@@ -43,7 +43,8 @@ const arrows = `
 	internal/notify/receivers                    internal/notify internal/notify/*
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
-	internal/notify/*                            internal/notify
+	internal/notify/httppost                     internal/notify
+	internal/notify/*                            internal/notify internal/notify/httppost
 
 	internal/backoff
 	internal/azure   internal/backoff

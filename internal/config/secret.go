@@ -58,8 +58,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// URLs is a list of URLs that hold secrets. Web addresses are printed as scheme and
-// host, others as the scheme alone, because their hosts are often tokens.
+// URLs is a list of URLs that hold secrets. Web addresses are printed as scheme,
+// host and port, others as the scheme alone, because their hosts are often tokens.
 type URLs struct {
 	text Secret // separated by commas
 }
@@ -108,8 +108,8 @@ func RedactURL(raw string) string {
 	switch {
 	case err != nil || u.Scheme == "" || tokens.MatchString(u.Scheme):
 		return redacted
-	case IsWeb(raw) && !tokens.MatchString(u.Hostname()):
-		return u.Scheme + "://" + u.Hostname()
+	case IsWeb(raw) && !tokens.MatchString(u.Hostname()) && len(u.Port()) <= 5:
+		return u.Scheme + "://" + u.Host
 	case raw == u.Scheme+":":
 		return raw
 	default:

@@ -77,7 +77,7 @@ func TestSecretShowsNowhere(t *testing.T) {
 	if fields.Fields["s"] != redacted {
 		t.Errorf("zap logs %v", fields.Fields["s"])
 	}
-	if want := "https://example.com,slack:[redacted],log:,[redacted],http://h"; urls.String() != want {
+	if want := "https://example.com,slack:[redacted],log:,[redacted],http://h:8080"; urls.String() != want {
 		t.Errorf("URLs show as %q, want %q", urls, want)
 	}
 	if s.Reveal() != text || NewSecret("").String() != "" || (Secret{}).Reveal() != "" || (Secret{}).IsSet() || len((URLs{}).Reveal()) != 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An Alert says that a device's reading was over the threshold.
+// An Alert says that a device's reading was over the threshold, or is well again.
 type Alert struct {
 	// ID is the same in every attempt at one alert. A receiver may drop an
 	// alert if it took the same ID, or one of the same device with a
@@ -16,6 +16,9 @@ type Alert struct {
 	ID          string
 	Source      string // where the reading came from: "/<namespace>/<hub>", a URI reference
 	Device      string // as the hub gave it
+	Rule        string // the rule's name; empty is "temperature"
+	Level       string // which of the rule's limits was reached; empty if it has only one, without a name
+	Resolved    bool   // the reading is well again: it ends what earlier alerts of the device, rule and level said
 	Temperature float64
 	Threshold   float64
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock
@@ -27,12 +30,16 @@ type Alert struct {
 	Suppressed  int64         // readings over the threshold since the device's last alert, as far as this replica knows
 	Replica     string
 	Test        bool // sent by `alertworker check --notify`
+	// Ambiguous means that the receiver may have taken this alert before. It is about the
+	// attempt, not the alert, so no payload for programs has it: they compare the ID.
+	Ambiguous bool
 }
 
 // A DeadLetter is an alert that could not be delivered to a receiver.
 type DeadLetter struct {
 	Alert    Alert
-	Receiver string
+	Receiver string // its id, the same in every version
+	Name     string // the receiver's, for people
 	Reason   string // for people
 }
 

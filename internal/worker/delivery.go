@@ -15,6 +15,8 @@ import (
 
 const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
 
+const rule = "temperature" // the one there is
+
 // A reading is one over the threshold. A waiting delivery holds two, so it is small.
 type reading struct {
 	value    float64
@@ -136,6 +138,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		ID:          g.ID,
 		Source:      "/" + s.Origin,
 		Device:      d.device,
+		Rule:        rule,
 		Temperature: d.head.value,
 		Threshold:   s.Threshold,
 		Enqueued:    fromMicros(d.head.enqueued),
@@ -146,6 +149,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Expires:     g.Expires,
 		Suppressed:  g.Suppressed + int64(d.suppressed),
 		Replica:     s.Replica,
+		Ambiguous:   g.Ambiguous,
 	}
 }
 
@@ -179,7 +183,7 @@ func (q *queue) send(d *delivery, probe bool) {
 		q.pause(d, &q.failed, max(retryDelay(int(d.attempts)), min(failure.RetryAfter, maxRetryAfter)))
 		return
 	}
-	d.letter = &notify.DeadLetter{Alert: alert, Receiver: r.Name, Reason: reason}
+	d.letter = &notify.DeadLetter{Alert: alert, Receiver: r.ID, Name: r.Name, Reason: reason}
 	q.pause(d, &q.dead, 0)
 }
 
@@ -335,7 +339,7 @@ func (q *queue) composeLetter(d *delivery) (throttle.Result, error) {
 		reason = q.tooOld(failure)
 	}
 	result, err := q.to.Gate.Do(d.under(q.stream.send), q.request(d, d.head), func(_ context.Context, g throttle.Grant) throttle.Answer {
-		d.letter = &notify.DeadLetter{Alert: q.alert(d, g), Receiver: q.to.Name, Reason: reason}
+		d.letter = &notify.DeadLetter{Alert: q.alert(d, g), Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
 		return throttle.NotTaken
 	})
 	q.stream.stats.Outcomes[result.Outcome].Add(1)

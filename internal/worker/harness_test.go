@@ -249,7 +249,7 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{Name: name, Notifier: r, Gate: throttle.New(throttle.Config{
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Notifier: r, Gate: throttle.New(throttle.Config{
 			Store: s.store, Scope: "ns/hub/group", Receiver: name, Window: s.config.Window, SendTimeout: sendTimeout,
 		})})
 	}

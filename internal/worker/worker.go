@@ -55,6 +55,7 @@ type Config struct {
 
 // A Receiver gets at most one alert per device and window, by a gate of its own.
 type Receiver struct {
+	ID       string // for dead letters
 	Name     string // for people; no secrets
 	Gate     *throttle.Gate
 	Notifier notify.Notifier

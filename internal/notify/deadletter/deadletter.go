@@ -101,7 +101,7 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	case ok:
 		s.log.Error("alert not delivered, kept as a dead letter",
 			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device),
-			zap.String("receiver", d.Receiver), zap.String("reason", d.Reason))
+			zap.String("receiver", d.Name), zap.String("reason", d.Reason))
 	case first:
 		s.log.Error("more alerts are kept as dead letters; they are not logged one by one for the rest of this minute")
 	}

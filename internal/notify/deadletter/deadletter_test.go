@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const receiver = "example.com-1a2b3c4d"
 
 func refused(n int) notify.DeadLetter {
-	d := notify.DeadLetter{Alert: notifytest.Alert(n), Receiver: receiver, Reason: `refused for good: answered 422 Unprocessable Entity ("no <such> device")`}
+	d := notify.DeadLetter{Alert: notifytest.Alert(n), Receiver: receiver, Name: "example.com", Reason: `refused for good: answered 422 Unprocessable Entity ("no <such> device")`}
 	d.Alert.Enqueued = d.Alert.Enqueued.Add(time.Duration(n) * time.Minute)
 	return d
 }
@@ -457,7 +457,7 @@ func TestAlertsAreNotBoundedButTheirLinesAre(t *testing.T) {
 		if len(service.blobs) != 500 || lines.Len() != 11 {
 			t.Errorf("%d blobs and %d lines, want 500 and 10 and one more", len(service.blobs), lines.Len())
 		}
-		if got := lines.All()[0].ContextMap(); got["device"] != "device-0" || got["receiver"] != receiver || got["id"] != refused(0).Alert.ID {
+		if got := lines.All()[0].ContextMap(); got["device"] != "device-0" || got["receiver"] != "example.com" || got["id"] != refused(0).Alert.ID {
 			t.Errorf("the first line has %v", got)
 		}
 	})

@@ -5,7 +5,6 @@ package lognotify
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,14 +27,13 @@ func New(log *zap.Logger) *Logger { return &Logger{log: log} }
 // Notify writes a at warn level, even if log's level or sampling would drop the line: an
 // alert that is reported as taken must be there. It blocks while the writer does.
 func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
-	message := "temperature alert"
-	if a.Test {
-		message = "temperature alert (test)"
-	}
-	return l.write(ctx, "alert", zapcore.WarnLevel, message,
+	return l.write(ctx, "alert", zapcore.WarnLevel, "temperature alert: "+a.Message(),
 		zap.String("id", a.ID),
 		zap.String("source", a.Source),
 		zap.String("device", a.Device),
+		zap.String("rule", a.Rule),
+		zap.String("alert_level", a.Level),
+		zap.Bool("resolved", a.Resolved),
 		zap.Float64("temperature", a.Temperature),
 		zap.Float64("threshold", a.Threshold),
 		zap.Time("enqueuedTime", a.Enqueued),
@@ -52,35 +50,7 @@ func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 
 // Report writes s at info level, regardless of level and sampling like Notify.
 func (l *Logger) Report(ctx context.Context, s notify.Summary) error {
-	message := "summary: " + day(s.Days[0]) + "; " + day(s.Days[1]) + " so far"
-	if s.More {
-		message += "; more devices than could be counted"
-	}
-	return l.write(ctx, "summary", zapcore.InfoLevel, message, zap.String("id", s.ID), zap.String("source", s.Source))
-}
-
-// day puts d into words.
-func day(d notify.Day) string {
-	var b strings.Builder
-	b.WriteString(d.Date.UTC().Format(time.DateOnly))
-	if d.Unknown {
-		b.WriteString(" alerts not known")
-	} else {
-		fmt.Fprintf(&b, " %d alerts of %d devices, %d readings suppressed", d.Alerts, d.Devices, d.Suppressed)
-	}
-	if d.DeadLetters != nil {
-		fmt.Fprintf(&b, ", %d dead letters", *d.DeadLetters)
-	}
-	for i, c := range d.MostAlerts {
-		fmt.Fprintf(&b, "%s %q %d", [...]string{" (most alerts:", ","}[min(i, 1)], c.Device, c.Alerts)
-	}
-	for i, c := range d.MostSuppressed {
-		fmt.Fprintf(&b, "%s %q %d", [...]string{"; most suppressed:", ","}[min(i, 1)], c.Device, c.Suppressed)
-	}
-	if len(d.MostAlerts) > 0 {
-		b.WriteByte(')')
-	}
-	return b.String()
+	return l.write(ctx, "summary", zapcore.InfoLevel, s.Message(), zap.String("id", s.ID), zap.String("source", s.Source))
 }
 
 // write adds one line to the log, regardless of level and sampling.

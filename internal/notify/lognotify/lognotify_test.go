@@ -66,7 +66,7 @@ func TestLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, want := range map[string]any{
-		"level": "warn", "logger": "alerts", "msg": "temperature alert", "id": a.ID,
+		"level": "warn", "logger": "alerts", "msg": "temperature alert: two\uFFFDlines: 91.5, at or above 80", "id": a.ID,
 		"device": a.Device, "temperature": 91.5, "threshold": 80.0, "suppressed": 3.0,
 	} {
 		if got[field] != want {
@@ -82,7 +82,7 @@ func TestTestAlertIsMarked(t *testing.T) {
 	if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel))).Notify(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.buf.String(), "temperature alert (test)") {
+	if !strings.Contains(out.buf.String(), "temperature alert: device-1: 91.5, at or above 80 (test)") {
 		t.Errorf("not marked: %s", out.buf.String())
 	}
 }

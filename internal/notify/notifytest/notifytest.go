@@ -33,6 +33,7 @@ func Alert(n int) notify.Alert {
 		ID:          fmt.Sprintf("ns/hub/0/%d/1772366400250", n),
 		Source:      "/ns/hub",
 		Device:      fmt.Sprintf("device-%d", n),
+		Rule:        "temperature",
 		Temperature: 91.5,
 		Threshold:   80,
 		Enqueued:    at,

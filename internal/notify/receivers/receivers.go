@@ -2,9 +2,13 @@
 package receivers
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -14,11 +18,16 @@ import (
 	"alertworker/internal/notify/webhook"
 )
 
-// A Receiver is a notifier with a name.
+// A Receiver is a notifier with an id and a name, which differ from the other receivers'
+// and hold no secrets.
 type Receiver struct {
-	// Name differs from the other receivers', is the same after a restart, has
-	// at most 72 bytes of a-z, 0-9, "." and "-", and no secrets: fit for a
-	// throttle key and a metric label.
+	// ID is for records: throttle keys, dead letters and counts. It is the same after a
+	// restart and in every version, whatever other receivers there are, and has at most 72
+	// bytes of a-z, 0-9, "." and "-".
+	ID string
+	// Name is for people, in log, metrics and pages: host and port as in the URL, and a
+	// number for the second receiver of that host and port and those after it. It has at
+	// most 76 bytes of a-z, 0-9 and ".-:[]".
 	Name     string
 	Notifier notify.Notifier
 
@@ -54,7 +63,7 @@ func Open(rawURLs []string, opts Options) ([]Receiver, error) {
 	}
 	var rs []Receiver
 	var wrong []string
-	seen := make(map[string]int) // the entry that has the name
+	seen := make(map[string]int) // the entry that has the id
 	for i, raw := range rawURLs {
 		entry := i + 1
 		r, err := open(strings.TrimSpace(raw), opts)
@@ -62,17 +71,67 @@ func Open(rawURLs []string, opts Options) ([]Receiver, error) {
 			wrong = append(wrong, fmt.Sprintf("entry %d %v", entry, err))
 			continue
 		}
-		if first, ok := seen[r.Name]; ok {
+		if first, ok := seen[r.ID]; ok {
 			wrong = append(wrong, fmt.Sprintf("entry %d is the same receiver as entry %d", entry, first))
 			continue
 		}
-		seen[r.Name] = entry
+		seen[r.ID] = entry
+		r.Name = unique(r.Name, rs)
 		rs = append(rs, r)
 	}
 	if len(wrong) > 0 {
 		return nil, errors.New(strings.Join(wrong, "; "))
 	}
 	return rs, nil
+}
+
+// unique returns name, or name with a number if one of rs has it.
+func unique(name string, rs []Receiver) string {
+	free := name
+	for n := 2; slices.ContainsFunc(rs, func(r Receiver) bool { return r.Name == free }); n++ {
+		free = fmt.Sprintf("%s-%d", name, n)
+	}
+	return free
+}
+
+// id is the host, for people, and a hash of the URL's parts that identify a receiver.
+// User and password do not. Records have it as a key: it must never change.
+func id(u *url.URL) string {
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	same := url.URL{Scheme: u.Scheme, Host: net.JoinHostPort(host, port), Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
+	if same.Path == "" {
+		same.Path = "/"
+	}
+	sum := sha256.Sum256([]byte(same.String()))
+
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
+			return r
+		}
+		return '-'
+	}, host)
+	return host[:min(len(host), 63)] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// place returns the host and port of u, as they are there, fit for a name.
+func place(u *url.URL) string {
+	host := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == ':' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(u.Hostname()))
+	host = host[:min(len(host), 63)]
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if u.Port() != "" {
+		host += ":" + u.Port()
+	}
+	return host
 }
 
 // maxScheme keeps what only looks like a scheme out of errors.
@@ -98,13 +157,13 @@ func open(raw string, opts Options) (Receiver, error) {
 		if u.String() != "log:" {
 			return Receiver{}, errors.New("must be log: with nothing after the colon")
 		}
-		return Receiver{Name: lognotify.Name, Notifier: lognotify.New(opts.Log)}, nil
+		return Receiver{ID: lognotify.Name, Name: lognotify.Name, Notifier: lognotify.New(opts.Log)}, nil
 	case "http", "https":
 		w, err := webhook.New(u, webhook.Options{Secret: opts.WebhookSecret, Concurrency: opts.Concurrency})
 		if err != nil {
 			return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 		}
-		return Receiver{Name: w.Name(), Notifier: w, close: w.Close}, nil
+		return Receiver{ID: id(u), Name: place(u), Notifier: w, close: w.Close}, nil
 	}
 	if u.Host != "" && len(u.Scheme) <= maxScheme {
 		// The host of a scheme that we do not know is often a key.

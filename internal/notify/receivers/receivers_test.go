@@ -2,6 +2,7 @@ package receivers_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,22 +16,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func names(t *testing.T, urls ...string) []string {
+func ids(t *testing.T, urls ...string) (ids, names []string) {
 	t.Helper()
 	rs, err := receivers.Open(urls, receivers.Options{Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
 	for _, r := range rs {
-		names = append(names, r.Name)
+		ids, names = append(ids, r.ID), append(names, r.Name)
 	}
-	return names
+	return ids, names
 }
 
-func TestNames(t *testing.T) {
+func TestIDs(t *testing.T) {
 	long := "https://" + strings.Repeat("a", 200) + ".example.com/"
-	got := names(t, "log:", " https://Hooks.example.com/T0KEN?key=v ", "http://hooks.example.com:8080/", "http://[::1]:8080/", long)
+	got, _ := ids(t, "log:", " https://Hooks.example.com/T0KEN?key=v ", "http://hooks.example.com:8080/", "http://[::1]:8080/", long)
 	// They are keys of throttle records: these values must never change.
 	want := []string{
 		"log",
@@ -44,23 +44,47 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestSameReceiverHasOneName(t *testing.T) {
+// A name leads people to the setting.
+func TestNames(t *testing.T) {
+	long := "https://" + strings.Repeat("a", 200) + ".example.com:65535/"
+	var urls, want []string
+	for _, tt := range []struct{ url, name string }{
+		{"log:", "log"},
+		{"https://me:T0KEN@Hooks.example.com/T0KEN?key=T0KEN", "hooks.example.com"},
+		{"https://hooks.example.com/other", "hooks.example.com-2"},
+		{"https://hooks.example.com:443/third", "hooks.example.com:443"},
+		{"http://hooks.example.com/", "hooks.example.com-3"},
+		{"http://hooks.example.com-2/", "hooks.example.com-2-2"},
+		{"http://[::1]:8080/", "[::1]:8080"},
+		{"http://under_score.example/", "under-score.example"},
+		{long, strings.Repeat("a", 63) + ":65535"},
+		{long + "x", strings.Repeat("a", 63) + ":65535-2"},
+	} {
+		urls, want = append(urls, tt.url), append(want, tt.name)
+	}
+	if _, got := ids(t, urls...); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestSameReceiverHasOneID(t *testing.T) {
 	for _, same := range [][]string{
 		{"log:", "LOG:", " log:"},
 		{"https://h.example.com/x", "https://h.example.com:443/x", "HTTPS://H.example.com/x", "https://me:password@h.example.com/x", "https://me:other@h.example.com/x"},
 		{"http://h.example.com", "http://h.example.com/", "http://h.example.com:80/"},
 	} {
 		for _, u := range same[1:] {
-			if a, b := names(t, same[0])[0], names(t, u)[0]; a != b {
-				t.Errorf("%s is %s, but %s is %s", same[0], a, u, b)
+			a, _ := ids(t, same[0])
+			if b, _ := ids(t, u); a[0] != b[0] {
+				t.Errorf("%s is %s, but %s is %s", same[0], a[0], u, b[0])
 			}
 		}
 	}
-	different := names(t, "https://h/x", "http://h/x", "https://h:8443/x", "https://h/y", "https://h/x?y", "https://h/x/", "https://h/X", "https://h/a%2Fb", "https://h/a/b")
+	different, _ := ids(t, "https://h/x", "http://h/x", "https://h:8443/x", "https://h/y", "https://h/x?y", "https://h/x/", "https://h/X", "https://h/a%2Fb", "https://h/a/b")
 	seen := make(map[string]bool)
 	for _, n := range different {
 		if seen[n] {
-			t.Errorf("%s names two receivers", n)
+			t.Errorf("%s is two receivers", n)
 		}
 		seen[n] = true
 	}
@@ -147,7 +171,10 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
-var wellFormed = regexp.MustCompile(`^[a-z0-9.-]{1,72}$`)
+var (
+	idForm   = regexp.MustCompile(`^[a-z0-9.-]{1,72}$`)
+	nameForm = regexp.MustCompile(`^[a-z0-9.:\[\]-]{1,76}$`)
+)
 
 func FuzzOpen(f *testing.F) {
 	for _, s := range []string{"log:", "https://me:password@host.example.com:8443/p/T0KEN?k=v", "http://[::1%25eth0]:80/", "http://host:99999", "//host/path", "a b", "http://%41/", "https://user:1/2@host"} {
@@ -158,8 +185,8 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if name := rs[0].Name; !wellFormed.MatchString(name) {
-			t.Errorf("%q is named %q", raw, name)
+		if r := rs[0]; !idForm.MatchString(r.ID) || !nameForm.MatchString(r.Name) {
+			t.Errorf("%q has the id %q and the name %q", raw, r.ID, r.Name)
 		}
 		if _, err := receivers.Open([]string{raw, raw}, receivers.Options{Log: zap.NewNop()}); err == nil {
 			t.Errorf("%q twice is no error", raw)

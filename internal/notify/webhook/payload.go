@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,12 +16,16 @@ import (
 // ContentType is the media type of a CloudEvent in structured mode.
 const ContentType = "application/cloudevents+json"
 
-// eventType is the event's type. Receivers should check only its suffix,
-// ".temperature.high".
-const (
-	eventType       = "alertworker" + eventTypeSuffix
-	eventTypeSuffix = ".temperature.high"
-)
+// defaultRule is the rule of an alert that names none.
+const defaultRule = "temperature"
+
+// suffix returns how the event's type ends, which is all that receivers should check.
+func suffix(rule string, resolved bool) string {
+	if resolved {
+		return "." + cmp.Or(rule, defaultRule) + ".normal"
+	}
+	return "." + cmp.Or(rule, defaultRule) + ".high"
+}
 
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
 const maxWindow = 48 * 24 * time.Hour
@@ -52,7 +57,10 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 }
 
 type data struct {
+	Message      string    `json:"message"` // for people: not decoded
 	Device       string    `json:"device"`
+	Rule         string    `json:"rule,omitempty"`
+	Level        string    `json:"level,omitempty"`
 	Temperature  float64   `json:"temperature"`
 	Threshold    float64   `json:"threshold"`
 	EnqueuedTime time.Time `json:"enqueuedTime"`
@@ -74,11 +82,14 @@ func Encode(a notify.Alert) ([]byte, error) {
 	return encode("alert", event[data]{
 		ID:      a.ID,
 		Source:  a.Source,
-		Type:    eventType,
+		Type:    "alertworker" + suffix(a.Rule, a.Resolved),
 		Subject: a.Device,
 		Time:    a.Enqueued,
 		Data: data{
+			Message:      a.Message(),
 			Device:       a.Device,
+			Rule:         a.Rule,
+			Level:        a.Level,
 			Temperature:  a.Temperature,
 			Threshold:    a.Threshold,
 			EnqueuedTime: a.Enqueued.UTC(),
@@ -98,9 +109,9 @@ func Encode(a notify.Alert) ([]byte, error) {
 // such as a summary.
 var ErrNoAlert = errors.New("no alert")
 
-// Decode is the inverse of Encode, for receivers. It takes any CloudEvent whose
-// type ends in ".temperature.high", ignores fields it does not know, and says
-// what is wrong with others.
+// Decode is the inverse of Encode, for receivers, except for what is about one attempt.
+// It takes any CloudEvent whose type ends in the rule's name and ".high" or ".normal",
+// ignores fields it does not know, and says what is wrong with others.
 func Decode(body []byte) (notify.Alert, error) {
 	var e event[data]
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -113,6 +124,9 @@ func Decode(body []byte) (notify.Alert, error) {
 		ID:          e.ID,
 		Source:      e.Source,
 		Device:      e.Data.Device,
+		Rule:        e.Data.Rule,
+		Level:       e.Data.Level,
+		Resolved:    strings.HasSuffix(e.Type, suffix(e.Data.Rule, true)),
 		Temperature: e.Data.Temperature,
 		Threshold:   e.Data.Threshold,
 		Enqueued:    e.Data.EnqueuedTime.UTC(),
@@ -133,8 +147,8 @@ func checkAlert(e event[data]) error {
 		return fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
 	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
 		return errors.New("id is empty or has control characters")
-	case !strings.HasSuffix(e.Type, eventTypeSuffix):
-		return fmt.Errorf("%w: type is %q, want one that ends in %s", ErrNoAlert, e.Type, eventTypeSuffix)
+	case !strings.HasSuffix(e.Type, suffix(e.Data.Rule, false)) && !strings.HasSuffix(e.Type, suffix(e.Data.Rule, true)):
+		return fmt.Errorf("%w: type is %q, want one that ends in %s", ErrNoAlert, e.Type, suffix(e.Data.Rule, false))
 	case e.Subject != e.Data.Device:
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
 	case !(e.Data.Window >= 0 && e.Data.Window <= maxWindow.Seconds()):

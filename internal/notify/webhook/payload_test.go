@@ -37,6 +37,7 @@ func TestEncodeGolden(t *testing.T) {
 			a.Enqueued = a.Enqueued.In(time.FixedZone("", 2*60*60))
 			a.Token = 1<<53 - 1
 		}),
+		"resolved":  with(func(a *notify.Alert) { a.Rule, a.Level, a.Resolved = "hot", "critical", true }),
 		"no_device": with(func(a *notify.Alert) { a.Device = "" }),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,6 +97,9 @@ func TestDecodeIsTheInverse(t *testing.T) {
 			ID:          rapid.StringMatching(`[!-~]{1,80}`).Draw(t, "id"),
 			Source:      rapid.String().Draw(t, "source"),
 			Device:      rapid.String().Draw(t, "device"),
+			Rule:        rapid.String().Draw(t, "rule"),
+			Level:       rapid.String().Draw(t, "level"),
+			Resolved:    rapid.Bool().Draw(t, "resolved"),
 			Temperature: rapid.Float64Range(-1e9, 1e9).Draw(t, "temperature"),
 			Threshold:   rapid.Float64Range(-1e9, 1e9).Draw(t, "threshold"),
 			Enqueued:    at("enqueued"),

@@ -55,6 +55,15 @@ func (s Secret) IsZero() bool { return s.key == "" }
 // Format prints a place holder, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, "whsec_[redacted]") }
 
+// spellings returns what must not be seen of s.
+func (s Secret) spellings() []string {
+	if s.IsZero() {
+		return nil
+	}
+	key := base64.StdEncoding.EncodeToString([]byte(s.key))
+	return []string{secretPrefix + key, key, s.key}
+}
+
 // sign sets the three headers of a message that is sent now.
 func (s Secret) sign(h http.Header, id string, body []byte) {
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)

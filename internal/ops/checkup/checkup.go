@@ -402,13 +402,12 @@ func unlessAnswered(err error, variable string) error {
 
 // receiver connects to the receiver at raw and, if asked to, sends it a test alert.
 func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver, send bool) (string, error) {
-	site := strings.TrimSuffix(config.RedactURL(raw), ":")
 	found, err := reach(ctx, raw)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", site, err)
+		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
 	if !send {
-		return fmt.Sprintf("%s: %s", site, found), nil
+		return fmt.Sprintf("%s: %s", r.Name, found), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
 	defer cancel()
@@ -416,7 +415,7 @@ func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver
 	if err := r.Notifier.Notify(ctx, k.testAlert()); err != nil {
 		return "", err // it names the receiver
 	}
-	return fmt.Sprintf("%s: accepted a test alert in %s", site, milliseconds(time.Since(start))), nil
+	return fmt.Sprintf("%s: accepted a test alert in %s", r.Name, milliseconds(time.Since(start))), nil
 }
 
 // testAlert is an alert at the threshold, for a device that no hub has.
@@ -430,6 +429,7 @@ func (k *checkup) testAlert() notify.Alert {
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,
+		Rule:        "temperature",
 		Temperature: c.TemperatureThreshold,
 		Threshold:   c.TemperatureThreshold,
 		Enqueued:    now.UTC(),

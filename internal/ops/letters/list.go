@@ -4,27 +4,30 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/checkup"
 )
 
-// WriteJSON prints letters, one per line.
-func WriteJSON(out io.Writer, letters []deadletter.Letter) error {
+// WriteJSON prints letters to the receivers rs, or to former ones, one per line.
+func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	for _, l := range letters {
 		line := struct {
 			ID       string          `json:"id"`
 			Kept     time.Time       `json:"kept,omitzero"`
-			Receiver string          `json:"receiver,omitempty"`
+			Receiver string          `json:"receiver,omitempty"` // its id
+			Name     string          `json:"receiverName,omitempty"`
 			Reason   string          `json:"reason,omitempty"`
 			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
 			Broken   string          `json:"broken,omitempty"`
-		}{ID: l.ID, Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Alert: l.Payload}
+		}{ID: l.ID, Kept: l.Kept, Receiver: l.Receiver, Name: nameOf(l.Receiver, rs), Reason: l.Reason, Alert: l.Payload}
 		if l.Broken != nil {
 			line.Broken = l.Broken.Error()
 		}
@@ -35,14 +38,36 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter) error {
 	return nil
 }
 
-// WriteTable prints letters in aligned columns, below a head if head is true.
-func WriteTable(out io.Writer, letters []deadletter.Letter, head bool) error {
+// nameOf returns the name of the receiver with an id, or the id if rs has none.
+func nameOf(id string, rs []receivers.Receiver) string {
+	if r := find(id, rs); r != nil {
+		return r.Name
+	}
+	return id
+}
+
+// find returns the receiver with a name or an id, nil if rs has none.
+func find(name string, rs []receivers.Receiver) *receivers.Receiver {
+	for _, is := range []func(receivers.Receiver) bool{
+		func(r receivers.Receiver) bool { return r.ID == name },
+		func(r receivers.Receiver) bool { return r.Name == name },
+	} {
+		if i := slices.IndexFunc(rs, is); i >= 0 {
+			return &rs[i]
+		}
+	}
+	return nil
+}
+
+// WriteTable prints letters to the receivers rs, or to former ones, in aligned columns,
+// below a head if head is true.
+func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, head bool) error {
 	var rows [][]string
 	if head {
 		rows = append(rows, []string{"LETTER", "TIME", "DEVICE", "TEMPERATURE", "RECEIVER", "REASON"})
 	}
 	for _, l := range letters {
-		row := []string{l.ID, "", "", "", l.Receiver, l.Reason}
+		row := []string{l.ID, "", "", "", nameOf(l.Receiver, rs), l.Reason}
 		if l.Broken == nil {
 			row[1] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
 			row[2] = l.Alert.Device

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +25,7 @@ type Replay struct {
 	Receivers []receivers.Receiver
 	Leases    lease.Store // of the workers' windows; not used in a dry run
 	Config    config.Config
-	To        string // a receiver for all; "" for each letter's own
+	To        string // name or id of a receiver for all; "" for each letter's own
 	DryRun    bool
 	Out       io.Writer
 
@@ -39,7 +38,7 @@ type Replay struct {
 
 // Check returns an error if there is no receiver To.
 func (r *Replay) Check() error {
-	if r.To != "" && r.receiver(r.To) == nil {
+	if r.To != "" && find(r.To, r.Receivers) == nil {
 		return r.unknown()
 	}
 	return nil
@@ -78,8 +77,7 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 	if r.gates == nil {
 		r.gates, r.failures = map[string]*throttle.Gate{}, map[string]int{}
 	}
-	name := cmp.Or(r.To, l.Receiver)
-	to := r.receiver(name)
+	to := find(cmp.Or(r.To, l.Receiver), r.Receivers)
 	switch {
 	case l.Broken != nil:
 		r.stays(l, l.Broken.Error())
@@ -90,7 +88,7 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 	case ctx.Err() != nil:
 		r.stays(l, "not sent: stopped")
 		return
-	case r.failures[name] >= maxFailures:
+	case r.failures[to.ID] >= maxFailures:
 		r.stays(l, fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures))
 		return
 	case r.storeDown >= maxFailures:
@@ -98,7 +96,7 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 		return
 	case r.DryRun:
 		r.Delivered++
-		r.line(l, name, "would be sent")
+		r.line(l, to.Name, "would be sent")
 		return
 	}
 	if why := r.send(ctx, *to, l); why != "" {
@@ -111,7 +109,7 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 		return
 	}
 	r.Delivered++
-	r.line(l, name, "delivered")
+	r.line(l, to.Name, "delivered")
 }
 
 // requested is the time that the gate takes for the reading's: later than any window that
@@ -121,7 +119,7 @@ var requested = time.Unix(1<<40, 0)
 
 // send sends l through the gate and returns why it was not delivered; empty if it was.
 func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
-	gate := r.gate(to.Name)
+	gate := r.gate(to.ID)
 	result, err := gate.Do(ctx, throttle.Request{Device: l.Alert.Device, ID: l.Alert.ID, Enqueued: requested}, func(ctx context.Context, g throttle.Grant) throttle.Answer {
 		if g.ID != l.Alert.ID {
 			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
@@ -151,28 +149,28 @@ func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 
 // notify makes one attempt under g and returns why the alert was not delivered.
 func (r *Replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
-	a.Token, a.Expires, a.Window = g.Token, g.Expires, r.Config.ThrottleWindow
+	a.Token, a.Expires, a.Window, a.Ambiguous = g.Token, g.Expires, r.Config.ThrottleWindow, g.Ambiguous
 	err := to.Notifier.Notify(ctx, a)
 	if err == nil {
-		r.failures[to.Name] = 0
+		r.failures[to.ID] = 0
 		return throttle.Taken, ""
 	}
 	failure := notify.AsError(err)
 	switch {
 	case failure.Refused:
-		r.failures[to.Name] = 0
+		r.failures[to.ID] = 0
 		return throttle.NotTaken, "refused: " + err.Error()
 	case failure.Untaken:
-		r.failures[to.Name]++
+		r.failures[to.ID]++
 		return throttle.NotTaken, "not delivered: " + err.Error()
 	}
-	r.failures[to.Name]++
+	r.failures[to.ID]++
 	return throttle.Unknown, "may have been delivered, but there was no answer: " + err.Error()
 }
 
 func (r *Replay) stays(l deadletter.Letter, why string) {
 	r.Failed++
-	r.line(l, cmp.Or(r.To, l.Receiver), why)
+	r.line(l, nameOf(cmp.Or(r.To, l.Receiver), r.Receivers), why)
 }
 
 func (r *Replay) line(l deadletter.Letter, to, what string) {
@@ -184,14 +182,6 @@ func (r *Replay) line(l deadletter.Letter, to, what string) {
 		about += " to " + to
 	}
 	fmt.Fprintln(r.Out, checkup.OneLine(about+": "+what))
-}
-
-// receiver returns the receiver of a name, nil if NOTIFY_URLS has none.
-func (r *Replay) receiver(name string) *receivers.Receiver {
-	if i := slices.IndexFunc(r.Receivers, func(to receivers.Receiver) bool { return to.Name == name }); i >= 0 {
-		return &r.Receivers[i]
-	}
-	return nil
 }
 
 // unknown is the error for a receiver that does not exist.

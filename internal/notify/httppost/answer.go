@@ -1,4 +1,4 @@
-package webhook
+package httppost
 
 import (
 	"errors"
@@ -17,9 +17,19 @@ const (
 	maxExcerpt    = 200 // bytes of the answer that an error quotes
 )
 
+// RefusesMessage reports whether an answer is 400, 413, 415 or 422: something is wrong
+// with the message, not with the receiver.
+func RefusesMessage(code int, _ string) bool {
+	switch code {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
 // explain returns what an answer other than 2xx means. body is the beginning of the
 // answer's body, free of secrets.
-func explain(resp *http.Response, body string) *notify.Error {
+func (c *Client) explain(resp *http.Response, body string) *notify.Error {
 	code := resp.StatusCode
 	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
 	if s := excerpt(body); s != "" {
@@ -33,14 +43,13 @@ func explain(resp *http.Response, body string) *notify.Error {
 	}
 	var hint string
 	switch {
-	case code == http.StatusBadRequest,
-		code == http.StatusRequestEntityTooLarge,
-		code == http.StatusUnsupportedMediaType,
-		code == http.StatusUnprocessableEntity:
+	case c.refuses(code, body):
 		e.Refused, e.RetryAfter = true, 0
 		hint = "the receiver refuses it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		hint = "check the credentials in NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
+		hint = "check the credentials in " + c.credentials
+	case RefusesMessage(code, body):
+		hint = "it is the receiver that is not set up, not this message: check NOTIFY_URLS and the receiver"
 	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:
 		hint = "check the path in NOTIFY_URLS"
 	case code >= 300 && code < 400:

@@ -1,4 +1,4 @@
-package webhook
+package httppost
 
 import (
 	"encoding/base64"
@@ -12,9 +12,8 @@ import (
 const minSecret = 4
 
 // newRedactor returns a Replacer for every part of u that may be secret, which is user,
-// password and any part of path and query that could be a token, and for the webhook
-// secret.
-func newRedactor(u *url.URL, secret Secret) *strings.Replacer {
+// password and any part of path and query that could be a token, and for secrets.
+func newRedactor(u *url.URL, secrets []string) *strings.Replacer {
 	var parts []string
 	add := func(ss ...string) { parts = append(parts, ss...) }
 
@@ -37,9 +36,8 @@ func newRedactor(u *url.URL, secret Secret) *strings.Replacer {
 		add(strings.Split(u.User.String(), ":")...)
 		add(base64.StdEncoding.EncodeToString([]byte(user + ":" + password)))
 	}
-	if !secret.IsZero() {
-		key := base64.StdEncoding.EncodeToString([]byte(secret.key))
-		add(secretPrefix+key, key, secret.key)
+	for _, s := range secrets {
+		add(s, url.QueryEscape(s), url.PathEscape(s))
 	}
 
 	// The longest first: at one place the first that fits counts.

@@ -1,0 +1,103 @@
+package notify
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Fact is one thing about an alert, for people: one line of printable characters each.
+type Fact struct{ Name, Value string }
+
+// Facts returns what a channel shows below an alert's Message: at most seven, none longer
+// than 200 characters.
+func (a Alert) Facts() []Fact {
+	facts := []Fact{
+		{"Device", deviceName(a.Device)},
+		{"Value", number(a.Temperature)},
+		{"Limit", number(a.Threshold)},
+	}
+	if a.Level != "" {
+		facts = append(facts, Fact{"Level", printable(a.Level, maxLevel)})
+	}
+	facts = append(facts, Fact{"Time", a.Enqueued.UTC().Format("2006-01-02 15:04:05 UTC")})
+	if !a.Resolved {
+		facts = append(facts, Fact{"Suppressed", readings(a.Suppressed) + " since the last alert"})
+	}
+	if a.Ambiguous {
+		facts = append(facts, Fact{"Repeat", "possible: an earlier attempt may have arrived"})
+	}
+	return facts
+}
+
+func readings(n int64) string {
+	if n == 1 {
+		return "1 reading"
+	}
+	return strconv.FormatInt(n, 10) + " readings"
+}
+
+// A Severity is how urgent an alert is, in the words that most services share.
+type Severity string
+
+const (
+	Critical Severity = "critical"
+	Serious  Severity = "error"
+	Warning  Severity = "warning"
+	Info     Severity = "info"
+)
+
+// Severity returns that of a's level, if the level is called like one; otherwise an
+// alert is critical, and a test is for information.
+func (a Alert) Severity() Severity {
+	switch s := Severity(a.Level); {
+	case a.Test:
+		return Info
+	case s == Serious, s == Warning, s == Info:
+		return s
+	}
+	return Critical
+}
+
+// Message is the summary as one line of printable characters for people.
+func (s Summary) Message() string {
+	message := "summary: " + day(s.Days[0]) + "; " + day(s.Days[1]) + " so far"
+	if s.More {
+		message += "; more devices than could be counted"
+	}
+	return message
+}
+
+// day puts d into words.
+func day(d Day) string {
+	var b strings.Builder
+	b.WriteString(d.Date.UTC().Format(time.DateOnly))
+	if d.Unknown {
+		b.WriteString(" alerts not known")
+	} else {
+		fmt.Fprintf(&b, " %d alerts of %d devices, %d readings suppressed", d.Alerts, d.Devices, d.Suppressed)
+	}
+	if d.DeadLetters != nil {
+		fmt.Fprintf(&b, ", %d dead letters", *d.DeadLetters)
+	}
+	for i, c := range d.MostAlerts {
+		fmt.Fprintf(&b, "%s %q %d", [...]string{" (most alerts:", ","}[min(i, 1)], c.Device, c.Alerts)
+	}
+	for i, c := range d.MostSuppressed {
+		fmt.Fprintf(&b, "%s %q %d", [...]string{"; most suppressed:", ","}[min(i, 1)], c.Device, c.Suppressed)
+	}
+	if len(d.MostAlerts) > 0 {
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+// Cut returns s, or its beginning and "…" if it has more than limit characters.
+func Cut(s string, limit int) string {
+	if utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	return string([]rune(s)[:limit-1]) + "…"
+}

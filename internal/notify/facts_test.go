@@ -1,0 +1,56 @@
+package notify_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"alertworker/internal/notify"
+)
+
+func TestFacts(t *testing.T) {
+	a := notify.Alert{Device: "oven\n7", Temperature: 91.5, Threshold: 80, Enqueued: time.Date(2026, 3, 1, 13, 0, 0, 9, time.FixedZone("", 3600)), Suppressed: 1}
+	check := func(want string) {
+		t.Helper()
+		var got strings.Builder
+		for _, f := range a.Facts() {
+			got.WriteString(f.Name + ": " + f.Value + "\n")
+		}
+		if strings.TrimSpace(got.String()) != want {
+			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+		}
+	}
+	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 12:00:00 UTC\nSuppressed: 1 reading since the last alert")
+	a.Level, a.Ambiguous, a.Suppressed = "critical", true, 3
+	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nLevel: critical\nTime: 2026-03-01 12:00:00 UTC\nSuppressed: 3 readings since the last alert\nRepeat: possible: an earlier attempt may have arrived")
+	a.Level, a.Ambiguous, a.Resolved = "", false, true
+	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 12:00:00 UTC")
+}
+
+func TestSeverity(t *testing.T) {
+	for level, want := range map[string]notify.Severity{"": notify.Critical, "warning": notify.Warning, "info": notify.Info, "error": notify.Serious, "critical": notify.Critical, "P1": notify.Critical} {
+		if got := (notify.Alert{Level: level}).Severity(); got != want {
+			t.Errorf("level %q is %s, want %s", level, got, want)
+		}
+	}
+	if got := (notify.Alert{Level: "critical", Test: true}).Severity(); got != notify.Info {
+		t.Errorf("a test is %s", got)
+	}
+}
+
+func FuzzFacts(f *testing.F) {
+	f.Add("oven", "critical", 91.5, int64(0), int64(3))
+	f.Fuzz(func(t *testing.T, device, level string, value float64, at, suppressed int64) {
+		facts := notify.Alert{Device: device, Level: level, Temperature: value, Threshold: value, Enqueued: time.Unix(at, 0), Suppressed: suppressed, Ambiguous: true}.Facts()
+		for _, fact := range facts {
+			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > 7 {
+				t.Errorf("%d facts, one of %d characters", len(facts), n)
+			}
+			if strings.ContainsFunc(fact.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("not one printable line: %q", fact.Value)
+			}
+		}
+	})
+}

@@ -1,0 +1,249 @@
+// Package httppost is the one HTTP client of all receivers: it posts an alert or a
+// summary and says what the answer means. A channel encodes, and has a Client.
+package httppost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"alertworker/internal/notify"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+
+	// idleTimeout is less than the 5 s of Node.js, the shortest keep-alive in wide use.
+	// If a receiver closes a connection while we write to it, we do not know whether
+	// it took the alert.
+	idleTimeout = 4 * time.Second
+
+	maxAnswer     = 4 << 10     // bytes read of an answer's body
+	answerTimeout = time.Second // for reading them
+	maxHeader     = 32 << 10    // bytes of an answer's header
+)
+
+// Options are what a Client has besides its URL. The zero value is usable.
+type Options struct {
+	Concurrency int             // calls of Post at a time for which connections are kept; 0 is 1
+	Transport   *http.Transport // instead of the built-in one, for tests
+	// Secrets are left out of errors, besides those in the URL.
+	Secrets []string
+	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
+	Credentials string
+	// Refuses reports whether an answer says that the receiver will never take this
+	// message. Nil is RefusesMessage.
+	Refuses func(code int, body string) bool
+}
+
+// A Client posts to one URL. It keeps connections open until Close. It is safe for
+// concurrent use.
+//
+// One Post is at most one request that reaches the receiver: the transport
+// repeats a POST by itself only on a kept connection to which it has not written a byte.
+//
+// Errors and the Client itself print as scheme and host. The URL's user, path and query
+// and other secrets are left out, even if the receiver repeats them.
+type Client struct {
+	site        string // scheme://host[:port]
+	url         string // without user
+	user        *url.Userinfo
+	redact      *strings.Replacer
+	credentials string
+	refuses     func(code int, body string) bool
+	client      *http.Client
+}
+
+// A Message is what is posted.
+type Message struct {
+	What        string // "alert" or "summary", for errors
+	ContentType string
+	Header      http.Header // further fields; nil if there are none
+	Body        []byte
+}
+
+// New returns a Client for an http or https URL. A user in u becomes basic
+// authentication. New connects to nothing. Its errors hold no part of u.
+func New(u *url.URL, opts Options) (*Client, error) {
+	if err := check(u); err != nil {
+		return nil, err
+	}
+	transport := opts.Transport
+	if transport == nil {
+		transport = newTransport(max(opts.Concurrency, 1))
+	}
+	bare := *u
+	bare.User = nil
+	c := &Client{
+		site:        u.Scheme + "://" + u.Host,
+		url:         bare.String(),
+		user:        u.User,
+		redact:      newRedactor(u, opts.Secrets),
+		credentials: opts.Credentials,
+		refuses:     opts.Refuses,
+		client: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	if c.credentials == "" {
+		c.credentials = "NOTIFY_URLS"
+	}
+	if c.refuses == nil {
+		c.refuses = RefusesMessage
+	}
+	return c, nil
+}
+
+func check(u *url.URL) error {
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("want http:// or https://")
+	}
+	// "https://user:1/2@host" is the host "user" to a parser.
+	if u.User == nil && strings.Contains(u.EscapedPath()+u.RawQuery+u.Fragment, "@") {
+		return errors.New("there is an @ after the host: write it as %40, and / ? # in a user or password as %2F %3F %23")
+	}
+	if u.Fragment != "" {
+		return errors.New("a fragment (#…) is never sent: leave it out, or write # as %23")
+	}
+	if u.Opaque != "" || u.Hostname() == "" {
+		return errors.New("there is no host")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return errors.New("the port is not one of 1 to 65535")
+		}
+	}
+	return nil
+}
+
+// newTransport speaks HTTP/1.1 alone: there a request that times out takes its
+// connection with it, while on HTTP/2 the next ones would go to the same dead one.
+func newTransport(concurrency int) *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:    dialTimeout,
+		MaxIdleConns:           concurrency,
+		MaxIdleConnsPerHost:    concurrency,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
+		DisableCompression:     true,
+	}
+}
+
+// Format prints scheme and host, whatever the verb.
+func (c *Client) Format(f fmt.State, _ rune) { io.WriteString(f, "receiver at "+c.site) }
+
+// Close closes the connections that are not in use.
+func (c *Client) Close() { c.client.CloseIdleConnections() }
+
+// Post makes one attempt to deliver m, under a notifier's contract. Any 2xx means that m is taken, what
+// Options.Refuses says that it is refused for good, and any other answer, or none, that
+// the receiver is down or busy.
+func (c *Client) Post(ctx context.Context, m Message) error {
+	// connected says whether the last attempt of the transport got as far as
+	// having a connection; before that nothing can have been sent.
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { connected.Store(false) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	reqCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	req, err := http.NewRequestWithContext(reqCtx, http.MethodPost, c.url, bytes.NewReader(m.Body))
+	if err != nil {
+		return c.wrap(m.What, &notify.Error{Untaken: true, Err: c.clean(err)})
+	}
+	if m.Header != nil {
+		req.Header = m.Header.Clone()
+	}
+	req.Header.Set("Content-Type", m.ContentType)
+	req.Header.Set("User-Agent", "alertworker")
+	if c.user != nil {
+		password, _ := c.user.Password()
+		req.SetBasicAuth(c.user.Username(), password)
+	}
+
+	resp, err := c.client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = timeout(ctx, connected.Load())
+		}
+		return c.wrap(m.What, &notify.Error{Untaken: !connected.Load(), Err: c.clean(err)})
+	}
+	defer resp.Body.Close()
+
+	// The status line decides. The body is read, for a short time, to reuse the
+	// connection and for the error.
+	timer := time.AfterFunc(answerTimeout, cancel)
+	defer timer.Stop()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return nil
+	}
+	text := c.redact.Replace(string(answer))
+	if _, token, _ := strings.Cut(m.Header.Get("Authorization"), " "); token != "" {
+		text = strings.ReplaceAll(text, token, "[redacted]")
+	}
+	return c.wrap(m.What, c.explain(resp, text))
+}
+
+// PostJSON posts v as JSON.
+func (c *Client) PostJSON(ctx context.Context, what string, v any) error {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return c.Unsent(what, true, fmt.Errorf("encode %s: %w", what, err))
+	}
+	return c.Post(ctx, Message{What: what, ContentType: "application/json", Body: body.Bytes()})
+}
+
+// Unsent returns the error for a message that was not posted: refused for good, if that
+// is its own fault.
+func (c *Client) Unsent(what string, refused bool, err error) error {
+	return c.wrap(what, &notify.Error{Refused: refused, Untaken: true, Err: err})
+}
+
+// timeout returns why ctx ended and whether there was a connection by then.
+func timeout(ctx context.Context, connected bool) error {
+	what := "no connection in time"
+	if connected {
+		what = "no answer in time"
+	}
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return fmt.Errorf("%s: %w: %w", what, ctx.Err(), cause)
+	}
+	return fmt.Errorf("%s: %w", what, ctx.Err())
+}
+
+// clean takes the URL out of an error of net/http. If there still is a secret in
+// it, only its redacted text is kept.
+func (c *Client) clean(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if text := err.Error(); c.redact.Replace(text) != text {
+		return errors.New(c.redact.Replace(text))
+	}
+	return err
+}
+
+func (c *Client) wrap(what string, e *notify.Error) error {
+	e.Err = fmt.Errorf("post %s to %s: %w", what, c.site, e.Err)
+	return e
+}

@@ -1,0 +1,51 @@
+package notify_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"alertworker/internal/notify"
+)
+
+func TestMessage(t *testing.T) {
+	for want, a := range map[string]notify.Alert{
+		"device-7: 91.5, at or above 80":                 {Device: "device-7", Temperature: 91.5, Threshold: 80},
+		"device-7: 91.5, at or above 80 (test)":          {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
+		"device-7: 91.5, at or above 80 (critical)":      {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
+		"device-7: 71.5, normal again, below 80 (hot)":   {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
+		"two�lines: 80, at or above 80":                  {Device: "two\nlines", Temperature: 80, Threshold: 80},
+		"�gniht: 80, at or above 80":                     {Device: "\u202egniht", Temperature: 80, Threshold: 80},
+		"Käl<te>&\"1': 80, at or above 80":               {Device: `Käl<te>&"1'`, Temperature: 80, Threshold: 80},
+		"a device without a name: 80, at or above 80":    {Temperature: 80, Threshold: 80},
+		"oven: 30.3, at or above 30":                     {Device: "oven", Temperature: float64(float32(30.3)), Threshold: 30},
+		"oven: 0, at or above -12.5":                     {Device: "oven", Temperature: math.Copysign(0, -1), Threshold: -12.5},
+		"oven: 1234568, at or above 0.000001":            {Device: "oven", Temperature: 1234567.9, Threshold: 1e-6},
+		"oven: 100000000000000, at or above 2e-07":       {Device: "oven", Temperature: 1e14, Threshold: 2e-7},
+		"oven: 1.797693e+308, at or above -1e+15":        {Device: "oven", Temperature: 1.797693e308, Threshold: -1e15},
+		"oven: 1.797693e+308, at or above NaN":           {Device: "oven", Temperature: math.MaxFloat64, Threshold: math.NaN()},
+		strings.Repeat("ä", 128) + ": 1, at or above 1":  {Device: strings.Repeat("ä", 128), Temperature: 1, Threshold: 1},
+		strings.Repeat("ä", 128) + "…: 1, at or above 1": {Device: strings.Repeat("ä", 129), Temperature: 1, Threshold: 1},
+	} {
+		if got := a.Message(); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add("device-7", 91.5, 80.0)
+	f.Add("\xff\x00\u202e\u2028", math.Inf(1), math.SmallestNonzeroFloat64)
+	f.Add(strings.Repeat("ä", 1000), -math.MaxFloat64, -123456.7e-11)
+	f.Fuzz(func(t *testing.T, device string, temperature, threshold float64) {
+		m := notify.Alert{Device: device, Temperature: temperature, Threshold: threshold, Test: true}.Message()
+		if n := utf8.RuneCountInString(m); n > 250 || !utf8.ValidString(m) {
+			t.Errorf("%d characters: %q", n, m)
+		}
+		if strings.ContainsFunc(m, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("not one printable line: %q", m)
+		}
+	})
+}
