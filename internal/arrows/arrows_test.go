@@ -43,7 +43,9 @@ const arrows = `
 	internal/notify/receivers                    internal/notify internal/notify/*
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
-	internal/notify/httppost                     internal/notify
+	internal/notify/redact
+	internal/notify/httppost                     internal/notify internal/notify/redact
+	internal/notify/smtp                         internal/notify internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/httppost
 
 	internal/backoff
@@ -85,6 +87,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub
 	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
+	github.com/wneessen/go-mail                                     internal/notify/smtp
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing

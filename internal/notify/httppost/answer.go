@@ -7,15 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/redact"
 )
 
-const (
-	maxRetryAfter = time.Hour
-	maxExcerpt    = 200 // bytes of the answer that an error quotes
-)
+const maxRetryAfter = time.Hour
 
 // RefusesMessage reports whether an answer is 400, 413, 415 or 422: something is wrong
 // with the message, not with the receiver.
@@ -32,7 +29,7 @@ func RefusesMessage(code int, _ string) bool {
 func (c *Client) explain(resp *http.Response, body string) *notify.Error {
 	code := resp.StatusCode
 	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
-	if s := excerpt(body); s != "" {
+	if s := redact.Excerpt(body); s != "" {
 		text += fmt.Sprintf(" (%q)", s)
 	}
 	e := &notify.Error{
@@ -60,21 +57,6 @@ func (c *Client) explain(resp *http.Response, body string) *notify.Error {
 	}
 	e.Err = errors.New(text)
 	return e
-}
-
-// excerpt returns s as one short printable line.
-func excerpt(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > maxExcerpt {
-		s = strings.ToValidUTF8(s[:maxExcerpt-len("…")], "") + "…"
-	}
-	return s
 }
 
 // retryAfter returns how long the answer asks to wait, at most maxRetryAfter; 0 if it

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/redact"
 )
 
 const (
@@ -89,7 +90,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		site:        u.Scheme + "://" + u.Host,
 		url:         bare.String(),
 		user:        u.User,
-		redact:      newRedactor(u, opts.Secrets),
+		redact:      redact.New(u, opts.Secrets),
 		credentials: opts.Credentials,
 		refuses:     opts.Refuses,
 		client: &http.Client{

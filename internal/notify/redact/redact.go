@@ -1,19 +1,22 @@
-package httppost
+// Package redact makes what receivers and their libraries say fit for errors: without
+// secrets, and short.
+package redact
 
 import (
 	"encoding/base64"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // minSecret is the length of the shortest part of a URL that is redacted. Shorter ones
 // occur in any text.
 const minSecret = 4
 
-// newRedactor returns a Replacer for every part of u that may be secret, which is user,
+// New returns a Replacer for every part of u that may be secret, which is user,
 // password and any part of path and query that could be a token, and for secrets.
-func newRedactor(u *url.URL, secrets []string) *strings.Replacer {
+func New(u *url.URL, secrets []string) *strings.Replacer {
 	var parts []string
 	add := func(ss ...string) { parts = append(parts, ss...) }
 
@@ -53,4 +56,22 @@ func newRedactor(u *url.URL, secrets []string) *strings.Replacer {
 		pairs = append(pairs, s, "[redacted]")
 	}
 	return strings.NewReplacer(pairs...)
+}
+
+// maxExcerpt is how long an excerpt may be, in bytes.
+const maxExcerpt = 200
+
+// Excerpt returns s as one short printable line.
+func Excerpt(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > maxExcerpt {
+		s = strings.ToValidUTF8(s[:maxExcerpt-len("…")], "") + "…"
+	}
+	return s
 }

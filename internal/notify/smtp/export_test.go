@@ -1,0 +1,23 @@
+package smtp
+
+import (
+	"net/mail"
+
+	"alertworker/internal/notify"
+)
+
+// Compose returns an alert's mail.
+func Compose(a notify.Alert, from string, to ...string) ([]byte, error) {
+	sender, err := mail.ParseAddress(from)
+	if err != nil {
+		return nil, err
+	}
+	var recipients []*mail.Address
+	for _, address := range to {
+		recipients = append(recipients, &mail.Address{Address: address})
+	}
+	return alertLetter(a).compose(sender, recipients)
+}
+
+// MessageID is what an id is before the @ of a Message-ID.
+func MessageID(id string) string { return messageID(id) }

@@ -1,0 +1,225 @@
+package smtp
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/mail"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	gomail "github.com/wneessen/go-mail"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/redact"
+)
+
+// A letter is what a mail says.
+type letter struct {
+	id       string // the same in every attempt
+	thread   string // the same for letters that belong together
+	subject  string
+	urgent   bool
+	sections []section
+}
+
+// A section is a table.
+type section struct {
+	Title string // empty for none
+	Rows  [][]string
+}
+
+func alertLetter(a notify.Alert) letter {
+	var facts section
+	for _, f := range a.Facts() {
+		facts.Rows = append(facts.Rows, []string{f.Name, f.Value})
+	}
+	return letter{
+		id:       a.ID,
+		thread:   a.Source + "\n" + a.Rule + "\n" + a.Device,
+		subject:  a.Message(),
+		urgent:   !a.Resolved && a.Severity() == notify.Critical,
+		sections: []section{facts},
+	}
+}
+
+func summaryLetter(s notify.Summary) letter {
+	l := letter{
+		id:      s.ID,
+		thread:  "summary\n" + s.Scope,
+		subject: "alertworker: summary of " + s.Days[0].Date.UTC().Format(time.DateOnly),
+	}
+	for i, day := range s.Days {
+		title := day.Date.UTC().Format(time.DateOnly)
+		if i == 1 {
+			title += ", so far"
+		}
+		l.sections = append(l.sections, section{title, dayRows(day)})
+	}
+	for _, day := range s.Days {
+		l.sections = append(l.sections, deviceSections(day)...)
+	}
+	scope := [][]string{{"Scope", redact.Excerpt(s.Scope)}}
+	if s.More {
+		scope = append(scope, []string{"Note", "there were more devices than could be counted: figures are too low"})
+	}
+	l.sections = append(l.sections, section{Rows: scope})
+	return l
+}
+
+func dayRows(d notify.Day) [][]string {
+	const unknown = "not known"
+	alerts, devices, suppressed, letters := unknown, unknown, unknown, unknown
+	if !d.Unknown {
+		alerts, devices, suppressed = count(d.Alerts), count(d.Devices), count(d.Suppressed)
+	}
+	if d.DeadLetters != nil {
+		letters = strconv.Itoa(*d.DeadLetters)
+	}
+	return [][]string{{"Alerts", alerts}, {"Devices", devices}, {"Suppressed readings", suppressed}, {"Dead letters", letters}}
+}
+
+// deviceSections lists the devices with the most alerts, and those with the most
+// suppressed readings.
+func deviceSections(d notify.Day) (list []section) {
+	for _, top := range []struct {
+		title   string
+		devices []notify.DeviceCount
+	}{{"Most alerts", d.MostAlerts}, {"Most suppressed readings", d.MostSuppressed}} {
+		if len(top.devices) == 0 {
+			continue
+		}
+		s := section{Title: top.title + " on " + d.Date.UTC().Format(time.DateOnly)}
+		for _, c := range top.devices {
+			s.Rows = append(s.Rows, []string{redact.Excerpt(c.Device), fmt.Sprintf("%d alerts, %d suppressed", c.Alerts, c.Suppressed)})
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func count(n int64) string { return strconv.FormatInt(n, 10) }
+
+// compose returns the mail in the format of RFC 5322. It fails for an empty id.
+func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) {
+	if l.id == "" {
+		return nil, errors.New("it has no id")
+	}
+	domain := from.Address[strings.LastIndexByte(from.Address, '@')+1:]
+	page, err := l.html()
+	if err != nil {
+		return nil, err
+	}
+	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
+	m.FromMailAddress(from)
+	m.ToMailAddress(to...)
+	m.Subject(literally(l.subject))
+	m.SetMessageIDWithValue(messageID(l.id) + "@" + domain)
+	thread := sha256.Sum256([]byte(l.thread))
+	m.SetGenHeader(gomail.HeaderReferences, "<thread-"+hex.EncodeToString(thread[:16])+"@"+domain+">")
+	// Nobody's holiday reply comes back (RFC 3834, and Exchange's own field).
+	m.SetGenHeader("Auto-Submitted", "auto-generated")
+	m.SetGenHeader("X-Auto-Response-Suppress", "All")
+	if l.urgent {
+		m.SetImportance(gomail.ImportanceHigh)
+	}
+	m.SetBodyString(gomail.TypeTextPlain, l.text())
+	m.AddAlternativeString(gomail.TypeTextHTML, page)
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		return nil, fmt.Errorf("compose: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// literally returns a subject that shows as s: the library encodes what is not ASCII, and
+// leaves alone what looks encoded already or has spaces that get lost, as a device can be called.
+func literally(s string) string {
+	if !strings.Contains(s, "=?") && s == strings.Join(strings.Fields(s), " ") {
+		return s
+	}
+	var words []string
+	for len(s) > 0 {
+		n := len(s)
+		if n > maxWord {
+			for n = maxWord; !utf8.RuneStart(s[n]); n-- {
+			}
+		}
+		words = append(words, "=?UTF-8?B?"+base64.StdEncoding.EncodeToString([]byte(s[:n]))+"?=")
+		s = s[n:]
+	}
+	return strings.Join(words, " ")
+}
+
+// maxWord is how many bytes an encoded word has room for: it may be 75 characters long.
+const maxWord = 45
+
+// maxMessageID leaves room in a line of mail, which has at most 998 characters.
+const maxMessageID = 700
+
+// messageID returns what stands before the @ of a Message-ID: id, with every byte but
+// letters, digits, "-", "_" and "/" as "=" and two hexadecimal digits. An id that is too
+// long becomes its hash, after what no byte becomes. Different ids are different.
+func messageID(id string) string {
+	var b strings.Builder
+	for _, c := range []byte(id) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '/':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	if b.Len() > maxMessageID {
+		sum := sha256.Sum256([]byte(id))
+		return "=sha256/" + hex.EncodeToString(sum[:])
+	}
+	return b.String()
+}
+
+// text is the letter for those who read mail without HTML.
+func (l letter) text() string {
+	var b strings.Builder
+	b.WriteString(l.subject + "\n")
+	for _, s := range l.sections {
+		b.WriteString("\n")
+		if s.Title != "" {
+			b.WriteString(s.Title + "\n")
+		}
+		for _, row := range s.Rows {
+			fmt.Fprintf(&b, "%-*s  %s\n", textColumn, row[0], row[1])
+		}
+	}
+	return b.String()
+}
+
+const textColumn = 20
+
+// html is the letter as a page without images, scripts or links.
+func (l letter) html() (string, error) {
+	var b strings.Builder
+	err := page.Execute(&b, struct {
+		Subject  string
+		Sections []section
+	}{l.subject, l.sections})
+	return b.String(), err
+}
+
+var page = template.Must(template.New("mail").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{{.Subject}}</title></head>
+<body style="font-family: sans-serif; color: #222">
+<p style="font-size: 1.2em"><strong>{{.Subject}}</strong></p>
+{{range .Sections}}{{with .Title}}<p style="margin: 1em 0 0.2em"><strong>{{.}}</strong></p>
+{{end}}<table style="border-collapse: collapse">
+{{range .Rows}}<tr><td style="padding: 0.1em 1.5em 0.1em 0; color: #666">{{index . 0}}</td><td>{{index . 1}}</td></tr>
+{{end}}</table>
+{{end}}</body>
+</html>
+`))

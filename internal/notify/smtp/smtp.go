@@ -1,0 +1,453 @@
+// Package smtp mails alerts and summaries by way of a mail server.
+//
+// # What an alert's fate is
+//
+// A mail has one Message-ID in every attempt, so that a mailbox can drop the second copy.
+// The server takes it with a 2xx answer to its end. Until that end is sent, nothing can have
+// been taken; what happens between then and the answer is not known.
+//
+// Only an answer to the whole mail can refuse it for good. Refused credentials, senders
+// and recipients are settings that somebody will mend, and no reason to throw alerts
+// away.
+package smtp
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/mail"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wneessen/go-mail/smtp"
+	"go.uber.org/zap"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/redact"
+)
+
+const (
+	// connections is how many there are to a server at a time: as many as Exchange
+	// Online allows. Other mails wait.
+	connections = 3
+
+	maxRecipients = 50        // of a mail
+	maxAnswers    = 256 << 10 // bytes that are read of a connection, all answers together
+	quitTimeout   = time.Second
+)
+
+// Options are what a Mail has besides its URL. The zero value is usable.
+type Options struct {
+	Log *zap.Logger // for recipients that are refused while others are not; nil for none
+	TLS *tls.Config // instead of the system's certificates, for tests
+}
+
+// A Mail is a [notify.Notifier] and a [notify.Reporter] that sends mails from one address to
+// one or more. Each mail has a connection of its own.
+//
+// A mail goes to all recipients at once. It counts as taken if the server takes it for
+// at least one of them, and those that it does not are logged.
+//
+// Errors and the Mail itself print as scheme, host and port. User and password are left
+// out, even if the server repeats them.
+type Mail struct {
+	site     string // smtp://host:port
+	host     string
+	address  string // host:port
+	user     *url.Userinfo
+	from     *mail.Address
+	to       []*mail.Address
+	tls      *tls.Config
+	implicit bool // TLS from the beginning
+	starttls bool
+	redact   *strings.Replacer
+	log      *zap.Logger
+	slots    chan struct{} // one for each connection
+}
+
+// New returns a Mail for a URL:
+//
+//	smtp://USER:PASSWORD@HOST:PORT/?from=ADDRESS&to=ADDRESS&to=ADDRESS
+//	smtps://…
+//
+// The first begins without TLS and requires STARTTLS, unless the query has
+// starttls=off; the second begins with TLS. The usual ports are 587 and 465. Without a
+// user nobody signs in. New connects to nothing. Its errors hold no part of u but the
+// names in its query.
+func New(u *url.URL, opts Options) (*Mail, error) {
+	if err := check(u); err != nil {
+		return nil, err
+	}
+	m := &Mail{
+		host:     u.Hostname(),
+		user:     u.User,
+		implicit: u.Scheme == "smtps",
+		starttls: u.Scheme == "smtp",
+		log:      opts.Log,
+		slots:    make(chan struct{}, connections),
+	}
+	if err := m.parseQuery(u.RawQuery); err != nil {
+		return nil, err
+	}
+	if m.user != nil && !m.implicit && !m.starttls {
+		return nil, errors.New("with starttls=off the password would be sent for everybody to read: leave out one of them")
+	}
+	port := cmp.Or(u.Port(), map[string]string{"smtp": "587", "smtps": "465"}[u.Scheme])
+	m.address = net.JoinHostPort(m.host, port)
+	m.site = u.Scheme + "://" + m.address
+	m.tls = &tls.Config{}
+	if opts.TLS != nil {
+		m.tls = opts.TLS.Clone()
+	}
+	m.tls.ServerName = m.host
+	if m.log == nil {
+		m.log = zap.NewNop()
+	}
+	m.redact = newRedactor(u.User)
+	return m, nil
+}
+
+func check(u *url.URL) error {
+	if u.Scheme != "smtp" && u.Scheme != "smtps" {
+		return errors.New("want smtp:// or smtps://")
+	}
+	// "smtp://user:1/2@host" is the host "user" to a parser.
+	if u.Opaque != "" || u.Hostname() == "" || u.User == nil && strings.Contains(u.EscapedPath(), "@") {
+		return errors.New("there is no host, or a user or password holds / ? or #: write them as %2F %3F %23")
+	}
+	if u.Path != "" && u.Path != "/" || u.Fragment != "" {
+		return errors.New("nothing may stand between host and ?from=…&to=…, or after a #")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return errors.New("the port is not one of 1 to 65535")
+		}
+		if p == "465" && u.Scheme == "smtp" {
+			return errors.New("port 465 has TLS from the beginning: write smtps://")
+		}
+	}
+	if password, _ := u.User.Password(); u.User != nil && (u.User.Username() == "" || password == "") {
+		return errors.New("a user needs a password, and a password a user")
+	}
+	return nil
+}
+
+// parseQuery reads from, to and starttls.
+func (m *Mail) parseQuery(raw string) error {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
+	}
+	for name, values := range query {
+		switch name {
+		case "from":
+			if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
+				return errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
+			}
+		case "to":
+			for _, value := range values {
+				addresses, err := mail.ParseAddressList(value)
+				if err != nil {
+					return errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, and further ones are added with &to=…")
+				}
+				m.to = append(m.to, addresses...)
+			}
+		case "starttls":
+			if len(values) != 1 || values[0] != "off" {
+				return errors.New("starttls can only be off; without it STARTTLS is required")
+			}
+			if m.implicit {
+				return errors.New("smtps:// has TLS from the beginning: leave out starttls=off, or write smtp://")
+			}
+			m.starttls = false
+		default:
+			return errors.New("there may only be from=, to= and starttls=off after the ?")
+		}
+	}
+	switch {
+	case m.from == nil:
+		return errors.New("the sender is missing: add ?from=ADDRESS")
+	case len(m.to) == 0:
+		return errors.New("the recipient is missing: add &to=ADDRESS")
+	case len(m.to) > maxRecipients:
+		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
+	}
+	for _, a := range slices.Concat([]*mail.Address{m.from}, m.to) {
+		if strings.ContainsFunc(a.Address, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
+			return errors.New("an address may hold only printable ASCII characters, and no spaces")
+		}
+	}
+	return nil
+}
+
+// newRedactor returns a Replacer for user and password, also as SMTP sends them.
+func newRedactor(user *url.Userinfo) *strings.Replacer {
+	if user == nil {
+		return redact.New(&url.URL{}, nil)
+	}
+	name := user.Username()
+	password, _ := user.Password()
+	encode := base64.StdEncoding.EncodeToString
+	return redact.New(&url.URL{User: user}, []string{encode([]byte(name)), encode([]byte(password)), encode([]byte("\x00" + name + "\x00" + password))})
+}
+
+// Format prints scheme, host and port, whatever the verb.
+func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site) }
+
+// Notify mails a.
+func (m *Mail) Notify(ctx context.Context, a notify.Alert) error {
+	return m.mail(ctx, "alert", alertLetter(a))
+}
+
+// Report mails s.
+func (m *Mail) Report(ctx context.Context, s notify.Summary) error {
+	return m.mail(ctx, "summary", summaryLetter(s))
+}
+
+// mail makes one attempt at a letter.
+func (m *Mail) mail(ctx context.Context, what string, l letter) error {
+	message, err := l.compose(m.from, m.to)
+	if err != nil {
+		return m.wrap(what, &notify.Error{Refused: true, Untaken: true, Err: err})
+	}
+	select {
+	case m.slots <- struct{}{}:
+		defer func() { <-m.slots }()
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return m.wrap(what, &notify.Error{Untaken: true, Err: timeout(ctx)})
+	}
+	e := m.transmit(ctx, message)
+	if e == nil {
+		return nil
+	}
+	over := ctx.Err() != nil && !answered(e.Err)
+	if text := m.clean(e.Err); text != e.Err.Error() {
+		e.Err = errors.New(text)
+	}
+	if over {
+		e.Err = fmt.Errorf("%w (%w)", timeout(ctx), e.Err)
+	}
+	return m.wrap(what, e)
+}
+
+// transmit connects and sends a message. It returns nil if the server has taken it.
+func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
+	untaken := func(err error) *notify.Error { return &notify.Error{Untaken: true, Err: err} }
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.address)
+	if err != nil {
+		return untaken(err)
+	}
+	defer conn.Close()
+	defer abortAfter(ctx, conn)()
+
+	client, err := m.connect(&bounded{conn, maxAnswers})
+	if err != nil {
+		return untaken(err)
+	}
+	if err := m.envelope(client); err != nil {
+		quit(ctx, conn, client)
+		return untaken(err)
+	}
+	content, err := client.Data()
+	if err != nil {
+		quit(ctx, conn, client)
+		return untaken(fmt.Errorf("it does not accept the mail's content: %w", err))
+	}
+	if _, err := content.Write(message); err != nil {
+		return untaken(err)
+	}
+	err = content.Close()
+	if err == nil || answered(err) {
+		quit(ctx, conn, client)
+	}
+	return judge(err)
+}
+
+// connect returns a client that may send mail.
+func (m *Mail) connect(conn net.Conn) (*smtp.Client, error) {
+	if m.implicit {
+		conn = tls.Client(conn, m.tls)
+	}
+	client, err := smtp.NewClient(conn, m.host)
+	if err != nil {
+		if errors.As(err, new(tls.RecordHeaderError)) {
+			return nil, fmt.Errorf("it does not begin with TLS: should the URL start with smtp://? %w", err)
+		}
+		return nil, fmt.Errorf("greeting: %w", err)
+	}
+	client.SkipSMTPUTF8(true) // there is nothing that needs it
+	if err := client.Hello(literal(conn.LocalAddr())); err != nil {
+		return nil, err
+	}
+	if m.starttls {
+		if offered, _ := client.Extension("STARTTLS"); !offered {
+			return nil, errors.New("it does not offer STARTTLS: if it speaks TLS from the beginning, write smtps://; to send alerts unencrypted, without a password, add starttls=off")
+		}
+		if err := client.StartTLS(m.tls); err != nil {
+			return nil, fmt.Errorf("STARTTLS: %w", err)
+		}
+	}
+	if m.user == nil {
+		return client, nil
+	}
+	if err := m.signIn(client); err != nil {
+		return nil, err
+	}
+	return client, nil
+}
+
+// literal is the name of this end of a connection, which may have no other.
+func literal(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	ip, ipErr := netip.ParseAddr(host)
+	switch {
+	case err != nil || ipErr != nil:
+		return "localhost"
+	case ip.Is6():
+		return "[IPv6:" + ip.WithZone("").String() + "]"
+	}
+	return "[" + ip.String() + "]"
+}
+
+// signIn uses PLAIN, or LOGIN where a server offers nothing better. The connection is encrypted.
+func (m *Mail) signIn(client *smtp.Client) error {
+	password, _ := m.user.Password()
+	_, offered := client.Extension("AUTH")
+	mechanisms := strings.Fields(offered)
+	var auth smtp.Auth
+	switch {
+	case slices.Contains(mechanisms, "PLAIN"):
+		auth = smtp.PlainAuth("", m.user.Username(), password, m.host, false)
+	case slices.Contains(mechanisms, "LOGIN"):
+		auth = smtp.LoginAuth(m.user.Username(), password, m.host, false)
+	default:
+		return errors.New("it offers no way to sign in with user and password (AUTH PLAIN or LOGIN)")
+	}
+	if err := client.Auth(auth); err != nil {
+		return fmt.Errorf("signing in: check user and password in NOTIFY_URLS: %w", err)
+	}
+	return nil
+}
+
+// envelope names sender and recipients. It fails unless the server takes at least one of them.
+func (m *Mail) envelope(client *smtp.Client) error {
+	if err := client.Mail(path(m.from)); err != nil {
+		return fmt.Errorf("the sender is not accepted: check from= in NOTIFY_URLS: %w", err)
+	}
+	var refused []error
+	for _, to := range m.to {
+		err := client.Rcpt(path(to))
+		if err == nil {
+			continue
+		}
+		if !answered(err) {
+			return err
+		}
+		refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
+	}
+	if len(refused) == len(m.to) {
+		return fmt.Errorf("no recipient is accepted: check to= in NOTIFY_URLS: %w", errors.Join(refused...))
+	}
+	for _, err := range refused {
+		m.log.Error("mail server does not accept a recipient: the mail goes only to the others", zap.String("server", m.site), zap.String("reason", m.clean(err)))
+	}
+	return nil
+}
+
+// path returns an address as SMTP's commands have it.
+func path(a *mail.Address) string { return (&mail.Address{Address: a.Address}).String() }
+
+// answered reports whether err is an answer of the server.
+func answered(err error) bool { return errors.As(err, new(*textproto.Error)) }
+
+// judge returns what the answer to a whole mail means, nil that it was taken.
+func judge(err error) *notify.Error {
+	var answer *textproto.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &answer):
+		return &notify.Error{Err: fmt.Errorf("no answer to the mail: %w", err)}
+	case answer.Code/100 == 2: // the library wants 250
+		return nil
+	case answer.Code/100 == 4:
+		return &notify.Error{Untaken: true, Err: err}
+	case answer.Code/100 != 5:
+		return &notify.Error{Err: err}
+	case refusesMessage(answer.Msg):
+		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server refuses it for good: %w", err)}
+	}
+	return &notify.Error{Untaken: true, Err: fmt.Errorf("the server refuses it, but not for what it says: check NOTIFY_URLS and the server: %w", err)}
+}
+
+// refusesMessage reports whether a 5xx answer to a whole mail is about that mail rather than
+// about sender, recipients, quotas or the server. Most servers say so in an enhanced
+// status code (RFC 3463).
+func refusesMessage(text string) bool {
+	status, _, _ := strings.Cut(text, " ")
+	class, detail, ok := strings.Cut(status, ".")
+	if !ok || class != "5" {
+		return true
+	}
+	switch detail {
+	case "0.0", "2.3", "3.4", "7.1": // unspecified, too large, too large, unwanted content
+		return true
+	}
+	return strings.HasPrefix(detail, "6.") // content
+}
+
+// quit takes leave of the server. It waits a second at most, because nothing depends on it.
+func quit(ctx context.Context, conn net.Conn, client *smtp.Client) {
+	ctx, cancel := context.WithTimeout(ctx, quitTimeout)
+	defer cancel()
+	defer abortAfter(ctx, conn)()
+	_ = client.Quit()
+}
+
+// abortAfter makes every call on conn fail once ctx ends: the library knows no context.
+func abortAfter(ctx context.Context, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+}
+
+// timeout returns why ctx ended.
+func timeout(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return fmt.Errorf("not done in time: %w: %w", ctx.Err(), cause)
+	}
+	return fmt.Errorf("not done in time: %w", ctx.Err())
+}
+
+// clean returns the text of err as a short line without secrets, whatever the server said.
+func (m *Mail) clean(err error) string { return redact.Excerpt(m.redact.Replace(err.Error())) }
+
+func (m *Mail) wrap(what string, e *notify.Error) error {
+	e.Err = fmt.Errorf("mail %s by %s: %w", what, m.site, e.Err)
+	return e
+}
+
+// A bounded connection reads no more than left bytes.
+type bounded struct {
+	net.Conn
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errors.New("the server says too much")
+	}
+	n, err := b.Conn.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

@@ -1,0 +1,516 @@
+package smtp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-sasl"
+	gosmtp "github.com/emersion/go-smtp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"pgregory.net/rapid"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/smtp"
+)
+
+func TestContract(t *testing.T) {
+	for name, k := range map[string]kind{
+		"STARTTLS": startTLS, "TLS": implicit, "no TLS": open,
+		"LOGIN": {starttls: true, signIn: true, mechanisms: []string{sasl.Login}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notifytest.Run(t, func(t *testing.T) (notify.Notifier, func() int) {
+				s := newServer(t, k)
+				return s.notifier(t, k), func() int { return len(s.mails()) }
+			})
+		})
+	}
+}
+
+// What arrives: an alert, the same alert in a second attempt, and that the device is well again.
+func TestWhatArrives(t *testing.T) {
+	s := newServer(t, startTLS)
+	m := s.notifier(t, startTLS)
+	alert := notifytest.Alert(1)
+	alert.Device = "Öl<kessel>"
+	well := notifytest.Alert(2)
+	well.Device, well.Resolved, well.Temperature = alert.Device, true, 71
+	for _, a := range []notify.Alert{alert, alert, well} {
+		if err := m.Notify(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := s.mails()
+	if len(got) != 3 {
+		t.Fatalf("%d mails, want 3", len(got))
+	}
+	var mails []parsed
+	for _, g := range got {
+		if g.from != "alerts@example.com" || !slices.Equal(g.to, []string{"ops@example.com"}) {
+			t.Errorf("from %q to %q", g.from, g.to)
+		}
+		mails = append(mails, parse(t, g.raw))
+	}
+	first, repeated, resolved := mails[0], mails[1], mails[2]
+	for name, want := range map[string]string{
+		"From": "<alerts@example.com>", "To": "<ops@example.com>", "Message-Id": "<ns/hub/0/1/1772366400250@example.com>",
+		"Auto-Submitted": "auto-generated", "Importance": "high",
+	} {
+		if got := first.header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if at, err := first.header.Date(); err != nil || time.Since(at).Abs() > time.Hour {
+		t.Errorf("date %v, %v", at, err)
+	}
+	if first.subject != "Öl<kessel>: 91.5, at or above 80" || first.subject != alert.Message() {
+		t.Errorf("subject %q", first.subject)
+	}
+	for _, want := range []string{alert.Message() + "\n", "Device                Öl<kessel>\n", "Value                 91.5\n", "Suppressed            3 readings since the last alert\n"} {
+		if !strings.Contains(first.text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, first.text)
+		}
+	}
+	if !strings.Contains(first.html, "<td>Öl&lt;kessel&gt;</td>") || strings.Contains(first.html, "<kessel>") {
+		t.Errorf("the page is\n%s", first.html)
+	}
+	if repeated.header.Get("Message-Id") != first.header.Get("Message-Id") {
+		t.Error("the second attempt has another Message-ID")
+	}
+	if resolved.header.Get("Message-Id") == first.header.Get("Message-Id") || resolved.header.Get("References") != first.header.Get("References") {
+		t.Error("that the device is well again must be another mail of the same conversation")
+	}
+	if resolved.subject != "Öl<kessel>: 71, normal again, below 80" || resolved.header.Get("Importance") != "" {
+		t.Errorf("subject %q, importance %q", resolved.subject, resolved.header.Get("Importance"))
+	}
+}
+
+func TestSummary(t *testing.T) {
+	s := newServer(t, implicit)
+	zero := 0
+	date := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	err := s.notifier(t, implicit).Report(t.Context(), notify.Summary{
+		ID: "summary/1", Scope: "ns/hub/$default", More: true,
+		Days: [2]notify.Day{
+			{Date: date, Alerts: 12, Suppressed: 340, Devices: 4, DeadLetters: &zero, MostAlerts: []notify.DeviceCount{{Device: "a\r\nb<i>", Alerts: 7, Suppressed: 100}}},
+			{Date: date.AddDate(0, 0, 1), Unknown: true},
+		},
+	})
+	if err != nil || len(s.mails()) != 1 {
+		t.Fatalf("%d mails, %v", len(s.mails()), err)
+	}
+	got := parse(t, s.mails()[0].raw)
+	if got.subject != "alertworker: summary of 2026-03-01" || got.header.Get("Message-Id") != "<summary/1@example.com>" {
+		t.Errorf("subject %q, id %q", got.subject, got.header.Get("Message-Id"))
+	}
+	for _, want := range []string{
+		"\n2026-03-01\nAlerts                12\nDevices               4\nSuppressed readings   340\nDead letters          0\n",
+		"\n2026-03-02, so far\nAlerts                not known\n",
+		"\nMost alerts on 2026-03-01\na b<i>                7 alerts, 100 suppressed\n",
+		"figures are too low\n",
+	} {
+		if !strings.Contains(got.text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, got.text)
+		}
+	}
+	if !strings.Contains(got.html, "<td style=\"padding: 0.1em 1.5em 0.1em 0; color: #666\">a b&lt;i&gt;</td>") {
+		t.Errorf("the page is\n%s", got.html)
+	}
+}
+
+// answer is what a server says that repeats all it knows.
+func answer(code int, enhanced gosmtp.EnhancedCode) error {
+	return &gosmtp.SMTPError{Code: code, EnhancedCode: enhanced, Message: "no \x07 " + strings.Join(secrets, " ")}
+}
+
+// What each answer means, and that none prints a secret.
+func TestAnswers(t *testing.T) {
+	none := gosmtp.NoEnhancedCode
+	data := func(err error) func(*server) {
+		return func(s *server) { s.data = func(*gosmtp.Conn) error { return err } }
+	}
+	for _, test := range []struct {
+		name    string
+		script  func(*server)
+		refused bool
+		untaken bool
+		says    string
+	}{
+		{"signing in", func(s *server) {
+			s.auth = func(string, string, string) error { return answer(535, gosmtp.EnhancedCode{5, 7, 8}) }
+		}, false, true, "check user and password in NOTIFY_URLS"},
+		{"signing in, for now", func(s *server) {
+			s.auth = func(string, string, string) error { return answer(454, gosmtp.EnhancedCode{4, 7, 0}) }
+		}, false, true, "454"},
+		{"sender", func(s *server) { s.mail = func(string) error { return answer(550, gosmtp.EnhancedCode{5, 7, 60}) } }, false, true, "check from= in NOTIFY_URLS"},
+		{"only recipient", func(s *server) { s.rcpt = func(string) error { return answer(550, gosmtp.EnhancedCode{5, 1, 1}) } }, false, true, "check to= in NOTIFY_URLS"},
+		{"only recipient, for now", func(s *server) { s.rcpt = func(string) error { return answer(451, gosmtp.EnhancedCode{4, 7, 1}) } }, false, true, "451"},
+		{"the mail", data(answer(554, none)), true, true, "refuses it for good"},
+		{"the mail, unspecified", data(answer(554, gosmtp.EnhancedCode{5, 0, 0})), true, true, "refuses it for good"},
+		{"content", data(answer(554, gosmtp.EnhancedCode{5, 6, 0})), true, true, "refuses it for good"},
+		{"unwanted", data(answer(550, gosmtp.EnhancedCode{5, 7, 1})), true, true, "refuses it for good"},
+		{"size", data(answer(552, gosmtp.EnhancedCode{5, 3, 4})), true, true, "refuses it for good"},
+		{"may not send as", data(answer(554, gosmtp.EnhancedCode{5, 2, 252})), false, true, "check NOTIFY_URLS and the server"},
+		{"quota", data(answer(550, gosmtp.EnhancedCode{5, 7, 708})), false, true, "check NOTIFY_URLS and the server"},
+		{"the mail, for now", data(answer(451, gosmtp.EnhancedCode{4, 3, 0})), false, true, "451"},
+		{"too many connections", data(answer(421, gosmtp.EnhancedCode{4, 3, 2})), false, true, "421"},
+		{"lost after the mail", func(s *server) {
+			s.data = func(c *gosmtp.Conn) error { _ = c.Conn().Close(); return nil }
+		}, false, false, "no answer to the mail"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, startTLS)
+			test.script(s)
+			m := s.notifier(t, startTLS)
+			err := m.Notify(t.Context(), notifytest.Alert(1))
+			var e *notify.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("%T %v is no *notify.Error", err, err)
+			}
+			t.Log(err)
+			if e.Refused != test.refused || e.Untaken != test.untaken || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("refused %v, untaken %v: %v; want %v, %v, %q", e.Refused, e.Untaken, err, test.refused, test.untaken, test.says)
+			}
+			if !strings.HasPrefix(err.Error(), "mail alert by smtp://localhost:"+s.port+": ") || strings.ContainsAny(err.Error(), "\r\n\x07") {
+				t.Errorf("error %q", err)
+			}
+			notifytest.HoldsNoSecret(t, secrets, m, err)
+		})
+	}
+}
+
+// A yes is a yes, whatever comes after it or with it.
+func TestTakenIsTaken(t *testing.T) {
+	for name, last := range map[string]string{"251": "251 forwarded", "250, and gone": "250 ok", "250, and silence": "250 ok"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMail(t, play(t, stages[len(stages)-1], func(c net.Conn) {
+				_, _ = io.WriteString(c, last+"\r\n")
+				if name != "250, and gone" {
+					_, _ = io.Copy(io.Discard, c)
+				}
+			}), smtp.Options{})
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+			defer cancel()
+			if err := m.Notify(ctx, notifytest.Alert(1)); err != nil || ctx.Err() != nil {
+				t.Errorf("Notify: %v, context %v", err, ctx.Err())
+			}
+		})
+	}
+}
+
+// Wherever a server gets stuck or hangs up, Notify ends with its context, and knows
+// whether the mail can have been taken.
+func TestStages(t *testing.T) {
+	for _, st := range stages {
+		t.Run("stuck/"+st.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, end := within(t)
+			defer end()
+			m := newMail(t, play(t, st, func(c net.Conn) {
+				end()
+				_, _ = io.Copy(io.Discard, c)
+			}), smtp.Options{})
+			err := m.Notify(ctx, notifytest.Alert(1))
+			if !errors.Is(err, errWhy) || !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v does not say why the context ended", err)
+			}
+			if e := notify.AsError(err); e.Untaken != st.untaken || e.Refused {
+				t.Errorf("untaken %v, refused %v: %v", e.Untaken, e.Refused, err)
+			}
+		})
+		t.Run("lost/"+st.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMail(t, play(t, st, func(net.Conn) {}), smtp.Options{})
+			err := m.Notify(t.Context(), notifytest.Alert(1))
+			if e := notify.AsError(err); err == nil || e.Untaken != st.untaken || e.Refused {
+				t.Errorf("untaken %v, refused %v: %v", e.Untaken, e.Refused, err)
+			}
+		})
+	}
+	t.Run("stuck/TLS", func(t *testing.T) {
+		t.Parallel()
+		ctx, end := within(t)
+		defer end()
+		raw := play(t, stage{replies: []string{"220 here", "250-here\r\n250 STARTTLS", "220 go"}}, func(c net.Conn) {
+			end()
+			_, _ = io.Copy(io.Discard, c)
+		})
+		err := newMail(t, strings.TrimSuffix(raw, "&starttls=off"), smtp.Options{}).Notify(ctx, notifytest.Alert(1))
+		if !errors.Is(err, errWhy) || !notify.AsError(err).Untaken {
+			t.Errorf("%v: want the reason, and untaken", err)
+		}
+	})
+	t.Run("too much", func(t *testing.T) {
+		t.Parallel()
+		m := newMail(t, play(t, stages[0], func(c net.Conn) {
+			for {
+				if _, err := io.WriteString(c, "220-here\r\n"); err != nil {
+					return
+				}
+			}
+		}), smtp.Options{})
+		if err := m.Notify(t.Context(), notifytest.Alert(1)); err == nil || !strings.Contains(err.Error(), "says too much") {
+			t.Errorf("a greeting without end: %v", err)
+		}
+	})
+}
+
+// Nothing is sent to a server without TLS, or with another's certificate, unless it was told to.
+func TestRequiresTLS(t *testing.T) {
+	for name, test := range map[string]struct {
+		k    kind
+		url  func(*server) string
+		opts func(*server) smtp.Options
+		says string
+	}{
+		"no STARTTLS":  {kind{signIn: true, mechanisms: []string{sasl.Plain}}, func(s *server) string { return s.url(startTLS) }, nil, "does not offer STARTTLS"},
+		"not trusted":  {startTLS, func(s *server) string { return s.url(startTLS) }, func(*server) smtp.Options { return smtp.Options{} }, "certificate"},
+		"another name": {startTLS, func(s *server) string { return strings.Replace(s.url(startTLS), host, "127.0.0.1", 1) }, nil, "certificate"},
+		"smtps there":  {open, func(s *server) string { return s.url(implicit) }, nil, "should the URL start with smtp://?"},
+		"no mechanism": {kind{starttls: true, signIn: true, mechanisms: []string{"XOAUTH2"}}, func(s *server) string { return s.url(startTLS) }, nil, "no way to sign in"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, test.k)
+			s.auth = func(string, string, string) error { t.Error("signed in"); return nil }
+			opts := smtp.Options{TLS: s.client}
+			if test.opts != nil {
+				opts = test.opts(s)
+			}
+			m := newMail(t, test.url(s), opts)
+			err := m.Notify(t.Context(), notifytest.Alert(1))
+			if err == nil || !strings.Contains(err.Error(), test.says) || !notify.AsError(err).Untaken {
+				t.Errorf("%v: want %q, and untaken", err, test.says)
+			}
+			notifytest.HoldsNoSecret(t, secrets, m, err)
+			if n := len(s.mails()); n != 0 {
+				t.Errorf("%d mails", n)
+			}
+		})
+	}
+}
+
+// A mail goes to all whom the server takes it for, and those whom it does not are logged.
+func TestSomeRecipientsRefused(t *testing.T) {
+	s := newServer(t, startTLS)
+	s.rcpt = func(to string) error {
+		switch to {
+		case "gone@example.com":
+			return answer(550, gosmtp.EnhancedCode{5, 1, 1})
+		case "full@example.com":
+			return answer(452, gosmtp.EnhancedCode{4, 2, 2})
+		}
+		return nil
+	}
+	logged, logs := observer.New(zap.InfoLevel)
+	m := newMail(t, s.url(startTLS)+"&to=gone@example.com%2C%20full@example.com&to=Boss%20<boss@example.com>", smtp.Options{TLS: s.client, Log: zap.New(logged)})
+	if err := m.Notify(t.Context(), notifytest.Alert(1)); err != nil {
+		t.Fatal(err)
+	}
+	got := s.mails()
+	if len(got) != 1 || !slices.Equal(got[0].to, []string{"ops@example.com", "boss@example.com"}) {
+		t.Fatalf("got %+v", got)
+	}
+	if to := parse(t, got[0].raw).header.Get("To"); !strings.Contains(to, `"Boss" <boss@example.com>`) || !strings.Contains(to, "gone@example.com") {
+		t.Errorf("to %q", to)
+	}
+	var said string
+	for _, entry := range logs.All() {
+		said += fmt.Sprintln(entry.Message, entry.ContextMap())
+	}
+	if logs.Len() != 2 || !strings.Contains(said, "gone@example.com: 550") || !strings.Contains(said, "full@example.com: 452") {
+		t.Errorf("logged %s", said)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(said, secret) {
+			t.Errorf("the secret %q is in %s", secret, said)
+		}
+	}
+}
+
+// A server sees three connections at most, and whoever waits for one waits no longer
+// than its context.
+func TestConnections(t *testing.T) {
+	s := newServer(t, open)
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 10)
+	s.data = func(*gosmtp.Conn) error {
+		arrived <- struct{}{}
+		<-release
+		return nil
+	}
+	m := s.notifier(t, open)
+	var sending sync.WaitGroup
+	for i := range 3 {
+		sending.Go(func() {
+			if err := m.Notify(t.Context(), notifytest.Alert(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 3 {
+		<-arrived
+	}
+	ctx, end := within(t)
+	time.AfterFunc(10*time.Millisecond, end)
+	err := m.Notify(ctx, notifytest.Alert(4))
+	if !errors.Is(err, errWhy) || !notify.AsError(err).Untaken {
+		t.Errorf("%v: want the reason, and untaken", err)
+	}
+	close(release)
+	sending.Wait()
+	if s.most != 3 {
+		t.Errorf("%d connections at a time, want 3", s.most)
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for raw, want := range map[string]string{
+		"smtp://mail.example.com/?from=a@example.com&to=b@example.com":                        "mail by smtp://mail.example.com:587",
+		"smtps://u:p@mail.example.com?from=Alerts%20<a@example.com>&to=b@example.com,c@x.org": "mail by smtps://mail.example.com:465",
+		"smtp://u:p@[::1]:2525/?from=a@example.com&to=b%2Bops@example.com":                    "mail by smtp://[::1]:2525",
+		"smtp://relay:25/?from=a@example.com&to=b@example.com&starttls=off":                   "mail by smtp://relay:25",
+	} {
+		if got := fmt.Sprint(newMail(t, raw, smtp.Options{})); got != want {
+			t.Errorf("%s is %q, want %q", raw, got, want)
+		}
+	}
+	const rest = "?from=sender@example.com&to=rcpt@example.com"
+	for raw, want := range map[string]string{
+		"http://host-x/" + rest:                                              "want smtp:// or smtps://",
+		"smtp:us3r":                                                          "there is no host",
+		"smtp:///" + rest:                                                    "there is no host",
+		"smtp://us3r:1/2@host-x/" + rest:                                     "there is no host, or a user or password holds /",
+		"smtp://host-x/path" + rest:                                          "nothing may stand between",
+		"smtp://host-x/" + rest + "#us3r":                                    "nothing may stand between",
+		"smtp://host-x:0/" + rest:                                            "the port",
+		"smtp://host-x:465/" + rest:                                          "write smtps://",
+		"smtp://us3r@host-x/" + rest:                                         "a user needs a password",
+		"smtp://:pa55@host-x/" + rest:                                        "a user needs a password",
+		"smtp://us3r:pa55@host-x/" + rest + "&starttls=off":                  "for everybody to read",
+		"smtps://host-x/" + rest + "&starttls=off":                           "leave out starttls=off",
+		"smtp://host-x/" + rest + "&starttls=no":                             "can only be off",
+		"smtp://host-x/" + rest + "&cc=us3r":                                 "there may only be",
+		"smtp://host-x/?to=rcpt@example.com":                                 "the sender is missing",
+		"smtp://host-x/?from=sender@example.com":                             "the recipient is missing",
+		"smtp://host-x/" + rest + "&from=sender@example.com":                 "from must be one address",
+		"smtp://host-x/?from=us3r&to=rcpt@example.com":                       "from must be one address",
+		"smtp://host-x/?from=sender@example.com&to=a+b@example.com":          "written %2B",
+		"smtp://host-x/" + rest + "&to=%0d%0aRCPT":                           "to must be an address",
+		"smtp://host-x/" + rest + "&to=%22a%20b%22@example.com":              "printable ASCII",
+		"smtp://host-x/" + rest + "&to=b%C3%BC@example.com":                  "printable ASCII",
+		"smtp://host-x/" + rest + strings.Repeat("&to=rcpt@example.com", 50): "more than 50",
+		"smtp://host-x/" + rest + ";us3r":                                    "write % as %25 and ; as %3B",
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = smtp.New(u, smtp.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", raw, err, want)
+			continue
+		}
+		for _, part := range []string{"us3r", "pa55", "host-x", "sender@", "rcpt@"} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("%s: error %q repeats %q", raw, err, part)
+			}
+		}
+	}
+}
+
+func TestNoID(t *testing.T) {
+	s := newServer(t, open)
+	a := notifytest.Alert(1)
+	a.ID = ""
+	err := s.notifier(t, open).Notify(t.Context(), a)
+	if e := notify.AsError(err); err == nil || !e.Refused || !e.Untaken {
+		t.Errorf("%v: want it refused", err)
+	}
+}
+
+// Whatever devices are called, a mail has these fields and no other, and says what it should.
+func TestNoDeviceWritesTheHeader(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+			"a\r\nBcc: x@example.com", "a\nb", "\x00", "=?utf-8?q?a?=", "<script>", "&amp;", "a\u2028b", "\xff\xfe", ".", "\r\n.\r\n", "--", strings.Repeat("é", 500), strings.Repeat("a b ", 300),
+		}))
+		a := notifytest.Alert(rapid.Int().Draw(t, "n"))
+		a.Device, a.Level, a.Rule, a.Source = text.Draw(t, "device"), text.Draw(t, "level"), text.Draw(t, "rule"), text.Draw(t, "source")
+		a.ID = text.Filter(func(s string) bool { return s != "" }).Draw(t, "id")
+		a.Temperature = rapid.Float64().Draw(t, "temperature")
+		a.Resolved, a.Test, a.Ambiguous = rapid.Bool().Draw(t, "resolved"), rapid.Bool().Draw(t, "test"), rapid.Bool().Draw(t, "ambiguous")
+		checkMail(t, a)
+	})
+}
+
+func FuzzMail(f *testing.F) {
+	f.Add("device", "id", "critical")
+	f.Add("a\r\nBcc: x@example.com\r\n\r\n.\r\n", "<>@\r\n", "=?utf-8?q?a?=")
+	f.Fuzz(func(t *testing.T, device, id, level string) {
+		if id == "" {
+			t.Skip()
+		}
+		a := notifytest.Alert(1)
+		a.Device, a.ID, a.Level = device, id, level
+		checkMail(t, a)
+	})
+}
+
+var messageIDs = regexp.MustCompile(`^<[A-Za-z0-9=/_-]{1,720}@example\.com>$`)
+
+func checkMail(t interface {
+	Helper()
+	Fatalf(string, ...any)
+	Errorf(string, ...any)
+}, a notify.Alert) {
+	t.Helper()
+	raw, err := smtp.Compose(a, "Alerts <alerts@example.com>", "ops@example.com", "boss@example.com")
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	got := parse(t, raw)
+	known := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Importance", "Message-Id", "Mime-Version", "Priority", "References", "Subject", "To", "X-Auto-Response-Suppress", "X-Msmail-Priority", "X-Priority"}
+	for name, values := range got.header {
+		if !slices.Contains(known, name) || len(values) != 1 {
+			t.Errorf("the header has %s: %q", name, values)
+		}
+	}
+	if to, err := got.header.AddressList("To"); err != nil || len(to) != 2 || got.header.Get("From") != `"Alerts" <alerts@example.com>` {
+		t.Errorf("from %q to %v, %v", got.header.Get("From"), to, err)
+	}
+	if got.subject != a.Message() {
+		t.Errorf("subject %q, want %q", got.subject, a.Message())
+	}
+	if !messageIDs.MatchString(got.header.Get("Message-Id")) {
+		t.Errorf("Message-ID %q", got.header.Get("Message-Id"))
+	}
+	if strings.Count(got.html, "<") != strings.Count(got.html, ">") || strings.Contains(got.html, "<script") {
+		t.Errorf("the page is\n%s", got.html)
+	}
+}
+
+// Different ids have different Message-IDs.
+func TestMessageIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[=2a-f/sh56]{0,8}`), rapid.Map(rapid.IntRange(690, 710), func(n int) string { return strings.Repeat("a", n) }))
+		a, b := text.Draw(t, "a"), text.Draw(t, "b")
+		if (smtp.MessageID(a) == smtp.MessageID(b)) != (a == b) {
+			t.Errorf("%q and %q have %q and %q", a, b, smtp.MessageID(a), smtp.MessageID(b))
+		}
+	})
+}
