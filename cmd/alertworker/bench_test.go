@@ -12,7 +12,6 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lease/memlease"
-	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
@@ -75,11 +74,11 @@ func readWorker(b *testing.B, hub *devhub.Hub, events int) {
 	c := config.Config{
 		EventHubConnectionString: config.NewSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default", EventHubStart: eventhubs.Start{Earliest: true},
 		EventHubPrefetch: eventhubs.DefaultPrefetch, TemperatureThreshold: 80, TemperatureField: telemetry.DefaultFields, ThrottleWindow: time.Minute,
-		CheckpointInterval: 5 * time.Second, NotifyTimeout: 10 * time.Second, NotifyConcurrency: 64, NotifyGiveUp: time.Hour,
+		NotifyURLs: config.NewURLs("log:"), CheckpointInterval: 5 * time.Second, NotifyTimeout: 10 * time.Second, NotifyConcurrency: 64, NotifyGiveUp: time.Hour,
 		OwnershipExpiry: 30 * time.Second, BalanceInterval: 5 * time.Second, DrainTimeout: time.Second,
 	}
 	shared := stores{leases: memlease.New(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
-	r, err := newReplica(c, shared, []receivers.Receiver{}, nil, zap.NewNop())
+	r, err := newReplica(c, shared, nil, zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,20 +26,24 @@ func checkTo(ctx context.Context, out checkup.Output, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	c, log, rs, err := configure()
+	c, log, err := configure()
 	if err != nil {
 		out.Fail("settings", "not valid, so nothing else was checked")
 		return &checkError{err}
 	}
 	defer func() { _ = log.Sync() }()
-	for _, r := range rs {
-		defer r.Close()
-	}
 	s, err := newStores(c)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	rs, err := openReceivers(c, s.identity, log)
+	if err != nil {
+		return err
+	}
+	for _, r := range rs {
+		defer r.Close()
+	}
 	quiet := zap.NewNop()
 	passed := checkup.Run(ctx, out, c, rs, checkup.Services{
 		Identity:    s.identity,

@@ -300,6 +300,43 @@ func TestCheckNotify(t *testing.T) {
 	}
 }
 
+// Every channel gets a marked test, and each line says what came back.
+func TestCheckNotifiesEveryChannel(t *testing.T) {
+	answers := map[string]struct {
+		code int
+		body string
+	}{
+		"/teams":                             {202, ""},
+		"/slack":                             {400, "user_not_found"},
+		"/api/v2/alerts":                     {200, ""},
+		"/":                                  {401, `{"code":40101,"http":401,"error":"unauthorized"}`}, // ntfy
+		"/api/events?api-version=2018-01-01": {200, ""},
+	}
+	var marked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(string(body), "alertworker-check: 80, at or above 80 (test)") {
+			marked.Add(1)
+		}
+		a := answers[r.URL.RequestURI()]
+		w.WriteHeader(a.code)
+		fmt.Fprint(w, a.body)
+	}))
+	defer server.Close()
+	output, code := runCheck(t, hubWith(t).ConnectionString(), map[string]string{"NOTIFY_URLS": strings.Join([]string{
+		"name=office teams+" + server.URL + "/teams", "slack+" + server.URL + "/slack", "alertmanager+" + server.URL,
+		"ntfy+" + server.URL + "/t0k3n", strings.Replace("eventgrid+"+server.URL, "://", "://:t0k3n@", 1),
+	}, "\n")}, "--notify")
+	if code != 1 || marked.Load() != int64(len(answers)) {
+		t.Errorf("exit code %d, %d marked tests", code, marked.Load())
+	}
+	_, receivers, _ := strings.Cut(normal(output), "✓ receiver 1")
+	golden(t, "check-channels.golden", "✓ receiver 1"+receivers)
+}
+
 func TestCheckOnAzureStorage(t *testing.T) {
 	azurite := emulators.StartAzurite(t)
 	hub := hubWith(t, `{"temperature":20}`, `{"temperature":21}`, `{"temperature":22}`)

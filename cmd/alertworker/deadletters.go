@@ -60,12 +60,16 @@ type letterStores struct {
 // openLetters opens the dead letters and receivers that are configured. The caller closes
 // them.
 func openLetters(ctx context.Context) (*letterStores, error) {
-	c, log, rs, err := configure()
+	c, log, err := configure()
 	if err != nil {
 		return nil, err
 	}
-	b := &letterStores{config: c, receivers: rs}
+	b := &letterStores{config: c}
 	if b.stores, err = newStores(c); err != nil {
+		b.Close()
+		return nil, err
+	}
+	if b.receivers, err = openReceivers(c, b.stores.identity, log); err != nil {
 		b.Close()
 		return nil, err
 	}

@@ -69,11 +69,12 @@ func TestProblemsAreReportedOnce(t *testing.T) {
 	for _, test := range []struct{ name, value, variable string }{
 		{"webhook secret", "NOTIFY_WEBHOOK_SECRET=hunter2", "NOTIFY_WEBHOOK_SECRET"},
 		{"receivers", "NOTIFY_URLS=ftp://example.com,https:///x,log:,log:", "NOTIFY_URLS"},
-		{"unknown receiver", "NOTIFY_URLS=pagerduty://R0UT1NGK3Y", "NOTIFY_URLS"},
+		{"receiver", "NOTIFY_URLS=pagerduty://R0UT1NGK3Y/v2", "NOTIFY_URLS"},
+		{"unknown receiver", "NOTIFY_URLS=opsgenie://R0UT1NGK3Y", "NOTIFY_URLS"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			environment(t, valid(test.value))
-			_, _, _, err := configure()
+			_, _, err := configure()
 			if err == nil {
 				t.Fatal("no error")
 			}

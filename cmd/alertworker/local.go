@@ -67,11 +67,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			ReplicaName:              name,
 			HTTPAddr:                 "127.0.0.1:0",
 		}
-		rs, err := openReceivers(c, log)
-		if err != nil {
-			return nil, err
-		}
-		r, err := newReplica(c, shared, rs, nil, log)
+		r, err := newReplica(c, shared, nil, log)
 		if err != nil {
 			return nil, err
 		}

@@ -53,9 +53,12 @@ func (r *replica) waiting() string {
 
 // newReplica assembles a replica. It is the only place that chooses implementations.
 // tracer may be nil.
-func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
-	r := &replica{receivers: rs}
+func newReplica(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Logger) (*replica, error) {
+	r := &replica{}
 	var err error
+	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
+		return nil, err
+	}
 	if r.source, err = newSource(c, s, log); err != nil {
 		return nil, err
 	}
@@ -95,11 +98,12 @@ func newReplica(c config.Config, s stores, rs []receivers.Receiver, tracer *trac
 	}
 	leases := lease.Observe(s.leases, observers...)
 	observed := map[string]notify.Notifier{}
-	for _, to := range rs {
+	for _, to := range r.receivers {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID))
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			ID:       to.ID,
 			Name:     to.Name,
+			Level:    to.Level,
 			Notifier: observed[to.Name],
 			Gate: throttle.New(throttle.Config{
 				Store: leases, Scope: c.Scope(), Receiver: to.ID, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,

@@ -76,16 +76,12 @@ func TestHandOverOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := zap.NewNop()
-	rs, err := openReceivers(c, log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	shared := stores{
 		leases:      memlease.New(),
 		checkpoints: notedCheckpoints{&eventhubs.MemoryCheckpoints{}, order},
 		ownership:   notedOwnership{&ownership.Memory{}, order},
 	}
-	r, err := newReplica(c, shared, rs, nil, log)
+	r, err := newReplica(c, shared, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

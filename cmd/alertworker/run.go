@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
@@ -16,9 +17,9 @@ import (
 )
 
 // run is the worker, configured by the environment alone. Its straight line is
-// configuration, receivers, stores, replica, and then the replica's run.
+// configuration, stores, replica, and then the replica's run.
 func run(ctx context.Context) (err error) {
-	c, log, rs, err := configure()
+	c, log, err := configure()
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func run(ctx context.Context) (err error) {
 		return nil
 	})
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
-	r, err := start(ctx, c, rs, log, &end)
+	r, err := start(ctx, c, log, &end)
 	switch {
 	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
 		log.Info("stopped before startup was complete", zap.Error(err))
@@ -46,7 +47,7 @@ func run(ctx context.Context) (err error) {
 
 // start connects to everything that c names and returns a replica ready to run.
 // It adds to end what closes it, also when it fails.
-func start(ctx context.Context, c config.Config, rs []receivers.Receiver, log *zap.Logger, end *cleanup) (*replica, error) {
+func start(ctx context.Context, c config.Config, log *zap.Logger, end *cleanup) (*replica, error) {
 	c, err := resolveHub(ctx, c, log)
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func start(ctx context.Context, c config.Config, rs []receivers.Receiver, log *z
 	}
 	tracer := openTracing(ctx, c, log)
 	end.add("tracing", closeLimit, closing(tracer.Close))
-	r, err := newReplica(c, stores, rs, tracer, log)
+	r, err := newReplica(c, stores, tracer, log)
 	if err != nil {
 		return nil, err
 	}
@@ -82,27 +83,32 @@ func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing
 	return tracer
 }
 
-// configure reads the environment, prints warnings, and opens what needs no
-// connection. Its error lists all configuration errors.
-func configure() (config.Config, *zap.Logger, []receivers.Receiver, error) {
+// configure reads the environment, prints warnings, and opens the log. Its error lists
+// all configuration errors.
+func configure() (config.Config, *zap.Logger, error) {
 	c, warnings, err := config.Load()
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
 	}
 	if err != nil {
-		return config.Config{}, nil, nil, err
+		return config.Config{}, nil, err
 	}
-	log := newLogger(c, os.Stderr)
-	rs, err := openReceivers(c, log)
-	return c, log, rs, err
+	return c, newLogger(c, os.Stderr), nil
 }
 
-func openReceivers(c config.Config, log *zap.Logger) ([]receivers.Receiver, error) {
+// openReceivers connects to nothing. identity is nil unless a receiver needs it.
+func openReceivers(c config.Config, identity *azure.Credential, log *zap.Logger) ([]receivers.Receiver, error) {
 	secret, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
 	}
-	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: log, WebhookSecret: secret, Concurrency: c.NotifyConcurrency})
+	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
+		Log: log, WebhookSecret: secret, Link: c.PublicURL, Concurrency: c.NotifyConcurrency,
+		Token: func(ctx context.Context) (string, error) {
+			token, err := identity.GetToken(ctx, azure.EventGridScope)
+			return token.Token, err
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_URLS %w", err)
 	}
@@ -117,6 +123,7 @@ func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	d.log.Error("alert not delivered, recorded only here",
 		zap.String("receiver", l.Name), zap.String("reason", l.Reason),
 		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
+		zap.String("rule", a.Rule), zap.String("alert_level", a.Level), zap.Bool("resolved", a.Resolved),
 		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),
 		zap.Time("enqueued", a.Enqueued), zap.String("partition", a.Partition), zap.Int64("sequence", a.Sequence),
 		zap.Duration("window", a.Window), zap.Int64("token", a.Token), zap.Time("expires", a.Expires),

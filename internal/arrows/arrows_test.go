@@ -45,6 +45,7 @@ const arrows = `
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
 	internal/notify/redact
 	internal/notify/httppost                     internal/notify internal/notify/redact
+	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
 	internal/notify/smtp                         internal/notify internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/httppost
 

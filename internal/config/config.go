@@ -18,6 +18,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 	"go.uber.org/zap/zapcore"
 
+	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/transport"
 )
@@ -63,8 +64,9 @@ type Config struct {
 	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created if missing and permitted"`
 	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created if missing and permitted"`
 
-	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, comma-separated: http://... or https://... (webhook), log: (only written to the log)"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line ends: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); name=NAME in front of one, and a space, names it"`
 	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64"`
+	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; alerts link to it"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an undelivered alert becomes a dead letter; keep it below the hub's retention"`
@@ -110,7 +112,12 @@ func (c Config) HasStorage() bool {
 
 // Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
-	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
+	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" || c.NotifyKeyless()
+}
+
+// NotifyKeyless reports whether a receiver is used with an Azure identity instead of a key.
+func (c Config) NotifyKeyless() bool {
+	return slices.ContainsFunc(c.receivers(), receivers.Entry.NeedsToken)
 }
 
 // Hub returns where the events are. It is empty until IOTHUB_CONNECTION_STRING is

@@ -270,6 +270,10 @@ func TestMistakes(t *testing.T) {
 		{"no host", valid("NOTIFY_URLS=https:///hook"), "NOTIFY_URLS", "there is no host"},
 		{"receiver twice", valid("NOTIFY_URLS=log:,https://a/,log:"), "NOTIFY_URLS", "entry 3 is the same receiver as entry 1"},
 		{"receivers", valid("NOTIFY_URLS=" + manyURLs(33)), "NOTIFY_URLS", "at most 32"},
+		{"two of one name", valid("NOTIFY_URLS=name=a log:\nname=a https://a/"), "NOTIFY_URLS", "entry 2 has the name of entry 1"},
+		{"status page without a scheme", valid("PUBLIC_URL=alerts.example.com"), "PUBLIC_URL", "such as https://alerts.example.com/"},
+		{"status page with a password", valid("PUBLIC_URL=https://me:hunter2@alerts.example.com/"), "PUBLIC_URL", "not shown"},
+		{"status page of great length", valid("PUBLIC_URL=https://alerts.example.com/" + strings.Repeat("x", 1024)), "PUBLIC_URL", "at most 1024 bytes"},
 		{"webhook secret", valid("NOTIFY_WEBHOOK_SECRET=hunter2"), "NOTIFY_WEBHOOK_SECRET", "openssl rand"},
 		{"webhook secret short", valid("NOTIFY_WEBHOOK_SECRET=whsec_aGVsbG8="), "NOTIFY_WEBHOOK_SECRET", "24 to 64"},
 		{"timeout", valid("NOTIFY_TIMEOUT=6m"), "NOTIFY_TIMEOUT", "1s to 5m"},
@@ -344,6 +348,7 @@ func TestValid(t *testing.T) {
 		"blob-lease edges":   valid("THROTTLE_STORE=blob-lease", "THROTTLE_WINDOW=15s", "NOTIFY_TIMEOUT=50s"),
 		"freezer":            valid("TEMPERATURE_THRESHOLD=0"),
 		"below zero":         valid("TEMPERATURE_THRESHOLD=-18.5"),
+		"channels":           valid("NOTIFY_URLS=teams+https://example.com/?sig=x,name=ops level=critical pagerduty://R0UT1NGK3Y\r\nalertmanager+http://am:9093", "PUBLIC_URL=https://alerts.example.com"),
 		"signed webhooks":    valid("NOTIFY_WEBHOOK_SECRET=whsec_" + key64),
 		"ingest":             valid("HTTP_INGEST_TOKEN=1234567890123456"),
 		"no http":            valid("HTTP_ADDR="),
@@ -481,6 +486,7 @@ func TestWarnings(t *testing.T) {
 		{"give up", valid("NOTIFY_GIVE_UP=24h"), []string{"NOTIFY_GIVE_UP", "1 day"}},
 		{"name beside iot hub", valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString, "EVENTHUB_NAME=t"), []string{"EVENTHUB_NAME", "ignored"}},
 		{"unused cosmos", valid("COSMOS_ENDPOINT=https://acc.documents.azure.com"), []string{"THROTTLE_STORE", "ignored"}},
+		{"level", valid("NOTIFY_URLS=log:,level=critical https://a/"), []string{"NOTIFY_URLS", "level=", "has no effect"}},
 		{"unused secret", valid("NOTIFY_URLS=log:", "NOTIFY_WEBHOOK_SECRET=whsec_"+key64), []string{"NOTIFY_WEBHOOK_SECRET", "no webhook"}},
 		{"misspelled", valid("THROTLE_WINDOW=5m"), []string{"THROTLE_WINDOW", "did you mean THROTTLE_WINDOW?"}},
 	} {
@@ -576,6 +582,24 @@ func TestHelp(t *testing.T) {
 	for _, v := range Variables() {
 		if !strings.Contains(text, "  "+v.Name) {
 			t.Errorf("%s is not in the help", v.Name)
+		}
+	}
+}
+
+// What is used with an identity needs one.
+func TestKeyless(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		c       Config
+		want    bool
+		forGrid bool
+	}{
+		{"keys", Config{NotifyURLs: NewURLs("eventgrid+https://:key@topic.example.com", "https://a/")}, false, false},
+		{"Event Grid", Config{NotifyURLs: NewURLs("log:", "name=grid eventgrid+https://topic.example.com")}, true, true},
+		{"storage", Config{StorageAccountURL: "https://a.blob.core.windows.net"}, true, false},
+	} {
+		if tt.c.Keyless() != tt.want || tt.c.NotifyKeyless() != tt.forGrid {
+			t.Errorf("%s: Keyless is %v, NotifyKeyless %v", tt.name, tt.c.Keyless(), tt.c.NotifyKeyless())
 		}
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"encoding"
 	"fmt"
 	"io"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"alertworker/internal/notify/receivers"
 )
 
 const redacted = "[redacted]"
@@ -58,8 +59,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// URLs is a list of URLs that hold secrets. Web addresses are printed as scheme,
-// host and port, others as the scheme alone, because their hosts are often tokens.
+// URLs is a list of URLs that hold secrets, each perhaps with a name and a level in front
+// of it. They are printed as name, level, scheme, host and port, or without a host that is a secret.
 type URLs struct {
 	text Secret // separated by commas
 }
@@ -80,7 +81,7 @@ func (u URLs) IsSet() bool { return u.text.IsSet() }
 func (u URLs) String() string {
 	shown := make([]string, 0, len(u.Reveal()))
 	for _, raw := range u.Reveal() {
-		shown = append(shown, RedactURL(raw))
+		shown = append(shown, redactURL(raw))
 	}
 	return strings.Join(shown, ",")
 }
@@ -89,11 +90,11 @@ func (u URLs) GoString() string             { return u.String() }
 func (u URLs) Format(f fmt.State, _ rune)   { io.WriteString(f, u.String()) }
 func (u URLs) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText reads URLs separated by commas. A comma inside a URL is written
-// as %2C.
+// UnmarshalText reads URLs separated by commas or line ends. A comma inside a URL is
+// written as %2C.
 func (u *URLs) UnmarshalText(text []byte) error {
 	var list []string
-	for part := range strings.SplitSeq(string(text), ",") {
+	for part := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == ',' || r == '\n' }) {
 		if part = strings.TrimSpace(part); part != "" {
 			list = append(list, part)
 		}
@@ -102,19 +103,26 @@ func (u *URLs) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// RedactURL returns the part of a URL that is not secret.
-func RedactURL(raw string) string {
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil || u.Scheme == "" || tokens.MatchString(u.Scheme):
+// redactURL returns the part of an entry of URLs that is not secret.
+func redactURL(raw string) string {
+	e, err := receivers.Parse(raw)
+	if err != nil {
 		return redacted
-	case IsWeb(raw) && !tokens.MatchString(u.Hostname()) && len(u.Port()) <= 5:
-		return u.Scheme + "://" + u.Host
-	case raw == u.Scheme+":":
-		return raw
-	default:
-		return u.Scheme + ":" + redacted
 	}
+	shown := ""
+	for _, attribute := range []struct{ name, value string }{{"name", e.Name}, {"level", e.Level}} {
+		if attribute.value != "" {
+			shown += attribute.name + "=" + attribute.value + " "
+		}
+	}
+	scheme, host := e.Place()
+	switch {
+	case scheme == "log":
+		return shown + scheme + ":"
+	case host == "" || mayBeSecret(host):
+		return shown + scheme + ":" + redacted
+	}
+	return shown + scheme + "://" + host
 }
 
 // maxShown keeps whole files out of messages.

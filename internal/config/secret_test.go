@@ -49,7 +49,8 @@ func everyWay(v any) string {
 func TestSecretShowsNowhere(t *testing.T) {
 	const text = "Endpoint=sb://h;SharedAccessKey=hunter2hunter2"
 	s := NewSecret(text)
-	urls := NewURLs("https://user:hunter2@example.com/hunter2?token=hunter2", "slack://hunter2/x", "log:", "hunter2", "http://h:8080/")
+	urls := NewURLs("https://user:hunter2@example.com/hunter2?token=hunter2", "slack://hunter2/x", "log:", "hunter2", "http://h:8080/",
+		"pagerduty://hunter2", "name=ops  level=critical slack+https://hooks.slack.com/services/hunter2")
 	// Unexported fields are what fmt reads by reflection, past all methods.
 	nested := struct {
 		s Secret
@@ -77,7 +78,7 @@ func TestSecretShowsNowhere(t *testing.T) {
 	if fields.Fields["s"] != redacted {
 		t.Errorf("zap logs %v", fields.Fields["s"])
 	}
-	if want := "https://example.com,slack:[redacted],log:,[redacted],http://h:8080"; urls.String() != want {
+	if want := "https://example.com,[redacted],log:,[redacted],http://h:8080,pagerduty:[redacted],name=ops level=critical slack+https://hooks.slack.com"; urls.String() != want {
 		t.Errorf("URLs show as %q, want %q", urls, want)
 	}
 	if s.Reveal() != text || NewSecret("").String() != "" || (Secret{}).Reveal() != "" || (Secret{}).IsSet() || len((URLs{}).Reveal()) != 0 {
@@ -95,6 +96,7 @@ var shapes = []string{
 	"HostName=h.azure-devices.net;SharedAccessKeyName=%s;SharedAccessKey=YQ==",
 	"HostName=h.azure-devices.net;DeviceId=d;SharedAccessKey=%s",
 	"AccountName=a;AccountKey=%s", "BlobEndpoint=https://a/;SharedAccessSignature=%s", "AccountEndpoint=https://a/;AccountKey=%s",
+	"pagerduty://%s", "name=ops pagerduty://%s@events.eu.pagerduty.com", "slack+https://hooks.slack.com/services/%s", "teams+https://example.com/?sig=%s", "eventgrid+https://:%s@example.com", "ntfy+https://ntfy.sh/%s", "alertmanager+https://me:%s@example.com",
 	"whsec_%s", "log:,https://example.com/%s,https://example.com/%s",
 }
 

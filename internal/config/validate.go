@@ -220,10 +220,19 @@ func (c *Config) validateNotify(e *configError) {
 	if _, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: zap.NewNop()}); err != nil {
 		e.add("NOTIFY_URLS", "%v", err)
 	}
+	if c.PublicURL != "" {
+		if u, err := url.Parse(c.PublicURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || len(c.PublicURL) > maxPublicURL {
+			e.add("PUBLIC_URL", "is %s; must be where people reach the status page, such as https://alerts.example.com/, without a user and of at most %d bytes", show(c.PublicURL), maxPublicURL)
+		}
+	}
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
 	between(e, "NOTIFY_GIVE_UP", c.NotifyGiveUp, time.Second, longestRetention)
 }
+
+// maxPublicURL is far more than anybody's address of the status page takes, and less than what any receiver
+// takes.
+const maxPublicURL = 1024
 
 // longestRetention is the longest that any tier of Event Hubs keeps events.
 const longestRetention = 90 * 24 * time.Hour
@@ -390,16 +399,24 @@ func (c Config) warnings(environ []string) []Warning {
 	if c.ThrottleStore != StoreCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
 		warn("THROTTLE_STORE", "is %s: the Cosmos DB settings are ignored", c.ThrottleStore)
 	}
-	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.NotifyURLs.Reveal(), IsWeb) {
+	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.receivers(), receivers.Entry.IsWebhook) {
 		warn("NOTIFY_WEBHOOK_SECRET", "is ignored: NOTIFY_URLS has no webhook")
+	}
+	if slices.ContainsFunc(c.receivers(), func(r receivers.Entry) bool { return r.Level != "" }) {
+		warn("NOTIFY_URLS", "has a receiver with level=…, which has no effect: TEMPERATURE_THRESHOLD is one limit without levels, and alerts without a level go to all receivers")
 	}
 	return list
 }
 
-// IsWeb reports whether raw is the URL of a webhook.
-func IsWeb(raw string) bool {
-	u, err := url.Parse(raw)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https")
+// receivers returns the entries of NOTIFY_URLS that are valid.
+func (c Config) receivers() []receivers.Entry {
+	var list []receivers.Entry
+	for _, text := range c.NotifyURLs.Reveal() {
+		if r, err := receivers.Parse(text); err == nil {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // orchestrator returns the name of the platform that runs this process and could run

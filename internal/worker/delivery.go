@@ -139,6 +139,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Source:      "/" + s.Origin,
 		Device:      d.device,
 		Rule:        rule,
+		Level:       s.level,
 		Temperature: d.head.value,
 		Threshold:   s.Threshold,
 		Enqueued:    fromMicros(d.head.enqueued),

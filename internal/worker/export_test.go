@@ -1,5 +1,8 @@
 package worker
 
+// SetLevel gives the threshold a name. Call it before anything is consumed.
+func (w *Worker) SetLevel(name string) { w.level = name }
+
 // LimitWaiting sets how many alerts may wait before the oldest become dead letters.
 // Call it before anything is consumed.
 func (w *Worker) LimitWaiting(n int) { w.maxWaiting = n }

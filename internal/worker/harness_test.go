@@ -120,6 +120,7 @@ func (p *partition) reopen() *partition {
 type receiver struct {
 	// answer says what becomes of an alert. Nil: it is taken at once.
 	answer func(context.Context, notify.Alert) error
+	level  string // the only one whose alerts it gets, if not empty
 
 	mu        sync.Mutex
 	taken     []notify.Alert
@@ -207,7 +208,8 @@ func (g *deadLetters) all() []notify.DeadLetter {
 type setup struct {
 	t         testing.TB
 	config    worker.Config
-	waiting   int // at most, if not zero
+	waiting   int    // at most, if not zero
+	level     string // of the threshold
 	store     lease.Store
 	receivers []*receiver
 	dead      *deadLetters
@@ -249,11 +251,12 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Notifier: r, Gate: throttle.New(throttle.Config{
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Level: r.level, Notifier: r, Gate: throttle.New(throttle.Config{
 			Store: s.store, Scope: "ns/hub/group", Receiver: name, Window: s.config.Window, SendTimeout: sendTimeout,
 		})})
 	}
 	s.worker = worker.New(s.config)
+	s.worker.SetLevel(s.level)
 	if s.waiting > 0 {
 		s.worker.LimitWaiting(s.waiting)
 	}

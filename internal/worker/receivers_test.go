@@ -98,6 +98,50 @@ func TestSlowReceiverDelaysNoOther(t *testing.T) {
 	})
 }
 
+// A receiver with a level gets the alerts of that level, and those without one; what no
+// receiver wants is settled.
+func TestLevels(t *testing.T) {
+	for _, tt := range []struct {
+		level    string // of the threshold
+		receives []string
+		taken    []int
+		filtered int64
+	}{
+		{"", []string{"", "critical"}, []int{1, 1}, 0},
+		{"critical", []string{"", "critical", "warning"}, []int{1, 1, 0}, 2},
+		{"warning", []string{"critical", "other"}, []int{0, 0}, 4},
+	} {
+		t.Run(fmt.Sprint(tt.level, tt.receives), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPartition("0")
+				var rs []*receiver
+				for _, level := range tt.receives {
+					rs = append(rs, &receiver{level: level})
+				}
+				s := newSetup(t, rs...)
+				s.level = tt.level
+				s.start(p)
+				defer s.end()
+				p.publish("hot", 99)
+				p.publish("hot", 99)
+				pass(2 * interval)
+				for i, r := range rs {
+					got := r.alerts("hot")
+					if len(got) != tt.taken[i] || len(got) > 0 && got[0].Level != tt.level {
+						t.Errorf("receiver of level %q got %+v, want %d", tt.receives[i], got, tt.taken[i])
+					}
+				}
+				if got := s.worker.Stats().Filtered.Load(); got != tt.filtered {
+					t.Errorf("%d are counted as filtered, want %d", got, tt.filtered)
+				}
+				if got := p.checkpoint(); got != 2 {
+					t.Errorf("the checkpoint is at %d, want 2", got)
+				}
+			})
+		})
+	}
+}
+
 // Alerts that wait have no goroutine.
 func TestWaitingAlertsHoldNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ type Stats struct {
 	Events      [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
 	Over        atomic.Int64                        // readings at or over the threshold
 	Suppressed  atomic.Int64                        // of these, the ones settled without an alert of their own
+	Filtered    atomic.Int64                        // the ones that a receiver does not want, for each receiver
 	Outcomes    [throttle.Unconfirmed + 1]atomic.Int64
 	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
 	DeadLetters atomic.Int64

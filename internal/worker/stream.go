@@ -112,7 +112,7 @@ func (s *stream) take(events []telemetry.Event) {
 	s.stats.read(&n, over)
 }
 
-// admit takes e's reading, which is over the threshold, to every receiver: it joins
+// admit takes e's reading, which is over the threshold, to every receiver that wants it: it joins
 // the device's delivery if there is one; else the window suppresses it if that is in
 // force; else it starts a delivery. before is the position of the event before e. If
 // a is not nil, admit returns the deliveries that the reading is part of, with ended
@@ -125,6 +125,9 @@ func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value floa
 	for _, q := range s.queues {
 		d := q.byDevice[e.Device]
 		switch {
+		case !q.to.wants(s.level):
+			s.stats.Filtered.Add(1)
+			continue
 		case d != nil:
 			d.join(r)
 			s.stats.Suppressed.Add(1)
@@ -274,9 +277,12 @@ func (s *stream) checkpoint(ctx context.Context) error {
 }
 
 // covered reports whether the device's window is known to be in force at every
-// receiver. It counts the reading as suppressed for each one asked where it is.
+// receiver that wants its alerts. It counts the reading as suppressed for each one asked where it is.
 func (s *stream) covered(device string) bool {
 	for _, to := range s.receivers {
+		if !to.wants(s.level) {
+			continue
+		}
 		if !to.Gate.Recent(device) {
 			return false
 		}

@@ -57,9 +57,14 @@ type Config struct {
 type Receiver struct {
 	ID       string // for dead letters
 	Name     string // for people; no secrets
+	Level    string // the only level whose alerts it gets; empty for all
 	Gate     *throttle.Gate
 	Notifier notify.Notifier
 }
+
+// wants reports whether r gets the alerts of a level. An alert without a level goes to
+// all receivers, because nothing says that it is a lesser one.
+func (r Receiver) wants(level string) bool { return r.Level == "" || level == "" || r.Level == level }
 
 // DeadLetters keeps alerts that could not be delivered.
 type DeadLetters interface {
@@ -109,6 +114,7 @@ type Worker struct {
 	warned    atomic.Int64 // when warn last logged
 
 	maxWaiting int
+	level      string // of the threshold, which has no name
 
 	mu      sync.Mutex
 	streams map[*stream]struct{} // being consumed

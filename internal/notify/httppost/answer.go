@@ -46,7 +46,7 @@ func (c *Client) explain(resp *http.Response, body string) *notify.Error {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials
 	case RefusesMessage(code, body):
-		hint = "it is the receiver that is not set up, not this message: check NOTIFY_URLS and the receiver"
+		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
 	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:
 		hint = "check the path in NOTIFY_URLS"
 	case code >= 300 && code < 400:

@@ -24,7 +24,7 @@ func Take(w http.ResponseWriter, r *http.Request, take http.Handler, _ <-chan st
 }
 
 // Status answers with a status, header fields given as name, value, … and a
-// body that repeats the whole request, as debugging servers do. It takes nothing.
+// body that repeats the request's line and header, as debugging servers do. It takes nothing.
 func Status(code int, header ...string) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan struct{}) {
 		for i := 0; i < len(header); i += 2 {
@@ -33,6 +33,14 @@ func Status(code int, header ...string) Behaviour {
 		w.WriteHeader(code)
 		io.WriteString(w, "no\x00\r\n"+r.RequestURI+" ")
 		r.Header.Write(w)
+	}
+}
+
+// Echo answers with a status and what was posted. It takes nothing.
+func Echo(code int) Behaviour {
+	return func(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan struct{}) {
+		w.WriteHeader(code)
+		_, _ = io.Copy(w, r.Body)
 	}
 }
 

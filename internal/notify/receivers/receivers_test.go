@@ -57,6 +57,13 @@ func TestNames(t *testing.T) {
 		{"http://hooks.example.com-2/", "hooks.example.com-2-2"},
 		{"http://[::1]:8080/", "[::1]:8080"},
 		{"http://under_score.example/", "under-score.example"},
+		{"slack+https://hooks.slack.com/services/T0KEN/B/C", "hooks.slack.com"},
+		{"slack+https://hooks.slack.com/services/T0KEN/B/D", "hooks.slack.com-2"},
+		{"pagerduty://0123456789abcdef0123456789abcdef", "pagerduty"},
+		{"pagerduty://fedcba9876543210fedcba9876543210@events.eu.pagerduty.com", "pagerduty-2"},
+		{"alertmanager+http://am:9093", "am:9093"},
+		{"name=ops level=critical pagerduty://0123456789abcdef", "ops"},
+		{" level=critical  name=Log-2\thttp://am:9093", "Log-2"},
 		{long, strings.Repeat("a", 63) + ":65535"},
 		{long + "x", strings.Repeat("a", 63) + ":65535-2"},
 	} {
@@ -105,8 +112,17 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		"https://you:S3CRET@hooks.example.com/S3CRET",
 		"log:",
 		"https://hooks.example.com/#S3CRET",
-		"pagerduty://S3CRET",
+		"opsgenie://S3CRET",
 		"a-key-or-a-token-S3CRET://hooks.example.com/",
+		"pagerduty://S3CRET/S3CRET",
+		"token=S3CRET https://hooks.example.com/1",
+		"name=S3CRET@ https://hooks.example.com/2",
+		"level=a level=S3CRET log:",
+		"name=ops https://hooks.example.com/3",
+		"name=ops https://hooks.example.com/4",
+		"teams+https://hooks.example.com/#S3CRET",
+		"ntfy+https://hooks.example.com/?S3CRET",
+		"eventgrid+https://S3CRET@hooks.example.com",
 	}, receivers.Options{Log: zap.NewNop()})
 	if err == nil {
 		t.Fatal("Open returned nil")
@@ -115,17 +131,25 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 	for _, want := range []string{
 		"entry 2 is empty",
 		"entry 3 must be log: with nothing after",
-		`entry 4 has the unknown scheme "ftp": must be log:, http://… or https://…`,
+		`entry 4 has the unknown scheme "ftp": must be https://…, teams+https://…, `,
 		"entry 5 is not a URL",
 		"entry 6 cannot be used: there is an @ after the host",
-		"entry 7 has no scheme: must be log:, http://… or https://…",
+		"entry 7 has no scheme: must be https://…, teams+https://…, ",
 		"entry 8 has an unknown scheme",
 		"entry 9 is not a URL",
 		"entry 11 is the same receiver as entry 10",
 		"entry 12 is the same receiver as entry 1",
 		"entry 13 cannot be used: a fragment",
-		`entry 14 has the unknown scheme "pagerduty"`,
+		`entry 14 has the unknown scheme "opsgenie"`,
 		"entry 15 has an unknown scheme",
+		"entry 16 must be pagerduty:// and the routing key",
+		"entry 17 has something else than name=… and level=…",
+		"entry 18 has a name that cannot be used",
+		"entry 19 has a level that cannot be used",
+		"entry 21 has the name of entry 20",
+		"entry 22 cannot be used: a fragment",
+		"entry 23 cannot be used: must end in the name of a topic",
+		"entry 24 cannot be used: must have the access key as a password",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)
@@ -134,8 +158,8 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 	if strings.Contains(strings.ToUpper(text), "S3CRET") || strings.Contains(text, "me:12") || strings.Contains(text, "example.com") {
 		t.Error("a secret is there")
 	}
-	if strings.Contains(text, "\n") || strings.Count(text, "; entry ") != 12 {
-		t.Error("it is not one line with 13 problems")
+	if strings.Contains(text, "\n") || strings.Count(text, "; entry ") != 20 {
+		t.Error("it is not one line with 21 problems")
 	}
 	if t.Failed() {
 		t.Log(text)
@@ -173,7 +197,7 @@ func TestDelivers(t *testing.T) {
 
 var (
 	idForm   = regexp.MustCompile(`^[a-z0-9.-]{1,72}$`)
-	nameForm = regexp.MustCompile(`^[a-z0-9.:\[\]-]{1,76}$`)
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9._:\[\]-]{1,76}$`)
 )
 
 func FuzzOpen(f *testing.F) {

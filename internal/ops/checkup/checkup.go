@@ -108,13 +108,13 @@ func (k *checkup) steps(send bool) []step {
 	if k.config.HasStorage() {
 		steps = append(steps, step{"dead letters", limit, k.deadLetters})
 	}
-	for i, raw := range k.config.NotifyURLs.Reveal() {
+	for i, r := range k.receivers {
 		name := "receiver"
 		if len(k.receivers) > 1 {
 			name = fmt.Sprint("receiver ", i+1)
 		}
 		steps = append(steps, step{name, stepTimeout + k.config.NotifyTimeout, func(ctx context.Context) (string, error) {
-			return k.receiver(ctx, raw, k.receivers[i], send)
+			return k.receiver(ctx, r, send)
 		}})
 	}
 	return steps
@@ -143,6 +143,9 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	}
 	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
 		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
+	}
+	if k.config.NotifyKeyless() {
+		need("Event Grid", azure.EventGridScope)
 	}
 	if err := k.services.Identity.Warm(ctx, requests...); err != nil {
 		return "", err
@@ -400,9 +403,9 @@ func unlessAnswered(err error, variable string) error {
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
 }
 
-// receiver connects to the receiver at raw and, if asked to, sends it a test alert.
-func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver, send bool) (string, error) {
-	found, err := reach(ctx, raw)
+// receiver connects to r and, if asked to, sends it a test alert.
+func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool) (string, error) {
+	found, err := reach(ctx, r.Reach)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
@@ -413,7 +416,7 @@ func (k *checkup) receiver(ctx context.Context, raw string, r receivers.Receiver
 	defer cancel()
 	start := time.Now()
 	if err := r.Notifier.Notify(ctx, k.testAlert()); err != nil {
-		return "", err // it names the receiver
+		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
 	return fmt.Sprintf("%s: accepted a test alert in %s", r.Name, milliseconds(time.Since(start))), nil
 }

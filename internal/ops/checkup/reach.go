@@ -11,23 +11,17 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"alertworker/internal/config"
 )
 
 // reachTimeout is for a connection to a receiver.
 const reachTimeout = 10 * time.Second
 
-// reach connects to the receiver at raw and disconnects without sending a request,
+// reach connects to the host of u and disconnects without sending a request,
 // which a receiver might take for an alert. It returns what that showed. Its
-// errors hold nothing of raw.
-func reach(ctx context.Context, raw string) (string, error) {
-	if !config.IsWeb(raw) {
+// errors hold nothing of u.
+func reach(ctx context.Context, u *url.URL) (string, error) {
+	if u == nil {
 		return "needs no connection; alerts are only written to the log", nil
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", errors.New("is not a URL")
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()

@@ -82,6 +82,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	eventsDesc     = desc("events_total", "Events read, by the result of decoding.", "result", "reason")
 	overDesc       = desc("readings_over_threshold_total", "Readings at or above the threshold.")
+	filteredDesc   = desc("readings_filtered_total", "Readings over the threshold that a receiver does not get because of its level in NOTIFY_URLS, counted for each receiver.")
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
 	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
@@ -107,7 +108,7 @@ var (
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled; 0 if there is nothing to record.", "partition")
 
 	descs = []*prometheus.Desc{
-		eventsDesc, overDesc, suppressedDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
+		eventsDesc, overDesc, suppressedDesc, filteredDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
 		movesDesc, startedOverDesc, eventsLostDesc,
 		lagEventsDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
@@ -151,6 +152,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 		counter(eventsDesc, stats.Events[i].Load(), decoded(reason), reason.String())
 	}
 	counter(overDesc, stats.Over.Load())
+	counter(filteredDesc, stats.Filtered.Load())
 	counter(suppressedDesc, stats.Suppressed.Load())
 	for outcome := range stats.Outcomes {
 		counter(gateDesc, stats.Outcomes[outcome].Load(), r.store, throttle.Outcome(outcome).String())

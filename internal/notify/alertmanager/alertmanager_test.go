@@ -1,0 +1,100 @@
+package alertmanager
+
+import (
+	"encoding/json"
+	"flag"
+	"net/url"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/notifytest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+const link = "https://alerts.example.com/"
+
+func open(t testing.TB, raw string) *Alertmanager {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := New(u, link, httppost.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+func TestGolden(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 7, 0, time.UTC)
+	for name, a := range notifytest.Alerts() {
+		payload, err := json.Marshal([]alert{encode(a, link, now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notifytest.Golden(t, *update, name, payload)
+	}
+}
+
+func TestRequest(t *testing.T) {
+	for base, want := range map[string]string{"": "/api/v2/alerts", "/": "/api/v2/alerts", "/alertmanager/": "/alertmanager/api/v2/alerts"} {
+		r := notifytest.Posted(t, 200, func(url string) error { return open(t, url+base).Notify(t.Context(), notifytest.Alert(1)) })
+		if r.Path != want || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("posted to %s as %s", r.Path, r.Header.Get("Content-Type"))
+		}
+	}
+}
+
+// An alert lasts beyond the next one of a device that stays hot, also after it waited for long; it
+// never ends before it starts.
+func TestTimes(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		age            time.Duration
+		resolved, test bool
+		start, end     time.Duration // from now
+	}{
+		{age: time.Second, start: -time.Second, end: 7 * time.Minute},
+		{age: 10 * time.Hour, start: -10 * time.Hour, end: 7 * time.Minute},
+		{age: time.Second, resolved: true, start: -time.Second, end: 0},
+		{age: -time.Second, resolved: true, start: 0, end: 0},
+		{age: 0, test: true, start: 0, end: time.Minute},
+	} {
+		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, Test: tt.test}
+		if e := encode(a, "", now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
+			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
+		}
+	}
+}
+
+// The answers of api/v2/openapi.yaml, and of a proxy in front.
+func TestAnswers(t *testing.T) {
+	notifytest.RunAnswers(t, []notifytest.Answer{
+		{Code: 200, Taken: true},
+		{Code: 400, Body: `"start time must be before end time"`, Refused: true},
+		{Code: 401}, {Code: 404},
+		{Code: 429, RetryAfter: "5", Wait: 5 * time.Second},
+		{Code: 500, Body: `"internal error"`},
+		{Code: 503},
+	}, func(t *testing.T, url string) notify.Notifier { return open(t, url) })
+}
+
+// Any device makes labels that Alertmanager takes: names and values of UTF-8.
+func FuzzEncode(f *testing.F) {
+	f.Add(notifytest.Odd().Device, "warning")
+	f.Add("\xff", "")
+	f.Fuzz(func(t *testing.T, device, level string) {
+		a := notifytest.Alert(1)
+		a.Device, a.Level = device, level
+		payload, err := json.Marshal(encode(a, link, time.Now()))
+		if err != nil || !utf8.Valid(payload) {
+			t.Errorf("%s: %v", payload, err)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+// Package eventgrid publishes alerts and summaries to a topic of Azure Event Grid, as the
+// CloudEvents that webhooks get.
+package eventgrid
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/webhook"
+)
+
+// A TokenSource returns a token of an Azure identity for Event Grid. Its errors hold no secrets.
+type TokenSource func(ctx context.Context) (string, error)
+
+// An EventGrid is a [notify.Notifier] and a [notify.Reporter] for one topic, whose input
+// schema must be CloudEvents 1.0.
+type EventGrid struct {
+	*httppost.Client
+	key   string      // empty: token is used
+	token TokenSource // nil if there is a key
+}
+
+// New returns an EventGrid for the endpoint of a topic. The password in u is the topic's
+// access key; without one, token is asked. New connects to nothing. Its errors hold no
+// part of u.
+func New(u *url.URL, token TokenSource, opts httppost.Options) (*EventGrid, error) {
+	endpoint := *u
+	endpoint.User = nil
+	if strings.Trim(endpoint.Path, "/") == "" {
+		endpoint.Path = "/api/events"
+	}
+	query := endpoint.Query()
+	if !query.Has("api-version") {
+		query.Set("api-version", "2018-01-01")
+	}
+	endpoint.RawQuery = query.Encode()
+
+	e := &EventGrid{token: token}
+	if HasKey(u) {
+		e.key, _ = u.User.Password()
+		e.token = nil
+		opts.Secrets = []string{e.key}
+	} else if u.User != nil {
+		return nil, errors.New("must have the access key as a password, as in eventgrid+https://:KEY@TOPIC, or no user at all to use an Azure identity")
+	}
+	var err error
+	e.Client, err = httppost.New(&endpoint, opts)
+	return e, err
+}
+
+// HasKey reports whether u has an access key.
+func HasKey(u *url.URL) bool {
+	key, _ := u.User.Password()
+	return key != ""
+}
+
+// Notify publishes a. See [httppost.Client.Post] for what answers mean.
+func (e *EventGrid) Notify(ctx context.Context, a notify.Alert) error {
+	body, err := webhook.Encode(a)
+	return e.publish(ctx, "alert", body, err)
+}
+
+// Report publishes s. Answers mean what they do to Notify.
+func (e *EventGrid) Report(ctx context.Context, s notify.Summary) error {
+	body, err := webhook.EncodeSummary(s)
+	return e.publish(ctx, "summary", body, err)
+}
+
+func (e *EventGrid) publish(ctx context.Context, what string, body []byte, err error) error {
+	if err != nil {
+		return e.Unsent(what, true, err)
+	}
+	m := httppost.Message{What: what, ContentType: webhook.ContentType, Header: http.Header{}, Body: body}
+	if e.key != "" {
+		m.Header.Set("aeg-sas-key", e.key)
+		return e.Post(ctx, m)
+	}
+	token, err := e.token(ctx)
+	if err != nil {
+		return e.Unsent(what, false, err)
+	}
+	m.Header.Set("Authorization", "Bearer "+token)
+	return e.Post(ctx, m)
+}

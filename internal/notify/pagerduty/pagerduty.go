@@ -1,0 +1,145 @@
+// Package pagerduty sends alerts to PagerDuty, through its Events API v2.
+package pagerduty
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
+)
+
+// What PagerDuty takes.
+const (
+	maxKey     = 255  // characters of a dedup_key
+	maxSummary = 1024 // characters of a summary
+)
+
+const defaultHost = "events.pagerduty.com"
+
+// A PagerDuty is a [notify.Notifier] for one service. All alerts of a device, rule and level
+// reach one incident, until it is resolved.
+type PagerDuty struct {
+	*httppost.Client
+	key  string
+	link string
+}
+
+// New returns a PagerDuty for pagerduty://KEY, or pagerduty://KEY@HOST with the host of
+// another region, such as events.eu.pagerduty.com. Events link to link, unless it is empty.
+// New connects to nothing. Its errors hold no part of u.
+func New(u *url.URL, link string, opts httppost.Options) (*PagerDuty, error) {
+	key, host, err := Split(u)
+	if err != nil {
+		return nil, err
+	}
+	opts.Refuses = refuses
+	opts.Secrets = []string{key}
+	client, err := httppost.New(&url.URL{Scheme: "https", Host: host, Path: "/v2/enqueue"}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &PagerDuty{client, key, link}, nil
+}
+
+// Split returns the routing key in u, which is a secret, and the host of the API. Its
+// error holds no part of u.
+func Split(u *url.URL) (key, host string, err error) {
+	key, host = u.Host, defaultHost
+	if u.User != nil {
+		key, host = u.User.Username(), u.Host
+		if _, ok := u.User.Password(); ok {
+			key = ""
+		}
+	}
+	if key == "" || strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
+		u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", "", errors.New("must be pagerduty:// and the routing key, which are letters and digits, with @events.eu.pagerduty.com behind it in the European region")
+	}
+	return key, host, nil
+}
+
+// refuses takes it for the setting's fault, not the message's, if PagerDuty complains
+// about the routing key, which it does with 400.
+func refuses(code int, body string) bool {
+	body = strings.ToLower(body)
+	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "routing key") && !strings.Contains(body, "routing_key")
+}
+
+// Notify sends a: it triggers or resolves. See [httppost.Client.Post] for what answers mean.
+func (p *PagerDuty) Notify(ctx context.Context, a notify.Alert) error {
+	return p.PostJSON(ctx, "alert", encode(a, p.key, p.link))
+}
+
+type event struct {
+	RoutingKey  string   `json:"routing_key"`
+	EventAction string   `json:"event_action"`
+	DedupKey    string   `json:"dedup_key"`
+	Payload     *payload `json:"payload,omitempty"`
+	Links       []link   `json:"links,omitempty"`
+	Client      string   `json:"client,omitempty"`
+	ClientURL   string   `json:"client_url,omitempty"`
+}
+
+type payload struct {
+	Summary       string            `json:"summary"`
+	Source        string            `json:"source"`
+	Severity      notify.Severity   `json:"severity"`
+	Timestamp     time.Time         `json:"timestamp"`
+	Group         string            `json:"group,omitempty"`
+	Class         string            `json:"class,omitempty"`
+	CustomDetails map[string]string `json:"custom_details"`
+}
+
+type link struct {
+	Href string `json:"href"`
+	Text string `json:"text"`
+}
+
+func encode(a notify.Alert, key, statusPage string) event {
+	e := event{RoutingKey: key, EventAction: "trigger", DedupKey: dedupKey(a)}
+	if a.Resolved {
+		e.EventAction = "resolve"
+		return e
+	}
+	facts := a.Facts()
+	e.Payload = &payload{
+		Summary:       notify.Cut(a.Message(), maxSummary),
+		Source:        facts[0].Value,
+		Severity:      a.Severity(),
+		Timestamp:     a.Enqueued.UTC(),
+		Group:         a.Source,
+		Class:         a.Rule,
+		CustomDetails: map[string]string{"id": a.ID, "replica": a.Replica},
+	}
+	for _, f := range facts {
+		e.Payload.CustomDetails[strings.ToLower(f.Name)] = f.Value
+	}
+	e.Client = "alertworker"
+	if statusPage != "" {
+		e.ClientURL = statusPage
+		e.Links = []link{{Href: statusPage, Text: "Status page"}}
+	}
+	return e
+}
+
+// dedupKey names the incident. Different devices, rules, levels and sources never share
+// one, except by a collision of hashes where the names are long.
+func dedupKey(a notify.Alert) string {
+	var parts []string
+	for _, s := range []string{a.Source, a.Rule, a.Level, a.Device} {
+		parts = append(parts, url.PathEscape(s))
+	}
+	key := strings.Join(parts, "/")
+	if len(key) <= maxKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	hash := hex.EncodeToString(sum[:])
+	return key[:maxKey-len(hash)-1] + "-" + hash
+}
