@@ -27,6 +27,7 @@ type letter struct {
 	subject  string
 	urgent   bool
 	sections []section
+	link     string // to the status page; empty for none
 }
 
 // A section is a table.
@@ -196,18 +197,22 @@ func (l letter) text() string {
 			fmt.Fprintf(&b, "%-*s  %s\n", textColumn, row[0], row[1])
 		}
 	}
+	if l.link != "" {
+		b.WriteString("\nStatus page: " + l.link + "\n")
+	}
 	return b.String()
 }
 
 const textColumn = 20
 
-// html is the letter as a page without images, scripts or links.
+// html is the letter as a page without images and scripts.
 func (l letter) html() (string, error) {
 	var b strings.Builder
 	err := page.Execute(&b, struct {
 		Subject  string
 		Sections []section
-	}{l.subject, l.sections})
+		Link     string
+	}{l.subject, l.sections, l.link})
 	return b.String(), err
 }
 
@@ -220,6 +225,7 @@ var page = template.Must(template.New("mail").Parse(`<!DOCTYPE html>
 {{end}}<table style="border-collapse: collapse">
 {{range .Rows}}<tr><td style="padding: 0.1em 1.5em 0.1em 0; color: #666">{{index . 0}}</td><td>{{index . 1}}</td></tr>
 {{end}}</table>
+{{end}}{{with .Link}}<p><a href="{{.}}">Status page</a></p>
 {{end}}</body>
 </html>
 `))

@@ -48,8 +48,9 @@ const (
 
 // Options are what a Mail has besides its URL. The zero value is usable.
 type Options struct {
-	Log *zap.Logger // for recipients that are refused while others are not; nil for none
-	TLS *tls.Config // instead of the system's certificates, for tests
+	Link string      // to the status page; empty for none
+	Log  *zap.Logger // for recipients that are refused while others are not; nil for none
+	TLS  *tls.Config // instead of the system's certificates, for tests
 }
 
 // A Mail is a [notify.Notifier] and a [notify.Reporter] that sends mails from one address to
@@ -70,6 +71,7 @@ type Mail struct {
 	tls      *tls.Config
 	implicit bool // TLS from the beginning
 	starttls bool
+	link     string
 	redact   *strings.Replacer
 	log      *zap.Logger
 	slots    chan struct{} // one for each connection
@@ -93,6 +95,7 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		user:     u.User,
 		implicit: u.Scheme == "smtps",
 		starttls: u.Scheme == "smtp",
+		link:     opts.Link,
 		log:      opts.Log,
 		slots:    make(chan struct{}, connections),
 	}
@@ -216,6 +219,7 @@ func (m *Mail) Report(ctx context.Context, s notify.Summary) error {
 
 // mail makes one attempt at a letter.
 func (m *Mail) mail(ctx context.Context, what string, l letter) error {
+	l.link = m.link
 	message, err := l.compose(m.from, m.to)
 	if err != nil {
 		return m.wrap(what, &notify.Error{Refused: true, Untaken: true, Err: err})

@@ -42,7 +42,7 @@ func TestContract(t *testing.T) {
 // What arrives: an alert, the same alert in a second attempt, and that the device is well again.
 func TestWhatArrives(t *testing.T) {
 	s := newServer(t, startTLS)
-	m := s.notifier(t, startTLS)
+	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Link: "https://alerts.example.com/"})
 	alert := notifytest.Alert(1)
 	alert.Device = "Öl<kessel>"
 	well := notifytest.Alert(2)
@@ -78,12 +78,12 @@ func TestWhatArrives(t *testing.T) {
 	if first.subject != "Öl<kessel>: 91.5, at or above 80" || first.subject != alert.Message() {
 		t.Errorf("subject %q", first.subject)
 	}
-	for _, want := range []string{alert.Message() + "\n", "Device                Öl<kessel>\n", "Value                 91.5\n", "Suppressed            3 readings since the last alert\n"} {
+	for _, want := range []string{alert.Message() + "\n", "Device                Öl<kessel>\n", "Value                 91.5\n", "Suppressed            3 readings since the last alert\n", "\nStatus page: https://alerts.example.com/\n"} {
 		if !strings.Contains(first.text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, first.text)
 		}
 	}
-	if !strings.Contains(first.html, "<td>Öl&lt;kessel&gt;</td>") || strings.Contains(first.html, "<kessel>") {
+	if !strings.Contains(first.html, "<td>Öl&lt;kessel&gt;</td>") || strings.Contains(first.html, "<kessel>") || !strings.Contains(first.html, `<a href="https://alerts.example.com/">Status page</a>`) {
 		t.Errorf("the page is\n%s", first.html)
 	}
 	if repeated.header.Get("Message-Id") != first.header.Get("Message-Id") {
