@@ -1,8 +1,10 @@
 package receivers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"alertworker/internal/notify/ntfy"
 	"alertworker/internal/notify/pagerduty"
 	"alertworker/internal/notify/slack"
+	"alertworker/internal/notify/smtp"
 	"alertworker/internal/notify/teams"
 	"alertworker/internal/notify/webhook"
 )
@@ -49,6 +52,7 @@ var channels = []channel{
 	{schemes: over("eventgrid"), example: "eventgrid+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
 		return eventgrid.New(u, opts.Token, opts.post())
 	})},
+	{schemes: []string{"smtp", "smtps"}, example: "smtp://…", open: openMail},
 	{schemes: []string{"log"}, example: "log:", open: openLog},
 }
 
@@ -110,6 +114,15 @@ func openPagerDuty(u *url.URL, opts Options) (Receiver, error) {
 		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
 	return Receiver{ID: "pagerduty-" + hash(key), usual: "pagerduty", Notifier: n, Reach: &url.URL{Scheme: "https", Host: host}, close: n.Close}, nil
+}
+
+func openMail(u *url.URL, opts Options) (Receiver, error) {
+	m, err := smtp.New(u, smtp.Options{Link: opts.Link, Log: opts.Log})
+	if err != nil {
+		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
+	}
+	host := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme]))
+	return Receiver{ID: id(u), usual: place(u), Notifier: m, Reach: &url.URL{Scheme: u.Scheme, Host: host}}, nil
 }
 
 func openLog(u *url.URL, opts Options) (Receiver, error) {

@@ -220,7 +220,7 @@ func place(u *url.URL) string {
 }
 
 // ports are those of URLs that have none.
-var ports = map[string]string{"http": "80", "https": "443"}
+var ports = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}
 
 // id is the host, for people, and a hash of the URL's parts that identify a receiver.
 // User and password do not. Records have it as a key: it must never change.
