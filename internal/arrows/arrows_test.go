@@ -43,9 +43,9 @@ const arrows = `
 	internal/notify/receivers                    internal/notify internal/notify/*
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
+	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
 	internal/notify/redact
 	internal/notify/httppost                     internal/notify internal/notify/redact
-	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
 	internal/notify/smtp                         internal/notify internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/httppost
 

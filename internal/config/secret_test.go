@@ -96,7 +96,7 @@ var shapes = []string{
 	"HostName=h.azure-devices.net;SharedAccessKeyName=%s;SharedAccessKey=YQ==",
 	"HostName=h.azure-devices.net;DeviceId=d;SharedAccessKey=%s",
 	"AccountName=a;AccountKey=%s", "BlobEndpoint=https://a/;SharedAccessSignature=%s", "AccountEndpoint=https://a/;AccountKey=%s",
-	"pagerduty://%s", "name=ops pagerduty://%s@events.eu.pagerduty.com", "slack+https://hooks.slack.com/services/%s", "teams+https://example.com/?sig=%s", "eventgrid+https://:%s@example.com", "ntfy+https://ntfy.sh/%s", "alertmanager+https://me:%s@example.com", "smtp://me:%s@mail.example.com/?from=a@example.com&to=b@example.com",
+	"pagerduty://%s", "name=ops pagerduty://%s@events.eu.pagerduty.com", "slack+https://hooks.slack.com/services/%s", "teams+https://example.com/?sig=%s", "eventgrid+https://:%s@example.com", "ntfy+https://ntfy.sh/%s", "alertmanager+https://me:%s@example.com", "smtp://me:%s@example.com/?from=a@b.c&to=d@e.f",
 	"whsec_%s", "log:,https://example.com/%s,https://example.com/%s",
 }
 

@@ -1,10 +1,8 @@
 package receivers
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -52,7 +50,7 @@ var channels = []channel{
 	{schemes: over("eventgrid"), example: "eventgrid+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
 		return eventgrid.New(u, opts.Token, opts.post())
 	})},
-	{schemes: []string{"smtp", "smtps"}, example: "smtp://…", open: openMail},
+	{schemes: []string{"smtp", "smtps"}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", open: openMail},
 	{schemes: []string{"log"}, example: "log:", open: openLog},
 }
 
@@ -117,12 +115,11 @@ func openPagerDuty(u *url.URL, opts Options) (Receiver, error) {
 }
 
 func openMail(u *url.URL, opts Options) (Receiver, error) {
-	m, err := smtp.New(u, smtp.Options{Link: opts.Link, Log: opts.Log})
+	n, err := smtp.New(u, smtp.Options{Link: opts.Link, Log: opts.Log})
 	if err != nil {
 		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
-	host := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme]))
-	return Receiver{ID: id(u), usual: place(u), Notifier: m, Reach: &url.URL{Scheme: u.Scheme, Host: host}}, nil
+	return Receiver{ID: id(u), usual: place(u), Notifier: n, Reach: &url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
 }
 
 func openLog(u *url.URL, opts Options) (Receiver, error) {

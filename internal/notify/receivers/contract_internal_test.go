@@ -39,7 +39,7 @@ func TestContract(t *testing.T) {
 	}
 	elsewhere := map[string]func(t *testing.T){
 		"log":  nil, // has no receiver that could fail; its package runs the suite
-		"smtp": nil, // its package runs the suite against a mail server
+		"smtp": nil, // is not HTTP: its package has a suite for its own stages
 		"pagerduty": func(t *testing.T) {
 			notifytest.RunHTTP(t, func(t *testing.T, raw string) notify.Notifier {
 				opts := opts

@@ -62,6 +62,8 @@ func TestNames(t *testing.T) {
 		{"pagerduty://0123456789abcdef0123456789abcdef", "pagerduty"},
 		{"pagerduty://fedcba9876543210fedcba9876543210@events.eu.pagerduty.com", "pagerduty-2"},
 		{"alertmanager+http://am:9093", "am:9093"},
+		{"smtp://me:T0KEN@mail.example.com/?from=a@example.com&to=b@example.com", "mail.example.com"},
+		{"smtps://mail.example.com:465/?from=a@example.com&to=c@example.com", "mail.example.com:465"},
 		{"name=ops level=critical pagerduty://0123456789abcdef", "ops"},
 		{" level=critical  name=Log-2\thttp://am:9093", "Log-2"},
 		{long, strings.Repeat("a", 63) + ":65535"},

@@ -198,14 +198,14 @@ func (l letter) text() string {
 		}
 	}
 	if l.link != "" {
-		b.WriteString("\nStatus page: " + l.link + "\n")
+		fmt.Fprintf(&b, "\n%-*s  %s\n", textColumn, "Status page", l.link)
 	}
 	return b.String()
 }
 
 const textColumn = 20
 
-// html is the letter as a page without images and scripts.
+// html is the letter as a page without images and scripts, and without links but the one.
 func (l letter) html() (string, error) {
 	var b strings.Builder
 	err := page.Execute(&b, struct {

@@ -71,8 +71,8 @@ type Mail struct {
 	tls      *tls.Config
 	implicit bool // TLS from the beginning
 	starttls bool
-	link     string
 	redact   *strings.Replacer
+	link     string
 	log      *zap.Logger
 	slots    chan struct{} // one for each connection
 }

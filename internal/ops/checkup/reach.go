@@ -43,12 +43,12 @@ func reach(ctx context.Context, u *url.URL) (string, error) {
 func dial(ctx context.Context, u *url.URL) error {
 	port := u.Port()
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[u.Scheme]
 	}
 	address := net.JoinHostPort(u.Hostname(), port)
 	var conn net.Conn
 	var err error
-	if u.Scheme == "https" {
+	if u.Scheme == "https" || u.Scheme == "smtps" {
 		conn, err = new(tls.Dialer).DialContext(ctx, "tcp", address)
 	} else {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -73,7 +73,7 @@ func unreachable(err error) error {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New("its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here")
 	case errors.As(err, new(tls.RecordHeaderError)):
-		return errors.New("it does not use TLS: should the URL start with http://?")
+		return errors.New("it does not begin with TLS: should the URL start with http://, or smtp://?")
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
