@@ -223,19 +223,14 @@ func explain(err error, answer *http.Response) error {
 // NewConn returns what an AMQP library reads from and writes to: the bytes in the
 // binary messages of ws. A message may have any length, because it is never held in memory.
 func NewConn(ws *websocket.Conn) net.Conn {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &conn{Conn: websocket.NetConn(ctx, ws, websocket.MessageBinary), ws: ws, cancel: cancel}
+	return &conn{websocket.NetConn(context.Background(), ws, websocket.MessageBinary), ws}
 }
 
 type conn struct {
 	net.Conn
-	ws     *websocket.Conn
-	cancel context.CancelFunc
+	ws *websocket.Conn
 }
 
 // Close closes the connection at once. AMQP has taken leave of the peer before, and the
 // closing handshake of WebSockets would wait for one that does not answer.
-func (c *conn) Close() error {
-	defer c.cancel()
-	return c.ws.CloseNow()
-}
+func (c *conn) Close() error { return c.ws.CloseNow() }

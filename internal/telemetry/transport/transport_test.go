@@ -131,7 +131,6 @@ func TestErrors(t *testing.T) {
 		"proxy is no URL":  {host, func(*http.Request) (*url.URL, error) { return nil, errors.New(proxy.URL.String()) }, certificates.Client, "", "is not a URL", true},
 		"not trusted":      {host, http.ProxyURL(proxy.URL), nil, "", "certificate", false},
 		"not a WebSocket":  {host, http.ProxyURL(proxy.URL), certificates.Client, "/elsewhere", "it answered 418 I'm a teapot and opened no WebSocket", false},
-		"no such host":     {"hub.invalid", nil, certificates.Client, "", "no such host", false},
 		"nothing is there": {nobody(t), nil, certificates.Client, "", "connection refused", false},
 		"not over HTTP":    {silent(t), nil, certificates.Client, "", "no connection within", false},
 	} {
