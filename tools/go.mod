@@ -10,6 +10,8 @@ require (
 	go.yaml.in/yaml/v2 v2.4.3
 )
 
+require github.com/coder/websocket v1.8.14 // indirect
+
 replace alertworker => ../
 
 tool (

@@ -7,6 +7,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/telemetry/iothub"
+	"alertworker/internal/telemetry/transport"
 )
 
 // resolveHub returns c reading from the Event Hubs endpoint of its
@@ -15,7 +16,7 @@ func resolveHub(ctx context.Context, c config.Config, log *zap.Logger) (config.C
 	if !c.IoTHubConnectionString.IsSet() {
 		return c, nil
 	}
-	endpoint, err := iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
+	endpoint, err := iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), c.IoTHubConnectionString.Reveal())
 	if err != nil {
 		return config.Config{}, err
 	}

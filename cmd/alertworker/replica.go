@@ -26,6 +26,7 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
+	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -139,7 +140,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 	var resolve func(context.Context) (string, error)
 	if c.IoTHub() != "" {
 		resolve = func(ctx context.Context) (string, error) {
-			return iothub.Resolve(ctx, c.IoTHubConnectionString.Reveal())
+			return iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), c.IoTHubConnectionString.Reveal())
 		}
 	}
 	return eventhubs.New(eventhubs.Config{
@@ -148,6 +149,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
 		Credential:       identity,
+		Transport:        transport.Transport(c.EventHubTransport),
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
 		Start:            c.EventHubStart,

@@ -29,11 +29,13 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
-	internal/telemetry/eventhubs                 internal/backoff internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/azure
+	internal/telemetry/eventhubs                 internal/backoff internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
 	internal/telemetry/eventhubs/amqpfilter
 	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
+	internal/telemetry/iothub                    internal/telemetry/transport
 	internal/telemetry/ownership                 internal/backoff
 	internal/telemetry/ownership/*               internal/telemetry/ownership internal/azure
+	internal/telemetry/transport
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
 	internal/lease/leasetest                     internal/lease internal/lab/busytest
@@ -55,7 +57,7 @@ const arrows = `
 	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
 	internal/ops/admin    internal/ops/leader internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
-	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
+	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
@@ -67,7 +69,7 @@ const arrows = `
 	internal/lab/bench      internal/lab/devhub internal/lab/process internal/telemetry/eventhubs
 	internal/lab/busytest
 	internal/lab/console    internal/lab/verify internal/notify
-	internal/lab/devhub     internal/lab/devhub/frames
+	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/transport
 	internal/lab/devhub/*   internal/backoff
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
@@ -94,6 +96,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
+	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
 	github.com/wneessen/go-mail                                     internal/notify/smtp
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules

@@ -20,6 +20,7 @@ import (
 
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/transport"
 )
 
 // A Config is the configuration. Every field is one variable, in the order in which
@@ -40,6 +41,7 @@ type Config struct {
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"consumer group to read from; no other program should use it"`
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to start without a checkpoint: earliest, latest or an RFC 3339 time"`
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; at most 256 MiB in total"`
+	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp" desc:"amqp (port 5671), or websocket: AMQP over WebSockets (port 443), through the proxy of HTTPS_PROXY if that is set"`
 
 	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
 	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
@@ -84,8 +86,11 @@ type Config struct {
 	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for reading in a terminal"`
 }
 
-// The values of THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
+// The values of EVENTHUB_TRANSPORT, THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
 const (
+	TransportAMQP      = Choice(transport.AMQP)
+	TransportWebSocket = Choice(transport.WebSocket)
+
 	StoreMemory    Choice = "memory"
 	StoreBlob      Choice = "blob"
 	StoreBlobLease Choice = "blob-lease"

@@ -89,6 +89,7 @@ func TestDefaults(t *testing.T) {
 		"EVENTHUB_CONSUMER_GROUP":    "$Default",
 		"EVENTHUB_START":             "latest",
 		"EVENTHUB_PREFETCH":          "1000",
+		"EVENTHUB_TRANSPORT":         "amqp",
 		"TEMPERATURE_THRESHOLD":      "80",
 		"TEMPERATURE_FIELD":          "temperature,temp",
 		"THROTTLE_WINDOW":            "1m0s",
@@ -216,6 +217,7 @@ func TestMistakes(t *testing.T) {
 		{"start", valid("EVENTHUB_START=2026-01-31"), "EVENTHUB_START", "2026-01-31T12:00:00Z"},
 		{"prefetch 0", valid("EVENTHUB_PREFETCH=0"), "EVENTHUB_PREFETCH", "1 to 5000"},
 		{"prefetch 5001", valid("EVENTHUB_PREFETCH=5001"), "EVENTHUB_PREFETCH", "1 to 5000"},
+		{"transport", valid("EVENTHUB_TRANSPORT=mqtt"), "EVENTHUB_TRANSPORT", "amqp or websocket"},
 
 		{"no threshold", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "is missing"},
 		{"threshold NaN", valid("TEMPERATURE_THRESHOLD=NaN"), "TEMPERATURE_THRESHOLD", "finite"},

@@ -31,7 +31,8 @@ const (
 // allows, the events.
 type conn struct {
 	hub     *Hub
-	net     net.Conn
+	socket  net.Conn // as it was accepted
+	net     net.Conn // what AMQP is spoken on: the socket, or a WebSocket on it; only upgrade changes it, under mu
 	in      *bufio.Reader
 	dead    chan struct{} // closed by kill
 	once    sync.Once
@@ -56,6 +57,7 @@ type conn struct {
 func newConn(h *Hub, nc net.Conn) *conn {
 	c := &conn{
 		hub:      h,
+		socket:   nc,
 		net:      nc,
 		in:       bufio.NewReaderSize(nc, 16<<10),
 		dead:     make(chan struct{}),
@@ -73,16 +75,17 @@ func newConn(h *Hub, nc net.Conn) *conn {
 func (c *conn) kill() {
 	c.once.Do(func() {
 		close(c.dead)
-		c.net.Close()
 		c.mu.Lock()
+		nc := c.net
 		c.drained.Broadcast()
 		c.mu.Unlock()
+		nc.Close()
 	})
 }
 
 // reset is kill without the courtesies of TCP.
 func (c *conn) reset() {
-	nc := c.net
+	nc := c.socket
 	if t, ok := nc.(*tls.Conn); ok {
 		nc = t.NetConn()
 	}
@@ -104,18 +107,28 @@ func (c *conn) notify() {
 func (c *conn) serve() {
 	defer c.kill()
 	c.net.SetDeadline(time.Now().Add(handshakeTimeout))
+	first, err := c.in.Peek(4)
+	if err != nil {
+		return
+	}
+	if string(first) == "GET " {
+		if err := c.upgrade(); err != nil {
+			return
+		}
+		defer c.net.Close() // if killed before it was there
+	}
 	if err := c.handshake(); err != nil {
 		return
 	}
 	c.net.SetDeadline(time.Time{})
 	go c.write()
-	err := c.read()
+	problem := c.read()
 
 	c.mu.Lock()
 	for _, s := range c.sessions {
 		c.endSession(s)
 	}
-	c.out = frames.Append(c.out, frames.AMQP, 0, frames.Close{Error: err})
+	c.out = frames.Append(c.out, frames.AMQP, 0, frames.Close{Error: problem})
 	close(c.ended)
 	c.mu.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(closeTimeout))

@@ -1,6 +1,7 @@
 // Package devhub is an Event Hubs namespace in memory, with one hub in it, that
-// official clients can use like the real one: it speaks AMQP 1.0 over TCP. Tests and
-// the simulation read from it what simulated devices publish.
+// official clients can use like the real one: it speaks AMQP 1.0, over TCP and over
+// WebSockets at the same port. Tests and the simulation read from it what simulated
+// devices publish.
 //
 // # What it does
 //
@@ -15,9 +16,9 @@
 //   - Faults on demand: see Reset, Detach, Stall, SetLatency, RefuseClaims and
 //     RefuseManagement.
 //
-// Errors have the service's wording. Not supported: WebSockets, transactions,
-// geo-replication, schema registry, throttling, retention by time, and the expiry of
-// accepted claims. A token other than a shared access signature is accepted unchecked.
+// Errors have the service's wording. Not supported: transactions, geo-replication,
+// schema registry, throttling, retention by time, and the expiry of accepted claims. A
+// token other than a shared access signature is accepted unchecked.
 //
 // # How it works
 //

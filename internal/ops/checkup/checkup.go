@@ -26,6 +26,7 @@ import (
 	"alertworker/internal/peers"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 )
 
@@ -87,7 +88,7 @@ func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s
 func (k *checkup) steps(send bool) []step {
 	steps := []step{{"settings", stepTimeout, func(context.Context) (string, error) { return "valid", nil }}}
 	if k.config.IoTHubConnectionString.IsSet() {
-		steps = append(steps, step{"IoT Hub", stepTimeout, k.iotHub})
+		steps = append(steps, step{"IoT Hub", stepTimeout + portsTimeout, k.iotHub})
 	}
 	limit := stepTimeout
 	if k.config.Keyless() {
@@ -95,7 +96,7 @@ func (k *checkup) steps(send bool) []step {
 		steps = append(steps, step{"identity", identityTimeout, k.identity})
 	}
 	steps = append(steps,
-		step{"hub", limit, k.hub},
+		step{"hub", limit + portsTimeout, k.hub},
 		step{"events", limit, k.events},
 		step{"checkpoints", limit, k.checkpoints},
 		step{"throttle store", limit, k.throttleStore},
@@ -121,10 +122,10 @@ func (k *checkup) steps(send bool) []step {
 	return steps
 }
 
-func (k *checkup) iotHub(context.Context) (string, error) {
+func (k *checkup) iotHub(ctx context.Context) (string, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return "", err
+		return "", withPorts(ctx, err)
 	}
 	return fmt.Sprintf("Event Hubs endpoint: %s at %s", c.Hub().Name, c.Hub().Host), nil
 }
@@ -173,6 +174,7 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 	config := eventhubs.Config{
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
+		Transport:        transport.Transport(c.EventHubTransport),
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
 	}
@@ -187,10 +189,10 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 	return eventhubs.Probe(ctx, config, perPartition)
 }
 
-func (k *checkup) hub(context.Context) (string, error) {
+func (k *checkup) hub(ctx context.Context) (string, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
-		return "", err
+		return "", withPorts(ctx, err)
 	}
 	c, err := k.resolved()
 	if err != nil {

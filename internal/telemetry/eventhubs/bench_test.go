@@ -12,11 +12,12 @@ import (
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
+	"alertworker/internal/telemetry/transport"
 )
 
 // BenchmarkReceive compares Receive with the plain loop of azeventhubs, count
-// 100, with and without a filter on the connection, over the same loopback hub. One operation is one event; compare within
-// one run only:
+// 100, with and without a filter on the connection and over WebSockets, from the same
+// loopback hub. One operation is one event; compare within one run only:
 //
 //	go test -bench Receive -benchmem -cpu 1 ./internal/telemetry/eventhubs
 func BenchmarkReceive(b *testing.B) {
@@ -41,13 +42,18 @@ func BenchmarkReceive(b *testing.B) {
 		return client
 	}
 	plain := connect(nil)
-	filtered := connect(&azeventhubs.ConsumerClientOptions{NewWebSocketConn: func(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", h.Addr())
-		if err != nil {
-			return nil, err
-		}
-		return amqpfilter.New(c), nil
-	}})
+	filter := func(over transport.Transport) *azeventhubs.ConsumerClient {
+		return connect(&azeventhubs.ConsumerClientOptions{NewWebSocketConn: func(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
+			address := transport.EventHubs(h.Addr())
+			address.Plain = true
+			c, err := over.Dial(ctx, address)
+			if err != nil {
+				return nil, err
+			}
+			return amqpfilter.New(c), nil
+		}})
+	}
+	filtered := filter(transport.AMQP)
 
 	// pass reads n events from the beginning.
 	pass := func(b *testing.B, client *azeventhubs.ConsumerClient, prefetch int32, read func(*azeventhubs.PartitionClient, int) error) {
@@ -70,7 +76,7 @@ func BenchmarkReceive(b *testing.B) {
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	}
 
-	for name, client := range map[string]*azeventhubs.ConsumerClient{"plain": plain, "filtered": filtered} {
+	for name, client := range map[string]*azeventhubs.ConsumerClient{"plain": plain, "filtered": filtered, "websocket": filter(transport.WebSocket)} {
 		b.Run(name, func(b *testing.B) {
 			pass(b, client, 300, func(reader *azeventhubs.PartitionClient, n int) error {
 				for n > 0 {

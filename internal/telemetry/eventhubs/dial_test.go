@@ -7,12 +7,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/nettest"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/telemetry/transport"
 )
 
 // Without UseDevelopmentEmulator the hub is spoken to in TLS, for the name in the
@@ -56,6 +59,42 @@ func TestTLS(t *testing.T) {
 	}
 	if _, err := s.Dial(t.Context()); !errors.As(err, &unknown) {
 		t.Errorf("a certificate for another name: %v", err)
+	}
+}
+
+// Where nothing gets out but HTTPS through a proxy, whose certificate authority is the
+// company's, events are read over WebSockets.
+func TestThroughAProxy(t *testing.T) {
+	t.Parallel()
+	const host = "ns.example"
+	certificates := nettest.NewCertificates(t, host)
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 2, TLS: certificates.Server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for _, partition := range []string{"0", "1"} {
+		if _, err := h.Publish(devhub.Message{Device: "d", Partition: partition, Body: []byte("a")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy := nettest.NewProxy(t, map[string]string{host + ":443": h.Addr()})
+	s, err := eventhubs.New(eventhubs.Config{
+		ConnectionString: strings.Replace(h.ConnectionString(), h.Addr(), host, 1), Transport: transport.WebSocket,
+		Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.TrustTLS(certificates.Client)
+	s.UseProxy(proxy.URL)
+	got := receiveAll(t, s.Run, 2)
+	if len(got["0"]) != 1 || len(got["1"]) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if asked := proxy.Asked(); !slices.Equal(asked, []string{host + ":443"}) {
+		t.Errorf("the proxy was asked for %q", asked)
 	}
 }
 

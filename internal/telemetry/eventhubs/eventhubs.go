@@ -24,7 +24,6 @@ package eventhubs
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,6 +37,7 @@ import (
 
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/telemetry/transport"
 )
 
 // Defaults of a Config.
@@ -82,6 +82,8 @@ type Config struct {
 
 	Hub           string // default: the connection string's EntityPath
 	ConsumerGroup string // default: $Default
+
+	Transport transport.Transport // default: transport.AMQP
 
 	// Start is where partitions start while the consumer group has no checkpoint
 	// at all. Once it has one, a partition without starts at its earliest event,
@@ -159,7 +161,7 @@ type Source struct {
 	unreadLimit time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
 	latest      map[string]telemetry.Position // where a first start begins, until that is written down
 
-	tls *tls.Config // set by tests only
+	network transport.Network // set by tests only
 
 	// Limits that only tests shorten.
 	startLimit      time.Duration // to find out where to start

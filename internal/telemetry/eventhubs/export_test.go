@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -25,7 +27,10 @@ func (s *Source) Names() string {
 }
 
 // TrustTLS makes the source trust what config does.
-func (s *Source) TrustTLS(config *tls.Config) { s.tls = config }
+func (s *Source) TrustTLS(config *tls.Config) { s.network.TLS = config }
+
+// UseProxy makes the source connect through a proxy.
+func (s *Source) UseProxy(proxy *url.URL) { s.network.Proxy = http.ProxyURL(proxy) }
 
 // Dial connects as a client of the source does.
 func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
@@ -33,7 +38,10 @@ func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Address is where a client of the source connects to.
-func (s *Source) Address() string { return net.JoinHostPort(s.dialer().address()) }
+func (s *Source) Address() string {
+	d := s.dialer()
+	return net.JoinHostPort(d.address.HostPort(d.transport))
+}
 
 // Reader is a partition that only reads.
 func Reader(client receiver, prefetch, bytes int) telemetry.Partition {

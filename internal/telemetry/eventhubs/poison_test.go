@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/telemetry/transport"
 )
 
 // publishPoison adds the message to a partition and returns it as it was sent.
@@ -81,9 +82,10 @@ func receiveAll(t *testing.T, run func(context.Context, func(context.Context, te
 
 // A message that the client library cannot take costs itself alone: the events around it
 // arrive, on the connection that there was, and what came is kept.
-func TestPoisonCostsItselfAlone(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 2)
+func TestPoisonCostsItselfAlone(t *testing.T) { overBoth(t, poisonCostsItselfAlone) }
+
+func poisonCostsItselfAlone(t *testing.T, over transport.Transport) {
+	h := newHub(t, 2).over(over)
 	logged, logs := observer.New(zap.WarnLevel)
 	config := h.config()
 	config.Logger = zap.New(logged)
@@ -269,9 +271,10 @@ func decodable(message []byte) (ok bool) {
 
 // The largest event that a hub takes arrives. One that is larger than the hub says that it
 // sends costs itself alone, and so does poison of any size.
-func TestLargeMessages(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 1)
+func TestLargeMessages(t *testing.T) { overBoth(t, largeMessages) }
+
+func largeMessages(t *testing.T, over transport.Transport) {
+	h := newHub(t, 1).over(over)
 	const largest = 1 << 20
 	var want []bool // decodable
 	good := func(size int, decodable bool) {

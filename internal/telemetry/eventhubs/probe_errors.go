@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/telemetry/transport"
 )
 
 // busy reports whether a reader without an owner level was refused or disconnected
@@ -46,6 +48,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		network     net.Error
 		service     *azeventhubs.Error
 		credential  interface{ NonRetriable() }
+		proxy       *transport.ProxyError
 	)
 	code, text := rpcCode(err), err.Error()
 	switch {
@@ -59,6 +62,8 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
 	case strings.Contains(text, "amqp:resource-limit-exceeded"):
 		return fmt.Errorf("consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w", s.config.ConsumerGroup, err)
+	case errors.As(err, &proxy):
+		return fmt.Errorf("cannot connect to %s: %w", at.namespace, proxy)
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
 		return fmt.Errorf("cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve names: %w", at.namespace, err)
 	case strings.Contains(text, syscall.ECONNREFUSED.Error()): // azeventhubs may keep no more than the text
@@ -68,9 +73,18 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	case ctx.Err() == context.Canceled:
 		return ctx.Err()
 	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port 5671 allowed here? %w", at.namespace, err)
+		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port %s allowed here? %w", at.namespace, s.port(), err)
 	case errors.As(err, &credential):
 		return fmt.Errorf("no token for %s: %w", at.namespace, err)
 	}
 	return fmt.Errorf("%s: %w", at.namespace, err)
+}
+
+// port is the one that clients connect to.
+func (s *Source) port() string {
+	s.mu.Lock()
+	d := s.dialer()
+	s.mu.Unlock()
+	_, port := d.address.HostPort(d.transport)
+	return port
 }

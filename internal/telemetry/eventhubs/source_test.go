@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/telemetrytest"
+	"alertworker/internal/telemetry/transport"
 )
 
 func TestMain(m *testing.M) {
@@ -24,6 +25,24 @@ type hub struct {
 	*devhub.Hub
 	store     *faultyStore
 	ownership *faultyOwnership
+	transport transport.Transport
+}
+
+// overBoth runs a test over AMQP and over WebSockets.
+func overBoth(t *testing.T, test func(t *testing.T, over transport.Transport)) {
+	t.Parallel()
+	for _, over := range []transport.Transport{transport.AMQP, transport.WebSocket} {
+		t.Run(string(over), func(t *testing.T) {
+			t.Parallel()
+			test(t, over)
+		})
+	}
+}
+
+// over makes the hub's sources use a transport.
+func (h *hub) over(t transport.Transport) *hub {
+	h.transport = t
+	return h
 }
 
 func newHub(t *testing.T, partitions int) *hub {
@@ -43,6 +62,7 @@ func newHub(t *testing.T, partitions int) *hub {
 func (h *hub) config() eventhubs.Config {
 	return eventhubs.Config{
 		ConnectionString: h.ConnectionString(),
+		Transport:        h.transport,
 		Start:            eventhubs.Start{Earliest: true},
 		BalanceInterval:  100 * time.Millisecond,
 		OwnershipExpiry:  time.Second,
@@ -87,4 +107,8 @@ func (h *hub) Break(*testing.T) { h.Reset() }
 
 func TestContract(t *testing.T) {
 	telemetrytest.Run(t, func(t *testing.T) telemetrytest.Harness { return newHub(t, 2) })
+}
+
+func TestContractOverWebSockets(t *testing.T) {
+	telemetrytest.Run(t, func(t *testing.T) telemetrytest.Harness { return newHub(t, 2).over(transport.WebSocket) })
 }

@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/transport"
 )
 
 var errOnPurpose = errors.New("store failed on purpose")
@@ -130,9 +131,10 @@ func (o *orphaning) List(ctx context.Context, prefix string) (map[string]eventhu
 
 // A hub that accepts connections and says nothing hangs whoever talks to it:
 // the question for a partition even ignores its context.
-func TestSilentHubAtTheStart(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 2)
+func TestSilentHubAtTheStart(t *testing.T) { overBoth(t, silentHubAtTheStart) }
+
+func silentHubAtTheStart(t *testing.T, over transport.Transport) {
+	h := newHub(t, 2).over(over)
 	h.Publish(t, "0", "a")
 	h.setCheckpoint(t, "0", -1, "-1") // so that the partition is asked for
 	s := h.source(t, h.config())
@@ -150,9 +152,10 @@ func TestSilentHubAtTheStart(t *testing.T) {
 }
 
 // A Processor that hangs while it opens a link asks for no partition.
-func TestHangingProcessorIsRecycled(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 2)
+func TestHangingProcessorIsRecycled(t *testing.T) { overBoth(t, hangingProcessorIsRecycled) }
+
+func hangingProcessorIsRecycled(t *testing.T, over transport.Transport) {
+	h := newHub(t, 2).over(over)
 	s := h.source(t, h.config())
 	s.SetLimits(time.Millisecond, time.Hour, 500*time.Millisecond, time.Second, 300*time.Millisecond)
 	fail := make(chan struct{})
@@ -188,9 +191,10 @@ func TestHangingProcessorIsRecycled(t *testing.T) {
 }
 
 // Run ends even if the hub says nothing any more.
-func TestRunEndsWithASilentHub(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 2)
+func TestRunEndsWithASilentHub(t *testing.T) { overBoth(t, runEndsWithASilentHub) }
+
+func runEndsWithASilentHub(t *testing.T, over transport.Transport) {
+	h := newHub(t, 2).over(over)
 	s := h.source(t, h.config())
 	_, stop := read(t, s)
 	eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })

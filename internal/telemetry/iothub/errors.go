@@ -12,40 +12,53 @@ import (
 	"syscall"
 
 	amqp "github.com/Azure/go-amqp"
+
+	"alertworker/internal/telemetry/transport"
 )
 
 var (
-	errTimeout = errors.New("no answer in time: is outgoing TCP to port " + port + " allowed here?")
+	errTimeout = errors.New("no answer in time")
 	errNoHub   = errors.New("it answers, but not as an IoT Hub does: is HostName that of an IoT Hub, NAME.azure-devices.net?")
 )
 
 // explain says what err, met on the way to host, means and what to do.
-func explain(ctx context.Context, host string, err error) error {
+func (r resolver) explain(ctx context.Context, host string, err error) error {
 	var dns *net.DNSError
 	var remote *amqp.Error
 	var certificate *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var network net.Error
+	var proxy *transport.ProxyError
+	_, port := transport.IoTHub(host).HostPort(r.transport)
 	switch {
 	case errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess, refused(err):
 		return fmt.Errorf("%w: the key was refused: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; "+
 			"the policy needs \"service connect\") and this machine's clock", ErrUnauthorized)
+	case errors.As(err, &proxy):
+		return err
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
 		return fmt.Errorf("cannot find the host %s: check HostName, and that this machine can resolve names: %w", host, err)
 	case ctx.Err() != nil:
+		if context.Cause(ctx) == errTimeout {
+			return unanswered(port, err)
+		}
 		return context.Cause(ctx)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on port %s there: check HostName: %w", port, err)
 	case errors.As(err, &certificate), errors.As(err, &unknown):
 		return fmt.Errorf("its certificate is not trusted: is HostName right, does a proxy intercept TLS, are the system's certificates current? %w", err)
 	case errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf("%w (%w)", errTimeout, err)
+		return unanswered(port, err)
 	case errors.As(err, &remote):
 		return fmt.Errorf("%w (%s: %s)", errNoHub, remote.Condition, remote.Description)
 	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, errNoHub):
 		return errNoHub
 	}
 	return err
+}
+
+func unanswered(port string, err error) error {
+	return fmt.Errorf("%w: is outgoing TCP to port %s allowed here? (%w)", errTimeout, port, err)
 }
 
 // refused says whether SASL ended the connection for the key's sake. go-amqp has

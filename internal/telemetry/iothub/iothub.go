@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -19,10 +18,12 @@ import (
 	"time"
 
 	amqp "github.com/Azure/go-amqp"
+
+	"alertworker/internal/telemetry/transport"
 )
 
 const (
-	port           = "5671" // AMQP over TLS
+	port           = "5671" // of AMQP, in redirects
 	resolveTimeout = 15 * time.Second
 	writeTimeout   = 2 * time.Second // of the farewell to a hub that does not read
 	tokenTTL       = time.Hour       // more than clocks differ by
@@ -33,11 +34,11 @@ const (
 // returns that endpoint's connection string, Endpoint=sb://…;…;EntityPath=…. The
 // key is the same.
 //
-// It opens one connection, and returns within 15 s or when ctx ends. An error
-// says what to do about it and never holds the key. Is(ErrUnauthorized) if the
+// It opens one connection by way of t, and returns within 15 s or when ctx ends. An
+// error says what to do about it and never holds the key. Is(ErrUnauthorized) if the
 // hub refused the key.
-func Resolve(ctx context.Context, connectionString string) (string, error) {
-	return resolver{timeout: resolveTimeout}.resolve(ctx, connectionString)
+func Resolve(ctx context.Context, t transport.Transport, connectionString string) (string, error) {
+	return resolver{transport: t, timeout: resolveTimeout}.resolve(ctx, connectionString)
 }
 
 // Check says what is wrong with a service connection string, in words that follow its
@@ -52,9 +53,9 @@ var ErrUnauthorized = errors.New("unauthorized")
 
 // A resolver is what tests change of Resolve.
 type resolver struct {
-	address string      // where the hub listens, if not at HostName:5671
-	tls     *tls.Config // nil for the system's certificates
-	timeout time.Duration
+	transport transport.Transport
+	network   transport.Network
+	timeout   time.Duration
 }
 
 func (r resolver) resolve(ctx context.Context, connectionString string) (string, error) {
@@ -66,7 +67,7 @@ func (r resolver) resolve(ctx context.Context, connectionString string) (string,
 	defer cancel()
 	moved, err := r.ask(ctx, hub)
 	if err != nil {
-		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, explain(ctx, hub.host, err))
+		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, r.explain(ctx, hub.host, err))
 	}
 	endpoint, entity, err := destination(moved.Info)
 	if err != nil {
@@ -78,16 +79,9 @@ func (r resolver) resolve(ctx context.Context, connectionString string) (string,
 // ask wants to read where the hub has nothing to read, and returns the redirect
 // that it answers with.
 func (r resolver) ask(ctx context.Context, hub identity) (*amqp.Error, error) {
-	address := r.address
-	if address == "" {
-		address = net.JoinHostPort(hub.host, port)
-	}
-	config := &tls.Config{}
-	if r.tls != nil {
-		config = r.tls.Clone()
-	}
-	config.ServerName = hub.host
-	socket, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	address := transport.IoTHub(hub.host)
+	address.Network = r.network
+	socket, err := r.transport.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}

@@ -2,16 +2,10 @@ package iothub_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -20,7 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/nettest"
 	"alertworker/internal/telemetry/iothub"
+	"alertworker/internal/telemetry/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,28 +38,8 @@ func connectionString(key string) string {
 // certificates returns what a hub called host and its clients have.
 func certificates(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: host},
-		DNSNames:     []string{host},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(certificate)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}, &tls.Config{RootCAs: roots}
+	c := nettest.NewCertificates(t, host)
+	return c.Server, c.Client
 }
 
 func listen(t *testing.T, c devhub.Config) *devhub.Hub {
@@ -88,9 +64,11 @@ func TestResolve(t *testing.T) {
 		"amqps://ns.example:5673/hub/$management":                             "Endpoint=sb://ns.example:5673/;SharedAccessKeyName=service;SharedAccessKey=" + key + ";EntityPath=hub",
 	} {
 		hub, client := iotHub(t, redirect)
-		got, err := iothub.ResolveAt(t.Context(), hub.Addr(), client, waitLimit, connectionString(key))
-		if err != nil || got != want {
-			t.Errorf("%s: got %q, %v; want %q", redirect, got, err, want)
+		for _, over := range []transport.Transport{transport.AMQP, transport.WebSocket} {
+			got, err := iothub.ResolveAt(t.Context(), over, hub.Addr(), client, waitLimit, connectionString(key))
+			if err != nil || got != want {
+				t.Errorf("%s over %s: got %q, %v; want %q", redirect, over, got, err, want)
+			}
 		}
 	}
 }
@@ -129,7 +107,7 @@ func TestErrors(t *testing.T) {
 		"key of no base64": {hub.Addr(), client, waitLimit, "s3cr3t!", "SharedAccessKey that is not base64", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := iothub.ResolveAt(t.Context(), test.address, test.client, test.timeout, connectionString(test.key))
+			got, err := iothub.ResolveAt(t.Context(), transport.AMQP, test.address, test.client, test.timeout, connectionString(test.key))
 			if err == nil {
 				t.Fatalf("resolved to %q", got)
 			}
@@ -141,6 +119,28 @@ func TestErrors(t *testing.T) {
 				t.Errorf("error %q holds the key or a line feed", err)
 			}
 		})
+	}
+}
+
+// The port that may be blocked is that of the transport.
+func TestErrorsOverWebSockets(t *testing.T) {
+	hub, client := iotHub(t, "amqps://ns.example:5671/hub/")
+	mute := serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	for name, test := range map[string]struct {
+		address      string
+		timeout      time.Duration
+		key          string
+		want         string
+		unauthorized bool
+	}{
+		"wrong key":       {hub.Addr(), waitLimit, other, "check SharedAccessKeyName and SharedAccessKey", true},
+		"nothing listens": {serve(t, nil), waitLimit, key, "nothing listens on port 443 there", false},
+		"mute":            {mute, 300 * time.Millisecond, key, "no answer in time: is outgoing TCP to port 443 allowed", false},
+	} {
+		_, err := iothub.ResolveAt(t.Context(), transport.WebSocket, test.address, client, test.timeout, connectionString(test.key))
+		if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, iothub.ErrUnauthorized) != test.unauthorized || strings.Contains(err.Error(), test.key) {
+			t.Errorf("%s: error %v; want %q, unauthorized %t, no key", name, err, test.want, test.unauthorized)
+		}
 	}
 }
 
@@ -177,7 +177,7 @@ func TestEndsWithContext(t *testing.T) {
 	hub.Stall()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := iothub.ResolveAt(ctx, hub.Addr(), client, time.Hour, connectionString(key)); !errors.Is(err, context.Canceled) {
+	if _, err := iothub.ResolveAt(ctx, transport.AMQP, hub.Addr(), client, time.Hour, connectionString(key)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want the context's", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestConnectionString(t *testing.T) {
 		"HostName=h.example/x;SharedAccessKeyName=service;SharedAccessKey=" + key: "not a host name",
 		"nonsense": "has no HostName",
 	} {
-		got, err := iothub.Resolve(t.Context(), s)
+		got, err := iothub.Resolve(t.Context(), transport.AMQP, s)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), key) {
 			t.Errorf("%q: got %q, %v; want %q", s, got, err, want)
 		}
