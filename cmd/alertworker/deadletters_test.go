@@ -209,7 +209,7 @@ func TestDeadLetters(t *testing.T) {
 		out, code = l.command(t, "list")
 		want(t, out, code, exitStopped, id+"  replayed     ", "  replayed at 2", "  undelivered  ")
 		out, code = l.command(t, "list", "--state", "replayed", "--json")
-		want(t, out, code, exitStopped, `{"id":"`+id+`","state":"replayed",`, `"replayed":"2`, `"receiver":"`+l.name+`","reason":"refused for good: `, `"alert":{"specversion"`)
+		want(t, out, code, exitStopped, `{"id":"`+id+`","state":"replayed",`, `"replayed":"2`, `"receiverName":"`+l.name+`","reason":"refused for good: `, `"alert":{"specversion"`)
 		if n := strings.Count(out, "\n"); n != 1 {
 			t.Errorf("%d replayed letters, want 1:\n%s", n, out)
 		}
