@@ -67,7 +67,7 @@ resource errors 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   }
 }
 
-// A receiver is announced once when it goes down, and once when it is back.
+// A receiver is announced when it goes down and when it is back, with reminders at least every hour between.
 resource receiverDown 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   name: '${appName}-receiver-down'
   location: location
@@ -75,18 +75,18 @@ resource receiverDown 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   kind: 'LogAlert'
   properties: {
     displayName: 'alertworker: a receiver is down'
-    description: 'A receiver went down within the last day and has not come back. Its alerts wait; those older than NOTIFY_GIVE_UP become dead letters.'
+    description: 'A receiver is down and has not come back. Its alerts wait; those older than NOTIFY_GIVE_UP become dead letters.'
     severity: 1
     enabled: true
     scopes: [
       workspaceId
     ]
     evaluationFrequency: 'PT5M'
-    windowSize: 'P1D'
+    windowSize: 'PT2H'
     criteria: {
       allOf: [
         {
-          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = tostring(line.msg), receiver = tostring(line.receiver) | where msg startswith "receiver is down" or msg startswith "receiver is back" | summarize arg_max(TimeGenerated, msg) by receiver, ContainerGroupName_s | where msg startswith "receiver is down" and TimeGenerated < ago(5m)'
+          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = replace_string(tostring(line.msg), "still: ", ""), receiver = tostring(line.receiver) | where msg startswith "receiver is down" or msg startswith "receiver is back" | summarize arg_max(TimeGenerated, msg), begun = min(TimeGenerated) by receiver, ContainerGroupName_s | where msg startswith "receiver is down" and begun < ago(5m)'
           timeAggregation: 'Count'
           operator: 'GreaterThan'
           threshold: 0
@@ -105,7 +105,7 @@ resource receiverDown 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   }
 }
 
-// What the worker says again and again while it cannot reach something.
+// A replica announces what it cannot use, reminds of it at least every hour, and announces that it is back.
 resource unreachable 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   name: '${appName}-unreachable'
   location: location
@@ -120,14 +120,14 @@ resource unreachable 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
       workspaceId
     ]
     evaluationFrequency: 'PT5M'
-    windowSize: 'PT15M'
+    windowSize: 'PT2H'
     criteria: {
       allOf: [
         {
-          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = tostring(line.msg) | where msg startswith "reading stopped" or msg startswith "checkpoint failed" or msg startswith "checkpoint store failed" or msg startswith "the throttle store is not responding"'
+          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = replace_string(tostring(line.msg), "still: ", "") | where msg startswith "the hub can" or msg startswith "the checkpoint store can" or msg startswith "the throttle store can" | extend service = extract("^the (hub|checkpoint store|throttle store)", 1, msg) | summarize arg_max(TimeGenerated, msg), begun = min(TimeGenerated) by service, ContainerGroupName_s | where msg contains "cannot" and begun < ago(2m)'
           timeAggregation: 'Count'
           operator: 'GreaterThan'
-          threshold: 5
+          threshold: 0
           failingPeriods: {
             numberOfEvaluationPeriods: 1
             minFailingPeriodsToAlert: 1

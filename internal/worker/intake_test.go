@@ -54,7 +54,7 @@ func TestIntake(t *testing.T) {
 
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		handle(event("kiln", 99), telemetry.VerdictFailed)
-		wantUnsettled(t, failure, "pause", "the alert is waiting: the last attempt to alert receiver receiver0 failed (503 busy)")
+		wantUnsettled(t, failure, "pause", "the alert is waiting: the last attempt to alert receiver receiver0.example failed (503 busy)")
 		r.set(nil)
 		pass(time.Minute)
 		wantAlerts(t, r, "kiln", 1) // the work went on
