@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var b bench
 	flags.IntVar(&b.rounds, "rounds", 5, "how often everything is measured; medians are printed")
-	flags.IntVar(&b.events, "events", 204_800, "events in a run of throughput and roundtrip, a multiple of 1024")
+	flags.IntVar(&b.events, "events", 409_600, "events in a run of throughput and roundtrip, a multiple of 1024")
 	flags.IntVar(&b.devices, "devices", 0, "devices in a run of storm; 0 is 100000 in memory and 5000 in Azurite")
 	measures := map[string]func(context.Context) error{
 		"throughput": b.throughput, "roundtrip": b.roundtrip, "latency": b.latency, "storm": b.storm,
