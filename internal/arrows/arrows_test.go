@@ -62,7 +62,7 @@ const arrows = `
 	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
-	internal/ops/status   internal/telemetry internal/lease internal/worker
+	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
 	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker
 

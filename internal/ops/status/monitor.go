@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
 )
@@ -232,6 +234,8 @@ func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, What: "receiver " + r.Name + " is down", Since: r.Since, Waiting: r.Waiting}
 	if r.Err != nil {
 		p.Why = strings.ReplaceAll(r.Err.Error(), "\n", "; ")
+		status := notify.AsError(r.Err).Status
+		p.Refused = status == http.StatusUnauthorized || status == http.StatusForbidden
 	}
 	p.Effect = "Alerts wait"
 	if r.Waiting > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -261,4 +262,14 @@ func TestPartitionsThatChangeHandsAreNotLogged(t *testing.T) {
 			t.Errorf("the log says %v", logs.All())
 		}
 	})
+}
+
+// A receiver that refuses the credentials is a matter of credentials.
+func TestReceiverRefusesCredentials(t *testing.T) {
+	for code, want := range map[int]bool{0: false, 401: true, 403: true, 404: false, 503: false} {
+		r := replica{receivers: []worker.ReceiverState{{Name: "pager", Down: true, Err: &notify.Error{Status: code, Err: errors.New("answered")}}}}
+		if got := r.watch(zap.NewNop(), nil).Report().Problems; len(got) != 1 || got[0].Refused != want {
+			t.Errorf("%d: %+v, want refused %v", code, got, want)
+		}
+	}
 }
