@@ -7,7 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"html/template"
+	"html"
 	"net/mail"
 	"strconv"
 	"strings"
@@ -32,14 +32,14 @@ type letter struct {
 
 // A section is a table.
 type section struct {
-	Title string // empty for none
-	Rows  [][]string
+	title string // empty for none
+	rows  [][2]string
 }
 
 func alertLetter(a notify.Alert) letter {
 	var facts section
 	for _, f := range a.Facts() {
-		facts.Rows = append(facts.Rows, []string{f.Name, f.Value})
+		facts.rows = append(facts.rows, [2]string{f.Name, f.Value})
 	}
 	return letter{
 		id:       a.ID,
@@ -66,15 +66,15 @@ func summaryLetter(s notify.Summary) letter {
 	for _, day := range s.Days {
 		l.sections = append(l.sections, deviceSections(day)...)
 	}
-	scope := [][]string{{"Scope", redact.Excerpt(s.Scope)}}
+	scope := [][2]string{{"Scope", redact.Excerpt(s.Scope)}}
 	if s.More {
-		scope = append(scope, []string{"Note", "there were more devices than could be counted: figures are too low"})
+		scope = append(scope, [2]string{"Note", "there were more devices than could be counted: figures are too low"})
 	}
-	l.sections = append(l.sections, section{Rows: scope})
+	l.sections = append(l.sections, section{rows: scope})
 	return l
 }
 
-func dayRows(d notify.Day) [][]string {
+func dayRows(d notify.Day) [][2]string {
 	const unknown = "not known"
 	alerts, devices, suppressed, letters := unknown, unknown, unknown, unknown
 	if !d.Unknown {
@@ -83,7 +83,7 @@ func dayRows(d notify.Day) [][]string {
 	if d.DeadLetters != nil {
 		letters = strconv.Itoa(*d.DeadLetters)
 	}
-	return [][]string{{"Alerts", alerts}, {"Devices", devices}, {"Suppressed readings", suppressed}, {"Dead letters", letters}}
+	return [][2]string{{"Alerts", alerts}, {"Devices", devices}, {"Suppressed readings", suppressed}, {"Dead letters", letters}}
 }
 
 // deviceSections lists the devices with the most alerts, and those with the most
@@ -96,9 +96,9 @@ func deviceSections(d notify.Day) (list []section) {
 		if len(top.devices) == 0 {
 			continue
 		}
-		s := section{Title: top.title + " on " + d.Date.UTC().Format(time.DateOnly)}
+		s := section{title: top.title + " on " + d.Date.UTC().Format(time.DateOnly)}
 		for _, c := range top.devices {
-			s.Rows = append(s.Rows, []string{redact.Excerpt(c.Device), fmt.Sprintf("%d alerts, %d suppressed", c.Alerts, c.Suppressed)})
+			s.rows = append(s.rows, [2]string{redact.Excerpt(c.Device), fmt.Sprintf("%d alerts, %d suppressed", c.Alerts, c.Suppressed)})
 		}
 		list = append(list, s)
 	}
@@ -113,10 +113,7 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 		return nil, errors.New("it has no id")
 	}
 	domain := from.Address[strings.LastIndexByte(from.Address, '@')+1:]
-	page, err := l.html()
-	if err != nil {
-		return nil, err
-	}
+	page := l.page()
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(from)
 	m.ToMailAddress(to...)
@@ -190,10 +187,10 @@ func (l letter) text() string {
 	b.WriteString(l.subject + "\n")
 	for _, s := range l.sections {
 		b.WriteString("\n")
-		if s.Title != "" {
-			b.WriteString(s.Title + "\n")
+		if s.title != "" {
+			b.WriteString(s.title + "\n")
 		}
-		for _, row := range s.Rows {
+		for _, row := range s.rows {
 			fmt.Fprintf(&b, "%-*s  %s\n", textColumn, row[0], row[1])
 		}
 	}
@@ -205,27 +202,29 @@ func (l letter) text() string {
 
 const textColumn = 20
 
-// html is the letter as a page without images and scripts, and without links but the one.
-func (l letter) html() (string, error) {
+// page is the letter in HTML, without images and scripts, and without links but the one. It is written
+// without html/template, which makes the whole binary larger.
+func (l letter) page() string {
 	var b strings.Builder
-	err := page.Execute(&b, struct {
-		Subject  string
-		Sections []section
-		Link     string
-	}{l.subject, l.sections, l.link})
-	return b.String(), err
-}
-
-var page = template.Must(template.New("mail").Parse(`<!DOCTYPE html>
+	fmt.Fprintf(&b, `<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>{{.Subject}}</title></head>
+<head><meta charset="utf-8"><title>%[1]s</title></head>
 <body style="font-family: sans-serif; color: #222">
-<p style="font-size: 1.2em"><strong>{{.Subject}}</strong></p>
-{{range .Sections}}{{with .Title}}<p style="margin: 1em 0 0.2em"><strong>{{.}}</strong></p>
-{{end}}<table style="border-collapse: collapse">
-{{range .Rows}}<tr><td style="padding: 0.1em 1.5em 0.1em 0; color: #666">{{index . 0}}</td><td>{{index . 1}}</td></tr>
-{{end}}</table>
-{{end}}{{with .Link}}<p><a href="{{.}}">Status page</a></p>
-{{end}}</body>
-</html>
-`))
+<p style="font-size: 1.2em"><strong>%[1]s</strong></p>
+`, html.EscapeString(l.subject))
+	for _, s := range l.sections {
+		if s.title != "" {
+			fmt.Fprintf(&b, "<p style=\"margin: 1em 0 0.2em\"><strong>%s</strong></p>\n", html.EscapeString(s.title))
+		}
+		b.WriteString("<table style=\"border-collapse: collapse\">\n")
+		for _, row := range s.rows {
+			fmt.Fprintf(&b, "<tr><td style=\"padding: 0.1em 1.5em 0.1em 0; color: #666\">%s</td><td>%s</td></tr>\n", html.EscapeString(row[0]), html.EscapeString(row[1]))
+		}
+		b.WriteString("</table>\n")
+	}
+	if l.link != "" {
+		fmt.Fprintf(&b, "<p><a href=\"%s\">Status page</a></p>\n", html.EscapeString(l.link))
+	}
+	b.WriteString("</body>\n</html>\n")
+	return b.String()
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/url"
@@ -515,10 +516,27 @@ func checkMail(t interface {
 	if !messageIDs.MatchString(got.header.Get("Message-Id")) {
 		t.Errorf("Message-ID %q", got.header.Get("Message-Id"))
 	}
-	if strings.Count(got.html, "<") != strings.Count(got.html, ">") || strings.Contains(got.html, "<script") {
-		t.Errorf("the page is\n%s", got.html)
+	for _, tag := range tags.FindAllString(got.html, -1) {
+		if !slices.Contains(pageTags, tag) {
+			t.Errorf("the page has a tag %s", tag)
+		}
+	}
+	text := html.UnescapeString(tags.ReplaceAllString(got.html, "\n"))
+	for _, f := range a.Facts() {
+		if !strings.Contains(text, "\n"+f.Name+"\n\n"+f.Value+"\n") {
+			t.Errorf("the page does not say that %s is %q:\n%s", f.Name, f.Value, got.html)
+		}
 	}
 }
+
+var (
+	tags     = regexp.MustCompile(`<[^>]*>?`)
+	pageTags = []string{
+		"<!DOCTYPE html>", `<html lang="en">`, "<head>", `<meta charset="utf-8">`, "<title>", "</title>", "</head>", `<body style="font-family: sans-serif; color: #222">`,
+		`<p style="font-size: 1.2em">`, "<strong>", "</strong>", "</p>", `<table style="border-collapse: collapse">`,
+		"<tr>", `<td style="padding: 0.1em 1.5em 0.1em 0; color: #666">`, "</td>", "<td>", "</tr>", "</table>", "</body>", "</html>",
+	}
+)
 
 // Different ids have different Message-IDs.
 func TestMessageIDs(t *testing.T) {
