@@ -50,7 +50,7 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 	o := admin.Options{
 		Source: "contoso/telemetry", Replica: "alertworker-7d9f-x2x1p", Version: "1.2.3",
 		Threshold: 80, Window: time.Minute, Started: time.Now(),
-		Worker: w.worker, Receivers: []admin.Receiver{{Name: "example.com:443", Gate: w.gate}},
+		Worker: w.worker, Receivers: []admin.Receiver{{Name: "example.com", Gate: w.gate}},
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
@@ -134,8 +134,8 @@ func (w *world) busy(alerts int) {
 			{Partition: "http"},
 		}
 		w.worker.receivers = []worker.ReceiverState{
-			{Name: "example.com:443", Taken: 112},
-			{Name: "pager.example.net:443", Down: true, Since: now.Add(-95 * time.Second), Retry: now.Add(42 * time.Second), Taken: 97, Waiting: 3,
+			{Name: "example.com", Taken: 112},
+			{Name: "pager.example.net", Down: true, Since: now.Add(-95 * time.Second), Retry: now.Add(42 * time.Second), Taken: 97, Waiting: 3,
 				Err: errors.New("post alert to https://pager.example.net: answered 503 Service Unavailable")},
 		}
 	})
@@ -161,7 +161,7 @@ func (w *world) busy(alerts int) {
 
 // take has a receiver take an alert.
 func (w *world) take(a notify.Alert) {
-	_ = notify.Observe(well{}, w.recorder.Receiver("example.com:443")).Notify(context.Background(), a)
+	_ = notify.Observe(well{}, w.recorder.Receiver("example.com")).Notify(context.Background(), a)
 }
 
 type well struct{}
