@@ -88,7 +88,7 @@ func TestRunbooks(t *testing.T) {
 }
 
 // foreign are variables that are not ours.
-var foreign = strings.Fields(`ACCEPT_EULA AZURE_CLIENT_ID GOMEMLIMIT IMAGE REGISTRY REGISTRY_ID ALERT_EMAIL SOURCE IOT_HUB RESOURCE_GROUP CONTAINER_APP`)
+var foreign = strings.Fields(`ACCEPT_EULA AZURE_CLIENT_ID GOMEMLIMIT HTTPS_PROXY NO_PROXY SSL_CERT_FILE IMAGE REGISTRY REGISTRY_ID ALERT_EMAIL SOURCE IOT_HUB RESOURCE_GROUP CONTAINER_APP`)
 
 // Variables that setup and operations name exist.
 func TestVariables(t *testing.T) {
