@@ -138,6 +138,51 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// Tests and benchmarks that the pages tell to run exist.
+func TestCommands(t *testing.T) {
+	command := regexp.MustCompile("go (?:-C (tools) )?test ([^`\n]*)`")
+	folder := regexp.MustCompile(`(?:^| )\./(\S+)`)
+	pick := regexp.MustCompile(`-(run|bench) '?([\w|]+)`)
+	kinds := map[string]string{"run": "Test", "bench": "Benchmark"}
+	found := 0
+	for _, page := range pages(t) {
+		for _, m := range command.FindAllStringSubmatch(read(t, page), -1) {
+			var functions strings.Builder
+			for _, f := range folder.FindAllStringSubmatch(m[2], -1) {
+				dir, below := strings.CutSuffix(path.Join(m[1], f[1]), "/...")
+				err := filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error {
+					switch {
+					case err != nil:
+						return err
+					case d.IsDir() && !below && name != filepath.Join(root, dir):
+						return fs.SkipDir
+					case strings.HasSuffix(name, "_test.go"):
+						text, err := os.ReadFile(name)
+						functions.Write(text)
+						return err
+					}
+					return nil
+				})
+				if err != nil {
+					t.Errorf("%s: %s: %v", page, m[0], err)
+				}
+			}
+			for _, p := range pick.FindAllStringSubmatch(m[2], -1) {
+				found++
+				for _, name := range strings.Split(p[2], "|") {
+					name = strings.TrimPrefix(name, kinds[p[1]])
+					if name != "xxx" && !regexp.MustCompile(`func `+kinds[p[1]]+`\w*`+name).MatchString(functions.String()) {
+						t.Errorf("%s: %s: there is no such %s%s", page, m[0], kinds[p[1]], name)
+					}
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page tells to run a test")
+	}
+}
+
 // The map of the code has every package, down to those within a group.
 func TestMap(t *testing.T) {
 	house := section(t, read(t, "CONTRIBUTING.md"), "The house")
