@@ -24,7 +24,10 @@ func Help() string {
 	for _, name := range common {
 		v := all[position(name)]
 		value := "no default"
-		if v.Default != "" {
+		switch {
+		case v.Required:
+			value = "required"
+		case v.Default != "":
 			value = "default " + v.Default
 		}
 		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, value)

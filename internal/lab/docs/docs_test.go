@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -87,19 +88,128 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// foreign are variables that are not ours.
-var foreign = strings.Fields(`ACCEPT_EULA AZURE_CLIENT_ID GOMEMLIMIT IMAGE REGISTRY REGISTRY_ID ALERT_EMAIL SOURCE IOT_HUB RESOURCE_GROUP CONTAINER_APP`)
+// foreign are variables that are not ours, and words written like one.
+var foreign = strings.Fields(`
+	ACCEPT_EULA GOMEMLIMIT HTTPS_PROXY NO_PROXY SSL_CERT_FILE CRON_TZ AZURE_CLIENT_ID AZURE_TENANT_ID AZURE_FEDERATED_TOKEN_FILE
+	ALERTWORKER_ALERTMANAGER ALERTWORKER_SKIP_NODE
+	OTEL_EXPORTER_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_TRACES_ENDPOINT OTEL_EXPORTER_OTLP_HEADERS OTEL_EXPORTER_OTLP_PROTOCOL
+	OTEL_RESOURCE_ATTRIBUTES OTEL_SDK_DISABLED OTEL_SERVICE_NAME OTEL_TRACES_SAMPLER
+	IMAGE REGISTRY REGISTRY_ID ALERT_EMAIL SOURCE IOT_HUB RESOURCE_GROUP CONTAINER_APP
+	ROUTING_KEY SAS_KEY_VALUE`)
 
-// Variables that setup and operations name exist.
+// Variables that the pages name exist.
 func TestVariables(t *testing.T) {
 	names := slices.Clone(foreign)
 	for _, v := range config.Variables() {
 		names = append(names, v.Name)
 	}
-	for _, page := range []string{"docs/setup.md", "docs/operations.md", "deploy/README.md"} {
+	for _, page := range pages(t) {
+		if page == "CHANGELOG.md" || strings.HasPrefix(page, "docs/decisions/") || strings.HasPrefix(page, "docs/upstream/") {
+			continue // they tell of other times and programs
+		}
 		for _, name := range regexp.MustCompile(`\b[A-Z]+(?:_[A-Z]+)+\b`).FindAllString(read(t, page), -1) {
-			if !slices.Contains(names, name) {
+			if !slices.Contains(names, strings.TrimSuffix(name, "_FILE")) && !slices.Contains(foreign, name) {
 				t.Errorf("%s names %s, which is not a setting", page, name)
+			}
+		}
+	}
+}
+
+// Files that the pages name exist, and so do the targets of make.
+func TestFiles(t *testing.T) {
+	file := regexp.MustCompile("`(?:\\./)?((?:cmd|deploy|docs|internal|tools)/[\\w./-]+)`")
+	target := regexp.MustCompile("(?:`|(?m:^[$ ]*))make ([a-z]+)")
+	makefile := read(t, "Makefile")
+	for _, page := range pages(t) {
+		if strings.HasPrefix(page, "docs/decisions/") || strings.HasPrefix(page, "docs/upstream/") {
+			continue // they tell of other times and programs
+		}
+		text := read(t, page)
+		for _, m := range file.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+		for _, m := range target.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, which does not exist", page, m[1])
+			}
+		}
+	}
+}
+
+// Tests and benchmarks that the pages tell to run exist.
+func TestCommands(t *testing.T) {
+	command := regexp.MustCompile("go (?:-C (tools) )?test ([^`\n]*)`")
+	folder := regexp.MustCompile(`(?:^| )\./(\S+)`)
+	pick := regexp.MustCompile(`-(run|bench) '?([\w|]+)`)
+	kinds := map[string]string{"run": "Test", "bench": "Benchmark"}
+	found := 0
+	for _, page := range pages(t) {
+		for _, m := range command.FindAllStringSubmatch(read(t, page), -1) {
+			var functions strings.Builder
+			for _, f := range folder.FindAllStringSubmatch(m[2], -1) {
+				dir, below := strings.CutSuffix(path.Join(m[1], f[1]), "/...")
+				err := filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error {
+					switch {
+					case err != nil:
+						return err
+					case d.IsDir() && !below && name != filepath.Join(root, dir):
+						return fs.SkipDir
+					case strings.HasSuffix(name, "_test.go"):
+						text, err := os.ReadFile(name)
+						functions.Write(text)
+						return err
+					}
+					return nil
+				})
+				if err != nil {
+					t.Errorf("%s: %s: %v", page, m[0], err)
+				}
+			}
+			for _, p := range pick.FindAllStringSubmatch(m[2], -1) {
+				found++
+				for _, name := range strings.Split(p[2], "|") {
+					name = strings.TrimPrefix(name, kinds[p[1]])
+					if name != "xxx" && !regexp.MustCompile(`func `+kinds[p[1]]+`\w*`+name).MatchString(functions.String()) {
+						t.Errorf("%s: %s: there is no such %s%s", page, m[0], kinds[p[1]], name)
+					}
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page tells to run a test")
+	}
+}
+
+// The map of the code has every package, down to those within a group.
+func TestMap(t *testing.T) {
+	house := section(t, read(t, "CONTRIBUTING.md"), "The house")
+	for _, pattern := range []string{"cmd/*", "internal/*", "internal/ops/*", "internal/lab/*"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, folder := range found {
+			name := filepath.Base(folder)
+			if name != "ops" && name != "lab" && !regexp.MustCompile("[`/]"+name+"`").MatchString(house) {
+				t.Errorf("CONTRIBUTING.md lacks %s", folder)
+			}
+		}
+	}
+}
+
+// Whoever looks for channels finds them all.
+func TestChannels(t *testing.T) {
+	examples := regexp.MustCompile(`example: "([^"]+:)`).FindAllStringSubmatch(read(t, "internal/notify/receivers/channels.go"), -1)
+	if len(examples) == 0 {
+		t.Fatal("there are no channels")
+	}
+	for where, text := range map[string]string{"README.md": read(t, "README.md"), "docs/receivers.md": read(t, "docs/receivers.md"), "the help": config.Help()} {
+		for _, m := range examples {
+			if scheme, _, _ := strings.Cut(m[1], ":"); !regexp.MustCompile("[`( ]" + regexp.QuoteMeta(scheme) + ":").MatchString(text) {
+				t.Errorf("%s lacks %s:", where, scheme)
 			}
 		}
 	}
@@ -123,46 +233,72 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// Links to files and headings of the repository lead somewhere.
-func TestLinks(t *testing.T) {
-	pages, err := filepath.Glob(root + "/docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, more := range []string{"/*.md", "/deploy/*.md", "/docs/decisions/*.md"} {
-		found, _ := filepath.Glob(root + more)
-		pages = append(pages, found...)
-	}
-	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
+// pages are the project's pages, relative to its root.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "deploy/*.md", "deploy/*/*.md", "docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+		for _, name := range found {
+			page, err := filepath.Rel(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, filepath.ToSlash(page))
+		}
+	}
+	return all
+}
+
+// Links to files and headings of the repository lead somewhere, and every page and picture
+// can be reached from the README.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links := make(map[string][]string)
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
 			file, anchor, _ := strings.Cut(m[1], "#")
 			target := page
 			if file != "" {
-				target = filepath.Join(filepath.Dir(page), file)
+				target = path.Join(path.Dir(page), file)
 			}
-			content, err := os.Stat(target)
+			links[page] = append(links[page], target, path.Join(target, "README.md"))
+			content, err := os.Stat(filepath.Join(root, target))
 			if err != nil {
 				t.Errorf("%s links to %s, which does not exist", page, m[1])
 				continue
 			}
-			if anchor == "" || content.IsDir() {
-				continue
-			}
-			text, err := os.ReadFile(target)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Contains(anchors(string(text)), anchor) {
+			if anchor != "" && !content.IsDir() && !slices.Contains(anchors(read(t, target)), anchor) {
 				t.Errorf("%s links to %s, which has no such heading", page, m[1])
 			}
+		}
+	}
+
+	reached := map[string]bool{"README.md": true}
+	for next := []string{"README.md"}; len(next) > 0; next = next[1:] {
+		for _, target := range links[next[0]] {
+			if !reached[target] {
+				reached[target] = true
+				next = append(next, target)
+			}
+		}
+	}
+	pictures, err := filepath.Glob(root + "/docs/*.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := pages(t)
+	for _, picture := range pictures {
+		all = append(all, "docs/"+filepath.Base(picture))
+	}
+	for _, page := range all {
+		if !reached[page] {
+			t.Errorf("nobody who begins at README.md finds %s", page)
 		}
 	}
 }

@@ -31,10 +31,21 @@ text { font: 13px -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans
 .soft { font-size: 12px; fill: #59636e; }
 .code { font-family: ui-monospace, Menlo, Consolas, "Noto Sans Mono", monospace; font-size: 12px; fill: #c01343; }
 .link { fill: #0969da; }
-.card { fill: #ffffff; stroke: #d0d7de; }
-.pill { fill: #f6f8fa; stroke: #d0d7de; }
+.paper, .pill { fill: #f6f8fa; }
+.card { fill: #ffffff; }
+.card, .pill { stroke: #d0d7de; }
+@media (prefers-color-scheme: dark) {
+text { fill: #f0f6fc; }
+.where, .soft { fill: #9198a1; }
+.attention { fill: #f97386; }
+.code { fill: #ff8fa3; }
+.link { fill: #4493f8; }
+.paper, .pill { fill: #151b23; }
+.card { fill: #0d1117; }
+.card, .pill { stroke: #3d444d; }
+}
 </style>
-<rect width="860" height="292" fill="#f6f8fa" rx="6"/>
+<rect width="860" height="292" class="paper" rx="6"/>
 `)
 	drawTeams(t, &b)
 	drawSlack(t, &b)

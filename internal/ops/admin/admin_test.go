@@ -182,7 +182,7 @@ func TestPageDoesNotWait(t *testing.T) {
 				return leader.Status{Leader: "the-leader"}, nil
 			}
 		})
-		w.busy()
+		w.busy(14)
 		get := func() (string, time.Duration) {
 			start := time.Now()
 			body := w.do("GET", "/").Body.String()
@@ -245,9 +245,9 @@ func TestDevice(t *testing.T) {
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
 		want := `{"device":"a/b #1","status":"not_heard","why":"This replica reads no partition, so it has not heard of the device: ask another replica` +
 			`; its last alert was delivered at 00:00:00 UTC (just now), and its window is in force until 00:00:41 UTC (another 41 s)",` +
-			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"webhook-example.com-1f","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
+			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"example.com","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
 			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
-			`"lastAlert":{"id":"2","receiver":"webhook-example.com-1f","taken":"2000-01-01T00:00:00Z","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z","partition":"3","sequence":17,"token":9}}` + "\n"
+			`"lastAlert":{"id":"2","receiver":"example.com","taken":"2000-01-01T00:00:00Z","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z","partition":"3","sequence":17,"token":9}}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -267,7 +267,7 @@ func TestDevice(t *testing.T) {
 		want = `{"device":"cold","status":"below_threshold","why":"Its last reading, 21.5 at 00:00:00 UTC (just now), is below the threshold of 80",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":["9","10"],"since":"1999-12-31T23:00:00Z",` +
 			`"heard":{"partition":"9","at":"2000-01-01T00:00:00Z","reading":{"temperature":21.5,"enqueuedTime":"2000-01-01T00:00:00Z","sequence":7},` +
-			`"undecodable":{"reason":"null","enqueuedTime":"1999-12-31T23:59:59Z","sequence":6}},"receivers":[{"receiver":"webhook-example.com-1f","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
+			`"undecodable":{"reason":"null","enqueuedTime":"1999-12-31T23:59:59Z","sequence":6}},"receivers":[{"receiver":"example.com","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -282,7 +282,7 @@ func TestDevice(t *testing.T) {
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],` +
 			`"waiting":[{"receiver":"hook","for":"store","detail":"the throttle store is not responding, and without it nothing is sent",` +
 			`"since":"2000-01-01T00:00:00Z","next":"2000-01-01T00:00:07Z","temperature":91.5,"partition":"3","suppressed":2}],` +
-			`"receivers":[{"receiver":"webhook-example.com-1f","state":"unknown","suppressed":0,"error":"service unavailable"}]}` + "\n"
+			`"receivers":[{"receiver":"example.com","state":"unknown","suppressed":0,"error":"service unavailable"}]}` + "\n"
 		if got := answer.Body.String(); answer.Code != 200 || got != want {
 			t.Errorf("got  %d %s\nwant %s", answer.Code, got, want)
 		}
@@ -296,11 +296,11 @@ func TestDeviceDeadLetter(t *testing.T) {
 		now := time.Now()
 		kept := &keeper{err: errors.New("disk full")}
 		letters := w.recorder.DeadLetters(kept, func(d notify.DeadLetter) string { return "letter-" + d.Alert.ID })
-		d := notify.DeadLetter{Alert: notify.Alert{ID: "1", Device: "oven", Temperature: 91.5, Enqueued: now}, Receiver: "webhook-example.com-1f", Reason: "refused for good"}
+		d := notify.DeadLetter{Alert: notify.Alert{ID: "1", Device: "oven", Temperature: 91.5, Enqueued: now}, Receiver: "example.com", Reason: "refused for good"}
 		if err := letters.Keep(t.Context(), d); err != kept.err {
 			t.Errorf("got %v", err)
 		}
-		deadLetter := `"deadLetter":{"id":"letter-1","receiver":"webhook-example.com-1f","reason":"refused for good","kept":"2000-01-01T00:00:00Z",` +
+		deadLetter := `"deadLetter":{"id":"letter-1","receiver":"example.com","reason":"refused for good","kept":"2000-01-01T00:00:00Z",` +
 			`"alertId":"1","temperature":91.5,"enqueuedTime":"2000-01-01T00:00:00Z"}`
 		look := func(status string, known bool) {
 			t.Helper()
@@ -366,7 +366,7 @@ func TestPageGolden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		time.Sleep(13*time.Minute + 7*time.Second)
-		w.busy()
+		w.busy(14)
 		w.do("GET", "/") // somebody looks for the first time
 		time.Sleep(2*time.Minute + 10*time.Second)
 		w.worker.read(0, 4000)
@@ -417,7 +417,7 @@ func TestPageEscapes(t *testing.T) {
 func TestPageWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.busy()
+		w.busy(14)
 		w.set(func() { w.partitionsError = errors.New("https://account/?sig=s3cr3t: service unavailable") })
 		body := w.do("GET", "/").Body.String()
 		if !strings.Contains(body, "partitions are unknown") || strings.Contains(body, "s3cr3t") {

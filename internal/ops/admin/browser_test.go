@@ -40,7 +40,7 @@ func TestInABrowser(t *testing.T) {
 			}}, nil
 		}
 	})
-	w.busy()
+	w.busy(14)
 	w.set(func() {
 		w.worker.receivers = append(w.worker.receivers, worker.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
 	})

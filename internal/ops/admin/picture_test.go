@@ -25,7 +25,7 @@ import (
 const (
 	pictureFile   = "../../../docs/status.svg"
 	pictureWidth  = 1100
-	pictureHeight = 1210
+	pictureHeight = 1375
 )
 
 // The picture of the page in the README is the page.
@@ -41,7 +41,7 @@ func TestPicture(t *testing.T) {
 			}
 		})
 		time.Sleep(9*time.Hour + 14*time.Minute)
-		w.busy()
+		w.busy(7)
 		w.set(func() { w.worker.receivers = w.worker.receivers[:1] })
 		w.worker.stats.Ambiguous.Store(0)
 		w.set(func() {

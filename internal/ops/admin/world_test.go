@@ -50,7 +50,7 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 	o := admin.Options{
 		Source: "contoso/telemetry", Replica: "alertworker-7d9f-x2x1p", Version: "1.2.3",
 		Threshold: 80, Window: time.Minute, Started: time.Now(),
-		Worker: w.worker, Receivers: []admin.Receiver{{Name: "webhook-example.com-1f", Gate: w.gate}},
+		Worker: w.worker, Receivers: []admin.Receiver{{Name: "example.com", Gate: w.gate}},
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
@@ -116,8 +116,8 @@ func (w *world) authorized(method, path string) *httptest.ResponseRecorder {
 	return w.do(method, path, "Authorization", "Bearer "+token)
 }
 
-// busy makes it a world in which much goes on.
-func (w *world) busy() {
+// busy makes it a world in which much goes on, with so many alerts.
+func (w *world) busy(alerts int) {
 	now := time.Now()
 	w.set(func() {
 		w.reading = telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
@@ -134,8 +134,8 @@ func (w *world) busy() {
 			{Partition: "http"},
 		}
 		w.worker.receivers = []worker.ReceiverState{
-			{Name: "webhook-example.com-1f", Taken: 112},
-			{Name: "webhook-pager.example.net-9c", Down: true, Since: now.Add(-95 * time.Second), Retry: now.Add(42 * time.Second), Taken: 97, Waiting: 3,
+			{Name: "example.com", Taken: 112},
+			{Name: "pager.example.net", Down: true, Since: now.Add(-95 * time.Second), Retry: now.Add(42 * time.Second), Taken: 97, Waiting: 3,
 				Err: errors.New("post alert to https://pager.example.net: answered 503 Service Unavailable")},
 		}
 	})
@@ -150,7 +150,7 @@ func (w *world) busy() {
 	for range 3 {
 		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
 	}
-	for i := range 14 {
+	for i := range alerts {
 		w.take(notify.Alert{
 			ID: fmt.Sprint("contoso/telemetry/0/", 1_203_000+i), Device: []string{"oven-3", "kiln/north", "boiler#12", "line-2.press"}[i%4],
 			Temperature: 80 + float64(i*37%190)/10, Threshold: 80, Partition: "0", Sequence: int64(1_203_000 + i),
@@ -161,7 +161,7 @@ func (w *world) busy() {
 
 // take has a receiver take an alert.
 func (w *world) take(a notify.Alert) {
-	_ = notify.Observe(well{}, w.recorder.Receiver("webhook-example.com-1f")).Notify(context.Background(), a)
+	_ = notify.Observe(well{}, w.recorder.Receiver("example.com")).Notify(context.Background(), a)
 }
 
 type well struct{}
