@@ -74,8 +74,7 @@ func (b *bench) reads(ctx context.Context, name string, cores int, r readings, s
 	if err != nil {
 		return 0, err
 	}
-	err = p.cmd.Wait()
-	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(), err
+	return p.wait()
 }
 
 // works returns what a worker takes for all events.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -17,7 +18,8 @@ import (
 // A program is a process that is measured.
 type program struct {
 	cmd  *exec.Cmd
-	addr string // where a worker serves HTTP
+	said *bytes.Buffer // on stderr; read it once the process has ended
+	addr string        // where a worker serves HTTP
 }
 
 // start starts a program with settings besides the environment that all have.
@@ -27,9 +29,18 @@ func start(ctx context.Context, cores int, path string, args []string, settings 
 	for name, value := range settings {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	cmd.Stderr = os.Stderr
+	var said bytes.Buffer // warnings about stores in memory, say
+	cmd.Stderr = &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return &program{cmd: cmd}, cmd.Start()
+	return &program{cmd: cmd, said: &said}, cmd.Start()
+}
+
+// wait waits for the process to end and returns the CPU time that it used.
+func (p *program) wait() (time.Duration, error) {
+	if err := p.cmd.Wait(); err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, p.said)
+	}
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(), nil
 }
 
 // worker starts a worker with stores in memory, unless settings say otherwise.
@@ -74,11 +85,11 @@ func (p *program) stop() (cost, error) {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return cost{}, err
 	}
-	if err := p.cmd.Wait(); err != nil {
+	cpu, err := p.wait()
+	if err != nil {
 		return cost{}, fmt.Errorf("the worker: %w", err)
 	}
-	state := p.cmd.ProcessState
-	return cost{state.UserTime() + state.SystemTime(), peak}, nil
+	return cost{cpu, peak}, nil
 }
 
 // peak returns the most memory that a running process has had. What wait4 says of a child's memory

@@ -32,8 +32,8 @@ func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 		zap.String("source", a.Source),
 		zap.String("device", a.Device),
 		zap.String("rule", a.Rule),
-		zap.String("alert_level", a.Level),
-		zap.Bool("resolved", a.Resolved),
+		when(a.Level != "", zap.String("alert_level", a.Level)),
+		when(a.Resolved, zap.Bool("resolved", true)),
 		zap.Float64("temperature", a.Temperature),
 		zap.Float64("threshold", a.Threshold),
 		zap.Time("enqueuedTime", a.Enqueued),
@@ -44,8 +44,16 @@ func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 		zap.Int64("suppressed", a.Suppressed),
 		zap.String("replica", a.Replica),
 		zap.Time("expires", a.Expires),
-		zap.Bool("test", a.Test),
+		when(a.Test, zap.Bool("test", true)),
 	)
+}
+
+// when returns f, or a field that is not written.
+func when(there bool, f zap.Field) zap.Field {
+	if there {
+		return f
+	}
+	return zap.Skip()
 }
 
 // Report writes s at info level, regardless of level and sampling like Notify.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -53,6 +54,9 @@ func dial(ctx context.Context, u *url.URL) error {
 	} else {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
 	}
+	if errors.As(err, new(tls.RecordHeaderError)) {
+		return fmt.Errorf("it does not use TLS: should the URL start with %s://?", strings.TrimSuffix(u.Scheme, "s"))
+	}
 	if err != nil {
 		return unreachable(err)
 	}
@@ -72,8 +76,6 @@ func unreachable(err error) error {
 		return errors.New("connection refused: check that the receiver is running, and its host and port")
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New("its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here")
-	case errors.As(err, new(tls.RecordHeaderError)):
-		return errors.New("it does not begin with TLS: should the URL start with http://, or smtp://?")
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
