@@ -82,15 +82,15 @@ func TestDeviceThatWaits(t *testing.T) {
 		until  bool
 	}{
 		"an attempt": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)) }, 0, time.Second, worker.WaitAttempt,
-			"an attempt to alert receiver receiver0 is under way", false},
+			"an attempt to alert receiver receiver0.example is under way", false},
 		"its turn": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)); s.config.Concurrency = 2 }, 2, time.Second, worker.WaitTurn,
-			"other alerts are being sent to receiver receiver0 first", false},
+			"other alerts are being sent to receiver receiver0.example first", false},
 		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, worker.WaitReceiver,
-			"receiver receiver0 is down (connection refused)", true},
+			"receiver receiver0.example is down (connection refused)", true},
 		"a pause": {func(s *setup, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Untaken: true, RetryAfter: time.Minute, Err: errors.New("answered 503")}))
 		}, 0, 10 * time.Second, worker.WaitPause,
-			"the last attempt to alert receiver receiver0 failed (answered 503)", true},
+			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
 		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, worker.WaitStore,
 			"the throttle store is not responding, and without it nothing is sent", true},
 		"the store, alone": {func(_ *setup, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, worker.WaitStore,
@@ -105,12 +105,12 @@ func TestDeviceThatWaits(t *testing.T) {
 			}()
 			synctest.Wait()
 		}, 0, time.Second, worker.WaitClaim,
-			"the device's key at receiver receiver0 is not free: another replica is sending an alert or has died, or a window has only just ended", true},
+			"the device's key at receiver receiver0.example is not free: another replica is sending an alert or has died, or a window has only just ended", true},
 		"a dead letter": {func(s *setup, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
 			s.dead.err = errors.New("disk full")
 		}, 0, 10 * time.Second, worker.WaitDeadLetter,
-			"the alert to receiver receiver0 was given up, and its dead letter cannot be written", true},
+			"the alert to receiver receiver0.example was given up, and its dead letter cannot be written", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestDeviceThatWaits(t *testing.T) {
 					t.Fatalf("%+v, want one delivery", got)
 				}
 				d := got[0]
-				if d.Receiver != "receiver0" || d.Partition != "7" || !d.Since.Equal(since) || d.Value != 91.5 || d.Joined != 1 {
+				if d.Receiver != "receiver0.example" || d.Partition != "7" || !d.Since.Equal(since) || d.Value != 91.5 || d.Joined != 1 {
 					t.Errorf("got %+v", d)
 				}
 				if d.For != test.want || d.String() != test.text || d.Until.IsZero() == test.until || test.until && d.Until.Before(time.Now()) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,7 @@ func TestIntake(t *testing.T) {
 
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		handle(event("kiln", 99), telemetry.VerdictFailed)
-		wantUnsettled(t, failure, "pause", "the alert is waiting: the last attempt to alert receiver receiver0 failed (503 busy)")
+		wantUnsettled(t, failure, "pause", "the alert is waiting: the last attempt to alert receiver receiver0.example failed (503 busy)")
 		r.set(nil)
 		pass(time.Minute)
 		wantAlerts(t, r, "kiln", 1) // the work went on
@@ -159,5 +160,36 @@ func TestPartitionsTellWhereTheyStand(t *testing.T) {
 		if left := s.worker.Partitions(); len(left) != 0 {
 			t.Errorf("left %+v", left)
 		}
+	})
+}
+
+// A reading joins a delivery whose alert then becomes a dead letter. The next alert of the
+// delivery is taken.
+func TestIntakeAfterADeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")})
+		r := &receiver{answer: func(ctx context.Context, a notify.Alert) error {
+			time.Sleep(time.Second)
+			if a.Temperature == 98 {
+				return refuse(ctx, a)
+			}
+			return nil
+		}}
+		s := newSetup(t, r).consume(t.Context())
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		var callers sync.WaitGroup
+		for _, temperature := range []float64{98, 99} {
+			callers.Go(func() {
+				got, err := in.Handle(t.Context(), event("oven", temperature), "")
+				if got != telemetry.VerdictFailed {
+					t.Errorf("%v: %v", temperature, got)
+				}
+				wantUnsettled(t, err, "dead_letter", "the alert was kept as a dead letter")
+			})
+			synctest.Wait()
+		}
+		callers.Wait()
+		wantAlerts(t, r, "oven", 1)
 	})
 }
