@@ -15,8 +15,6 @@ import (
 
 const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
 
-const rule = "temperature" // the one there is
-
 // A reading is one over the threshold. A waiting delivery holds two, so it is small.
 type reading struct {
 	value    float64
@@ -140,7 +138,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		ID:          g.ID,
 		Source:      "/" + s.Origin,
 		Device:      d.device,
-		Rule:        rule,
+		Rule:        notify.DefaultRule, // the only one there is
 		Level:       s.level,
 		Temperature: d.head.value,
 		Threshold:   s.Threshold,

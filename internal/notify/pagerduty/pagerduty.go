@@ -2,6 +2,7 @@
 package pagerduty
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -114,7 +115,7 @@ func encode(a notify.Alert, key, statusPage string) event {
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),
 		Group:         a.Source,
-		Class:         a.Rule,
+		Class:         cmp.Or(a.Rule, notify.DefaultRule),
 		CustomDetails: map[string]string{"id": a.ID, "replica": a.Replica},
 	}
 	for _, f := range facts {
@@ -132,7 +133,7 @@ func encode(a notify.Alert, key, statusPage string) event {
 // one, except by a collision of hashes where the names are long.
 func dedupKey(a notify.Alert) string {
 	var parts []string
-	for _, s := range []string{a.Source, a.Rule, a.Level, a.Device} {
+	for _, s := range []string{a.Source, cmp.Or(a.Rule, notify.DefaultRule), a.Level, a.Device} {
 		parts = append(parts, url.PathEscape(s))
 	}
 	key := strings.Join(parts, "/")
