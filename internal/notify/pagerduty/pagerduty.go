@@ -60,7 +60,7 @@ func Split(u *url.URL) (key, host string, err error) {
 	}
 	if key == "" || strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
 		u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", errors.New("must be pagerduty:// and the routing key, which are letters and digits, with @events.eu.pagerduty.com behind it in the European region")
+		return "", "", errors.New("must be pagerduty:// and the routing key, which has only letters and digits, followed by @events.eu.pagerduty.com in the European region")
 	}
 	return key, host, nil
 }
