@@ -66,8 +66,12 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	for _, d := range s.admit(telemetry.Position{}, &e, value, a) {
 		select {
 		case <-d.ended:
+			letter := a.letter.Load()
 			if d.deadLettered {
-				return telemetry.VerdictFailed, d.kept()
+				letter = d.letter
+			}
+			if letter != nil {
+				return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 			}
 		case <-ctx.Done():
 			return telemetry.VerdictFailed, s.unsettled(e.Device)
@@ -80,16 +84,6 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
-}
-
-// kept returns the error for a reading that was part of d, which has ended, if one of d's
-// alerts became a dead letter.
-func (d *delivery) kept() error {
-	detail := "the alert was kept as a dead letter"
-	if d.letter != nil { // else a later alert of d was taken
-		detail += ": " + d.letter.Reason
-	}
-	return &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: detail}
 }
 
 // unsettled returns what the alert about a device waits for.

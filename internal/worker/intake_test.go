@@ -179,16 +179,19 @@ func TestIntakeAfterADeadLetter(t *testing.T) {
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		var callers sync.WaitGroup
-		for _, temperature := range []float64{98, 99} {
-			callers.Go(func() {
-				got, err := in.Handle(t.Context(), event("oven", temperature), "")
-				if got != telemetry.VerdictFailed {
-					t.Errorf("%v: %v", temperature, got)
-				}
-				wantUnsettled(t, err, "dead_letter", "the alert was kept as a dead letter")
-			})
-			synctest.Wait()
-		}
+		callers.Go(func() {
+			got, err := in.Handle(t.Context(), event("oven", 98), "")
+			if got != telemetry.VerdictFailed {
+				t.Errorf("the reading of the dead letter: %v", got)
+			}
+			wantUnsettled(t, err, "dead_letter", "the alert was kept as a dead letter: refused for good: answered 400")
+		})
+		synctest.Wait()
+		callers.Go(func() {
+			if got, err := in.Handle(t.Context(), event("oven", 99), ""); got != telemetry.VerdictAlerted || err != nil {
+				t.Errorf("the reading of the alert: %v, %v", got, err)
+			}
+		})
 		callers.Wait()
 		wantAlerts(t, r, "oven", 1)
 	})
