@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+	"unicode/utf16"
 )
 
 // A Fact is one thing about an alert, for people: one line of printable characters each.
@@ -94,10 +94,17 @@ func day(d Day) string {
 	return b.String()
 }
 
-// Cut returns s, or its beginning and "…" if it has more than limit characters.
+// Cut returns s, or its beginning and "…" if it has more than limit characters. It counts
+// UTF-16 code units, as many services do: by any other count of characters there are fewer.
 func Cut(s string, limit int) string {
-	if utf8.RuneCountInString(s) <= limit {
-		return s
+	units, end := 0, 0 // end is where "…" still fits
+	for i, r := range s {
+		if units < limit {
+			end = i
+		}
+		if units += utf16.RuneLen(r); units > limit {
+			return s[:end] + "…"
+		}
 	}
-	return string([]rune(s)[:limit-1]) + "…"
+	return s
 }

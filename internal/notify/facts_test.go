@@ -54,3 +54,25 @@ func FuzzFacts(f *testing.F) {
 		}
 	})
 }
+
+func TestCut(t *testing.T) {
+	for _, test := range []struct {
+		s     string
+		limit int
+		want  string
+	}{
+		{"", 3, ""},
+		{"abc", 3, "abc"},
+		{"abcd", 3, "ab…"},
+		{"äöü", 3, "äöü"},
+		{"äöüß", 3, "äö…"},
+		{"\U0001F525b", 3, "\U0001F525b"}, // 🔥 is two units
+		{"\U0001F525bc", 3, "\U0001F525…"},
+		{"a\U0001F525\U0001F525", 3, "a…"},
+		{"\U0001F525\U0001F525", 3, "\U0001F525…"},
+	} {
+		if got := notify.Cut(test.s, test.limit); got != test.want {
+			t.Errorf("%q in %d is %q, want %q", test.s, test.limit, got, test.want)
+		}
+	}
+}

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// DefaultRule is the rule that every version has.
+const DefaultRule = "temperature"
+
 // An Alert says that a device's reading was over the threshold, or is well again.
 type Alert struct {
 	// ID is the same in every attempt at one alert. A receiver may drop an
@@ -16,7 +19,7 @@ type Alert struct {
 	ID          string
 	Source      string // where the reading came from: "/<namespace>/<hub>", a URI reference
 	Device      string // as the hub gave it
-	Rule        string // the rule's name; empty is "temperature"
+	Rule        string // the rule's name; empty, as in dead letters of older versions, is DefaultRule
 	Level       string // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool   // the reading is well again: it ends what earlier alerts of the device, rule and level said
 	Temperature float64

@@ -15,8 +15,6 @@ import (
 
 const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
 
-const rule = "temperature" // the one there is
-
 // A reading is one over the threshold. A waiting delivery holds two, so it is small.
 type reading struct {
 	value    float64
@@ -27,9 +25,10 @@ type reading struct {
 
 // An arrival is what else is known of a reading that came through an Intake.
 type arrival struct {
-	at      time.Time   // when it came; its monotonic clock gives the reading's age
-	id      string      // replaces the sequence number in the alert's id, unless empty
-	alerted atomic.Bool // an alert about this reading was taken
+	at      time.Time                         // when it came; its monotonic clock gives the reading's age
+	id      string                            // replaces the sequence number in the alert's id, unless empty
+	alerted atomic.Bool                       // an alert about this reading was taken
+	letter  atomic.Pointer[notify.DeadLetter] // that of an alert about this reading, once it is kept
 }
 
 // micros is t in µs, rounded up: rounding makes no reading older, and the hub counts in ms.
@@ -67,7 +66,7 @@ type delivery struct {
 	unanswered   bool  // the store did not answer the last time
 	busy         bool  // the last time another claim was in force
 	in           place // where it waits; like key, unanswered and busy guarded by receiver.mu
-	deadLettered bool  // an alert became a dead letter
+	deadLettered bool  // the last alert became a dead letter
 }
 
 // A cause is why a delivery is given up while it waits.
@@ -140,7 +139,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		ID:          g.ID,
 		Source:      "/" + s.Origin,
 		Device:      d.device,
-		Rule:        rule,
+		Rule:        notify.DefaultRule, // the only one there is
 		Level:       s.level,
 		Temperature: d.head.value,
 		Threshold:   s.Threshold,
@@ -319,6 +318,9 @@ func (q *queue) deadLetter(d *delivery, probe bool) {
 	}
 	s.stats.DeadLetters.Add(1)
 	d.deadLettered = true
+	if d.head.arrival != nil {
+		d.head.arrival.letter.Store(d.letter)
+	}
 	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
 	covers := coversNone
 	if d.givenUp == tooMany {
@@ -363,7 +365,7 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	if d.joined > 0 && !covers(d.latest) {
 		d.head, d.suppressed, d.joined = d.latest, d.suppressed+d.joined-1, 0
 		s.mu.Unlock()
-		d.attempts, d.ownFailures, d.answered, d.letter, d.givenUp = 0, 0, -1, nil, none
+		d.attempts, d.ownFailures, d.answered, d.letter, d.deadLettered, d.givenUp = 0, 0, -1, nil, false, none
 		q.waitTurn(d)
 		return
 	}

@@ -66,8 +66,12 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	for _, d := range s.admit(telemetry.Position{}, &e, value, a) {
 		select {
 		case <-d.ended:
+			letter := a.letter.Load()
 			if d.deadLettered {
-				return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + d.letter.Reason}
+				letter = d.letter
+			}
+			if letter != nil {
+				return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 			}
 		case <-ctx.Done():
 			return telemetry.VerdictFailed, s.unsettled(e.Device)

@@ -119,10 +119,10 @@ func (s *stream) take(events []telemetry.Event) {
 	s.heard.add(events, s.results, time.Now())
 }
 
-// admit takes e's reading, which is over the threshold, to every receiver that wants it: it joins
-// the device's delivery if there is one; else the window suppresses it if that is in
-// force; else it starts a delivery. before is the position of the event before e. If
-// a is not nil, admit returns the deliveries that the reading is part of, with ended
+// admit takes e's reading, which is over the threshold, to every receiver that wants it:
+// it joins the device's delivery if there is one; else the window suppresses it if that
+// is in force; else it starts a delivery. before is the position of the event before e.
+// If a is not nil, admit returns the deliveries that the reading is part of, with ended
 // set.
 func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value float64, a *arrival) (joined []*delivery) {
 	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: e.Sequence, arrival: a}
@@ -306,7 +306,8 @@ func (s *stream) checkpoint(ctx context.Context) error {
 }
 
 // covered reports whether the device's window is known to be in force at every
-// receiver that wants its alerts. It counts the reading as suppressed for each one asked where it is.
+// receiver that wants its alerts. It counts the reading as suppressed for each receiver
+// asked where it is.
 func (s *stream) covered(device string) bool {
 	for _, to := range s.receivers {
 		if !to.wants(s.level) {

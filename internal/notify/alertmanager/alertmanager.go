@@ -56,7 +56,7 @@ func encode(a notify.Alert, link string, now time.Time) alert {
 	now = now.UTC()
 	e := alert{
 		Labels: map[string]string{
-			"alertname": cmp.Or(a.Rule, "temperature"),
+			"alertname": cmp.Or(a.Rule, notify.DefaultRule),
 			"device":    a.Device,
 			"severity":  string(a.Severity()),
 			"source":    a.Source,

@@ -40,6 +40,7 @@ func New(u *url.URL, token TokenSource, opts httppost.Options) (*EventGrid, erro
 	}
 	endpoint.RawQuery = query.Encode()
 
+	opts.Refuses = refuses
 	e := &EventGrid{token: token}
 	if HasKey(u) {
 		e.key, _ = u.User.Password()
@@ -57,6 +58,13 @@ func New(u *url.URL, token TokenSource, opts httppost.Options) (*EventGrid, erro
 func HasKey(u *url.URL) bool {
 	key, _ := u.User.Password()
 	return key != ""
+}
+
+// refuses takes it for the topic's fault, not the message's, if the topic is for events of
+// another schema, which Event Grid answers with 400.
+func refuses(code int, body string) bool {
+	_, schema, _ := strings.Cut(body, "configured to receive event in '")
+	return httppost.RefusesMessage(code, body) && (schema == "" || strings.HasPrefix(schema, "CloudEvent"))
 }
 
 // Notify publishes a. See [httppost.Client.Post] for what answers mean.

@@ -70,6 +70,7 @@ func TestAnswers(t *testing.T) {
 	notifytest.RunAnswers(t, []notifytest.Answer{
 		{Code: 200, Taken: true},
 		{Code: 400, Body: `{"error":{"code":"BadRequest","message":"This resource is configured to receive event in 'CloudEventV10' schema."}}`, Refused: true},
+		{Code: 400, Body: `{"error":{"code":"BadRequest","message":"This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema."}}`},
 		{Code: 401, Body: `{"error":{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key."}}`},
 		{Code: 403}, {Code: 404},
 		{Code: 413, Refused: true},

@@ -24,12 +24,12 @@ func RefusesMessage(code int, _ string) bool {
 	return false
 }
 
-// explain returns what an answer other than 2xx means. body is the beginning of the
-// answer's body, free of secrets.
-func (c *Client) explain(resp *http.Response, body string) *notify.Error {
+// explain returns what an answer other than 2xx means. body is the beginning of its body,
+// and shown the same without secrets.
+func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error {
 	code := resp.StatusCode
 	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
-	if s := redact.Excerpt(body); s != "" {
+	if s := redact.Excerpt(shown); s != "" {
 		text += fmt.Sprintf(" (%q)", s)
 	}
 	e := &notify.Error{

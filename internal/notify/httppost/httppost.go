@@ -199,7 +199,7 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	if _, token, _ := strings.Cut(m.Header.Get("Authorization"), " "); token != "" {
 		text = strings.ReplaceAll(text, token, "[redacted]")
 	}
-	return c.wrap(m.What, c.explain(resp, text))
+	return c.wrap(m.What, c.explain(resp, string(answer), text))
 }
 
 // PostJSON posts v as JSON.

@@ -67,6 +67,13 @@ func TestAnswers(t *testing.T) {
 	}, func(t *testing.T, url string) notify.Notifier { return open(t, url+"/t0pic") })
 }
 
+// That the topic is left out of errors does not change what an answer means.
+func TestTopicThatIsInTheAnswer(t *testing.T) {
+	notifytest.RunAnswers(t, []notifytest.Answer{
+		{Code: 400, Body: `{"code":40009,"http":400,"error":"invalid request: topic invalid"}`},
+	}, func(t *testing.T, url string) notify.Notifier { return open(t, url+"/topic") })
+}
+
 func TestNeedsATopic(t *testing.T) {
 	for _, raw := range []string{"https://ntfy.sh", "https://ntfy.sh/", "https://ntfy.sh//"} {
 		u, _ := url.Parse(raw)

@@ -2,6 +2,7 @@
 package pagerduty
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,7 +60,7 @@ func Split(u *url.URL) (key, host string, err error) {
 	}
 	if key == "" || strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
 		u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", errors.New("must be pagerduty:// and the routing key, which are letters and digits, with @events.eu.pagerduty.com behind it in the European region")
+		return "", "", errors.New("must be pagerduty:// and the routing key, which has only letters and digits, followed by @events.eu.pagerduty.com in the European region")
 	}
 	return key, host, nil
 }
@@ -114,7 +115,7 @@ func encode(a notify.Alert, key, statusPage string) event {
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),
 		Group:         a.Source,
-		Class:         a.Rule,
+		Class:         cmp.Or(a.Rule, notify.DefaultRule),
 		CustomDetails: map[string]string{"id": a.ID, "replica": a.Replica},
 	}
 	for _, f := range facts {
@@ -132,7 +133,7 @@ func encode(a notify.Alert, key, statusPage string) event {
 // one, except by a collision of hashes where the names are long.
 func dedupKey(a notify.Alert) string {
 	var parts []string
-	for _, s := range []string{a.Source, a.Rule, a.Level, a.Device} {
+	for _, s := range []string{a.Source, cmp.Or(a.Rule, notify.DefaultRule), a.Level, a.Device} {
 		parts = append(parts, url.PathEscape(s))
 	}
 	key := strings.Join(parts, "/")

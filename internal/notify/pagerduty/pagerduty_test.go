@@ -1,6 +1,7 @@
 package pagerduty
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -107,6 +108,7 @@ func TestDedupKey(t *testing.T) {
 			return notify.Alert{Source: text.Draw(t, label+" source"), Rule: text.Draw(t, label+" rule"), Level: text.Draw(t, label+" level"), Device: text.Draw(t, label+" device")}
 		}
 		a, b := draw("first"), draw("second")
+		a.Rule, b.Rule = cmp.Or(a.Rule, notify.DefaultRule), cmp.Or(b.Rule, notify.DefaultRule)
 		if (dedupKey(a) == dedupKey(b)) != (a == b) {
 			t.Errorf("%+v has the key %q, %+v has %q", a, dedupKey(a), b, dedupKey(b))
 		}
@@ -119,6 +121,16 @@ func TestDedupKey(t *testing.T) {
 			t.Errorf("a key of %d characters", n)
 		}
 	})
+}
+
+// A dead letter of a version that named no rule reaches the incident, too.
+func TestDedupKeyWithoutARule(t *testing.T) {
+	a := notifytest.Alert(1)
+	old := a
+	old.Rule = ""
+	if dedupKey(old) != dedupKey(a) {
+		t.Errorf("%q, want %q", dedupKey(old), dedupKey(a))
+	}
 }
 
 // What a device is called is only text, and fits.

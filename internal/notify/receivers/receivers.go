@@ -28,8 +28,9 @@ type Receiver struct {
 	// bytes of a-z, 0-9, "." and "-".
 	ID string
 	// Name is for people, in log, metrics and pages: the one given, or else host and port
-	// as in the URL, or "pagerduty". The second receiver of a host and port, and those after it, have a
-	// number behind it. It has at most 76 bytes of letters, digits and "._-:[]".
+	// as in the URL, or "pagerduty". The second receiver of a host and port, and those
+	// after it, have a number behind it. It has at most 76 bytes of letters, digits and
+	// "._-:[]".
 	Name string
 	// Level is the only level whose alerts the receiver gets; empty for all.
 	Level    string
@@ -126,9 +127,11 @@ func Parse(text string) (Entry, error) {
 		into := map[string]*string{"name": &e.Name, "level": &e.Level}[m[1]]
 		switch {
 		case into == nil:
-			return Entry{}, errors.New("has something else than name=… and level=… in front of its URL")
-		case *into != "" || !word.MatchString(m[2]):
-			return Entry{}, fmt.Errorf("has a %s that cannot be used: must be one, of up to 63 letters, digits, '.', '-' and '_'", m[1])
+			return Entry{}, errors.New("has something other than name=… and level=… in front of its URL")
+		case *into != "":
+			return Entry{}, fmt.Errorf("has more than one %s=…", m[1])
+		case !word.MatchString(m[2]):
+			return Entry{}, fmt.Errorf("has an invalid %s: must be up to 63 letters, digits, '.', '-' and '_', the first a letter or a digit", m[1])
 		}
 		*into = m[2]
 		text = text[len(m[0]):]

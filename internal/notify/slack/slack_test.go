@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"alertworker/internal/notify"
@@ -70,11 +71,12 @@ func TestAnswers(t *testing.T) {
 func FuzzEncode(f *testing.F) {
 	f.Add(notifytest.Odd().Device, "warning", "id")
 	f.Add(strings.Repeat("&", 1000), "", strings.Repeat("<", 1000))
+	f.Add(strings.Repeat("\U0001F525", 100), "", "id")
 	f.Fuzz(func(t *testing.T, device, level, id string) {
 		a := notifytest.Alert(1)
 		a.Device, a.Level, a.ID, a.Ambiguous = device, level, id, true
 		m := encode(a, link)
-		if n := utf8.RuneCountInString(m.Blocks[0].Text.Text); n > 150 {
+		if n := len(utf16.Encode([]rune(m.Blocks[0].Text.Text))); n > 150 {
 			t.Errorf("a header of %d characters", n)
 		}
 		if len(m.Blocks[1].Fields) > 10 {

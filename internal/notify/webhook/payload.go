@@ -16,15 +16,12 @@ import (
 // ContentType is the media type of a CloudEvent in structured mode.
 const ContentType = "application/cloudevents+json"
 
-// defaultRule is the rule of an alert that names none.
-const defaultRule = "temperature"
-
 // suffix returns how the event's type ends, which is all that receivers should check.
 func suffix(rule string, resolved bool) string {
 	if resolved {
-		return "." + cmp.Or(rule, defaultRule) + ".normal"
+		return "." + cmp.Or(rule, notify.DefaultRule) + ".normal"
 	}
-	return "." + cmp.Or(rule, defaultRule) + ".high"
+	return "." + cmp.Or(rule, notify.DefaultRule) + ".high"
 }
 
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.

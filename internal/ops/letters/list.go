@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/checkup"
@@ -80,7 +81,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 		case l.Event != nil:
 			row[2] = l.Event.Enqueued.UTC().Format(time.DateTime + "Z")
 			row[3] = l.Event.Device
-			row[6] = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event.Body))
+			row[6] = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event))
 		default:
 			row[2] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
 			row[3] = l.Alert.Device
@@ -109,13 +110,13 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 // maxExcerpt is how many characters of an event's body are shown.
 const maxExcerpt = 80
 
-// excerpt returns the beginning of a body.
-func excerpt(body string) string {
-	if body == "" {
+// excerpt returns the beginning of an event's body, or what it is instead of text.
+func excerpt(e *deadletter.Event) string {
+	switch {
+	case e.Size == 0:
+		return "empty"
+	case e.Body == "":
 		return "not text"
 	}
-	if r := []rune(body); len(r) > maxExcerpt {
-		return string(r[:maxExcerpt]) + "…"
-	}
-	return body
+	return notify.Cut(e.Body, maxExcerpt)
 }

@@ -19,11 +19,17 @@ func receive(t *testing.T, messages ...devhub.Message) []telemetry.Event {
 			t.Fatal(err)
 		}
 	}
+	return h.read(t, len(messages))
+}
+
+// read returns the first n events of a hub with one partition.
+func (h *hub) read(t *testing.T, n int) []telemetry.Event {
+	t.Helper()
 	var got []telemetry.Event
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if err := h.source(t, h.config()).Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
-		for len(got) < len(messages) {
+		for len(got) < n {
 			events, err := p.Receive(ctx)
 			if err != nil {
 				return err

@@ -271,7 +271,7 @@ func decodeProperties(encoded []byte) map[string]any {
 // whole returns the event of any other message.
 func whole(r *azeventhubs.ReceivedEventData) telemetry.Event {
 	e := telemetry.Event{
-		Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: enqueued(r)},
+		Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: enqueued(r).UTC()},
 		Device:        text(r.SystemProperties["iothub-connection-device-id"]),
 		Body:          body(r),
 		MessageSource: text(r.SystemProperties["iothub-message-source"]),
@@ -341,10 +341,10 @@ func enqueued(r *azeventhubs.ReceivedEventData) time.Time {
 	case time.Time:
 		return v
 	case int64:
-		return time.UnixMilli(v).UTC()
+		return time.UnixMilli(v)
 	case string:
 		if ms, err := strconv.ParseInt(v, 10, 64); err == nil {
-			return time.UnixMilli(ms).UTC()
+			return time.UnixMilli(ms)
 		}
 		t, _ := time.Parse(time.RFC3339, v)
 		return t

@@ -7,9 +7,9 @@ const (
 	maxTextLen = 256     // bytes; longer ones are not kept
 )
 
-// texts keeps strings that come again and again, as the ids of devices do, so that
-// they are allocated once. The zero value is empty, a nil *texts
-// keeps nothing. Not safe for concurrent use.
+// texts keeps strings that come again and again, as the ids of devices do, so that they
+// are allocated once. The zero value is empty; a nil *texts keeps nothing. Not safe for
+// concurrent use.
 type texts struct {
 	seed maphash.Seed
 	kept []string // by hash; a later one replaces an earlier one

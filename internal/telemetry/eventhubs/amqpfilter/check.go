@@ -29,9 +29,9 @@ func check(message []byte, p *place) error {
 		before := d.b
 		switch section {
 		case sectionHeader:
-			err = w.composite(0, header)
+			err = w.composite(0, header, nil)
 		case sectionProperties:
-			err = w.composite(0, properties)
+			err = w.composite(0, properties, p.properties[:])
 		default:
 			w = d
 			err = w.section(section, p)
@@ -51,12 +51,11 @@ func (p *place) section(code byte, content []byte) {
 		return
 	}
 	switch code {
-	case sectionProperties:
-		l := list{walker: walker{b: content}}
-		l.left, _ = l.listCount()
-		l.skip(6)
-		p.contentType, p.contentEncoding = l.any(), l.any()
 	case sectionApplication:
+		alone := walker{b: content}
+		if alone.textDict(0) != nil { // its sizes are wrong, which the library sees only at the end of a message
+			p.sections |= sectionOdd
+		}
 		p.application = content
 	case sectionData:
 		p.body, _ = bytesOf(content)
@@ -99,11 +98,17 @@ func (w *walker) section(code byte, p *place) error {
 // the rest that the worker reads.
 type place struct {
 	annotations
-	contentType, contentEncoding []byte // encoded values; nil where there is none
-	application                  []byte // an encoded map; nil where there is none
-	body                         []byte
-	sections                     uint32 // bits of those that are there
+	properties  [8][]byte // encoded values, up to the content encoding; nil where there is none
+	application []byte    // an encoded map; nil where there is none
+	body        []byte
+	sections    uint32 // bits of those that are there
 }
+
+// Indexes of properties.
+const (
+	propertyContentType     = 6
+	propertyContentEncoding = 7
+)
 
 // annotations are encoded values, nil where there is none. Of one that comes twice the
 // last counts, as for the library.

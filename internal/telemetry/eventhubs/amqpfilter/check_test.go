@@ -85,6 +85,15 @@ func usual(t testing.TB) [][]byte {
 	} {
 		all = append(all, append(bytes.Clone(a), rest...))
 	}
+	a = all[1][:bytes.Index(all[1], []byte{0x00, 0x53, 0x75})] // nothing but annotations
+	for _, rest := range []string{
+		"\x00\x53\x73\xc0\x12\x08@@@@@@\xa1\x01t\xa1\x01e\x00\x53\x75\xa0\x01x",                // properties of a wrong size
+		"\x00\x53\x73\xc0\x0f\x08\xc0\x08\x01\x40@@@@@\xa1\x01t\xa1\x01e\x00\x53\x75\xa0\x01x", // a property of a wrong size
+		"\x00\x53\x74\xc1\x0c\x02\xa1\x01a\xa1\x01b\x00\x53\x75\xa0\x01x",                      // application properties of a wrong size
+		"\x00\x53\x74\xc1\x08\x02\xa1\x01a\xc0\x06\x01\x40\x00\x53\x75\xa0\x01x",               // an application property of a wrong size
+	} {
+		all = append(all, append(bytes.Clone(a), rest...))
+	}
 	return all
 }
 

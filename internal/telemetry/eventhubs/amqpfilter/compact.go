@@ -58,7 +58,7 @@ func (p *place) compact(b []byte) []byte {
 	start := len(b)
 	b = append(b, mark[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(enqueued))
-	for _, value := range [...][]byte{p.offset, p.device, p.source, p.contentType, p.contentEncoding} {
+	for _, value := range [...][]byte{p.offset, p.device, p.source, p.properties[propertyContentType], p.properties[propertyContentEncoding]} {
 		text, _ := textOf(value)
 		b = binary.AppendUvarint(b, uint64(len(text)))
 		b = append(b, text...)
@@ -74,16 +74,17 @@ func (p *place) compact(b []byte) []byte {
 // each section once at most, the body as one data section, and the hub's own time.
 func (p *place) usual() bool {
 	const body = 1<<(sectionData-sectionHeader) | 1<<(sectionSequence-sectionHeader) | 1<<(sectionValue-sectionHeader)
-	return p.sections&(body|sectionTwice) == bit(sectionData) && p.enqueued != nil
+	return p.sections&(body|sectionOdd) == bit(sectionData) && p.enqueued != nil
 }
 
-// sectionTwice is the bit that says that a section is there more than once.
-const sectionTwice = 1 << 31
+// sectionOdd is the bit that says that a section is there more than once, or cannot be
+// read without what follows it.
+const sectionOdd = 1 << 31
 
 // saw takes note of a section.
 func (p *place) saw(section byte) {
 	if p.sections&bit(section) != 0 {
-		p.sections |= sectionTwice
+		p.sections |= sectionOdd
 	}
 	p.sections |= bit(section)
 }

@@ -325,7 +325,9 @@ func (l *link) message(out, m []byte) ([]byte, error) {
 	if err == nil {
 		l.at.moveTo(&p)
 		if p.usual() {
-			return p.compact(out), nil
+			if after := p.compact(out); len(after)-len(out) <= l.max { // a small message can grow
+				return after, nil
+			}
 		}
 		return nil, nil
 	}

@@ -314,6 +314,29 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// A message is not made compact if it would then be larger than the peer has announced:
+// the library would close the link.
+func TestCompactFits(t *testing.T) {
+	m := []byte("\x00\x53\x72\xc1\x39\x04\xa3\x15x-opt-sequence-number\x55\x07\xa3\x13x-opt-enqueued-time\x83\x00\x00\x01\x9b\x00\x00\x00\x00\x00\x53\x75\xa0\x01x")
+	compact, _ := amqpfilter.Message(m)
+	if len(compact) <= len(m) {
+		t.Fatalf("%x of %d bytes became %x of %d", m, len(m), compact, len(compact))
+	}
+	for _, test := range []struct {
+		limit int
+		want  []byte
+	}{{len(compact), compact}, {len(compact) - 1, m}, {len(m), m}} {
+		p := &peer{}
+		p.write(0, frames.Attach{Name: "link", Handle: 0, Role: frames.Sender, Source: &frames.Terminus{Address: events}, Target: &frames.Terminus{}, MaxMessageSize: uint64(test.limit)})
+		p.deliver(0, 0, false, false, m)
+		stream, _ := through(p.stream, 4096)
+		all, _ := messages(t, stream)
+		if got := all[[2]uint32{}]; len(got) != 1 || !bytes.Equal(got[0], test.want) {
+			t.Errorf("at most %d bytes: got %x, want %x", test.limit, got, test.want)
+		}
+	}
+}
+
 // A reply that would do harm ends the connection. So do frames that nobody could read.
 func TestEnds(t *testing.T) {
 	for name, tt := range map[string]struct {

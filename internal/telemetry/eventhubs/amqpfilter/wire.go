@@ -393,7 +393,7 @@ func (w *walker) described(depth int) (key bool, err error) {
 	case code >= 0x10 && code <= 0x18, code == 0x28, code == 0x29, code >= 0x40 && code <= 0x44, code >= 0x70 && code <= 0x78:
 		return false, errNested
 	case code == 0x1d || code >= 0x23 && code <= 0x27 || code >= 0x2b && code <= 0x2e:
-		return true, w.composite(depth, composites[code])
+		return true, w.composite(depth, composites[code], nil)
 	}
 	w.b = w.b[1:]
 	d, err := w.value(depth + 1)
@@ -438,8 +438,9 @@ var (
 	properties = []field{fieldAny, fieldBinary, fieldText, fieldText, fieldText, fieldAny, fieldText, fieldText, fieldTime, fieldTime, fieldText, fieldUint, fieldText}
 )
 
-// composite reads a descriptor that the caller has looked at, and a list of fields.
-func (w *walker) composite(depth int, fields []field) error {
+// composite reads a descriptor that the caller has looked at, and a list of fields. It
+// sets the first of them, encoded, in values, except those that are not there.
+func (w *walker) composite(depth int, fields []field, values [][]byte) error {
 	if _, err := w.descriptor(); err != nil {
 		return err
 	}
@@ -457,8 +458,12 @@ func (w *walker) composite(depth int, fields []field) error {
 			}
 			continue
 		}
+		before := w.b
 		if err := w.field(depth, f&^required); err != nil {
 			return err
+		}
+		if i < len(values) {
+			values[i] = before[:len(before)-len(w.b)]
 		}
 	}
 	return nil
@@ -484,7 +489,7 @@ func (w *walker) field(depth int, f field) error {
 		if code, err := d.descriptor(); err != nil || byte(code) != 0x1d {
 			return errField
 		}
-		return w.composite(depth+1, composites[0x1d])
+		return w.composite(depth+1, composites[0x1d], nil)
 	case fieldBool:
 		ok = c == codeBool || c == codeTrue || c == codeFalse
 	case fieldUbyte:
