@@ -1,6 +1,7 @@
 package letters
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,21 +48,25 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 
 // nameOf returns the name of the receiver with an id, or the id if rs has none.
 func nameOf(id string, rs []receivers.Receiver) string {
-	if r := find(id, rs); r != nil {
+	if r := withID(id, rs); r != nil {
 		return r.Name
 	}
 	return id
 }
 
-// find returns the receiver with a name or an id, nil if rs has none.
+// withID returns the receiver with an id, nil if rs has none.
+func withID(id string, rs []receivers.Receiver) *receivers.Receiver {
+	return first(rs, func(r receivers.Receiver) bool { return r.ID == id })
+}
+
+// find returns the receiver that a person means by an id or a name, nil if rs has none.
 func find(name string, rs []receivers.Receiver) *receivers.Receiver {
-	for _, is := range []func(receivers.Receiver) bool{
-		func(r receivers.Receiver) bool { return r.ID == name },
-		func(r receivers.Receiver) bool { return r.Name == name },
-	} {
-		if i := slices.IndexFunc(rs, is); i >= 0 {
-			return &rs[i]
-		}
+	return cmp.Or(withID(name, rs), first(rs, func(r receivers.Receiver) bool { return r.Name == name }))
+}
+
+func first(rs []receivers.Receiver, is func(receivers.Receiver) bool) *receivers.Receiver {
+	if i := slices.IndexFunc(rs, is); i >= 0 {
+		return &rs[i]
 	}
 	return nil
 }

@@ -81,7 +81,10 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 	if r.gates == nil {
 		r.gates, r.failures = map[string]*throttle.Gate{}, map[string]int{}
 	}
-	to := find(cmp.Or(r.To, l.Receiver), r.Receivers)
+	to := withID(l.Receiver, r.Receivers)
+	if r.To != "" {
+		to = find(r.To, r.Receivers)
+	}
 	switch {
 	case l.Broken != nil:
 		r.stays(l, l.Broken.Error())
