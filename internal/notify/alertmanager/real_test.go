@@ -19,8 +19,8 @@ import (
 // binaryVariable names the program of a real Alertmanager. Building one takes minutes, so
 // this test runs only where there is one:
 //
-//	GOBIN=/tmp/bin go install github.com/prometheus/alertmanager/cmd/alertmanager@v0.28.1
-//	ALERTWORKER_ALERTMANAGER=/tmp/bin/alertmanager go test ./internal/notify/alertmanager
+//	GOBIN=$PWD/bin go install github.com/prometheus/alertmanager/cmd/alertmanager@v0.28.1
+//	ALERTWORKER_ALERTMANAGER=$PWD/bin/alertmanager go test ./internal/notify/alertmanager
 const binaryVariable = "ALERTWORKER_ALERTMANAGER"
 
 // What Alertmanager says of an alert.
