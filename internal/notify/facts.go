@@ -11,18 +11,27 @@ import (
 // A Fact is one thing about an alert, for people: one line of printable characters each.
 type Fact struct{ Name, Value string }
 
-// Facts returns what a channel shows below an alert's Message: at most seven, none longer
-// than 200 characters.
+// Facts returns what a channel shows below an alert's Message: at most ten, as many as Slack
+// takes, the device first, none longer than 200 characters.
 func (a Alert) Facts() []Fact {
 	facts := []Fact{
 		{"Device", deviceName(a.Device)},
 		{"Value", number(a.Temperature)},
 		{"Limit", number(a.Threshold)},
 	}
-	if a.Level != "" {
-		facts = append(facts, Fact{"Level", printable(a.Level, maxLevel)})
+	if rule := a.RuleName(); rule != DefaultRule {
+		facts = append(facts, Fact{"Rule", printable(rule, maxName)})
 	}
-	facts = append(facts, Fact{"Time", a.Enqueued.UTC().Format("2006-01-02 15:04:05 UTC")})
+	if a.Level != "" {
+		facts = append(facts, Fact{"Level", printable(a.Level, maxName)})
+	}
+	if a.Field != "" {
+		facts = append(facts, Fact{"Field", printable(a.Field, maxField)})
+	}
+	facts = append(facts, Fact{"Time", moment(a.Enqueued)})
+	if lasted := a.Enqueued.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
+		facts = append(facts, Fact{"Since", moment(a.Since) + ", for " + plain(lasted)})
+	}
 	if !a.Resolved {
 		facts = append(facts, Fact{"Suppressed", readings(a.Suppressed) + " since the last alert"})
 	}
@@ -30,6 +39,23 @@ func (a Alert) Facts() []Fact {
 		facts = append(facts, Fact{"Repeat", "possible: an earlier attempt may have arrived"})
 	}
 	return facts
+}
+
+// maxField is how much of the paths of a rule's field people are shown, in characters.
+const maxField = 128
+
+// moment writes a time for people.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// plain writes a duration as people do: 4m, not 4m0s.
+func plain(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
 }
 
 func readings(n int64) string {
@@ -50,7 +76,7 @@ const (
 )
 
 // Severity returns that of a's level, if the level is called like one; otherwise an
-// alert is critical, and a test is for information.
+// alert is critical, and a test is for information. An alert and its resolved have the same.
 func (a Alert) Severity() Severity {
 	switch s := Severity(a.Level); {
 	case a.Test:

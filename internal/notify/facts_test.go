@@ -27,6 +27,19 @@ func TestFacts(t *testing.T) {
 	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nLevel: critical\nTime: 2026-03-01 12:00:00 UTC\nSuppressed: 3 readings since the last alert\nRepeat: possible: an earlier attempt may have arrived")
 	a.Level, a.Ambiguous, a.Resolved = "", false, true
 	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 12:00:00 UTC")
+	a.Rule, a.Level, a.Field, a.Since = "hot", "critical", "temperature, temp", a.Enqueued.Add(-10*time.Minute)
+	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nRule: hot\nLevel: critical\nField: temperature, temp\nTime: 2026-03-01 12:00:00 UTC\nSince: 2026-03-01 11:50:00 UTC, for 10m")
+	a.Rule, a.Level, a.Field = notify.DefaultRule, "", ""
+	for lasted, want := range map[time.Duration]string{
+		-time.Minute: "", 0: "", 400 * time.Millisecond: "", 1500 * time.Millisecond: "11:59:58 UTC, for 2s",
+		time.Hour: "11:00:00 UTC, for 1h", 2*time.Hour + 3*time.Second: "09:59:57 UTC, for 2h0m3s", 90 * time.Minute: "10:30:00 UTC, for 1h30m",
+	} {
+		a.Since = a.Enqueued.Add(-lasted)
+		if want != "" {
+			want = "\nSince: 2026-03-01 " + want
+		}
+		check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 12:00:00 UTC" + want)
+	}
 }
 
 func TestSeverity(t *testing.T) {
@@ -41,11 +54,14 @@ func TestSeverity(t *testing.T) {
 }
 
 func FuzzFacts(f *testing.F) {
-	f.Add("oven", "critical", 91.5, int64(0), int64(3))
-	f.Fuzz(func(t *testing.T, device, level string, value float64, at, suppressed int64) {
-		facts := notify.Alert{Device: device, Level: level, Temperature: value, Threshold: value, Enqueued: time.Unix(at, 0), Suppressed: suppressed, Ambiguous: true}.Facts()
+	f.Add("oven", "hot", "critical", "temperature, temp", 91.5, int64(60), int64(0), int64(3))
+	f.Fuzz(func(t *testing.T, device, rule, level, field string, value float64, at, since, suppressed int64) {
+		facts := notify.Alert{
+			Device: device, Rule: rule, Level: level, Field: field, Temperature: value, Threshold: value,
+			Enqueued: time.Unix(at, 0), Since: time.Unix(since, 0), Suppressed: suppressed, Ambiguous: true,
+		}.Facts()
 		for _, fact := range facts {
-			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > 7 {
+			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > 10 {
 				t.Errorf("%d facts, one of %d characters", len(facts), n)
 			}
 			if strings.ContainsFunc(fact.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {

@@ -1,7 +1,9 @@
 package notify
 
 import (
+	"cmp"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,26 +13,57 @@ import (
 // Hub lets one be.
 const maxDevice = 128
 
-// maxLevel is how much of a level's name a sentence shows, in characters.
-const maxLevel = 32
+const (
+	maxName    = 32  // how much of the name of a rule or a level people are shown, in characters
+	maxMessage = 250 // of a Message, in characters
+)
 
 // Message is the alert as one sentence for people, such as
-// "device-7: 91.5, at or above 80": one line of at most 250 printable characters. Numbers
-// are rounded to seven digits, U+FFFD stands for what cannot be printed.
+// "device-7: 91.5, at or above 80 (hot, critical)": one line of at most 250 printable
+// characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
+// for what cannot be printed.
 func (a Alert) Message() string {
-	s := deviceName(a.Device) + ": " + number(a.Temperature)
-	if a.Resolved {
-		s += ", normal again, below " + number(a.Threshold)
-	} else {
-		s += ", at or above " + number(a.Threshold)
+	says := ", at or above "
+	switch {
+	case a.Removed:
+		return printable(deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" was removed, its alarm has ended", maxMessage-1)
+	case a.Resolved && a.Below:
+		says = ", normal again, above "
+	case a.Resolved:
+		says = ", normal again, below "
+	case a.Below:
+		says = ", at or below "
 	}
-	if a.Level != "" {
-		s += " (" + printable(a.Level, maxLevel) + ")"
+	s := deviceName(a.Device) + ": " + number(a.Temperature) + says + number(a.Threshold)
+	if names := a.ruleAndLevel(); names != DefaultRule {
+		s += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
 	if a.Test {
 		s += " (test)"
 	}
+	return printable(s, maxMessage-1)
+}
+
+// ruleAndLevel returns the names of both, for people.
+func (a Alert) ruleAndLevel() string {
+	s := printable(a.RuleName(), maxName)
+	if a.Level != "" {
+		s += ", " + printable(a.Level, maxName)
+	}
 	return s
+}
+
+// RuleName is the name of the alert's rule, also of one by an older version.
+func (a Alert) RuleName() string { return cmp.Or(a.Rule, DefaultRule) }
+
+// Alarm names what the alert is about: an alert, its reminders and its resolved have the
+// same one; those of another source, rule, level or device never do.
+func (a Alert) Alarm() string {
+	var parts []string
+	for _, s := range []string{a.Source, a.RuleName(), a.Level, a.Device} {
+		parts = append(parts, url.PathEscape(s))
+	}
+	return strings.Join(parts, "/")
 }
 
 // deviceName returns a device id fit for a sentence.

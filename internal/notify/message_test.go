@@ -12,21 +12,28 @@ import (
 
 func TestMessage(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
-		"device-7: 91.5, at or above 80":                 {Device: "device-7", Temperature: 91.5, Threshold: 80},
-		"device-7: 91.5, at or above 80 (test)":          {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
-		"device-7: 91.5, at or above 80 (critical)":      {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
-		"device-7: 71.5, normal again, below 80 (hot)":   {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
-		"two�lines: 80, at or above 80":                  {Device: "two\nlines", Temperature: 80, Threshold: 80},
-		"�gniht: 80, at or above 80":                     {Device: "\u202egniht", Temperature: 80, Threshold: 80},
-		"Käl<te>&\"1': 80, at or above 80":               {Device: `Käl<te>&"1'`, Temperature: 80, Threshold: 80},
-		"a device without a name: 80, at or above 80":    {Temperature: 80, Threshold: 80},
-		"oven: 30.3, at or above 30":                     {Device: "oven", Temperature: float64(float32(30.3)), Threshold: 30},
-		"oven: 0, at or above -12.5":                     {Device: "oven", Temperature: math.Copysign(0, -1), Threshold: -12.5},
-		"oven: 1234568, at or above 0.000001":            {Device: "oven", Temperature: 1234567.9, Threshold: 1e-6},
-		"oven: 100000000000000, at or above 2e-07":       {Device: "oven", Temperature: 1e14, Threshold: 2e-7},
-		"oven: 1.797693e+308, at or above -1e+15":        {Device: "oven", Temperature: 1.797693e308, Threshold: -1e15},
-		"oven: 1.797693e+308, at or above NaN":           {Device: "oven", Temperature: math.MaxFloat64, Threshold: math.NaN()},
-		strings.Repeat("ä", 128) + ": 1, at or above 1":  {Device: strings.Repeat("ä", 128), Temperature: 1, Threshold: 1},
+		"device-7: 91.5, at or above 80":                                {Device: "device-7", Temperature: 91.5, Threshold: 80},
+		"device-7: 91.5, at or above 80 (test)":                         {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
+		"device-7: 91.5, at or above 80 (critical)":                     {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
+		"device-7: 71.5, normal again, below 80 (hot)":                  {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
+		"device-7: 64.5, normal again, below 65":                        {Device: "device-7", Rule: "temperature", Resolved: true, Temperature: 64.5, Threshold: 65},
+		"device-7: 91.5, at or above 80 (hot, critical)":                {Device: "device-7", Rule: "hot", Level: "critical", Temperature: 91.5, Threshold: 80},
+		"store-3: 1.4, at or below 2 (cold-chain)":                      {Device: "store-3", Rule: "cold-chain", Below: true, Temperature: 1.4, Threshold: 2},
+		"store-3: 3.5, normal again, above 3 (cold)":                    {Device: "store-3", Rule: "cold", Below: true, Resolved: true, Temperature: 3.5, Threshold: 3},
+		"oven: the rule hot, critical was removed, its alarm has ended": {Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Removed: true, Temperature: 91.5, Threshold: 80},
+		"two�lines: 80, at or above 80":                                 {Device: "two\nlines", Temperature: 80, Threshold: 80},
+		"�gniht: 80, at or above 80":                                    {Device: "\u202egniht", Temperature: 80, Threshold: 80},
+		"Käl<te>&\"1': 80, at or above 80":                              {Device: `Käl<te>&"1'`, Temperature: 80, Threshold: 80},
+		"a device without a name: 80, at or above 80":                   {Temperature: 80, Threshold: 80},
+		"oven: 30.3, at or above 30":                                    {Device: "oven", Temperature: float64(float32(30.3)), Threshold: 30},
+		"oven: 0, at or above -12.5":                                    {Device: "oven", Temperature: math.Copysign(0, -1), Threshold: -12.5},
+		"oven: 1234568, at or above 0.000001":                           {Device: "oven", Temperature: 1234567.9, Threshold: 1e-6},
+		"oven: 100000000000000, at or above 2e-07":                      {Device: "oven", Temperature: 1e14, Threshold: 2e-7},
+		"oven: 1.797693e+308, at or above -1e+15":                       {Device: "oven", Temperature: 1.797693e308, Threshold: -1e15},
+		"oven: 1.797693e+308, at or above NaN":                          {Device: "oven", Temperature: math.MaxFloat64, Threshold: math.NaN()},
+		strings.Repeat("ä", 128) + ": 1, at or above 1":                 {Device: strings.Repeat("ä", 128), Temperature: 1, Threshold: 1},
+		strings.Repeat("d", 128) + ": -100000000000000, normal again, below -100000000000000 (" + strings.Repeat("r", 32) + ", " + strings.Repeat("l", 29) + "…": {
+			Device: strings.Repeat("d", 128), Resolved: true, Temperature: -1e14, Threshold: -1e14, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32)},
 		strings.Repeat("ä", 128) + "…: 1, at or above 1": {Device: strings.Repeat("ä", 129), Temperature: 1, Threshold: 1},
 	} {
 		if got := a.Message(); got != want {
@@ -36,11 +43,13 @@ func TestMessage(t *testing.T) {
 }
 
 func FuzzMessage(f *testing.F) {
-	f.Add("device-7", 91.5, 80.0)
-	f.Add("\xff\x00\u202e\u2028", math.Inf(1), math.SmallestNonzeroFloat64)
-	f.Add(strings.Repeat("ä", 1000), -math.MaxFloat64, -123456.7e-11)
-	f.Fuzz(func(t *testing.T, device string, temperature, threshold float64) {
-		m := notify.Alert{Device: device, Temperature: temperature, Threshold: threshold, Test: true}.Message()
+	f.Add("device-7", "hot", "critical", 91.5, 80.0, false, false)
+	f.Add("\xff\x00\u202e\u2028", "\xff\n", "\u2028", math.Inf(1), math.SmallestNonzeroFloat64, true, false)
+	f.Add(strings.Repeat("ä", 1000), strings.Repeat("ä", 1000), strings.Repeat("ä", 1000), -math.MaxFloat64, -123456.7e-11, true, true)
+	f.Fuzz(func(t *testing.T, device, rule, level string, temperature, threshold float64, below, resolved bool) {
+		m := notify.Alert{
+			Device: device, Rule: rule, Level: level, Below: below, Resolved: resolved, Temperature: temperature, Threshold: threshold, Test: true,
+		}.Message()
 		if n := utf8.RuneCountInString(m); n > 250 || !utf8.ValidString(m) {
 			t.Errorf("%d characters: %q", n, m)
 		}

@@ -11,26 +11,32 @@ import (
 // DefaultRule is the rule that every version has.
 const DefaultRule = "temperature"
 
-// An Alert says that a device's reading was over the threshold, or is well again.
+// An Alert says that a device's reading reached a limit, or is normal again.
 type Alert struct {
-	// ID is the same in every attempt at one alert. A receiver may drop an
-	// alert if it took the same ID, or one of the same device with a
-	// greater Token, within the last Window.
+	// ID is the same in every attempt at one alert. A receiver may drop an alert if it took
+	// the same ID within the last Window, or was sent a greater Token of the same Source and
+	// Device within the last Remember.
 	ID          string
-	Source      string // where the reading came from: "/<namespace>/<hub>", a URI reference
-	Device      string // as the hub gave it
-	Rule        string // the rule's name; empty, as in dead letters of older versions, is DefaultRule
-	Level       string // which of the rule's limits was reached; empty if it has only one, without a name
-	Resolved    bool   // the reading is well again: it ends what earlier alerts of the device, rule and level said
-	Temperature float64
-	Threshold   float64
+	Source      string    // where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI reference
+	Device      string    // as the hub gave it
+	Rule        string    // the rule's name; empty, as in dead letters of older versions, is DefaultRule
+	Level       string    // which of the rule's limits was reached; empty if it has only one, without a name
+	Resolved    bool      // the reading is normal again: it ends what earlier alerts of the device, rule and level said
+	WillResolve bool      // one that is Resolved follows in time: the rule tells when a device is normal again
+	Removed     bool      // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
+	Below       bool      // readings at or below the limit are worth an alert, else those at or above it
+	Field       string    // where in the message the reading is: the rule's field; empty for DefaultRule
+	Temperature float64   // the reading, whatever it measures
+	Threshold   float64   // the limit; of a resolved alert the one that the reading is clear of
+	Since       time.Time // when the hub got the reading with which the alarm began; zero if it is not known
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock
 	Partition   string
 	Sequence    int64
-	Window      time.Duration // time without another alert of this device
-	Token       int64         // grows with every alert of the device
+	Window      time.Duration // time without another alert of this device, rule and level
+	Remember    time.Duration // how long a receiver should remember the Token: Window, or the length of a claim if that is longer; 0 is Window
+	Token       int64         // grows with every alert and every resolved of the device, rule and level
 	Expires     time.Time     // by the store's clock; an alert taken later may come twice
-	Suppressed  int64         // readings over the threshold since the device's last alert, as far as this replica knows
+	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows
 	Replica     string
 	Test        bool // sent by `alertworker check --notify`
 	// Ambiguous means that the receiver may have taken this alert before. It is about the

@@ -5,6 +5,7 @@ package inbox
 import (
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"sync"
@@ -23,21 +24,22 @@ const (
 type Delivery struct {
 	At      time.Time // by this machine's clock
 	Alert   notify.Alert
-	Dropped bool // it had been taken before, or a later one of its device had
+	Dropped bool // it had been taken before, or a later one of its device had arrived
 }
 
 // An Inbox is an [http.Handler] that takes alerts. It answers 204 to those it
 // takes and to those it drops, and to events that are not alerts.
 //
-// It drops an alert if it took, less than the alert's window ago, one with the
-// same id, or one with a greater token for the same device. Ids and devices of
-// different sources are different.
+// It drops an alert if it remembers its id, or a greater token of its device. Ids of
+// alerts that it took are remembered for their window; the greatest token of a device, also of
+// alerts that were dropped, for as long as the alert says (data.remember). Ids and devices
+// of different sources are different.
 type Inbox struct {
 	secret webhook.Secret
 	record func(Delivery)
 
 	mu      sync.Mutex
-	ids     map[origin]memory
+	ids     map[origin]time.Time // until when each is remembered
 	devices map[origin]memory
 	sweepAt int // the size at which to look for what can be forgotten
 }
@@ -45,11 +47,10 @@ type Inbox struct {
 // origin is an id or a device in its source.
 type origin struct{ source, name string }
 
-// memory is the last alert taken of an origin.
+// memory is the greatest token of a device, and until when it is remembered.
 type memory struct {
-	at     time.Time
-	window time.Duration
-	token  int64
+	token int64
+	until time.Time
 }
 
 // New returns an empty Inbox. Unless secret is zero, alerts must be signed with it.
@@ -59,7 +60,7 @@ func New(secret webhook.Secret, record func(Delivery)) *Inbox {
 	return &Inbox{
 		secret:  secret,
 		record:  record,
-		ids:     make(map[origin]memory),
+		ids:     make(map[origin]time.Time),
 		devices: make(map[origin]memory),
 		sweepAt: 1024,
 	}
@@ -108,34 +109,41 @@ func (in *Inbox) take(a notify.Alert) {
 	d := Delivery{At: time.Now(), Alert: a}
 	id, device := origin{a.Source, a.ID}, origin{a.Source, a.Device}
 
-	within := func(m memory, ok bool) bool { return ok && d.At.Sub(m.at) < a.Window }
-	byID, okID := in.ids[id]
-	byDevice, okDevice := in.devices[device]
-	d.Dropped = within(byID, okID) || within(byDevice, okDevice) && byDevice.token > a.Token
+	last := in.devices[device]
+	if !d.At.Before(last.until) {
+		last = memory{}
+	}
+	d.Dropped = d.At.Before(in.ids[id]) || last.token > a.Token
 
-	if !d.Dropped && in.room(d.At) {
-		m := memory{at: d.At, window: a.Window, token: a.Token}
-		in.ids[id] = m
-		in.devices[device] = m
+	end := d.At.Add(a.Window)
+	greatest := memory{a.Token, latest(d.At.Add(max(a.Window, a.Remember)), last.until)}
+	switch {
+	case !d.Dropped && in.room(d.At):
+		in.ids[id], in.devices[device] = end, greatest
+	case d.Dropped && last.token < a.Token: // the same alert by a later claim: older claims are over
+		in.devices[device] = greatest
 	}
 	if in.record != nil {
 		in.record(d)
 	}
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // room reports whether there is room for one more alert. From time to time it removes
-// those whose window is over.
+// those that need not be remembered any more.
 func (in *Inbox) room(now time.Time) bool {
-	if len(in.ids) < in.sweepAt {
+	if max(len(in.ids), len(in.devices)) < in.sweepAt {
 		return true
 	}
-	for _, memories := range []map[origin]memory{in.ids, in.devices} {
-		for k, m := range memories {
-			if now.Sub(m.at) >= m.window {
-				delete(memories, k)
-			}
-		}
-	}
-	in.sweepAt = min(max(2*len(in.ids), 1024), maxMemory)
-	return len(in.ids) < maxMemory
+	maps.DeleteFunc(in.ids, func(_ origin, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(in.devices, func(_ origin, m memory) bool { return !now.Before(m.until) })
+	size := max(len(in.ids), len(in.devices))
+	in.sweepAt = min(max(2*size, 1024), maxMemory)
+	return size < maxMemory
 }

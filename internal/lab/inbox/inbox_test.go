@@ -48,7 +48,7 @@ func deliver(t *testing.T, in *inbox.Inbox, a notify.Alert) {
 func TestDrops(t *testing.T) {
 	alert := func(id, device string, token int64) notify.Alert {
 		a := notifytest.Alert(1)
-		a.ID, a.Device, a.Token = id, device, token
+		a.ID, a.Device, a.Token, a.Remember = id, device, token, 0
 		return a
 	}
 	type step struct {
@@ -57,6 +57,7 @@ func TestDrops(t *testing.T) {
 		dropped bool
 	}
 	from := func(a notify.Alert, source string) notify.Alert { a.Source = source; return a }
+	claimed := func(a notify.Alert, remember time.Duration) notify.Alert { a.Remember = remember; return a }
 	for name, steps := range map[string][]step{
 		"same id": {
 			{0, alert("a", "d", 5), false},
@@ -86,6 +87,21 @@ func TestDrops(t *testing.T) {
 		"another source": {
 			{0, alert("a", "d", 5), false},
 			{0, from(alert("a", "d", 4), "/other"), false},
+		},
+		"a token that was dropped counts": { // 5's answer is lost, 6 hangs, 7 is a repeat, and then 6 arrives
+			{0, alert("a", "d", 5), false},
+			{30 * time.Second, alert("a", "d", 7), true},
+			{31 * time.Second, alert("a", "d", 6), true},
+			{30 * time.Second, alert("b", "d", 6), false},
+		},
+		"a token counts for as long as a claim": {
+			{0, claimed(alert("b", "d", 6), 90*time.Second), false},
+			{80 * time.Second, alert("a", "d", 5), true},
+			{10 * time.Second, alert("a", "d", 5), false},
+		},
+		"an id does not": {
+			{0, claimed(alert("a", "d", 5), 90*time.Second), false},
+			{60 * time.Second, alert("a", "d", 6), false},
 		},
 		"what was dropped starts no window": {
 			{0, alert("a", "d", 5), false},
@@ -121,6 +137,7 @@ func TestRule(t *testing.T) {
 		a.ID = rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id")
 		a.Device = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "device")
 		a.Token = rapid.Int64Range(1, 6).Draw(t, "token")
+		a.Remember = time.Duration(rapid.IntRange(0, 120).Draw(t, "remember")) * time.Second
 		return step{time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second, a}
 	}), 1, 60)
 
@@ -134,20 +151,36 @@ func TestRule(t *testing.T) {
 				deliver(t, in, s.alert)
 			}
 		})
-		var taken []inbox.Delivery
 		for i, d := range got {
-			want := false
-			for _, before := range taken {
-				a, b := before.Alert, d.Alert
-				if d.At.Sub(before.At) < b.Window && (a.ID == b.ID || a.Device == b.Device && a.Token > b.Token) {
+			// The greatest token of the device, if any that counts is remembered.
+			want, greatest, until := false, int64(0), time.Time{}
+			for _, before := range got[:i] {
+				a := before.Alert
+				end := before.At.Add(a.Window)
+				if a.ID == d.Alert.ID && !before.Dropped && d.At.Before(end) {
 					want = true
 				}
+				if a.Device != d.Alert.Device {
+					continue
+				}
+				if keep := before.At.Add(a.Remember); keep.After(end) {
+					end = keep
+				}
+				if !before.At.Before(until) {
+					greatest, until = 0, time.Time{}
+				}
+				if !before.Dropped || a.Token > greatest {
+					greatest = max(greatest, a.Token)
+					if end.After(until) {
+						until = end
+					}
+				}
+			}
+			if d.At.Before(until) && greatest > d.Alert.Token {
+				want = true
 			}
 			if d.Dropped != want {
 				rt.Fatalf("step %d: dropped %v, want %v", i, d.Dropped, want)
-			}
-			if !d.Dropped {
-				taken = append(taken, d)
 			}
 		}
 	})

@@ -2,7 +2,6 @@
 package alertmanager
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"strings"
@@ -16,6 +15,11 @@ const (
 	// slack is for how late the next alert of a device that stays hot may be, besides
 	// the window.
 	slack = 5 * time.Minute
+
+	// untilResolved is how long an alert lasts whose resolved will follow. No alert may come
+	// for long before that: while the value is between the limit and where the alarm
+	// ends, or while the device is silent.
+	untilResolved = 7 * 24 * time.Hour
 
 	testLasts = time.Minute // until a test alert resolves itself
 )
@@ -56,7 +60,7 @@ func encode(a notify.Alert, link string, now time.Time) alert {
 	now = now.UTC()
 	e := alert{
 		Labels: map[string]string{
-			"alertname": cmp.Or(a.Rule, notify.DefaultRule),
+			"alertname": a.RuleName(),
 			"device":    a.Device,
 			"severity":  string(a.Severity()),
 			"source":    a.Source,
@@ -74,14 +78,20 @@ func encode(a notify.Alert, link string, now time.Time) alert {
 	for _, f := range a.Facts() {
 		e.Annotations[strings.ToLower(f.Name)] = f.Value
 	}
-	// A device's alerts come about a window apart, or two if it reports once per window.
-	// An alert that ended before the next would resolve by itself, and fire again.
-	e.EndsAt = now.Add(2*a.Window + slack)
+	if a.Since.Before(a.Enqueued) && !a.Since.IsZero() {
+		e.StartsAt = a.Since.UTC()
+	}
 	switch {
 	case a.Resolved:
 		e.EndsAt = now
 	case a.Test:
 		e.EndsAt = now.Add(testLasts)
+	case a.WillResolve:
+		e.EndsAt = now.Add(untilResolved)
+	default:
+		// A device's alerts come about a window apart, or two if it reports once per window.
+		// An alert that ended before the next would resolve by itself, and fire again.
+		e.EndsAt = now.Add(2*a.Window + slack)
 	}
 	if e.StartsAt.After(e.EndsAt) { // the hub's clock is ahead of ours
 		e.StartsAt = e.EndsAt

@@ -3,6 +3,7 @@ package alertmanager
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -42,6 +43,13 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// Alertmanager takes two alerts for one if all their labels are the same.
+func TestLabels(t *testing.T) {
+	notifytest.RunAlarm(t, func(a notify.Alert) string {
+		return fmt.Sprintf("%q", encode(a, link, time.Now()).Labels) // in the order of their names
+	})
+}
+
 func TestRequest(t *testing.T) {
 	for base, want := range map[string]string{"": "/api/v2/alerts", "/": "/api/v2/alerts", "/alertmanager/": "/alertmanager/api/v2/alerts"} {
 		r := notifytest.Posted(t, 200, func(url string) error { return open(t, url+base).Notify(t.Context(), notifytest.Alert(1)) })
@@ -56,17 +64,23 @@ func TestRequest(t *testing.T) {
 func TestTimes(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
-		age            time.Duration
-		resolved, test bool
-		start, end     time.Duration // from now
+		age, since           time.Duration
+		resolved, will, test bool
+		start, end           time.Duration // from now
 	}{
 		{age: time.Second, start: -time.Second, end: 7 * time.Minute},
 		{age: 10 * time.Hour, start: -10 * time.Hour, end: 7 * time.Minute},
 		{age: time.Second, resolved: true, start: -time.Second, end: 0},
 		{age: -time.Second, resolved: true, start: 0, end: 0},
 		{age: 0, test: true, start: 0, end: time.Minute},
+		{age: time.Second, since: time.Hour, start: -time.Hour, end: 7 * time.Minute},
+		{age: time.Second, since: time.Hour, will: true, start: -time.Hour, end: 7 * 24 * time.Hour},
+		{age: time.Second, since: time.Hour, resolved: true, start: -time.Hour, end: 0},
 	} {
-		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, Test: tt.test}
+		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Test: tt.test}
+		if tt.since > 0 {
+			a.Since = now.Add(-tt.since)
+		}
 		if e := encode(a, "", now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
 			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
 		}

@@ -121,6 +121,45 @@ func TestRealAlertmanager(t *testing.T) {
 	}
 }
 
+// Two levels of a rule are two alerts, of which one can end, and begin again, without the other. They last until they
+// are resolved.
+func TestRealAlertmanagerKnowsLevels(t *testing.T) {
+	binary := os.Getenv(binaryVariable)
+	if binary == "" {
+		t.Skip(binaryVariable + " is not set")
+	}
+	base := startAlertmanager(t, binary, "http://127.0.0.1:9/")
+	n := open(t, base)
+	send := func(a notify.Alert) {
+		t.Helper()
+		if err := n.Notify(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	critical := notifytest.Sustained()
+	critical.Enqueued = time.Now().Add(-time.Minute).UTC().Truncate(time.Millisecond)
+	critical.Since = critical.Enqueued.Add(-4 * time.Minute)
+	warning := critical
+	warning.Level, warning.Source = "warning", "/ns/hub/hot/warning"
+	send(critical)
+	send(warning)
+	for _, a := range alerts(t, base, 2) {
+		if left := time.Until(a.EndsAt); left < 24*time.Hour || !a.StartsAt.Equal(critical.Since) || a.Annotations["field"] == "" {
+			t.Errorf("%+v ends in %v", a, left)
+		}
+	}
+	resolved := notifytest.Resolved(critical)
+	resolved.Enqueued = time.Now().UTC()
+	send(resolved)
+	if left := alerts(t, base, 1)[0]; left.Labels["level"] != "warning" || left.Labels["severity"] != "warning" {
+		t.Errorf("after the resolved of critical: %+v", left)
+	}
+	critical.Since = time.Now().UTC()
+	critical.Enqueued = critical.Since
+	send(critical)
+	alerts(t, base, 2)
+}
+
 // startAlertmanager starts one that tells the webhook at people at once, and returns its
 // address.
 func startAlertmanager(t *testing.T, binary, people string) string {

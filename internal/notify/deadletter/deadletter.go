@@ -115,9 +115,17 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	}
 	switch ok, first, _ := s.lines.take(); {
 	case ok:
-		s.log.Error("alert not delivered, kept as a dead letter",
-			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device),
-			zap.String("receiver", d.Name), zap.String("reason", d.Reason))
+		fields := []zap.Field{
+			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.RuleName()),
+			zap.String("receiver", d.Name), zap.String("reason", d.Reason),
+		}
+		if d.Alert.Level != "" {
+			fields = append(fields, zap.String("alert_level", d.Alert.Level)) // level is that of the line
+		}
+		if d.Alert.Resolved {
+			fields = append(fields, zap.Bool("resolved", true))
+		}
+		s.log.Error("alert not delivered, kept as a dead letter", fields...)
 	case first:
 		s.log.Error("more alerts are kept as dead letters; they are not logged one by one for the rest of this minute")
 	}

@@ -133,6 +133,26 @@ func TestAzurite(t *testing.T) {
 		}
 	})
 
+	t.Run("rules, levels and resolved", func(t *testing.T) {
+		s := open(t, azurite.Container(t, azurite.NewContainer(), nil))
+		critical, warning := notifytest.Sustained(), notifytest.Sustained() // about one reading
+		warning.ID, warning.Source, warning.Level = strings.Replace(warning.ID, "critical", "warning", 1), strings.Replace(warning.Source, "critical", "warning", 1), "warning"
+		want := map[string]notify.Alert{}
+		for _, a := range []notify.Alert{critical, warning, notifytest.Resolved(critical), notifytest.Below(), notifytest.Resolved(notifytest.Below())} {
+			want[a.ID] = a
+			keep(t, s, notify.DeadLetter{Alert: a, Receiver: receiver, Reason: "refused"})
+		}
+		letters, _ := list(t, s, time.Time{})
+		for _, l := range letters {
+			if l.Alert != want[l.Alert.ID] || l.Broken != nil {
+				t.Errorf("got  %+v, %v\nwant %+v", l.Alert, l.Broken, want[l.Alert.ID])
+			}
+		}
+		if len(letters) != len(want) {
+			t.Errorf("%d letters, want %d", len(letters), len(want))
+		}
+	})
+
 	t.Run("a try is no letter", func(t *testing.T) {
 		c := azurite.Container(t, azurite.NewContainer(), nil)
 		s := open(t, c)
@@ -447,6 +467,20 @@ func TestMalformedEventsAreBoundedInAnOutage(t *testing.T) {
 	})
 }
 
+// The log says of each letter which rule and level its alert is about, and whether it is resolved.
+func TestLine(t *testing.T) {
+	core, lines := observer.New(zap.InfoLevel)
+	s, _ := openService(t, zap.New(core))
+	keep(t, s, refused(1), notify.DeadLetter{Alert: notifytest.Resolved(notifytest.Sustained()), Receiver: receiver, Reason: "refused"})
+	first, second := lines.All()[0].ContextMap(), lines.All()[1].ContextMap()
+	if _, ok := first["alert_level"]; ok || first["rule"] != "temperature" || first["resolved"] != nil {
+		t.Errorf("the line has %v", first)
+	}
+	if second["rule"] != "hot" || second["alert_level"] != "critical" || second["resolved"] != true {
+		t.Errorf("the line has %v", second)
+	}
+}
+
 func TestAlertsAreNotBoundedButTheirLinesAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.InfoLevel)
@@ -505,9 +539,10 @@ func TestContent(t *testing.T) {
 	})
 	binary.Reason = telemetry.ReasonUnsupportedEncoding
 	for name, content := range map[string]any{
-		"alert":  refused(7),
-		"event":  event(7),
-		"binary": binary,
+		"alert":    refused(7),
+		"resolved": notify.DeadLetter{Alert: notifytest.Resolved(notifytest.Sustained()), Receiver: receiver, Name: "example.com", Reason: "refused for good"},
+		"event":    event(7),
+		"binary":   binary,
 		"long": with(func(e *telemetry.Event) {
 			e.Device = strings.Repeat("é", 200)
 			e.Body = []byte("x" + strings.Repeat("é", 100_000))

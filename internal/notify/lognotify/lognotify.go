@@ -24,18 +24,28 @@ type Logger struct {
 // New returns a Logger that writes to log.
 func New(log *zap.Logger) *Logger { return &Logger{log: log} }
 
-// Notify writes a at warn level, even if log's level or sampling would drop the line: an
-// alert that is reported as taken must be there. It blocks while the writer does.
+// Notify writes a at warn level, or at info level if it is resolved, even if log's level or
+// sampling would drop the line: an alert that is reported as taken must be there. It blocks
+// while the writer does.
 func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
-	return l.write(ctx, "alert", zapcore.WarnLevel, "temperature alert: "+a.Message(),
+	level, what := zapcore.WarnLevel, " alert: "
+	if a.Resolved {
+		level, what = zapcore.InfoLevel, " resolved: "
+	}
+	temperature := a.RuleName() == notify.DefaultRule
+	return l.write(ctx, "alert", level, a.RuleName()+what+a.Message(),
 		zap.String("id", a.ID),
 		zap.String("source", a.Source),
 		zap.String("device", a.Device),
 		zap.String("rule", a.Rule),
 		when(a.Level != "", zap.String("alert_level", a.Level)),
 		when(a.Resolved, zap.Bool("resolved", true)),
-		zap.Float64("temperature", a.Temperature),
-		zap.Float64("threshold", a.Threshold),
+		when(a.Field != "", zap.String("field", a.Field)),
+		zap.Float64("value", a.Temperature),
+		zap.Float64("limit", a.Threshold),
+		when(temperature, zap.Float64("temperature", a.Temperature)),
+		when(temperature, zap.Float64("threshold", a.Threshold)),
+		when(!a.Since.IsZero(), zap.Time("since", a.Since)),
 		zap.Time("enqueuedTime", a.Enqueued),
 		zap.String("partition", a.Partition),
 		zap.Int64("sequence", a.Sequence),

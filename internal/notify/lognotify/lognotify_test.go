@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -67,10 +68,40 @@ func TestLine(t *testing.T) {
 	}
 	for field, want := range map[string]any{
 		"level": "warn", "logger": "alerts", "msg": "temperature alert: two\uFFFDlines: 91.5, at or above 80", "id": a.ID,
-		"device": a.Device, "temperature": 91.5, "threshold": 80.0, "suppressed": 3.0,
+		"device": a.Device, "rule": "temperature", "value": 91.5, "limit": 80.0, "temperature": 91.5, "threshold": 80.0, "suppressed": 3.0,
 	} {
 		if got[field] != want {
 			t.Errorf("%s is %v, want %v", field, got[field], want)
+		}
+	}
+}
+
+// A line names the rule, and only the rule of temperatures has temperatures.
+func TestOtherRules(t *testing.T) {
+	for want, a := range map[string]notify.Alert{
+		"warn cold-chain alert: cold-store-3: 1.4, at or below 2 (cold-chain)":            notifytest.Below(),
+		"warn hot alert: device-7: 91.5, at or above 80 (hot, critical)":                  notifytest.Sustained(),
+		"info hot resolved: device-7: 64.5, normal again, below 65 (hot, critical)":       notifytest.Resolved(notifytest.Sustained()),
+		"info cold-chain resolved: cold-store-3: 3.5, normal again, above 3 (cold-chain)": notifytest.Resolved(notifytest.Below()),
+	} {
+		out := &lines{}
+		if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.ErrorLevel))).Notify(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if err := json.Unmarshal(out.buf.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if line := fmt.Sprint(got["level"], " ", got["msg"]); line != want {
+			t.Errorf("got  %q\nwant %q", line, want)
+		}
+		_, temperature := got["temperature"]
+		_, threshold := got["threshold"]
+		_, since := got["since"]
+		_, resolved := got["resolved"]
+		if temperature || threshold || got["value"] != a.Temperature || got["limit"] != a.Threshold || got["rule"] != a.Rule || got["field"] != a.Field ||
+			since == a.Since.IsZero() || resolved != a.Resolved || got["alert_level"] != nil && got["alert_level"] != a.Level {
+			t.Errorf("the line is %s", out.buf.String())
 		}
 	}
 }

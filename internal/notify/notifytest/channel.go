@@ -3,13 +3,17 @@ package notifytest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"alertworker/internal/notify"
 )
@@ -20,6 +24,46 @@ func Odd() notify.Alert {
 	a := Alert(7)
 	a.Device = "K\u00e4l<te>&\"1'`*_~|\\[x](https://evil.example) <!channel> @here\n\x1b[31m\u202e\u2026"
 	a.Level, a.Ambiguous = "warning", true
+	return a
+}
+
+// Below is an alert of a rule of its own, for readings that are too low.
+func Below() notify.Alert {
+	a := Alert(7)
+	a.ID += "/cold-chain"
+	a.Source += "/cold-chain"
+	a.Device = "cold-store-3"
+	a.Rule, a.Field, a.Below = "cold-chain", "probe.temp", true
+	a.Temperature, a.Threshold = 1.4, 2
+	return a
+}
+
+// Sustained is an alert of a level of a rule with a duration, which tells when a device is
+// normal again.
+func Sustained() notify.Alert {
+	a := Alert(7)
+	a.ID += "/hot/critical"
+	a.Source += "/hot/critical"
+	a.Rule, a.Level, a.Field = "hot", "critical", "temperature, temp"
+	a.Since, a.WillResolve = a.Enqueued.Add(-4*time.Minute), true
+	return a
+}
+
+// Resolved is the resolved of an alert, ten minutes later.
+func Resolved(a notify.Alert) notify.Alert {
+	a.Resolved, a.WillResolve, a.Suppressed = true, false, 0
+	if a.Since.IsZero() {
+		a.Since = a.Enqueued
+	}
+	a.Enqueued, a.Expires = a.Enqueued.Add(10*time.Minute), a.Expires.Add(10*time.Minute)
+	a.Token += 600_000
+	a.Sequence += 10
+	a.ID = fmt.Sprintf("ns/hub/%s/%d/%d%s/resolved", a.Partition, a.Sequence, a.Enqueued.UnixMilli(), strings.TrimPrefix(a.Source, "/ns/hub"))
+	if a.Below {
+		a.Temperature, a.Threshold = a.Threshold+1.5, a.Threshold+1
+	} else {
+		a.Temperature, a.Threshold = a.Threshold-15.5, a.Threshold-15
+	}
 	return a
 }
 
@@ -34,7 +78,10 @@ func Alerts() map[string]notify.Alert {
 		"alert":     Alert(7),
 		"odd":       Odd(),
 		"test":      with(func(a *notify.Alert) { a.Test = true }),
-		"resolved":  with(func(a *notify.Alert) { a.Level, a.Resolved, a.Temperature = "critical", true, 71.5 }),
+		"below":     Below(),
+		"level":     Sustained(),
+		"resolved":  Resolved(Sustained()),
+		"warm":      Resolved(Below()),
 		"no_device": with(func(a *notify.Alert) { a.Device = "" }),
 	}
 }
@@ -63,6 +110,46 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("payload differs from %s (go test -update writes it anew). Got:\n%s", file, got.Bytes())
 	}
+}
+
+// RunAlarm checks that a channel tells alarms apart: identity, which is what its service
+// goes by, is the same for an alert, its reminders and its resolved, and another for any
+// other source, rule, level or device.
+func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
+	rapid.Check(t, func(t *rapid.T) {
+		// Few and nasty, so that two alarms often differ in one part, or in where one ends.
+		text := rapid.OneOf(rapid.SampledFrom([]string{"", "/", "a", "b", "a/b", "%2F", "a\nb", notify.DefaultRule, strings.Repeat("x", 300)}), rapid.String())
+		a := notify.Alert{Source: text.Draw(t, "source"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Device: text.Draw(t, "device")}
+		b := a
+		for _, part := range []*string{&b.Source, &b.Rule, &b.Level, &b.Device} {
+			if rapid.Bool().Draw(t, "another") {
+				*part = text.Draw(t, "part")
+			}
+		}
+		if separator := rapid.SampledFrom([]string{"", "/", "\n"}).Draw(t, "separator"); separator != "" {
+			a.Level, a.Device = "a"+separator+"b", "c"
+			b.Source, b.Rule, b.Level, b.Device = a.Source, a.Rule, "a", "b"+separator+"c"
+		}
+		a.Rule, b.Rule = a.RuleName(), b.RuleName()
+		if (identity(a) == identity(b)) != (a == b) {
+			t.Errorf("%+v is %q, %+v is %q", a, identity(a), b, identity(b))
+		}
+		reminder := a
+		reminder.ID, reminder.Sequence, reminder.Temperature, reminder.Threshold = "other", 8, 1, 2
+		reminder.Enqueued, reminder.Since, reminder.Suppressed, reminder.Ambiguous = a.Enqueued.Add(time.Hour), a.Enqueued, 3, true
+		if identity(reminder) != identity(a) {
+			t.Errorf("the reminder %+v is another than %+v", reminder, a)
+		}
+		if identity(Resolved(a)) != identity(a) {
+			t.Errorf("the resolved does not meet %+v", a)
+		}
+		if old := a; a.Rule == notify.DefaultRule {
+			old.Rule = "" // as in a dead letter of an older version
+			if identity(old) != identity(a) {
+				t.Errorf("without a rule %+v is another", a)
+			}
+		}
+	})
 }
 
 // A Request is what a channel has posted.

@@ -40,6 +40,7 @@ func Alert(n int) notify.Alert {
 		Partition:   "0",
 		Sequence:    int64(n),
 		Window:      time.Minute,
+		Remember:    time.Minute,
 		Token:       at.UnixMilli() + int64(n),
 		Expires:     at.Add(20 * time.Second),
 		Suppressed:  3,
@@ -57,6 +58,19 @@ func Run(t *testing.T, open func(t *testing.T) (n notify.Notifier, taken func() 
 		}
 		if got := taken(); got != 1 {
 			t.Fatalf("the receiver took %d alerts, want 1", got)
+		}
+	})
+
+	t.Run("EveryKind", func(t *testing.T) {
+		n, taken := open(t)
+		all := Alerts()
+		for name, a := range all {
+			if err := n.Notify(t.Context(), a); err != nil {
+				t.Errorf("%s: Notify: %v", name, err)
+			}
+		}
+		if got := taken(); got != len(all) {
+			t.Errorf("the receiver took %d alerts, want %d", got, len(all))
 		}
 	})
 

@@ -86,7 +86,9 @@ func encode(a notify.Alert, topic, link string) message {
 	case a.Test:
 		m.Tags = []string{"test_tube"}
 	case a.Resolved:
-		m.Priority, m.Tags = 3, []string{"white_check_mark"}
+		m.Priority, m.Tags = min(m.Priority, 3), []string{"white_check_mark"}
+	case a.Severity() == notify.Info:
+		m.Tags = []string{"information_source"}
 	case m.Priority < 5:
 		m.Tags = []string{"warning"}
 	}

@@ -99,3 +99,21 @@ func FuzzEncode(f *testing.F) {
 		}
 	})
 }
+
+// That a device is normal again is never louder than the alert was.
+func TestPriority(t *testing.T) {
+	for _, test := range []struct {
+		level    string
+		resolved bool
+		priority int
+		tag      string
+	}{
+		{"", false, 5, "rotating_light"}, {"hot", false, 5, "rotating_light"}, {"error", false, 4, "warning"}, {"warning", false, 3, "warning"}, {"info", false, 2, "information_source"},
+		{"", true, 3, "white_check_mark"}, {"warning", true, 3, "white_check_mark"}, {"info", true, 2, "white_check_mark"},
+	} {
+		m := encode(notify.Alert{Level: test.level, Resolved: test.resolved}, "t0pic", link)
+		if m.Priority != test.priority || len(m.Tags) != 1 || m.Tags[0] != test.tag {
+			t.Errorf("%+v: priority %d, %q", test, m.Priority, m.Tags)
+		}
+	}
+}

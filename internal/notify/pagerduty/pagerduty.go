@@ -2,7 +2,6 @@
 package pagerduty
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -115,7 +114,7 @@ func encode(a notify.Alert, key, statusPage string) event {
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),
 		Group:         a.Source,
-		Class:         cmp.Or(a.Rule, notify.DefaultRule),
+		Class:         a.RuleName(),
 		CustomDetails: map[string]string{"id": a.ID, "replica": a.Replica},
 	}
 	for _, f := range facts {
@@ -129,14 +128,10 @@ func encode(a notify.Alert, key, statusPage string) event {
 	return e
 }
 
-// dedupKey names the incident. Different devices, rules, levels and sources never share
-// one, except by a collision of hashes where the names are long.
+// dedupKey names the incident. Different alarms never share one, except by a collision of
+// hashes where the names are long.
 func dedupKey(a notify.Alert) string {
-	var parts []string
-	for _, s := range []string{a.Source, cmp.Or(a.Rule, notify.DefaultRule), a.Level, a.Device} {
-		parts = append(parts, url.PathEscape(s))
-	}
-	key := strings.Join(parts, "/")
+	key := a.Alarm()
 	if len(key) <= maxKey {
 		return key
 	}

@@ -1,7 +1,6 @@
 package pagerduty
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -12,8 +11,6 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"pgregory.net/rapid"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
@@ -100,37 +97,18 @@ func TestKeyAndHost(t *testing.T) {
 	}
 }
 
-// Repeats and the resolve reach the incident of the first alert; nothing else does.
+// Reminders and the resolve reach the incident of the first alert; nothing else does.
 func TestDedupKey(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.SampledFrom([]string{"", "/", "a", "a/b", "%2F", strings.Repeat("x", 300)}), rapid.String())
-		draw := func(label string) notify.Alert {
-			return notify.Alert{Source: text.Draw(t, label+" source"), Rule: text.Draw(t, label+" rule"), Level: text.Draw(t, label+" level"), Device: text.Draw(t, label+" device")}
+	notifytest.RunAlarm(t, func(a notify.Alert) string {
+		e := encode(a, routingKey, page)
+		if want := map[bool]string{false: "trigger", true: "resolve"}[a.Resolved]; e.EventAction != want {
+			t.Errorf("%+v: %s, want %s", a, e.EventAction, want)
 		}
-		a, b := draw("first"), draw("second")
-		a.Rule, b.Rule = cmp.Or(a.Rule, notify.DefaultRule), cmp.Or(b.Rule, notify.DefaultRule)
-		if (dedupKey(a) == dedupKey(b)) != (a == b) {
-			t.Errorf("%+v has the key %q, %+v has %q", a, dedupKey(a), b, dedupKey(b))
-		}
-		again := a
-		again.ID, again.Temperature, again.Resolved = "other", 1, true
-		if dedupKey(again) != dedupKey(a) || encode(again, routingKey, page).EventAction != "resolve" {
-			t.Error("the resolve does not reach the alert")
-		}
-		if n := len(dedupKey(a)); n > 255 {
+		if n := len(e.DedupKey); n > 255 {
 			t.Errorf("a key of %d characters", n)
 		}
+		return e.DedupKey
 	})
-}
-
-// A dead letter of a version that named no rule reaches the incident, too.
-func TestDedupKeyWithoutARule(t *testing.T) {
-	a := notifytest.Alert(1)
-	old := a
-	old.Rule = ""
-	if dedupKey(old) != dedupKey(a) {
-		t.Errorf("%q, want %q", dedupKey(old), dedupKey(a))
-	}
 }
 
 // What a device is called is only text, and fits.

@@ -119,6 +119,8 @@ func mark(a notify.Alert) string {
 		return "🟢"
 	case a.Severity() == notify.Critical:
 		return "🔴"
+	case a.Severity() == notify.Info:
+		return "🔵"
 	}
 	return "🟠"
 }

@@ -113,3 +113,13 @@ func inert(t *testing.T, s string) {
 		t.Errorf("control characters in %q", s)
 	}
 }
+
+func TestMark(t *testing.T) {
+	for want, a := range map[string]notify.Alert{
+		"🔴": {Level: "hot"}, "🟠": {Level: "warning"}, "🔵": {Level: "info"}, "🟢": {Level: "critical", Resolved: true}, "⚪": {Test: true},
+	} {
+		if got := mark(a); got != want {
+			t.Errorf("%+v is %s, want %s", a, got, want)
+		}
+	}
+}

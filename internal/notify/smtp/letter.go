@@ -43,7 +43,7 @@ func alertLetter(a notify.Alert) letter {
 	}
 	return letter{
 		id:       a.ID,
-		thread:   a.Source + "\n" + a.Rule + "\n" + a.Device,
+		thread:   "alarm\n" + a.Alarm(),
 		subject:  a.Message(),
 		urgent:   !a.Resolved && a.Severity() == notify.Critical,
 		sections: []section{facts},

@@ -40,7 +40,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// What arrives: an alert, the same alert in a second attempt, and that the device is well again.
+// What arrives: an alert, the same alert in a second attempt, and that the device is normal again.
 func TestWhatArrives(t *testing.T) {
 	s := newServer(t, startTLS)
 	m := s.notifier(t, startTLS)
@@ -91,7 +91,7 @@ func TestWhatArrives(t *testing.T) {
 		t.Error("the second attempt has another Message-ID")
 	}
 	if resolved.header.Get("Message-Id") == first.header.Get("Message-Id") || resolved.header.Get("References") != first.header.Get("References") {
-		t.Error("that the device is well again must be another mail of the same conversation")
+		t.Error("that the device is normal again must be another mail of the same conversation")
 	}
 	if resolved.subject != "Öl<kessel>: 71, normal again, below 80" || resolved.header.Get("Importance") != "" {
 		t.Errorf("subject %q, importance %q", resolved.subject, resolved.header.Get("Importance"))
@@ -537,6 +537,18 @@ var (
 		"<tr>", `<td style="padding: 0.1em 1.5em 0.1em 0; color: #666">`, "</td>", "<td>", "</tr>", "</table>", "</body>", "</html>",
 	}
 )
+
+// An alert, its reminders and its resolved are one conversation, and no other alarm's.
+func TestConversations(t *testing.T) {
+	notifytest.RunAlarm(t, func(a notify.Alert) string {
+		a.ID = "id"
+		raw, err := smtp.Compose(a, "alerts@example.com", "ops@example.com")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parse(t, raw).header.Get("References")
+	})
+}
 
 // Different ids have different Message-IDs.
 func TestMessageIDs(t *testing.T) {

@@ -124,10 +124,10 @@ func newMessage(summary string, body []line, link string) message {
 
 func color(a notify.Alert) string {
 	switch {
-	case a.Test:
-		return "Accent"
 	case a.Resolved:
 		return "Good"
+	case a.Severity() == notify.Info: // as a test is
+		return "Accent"
 	case a.Severity() == notify.Critical:
 		return "Attention"
 	}

@@ -81,3 +81,17 @@ func FuzzEncode(f *testing.F) {
 		}
 	})
 }
+
+func TestColor(t *testing.T) {
+	for _, test := range []struct {
+		a    notify.Alert
+		want string
+	}{
+		{notify.Alert{Level: "hot"}, "Attention"}, {notify.Alert{Level: "warning"}, "Warning"}, {notify.Alert{Level: "info"}, "Accent"},
+		{notify.Alert{Level: "critical", Resolved: true}, "Good"}, {notify.Alert{Test: true}, "Accent"},
+	} {
+		if got := color(test.a); got != test.want {
+			t.Errorf("%+v is %s, want %s", test.a, got, test.want)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,13 +15,27 @@ import (
 // ContentType is the media type of a CloudEvent in structured mode.
 const ContentType = "application/cloudevents+json"
 
-// suffix returns how the event's type ends, which is all that receivers should check.
-func suffix(rule string, resolved bool) string {
-	if resolved {
-		return "." + cmp.Or(rule, notify.DefaultRule) + ".normal"
+// The last words of the types of alerts.
+const (
+	high   = "high"   // at or above the limit
+	low    = "low"    // at or below it
+	normal = "normal" // resolved
+)
+
+// typeOf returns the type of a's event. Receivers should check only how it ends, in the
+// rule's name and one of these words.
+func typeOf(a notify.Alert) string {
+	word := high
+	switch {
+	case a.Resolved:
+		word = normal
+	case a.Below:
+		word = low
 	}
-	return "." + cmp.Or(rule, notify.DefaultRule) + ".high"
+	return "alertworker" + suffix(a.RuleName(), word)
 }
+
+func suffix(rule, word string) string { return "." + rule + "." + word }
 
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
 const maxWindow = 48 * 24 * time.Hour
@@ -58,13 +71,21 @@ type data struct {
 	Device       string    `json:"device"`
 	Rule         string    `json:"rule,omitempty"`
 	Level        string    `json:"level,omitempty"`
-	Temperature  float64   `json:"temperature"`
-	Threshold    float64   `json:"threshold"`
+	Field        string    `json:"field,omitempty"`
+	Value        *float64  `json:"value"` // nil, like Limit, in what earlier versions encoded
+	Limit        *float64  `json:"limit"`
+	Temperature  *float64  `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
+	Threshold    *float64  `json:"threshold,omitempty"`
+	Below        bool      `json:"below,omitempty"`
+	Since        time.Time `json:"since,omitzero"`
+	WillResolve  bool      `json:"willResolve,omitempty"`
+	Removed      bool      `json:"removed,omitempty"`
 	EnqueuedTime time.Time `json:"enqueuedTime"`
 	Partition    string    `json:"partition"`
 	Sequence     int64     `json:"sequence"`
 	Window       float64   `json:"window"` // seconds
-	Token        int64     `json:"token"`  // below 2^53, so that every JSON reader keeps it whole
+	Remember     float64   `json:"remember,omitempty"`
+	Token        int64     `json:"token"` // below 2^53, so that every JSON reader keeps it whole
 	Suppressed   int64     `json:"suppressed"`
 	Replica      string    `json:"replica"`
 	Expires      time.Time `json:"expires,omitzero"`
@@ -72,14 +93,14 @@ type data struct {
 }
 
 // Encode returns a as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC
-// 3339, the window is a number of seconds; expires is left out if a has none,
-// and test unless a is one. It fails for what JSON or CloudEvents cannot say: a
-// temperature that is no number, an id that is empty or has control characters.
+// 3339, durations are numbers of seconds; what a does not have is left out. It fails for what
+// JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has
+// control characters.
 func Encode(a notify.Alert) ([]byte, error) {
-	return encode("alert", event[data]{
+	e := event[data]{
 		ID:      a.ID,
 		Source:  a.Source,
-		Type:    "alertworker" + suffix(a.Rule, a.Resolved),
+		Type:    typeOf(a),
 		Subject: a.Device,
 		Time:    a.Enqueued,
 		Data: data{
@@ -87,19 +108,29 @@ func Encode(a notify.Alert) ([]byte, error) {
 			Device:       a.Device,
 			Rule:         a.Rule,
 			Level:        a.Level,
-			Temperature:  a.Temperature,
-			Threshold:    a.Threshold,
+			Field:        a.Field,
+			Value:        &a.Temperature,
+			Limit:        &a.Threshold,
+			Below:        a.Below,
+			Since:        a.Since.UTC(),
+			WillResolve:  a.WillResolve,
+			Removed:      a.Removed,
 			EnqueuedTime: a.Enqueued.UTC(),
 			Partition:    a.Partition,
 			Sequence:     a.Sequence,
 			Window:       a.Window.Seconds(),
+			Remember:     a.Remember.Seconds(),
 			Token:        a.Token,
 			Suppressed:   a.Suppressed,
 			Replica:      a.Replica,
 			Expires:      a.Expires.UTC(),
 			Test:         a.Test,
 		},
-	})
+	}
+	if a.RuleName() == notify.DefaultRule {
+		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
+	}
+	return encode("alert", e)
 }
 
 // ErrNoAlert is what Decode's error is if it was given an event of another type,
@@ -107,8 +138,9 @@ func Encode(a notify.Alert) ([]byte, error) {
 var ErrNoAlert = errors.New("no alert")
 
 // Decode is the inverse of Encode, for receivers, except for what is about one attempt.
-// It takes any CloudEvent whose type ends in the rule's name and ".high" or ".normal",
-// ignores fields it does not know, and says what is wrong with others.
+// It takes any CloudEvent whose type ends in the rule's name and ".high", ".low" or
+// ".normal", also of earlier versions, ignores fields it does not know, and says what is
+// wrong with others.
 func Decode(body []byte) (notify.Alert, error) {
 	var e event[data]
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -117,19 +149,26 @@ func Decode(body []byte) (notify.Alert, error) {
 	if err := checkAlert(e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
 	}
+	word := wordOf(e)
 	return notify.Alert{
 		ID:          e.ID,
 		Source:      e.Source,
 		Device:      e.Data.Device,
 		Rule:        e.Data.Rule,
 		Level:       e.Data.Level,
-		Resolved:    strings.HasSuffix(e.Type, suffix(e.Data.Rule, true)),
-		Temperature: e.Data.Temperature,
-		Threshold:   e.Data.Threshold,
+		Resolved:    word == normal,
+		WillResolve: e.Data.WillResolve,
+		Removed:     e.Data.Removed,
+		Below:       word == low || word == normal && e.Data.Below,
+		Field:       e.Data.Field,
+		Temperature: first(e.Data.Value, e.Data.Temperature),
+		Threshold:   first(e.Data.Limit, e.Data.Threshold),
+		Since:       e.Data.Since.UTC(),
 		Enqueued:    e.Data.EnqueuedTime.UTC(),
 		Partition:   e.Data.Partition,
 		Sequence:    e.Data.Sequence,
-		Window:      time.Duration(math.Round(e.Data.Window * float64(time.Second))),
+		Window:      seconds(e.Data.Window),
+		Remember:    seconds(e.Data.Remember),
 		Token:       e.Data.Token,
 		Expires:     e.Data.Expires.UTC(),
 		Suppressed:  e.Data.Suppressed,
@@ -138,23 +177,49 @@ func Decode(body []byte) (notify.Alert, error) {
 	}, nil
 }
 
+// wordOf returns the last word of e's type, empty if e is no alert of its rule.
+func wordOf(e event[data]) string {
+	rule := notify.Alert{Rule: e.Data.Rule}.RuleName()
+	for _, word := range []string{high, low, normal} {
+		if strings.HasSuffix(e.Type, suffix(rule, word)) {
+			return word
+		}
+	}
+	return ""
+}
+
+// first returns the first number that there is, or 0.
+func first(numbers ...*float64) float64 {
+	for _, n := range numbers {
+		if n != nil {
+			return *n
+		}
+	}
+	return 0
+}
+
+func seconds(n float64) time.Duration { return time.Duration(math.Round(n * float64(time.Second))) }
+
 func checkAlert(e event[data]) error {
 	switch {
 	case e.SpecVersion != "1.0":
 		return fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
 	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
 		return errors.New("id is empty or has control characters")
-	case !strings.HasSuffix(e.Type, suffix(e.Data.Rule, false)) && !strings.HasSuffix(e.Type, suffix(e.Data.Rule, true)):
-		return fmt.Errorf("%w: type is %q, want one that ends in %s", ErrNoAlert, e.Type, suffix(e.Data.Rule, false))
+	case wordOf(e) == "":
+		return fmt.Errorf("%w: type is %q, want one that ends in .RULE.%s, .%s or .%s, with the rule of data.rule", ErrNoAlert, e.Type, high, low, normal)
 	case e.Subject != e.Data.Device:
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
-	case !(e.Data.Window >= 0 && e.Data.Window <= maxWindow.Seconds()):
-		return fmt.Errorf("data.window is %v, want 0 to %.0f seconds", e.Data.Window, maxWindow.Seconds())
-	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.Expires):
-		return errors.New("data.enqueuedTime or data.expires is out of the range of RFC 3339")
+	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember):
+		return fmt.Errorf("data.window or data.remember is %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, maxWindow.Seconds())
+	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since):
+		return errors.New("data.enqueuedTime, data.expires or data.since is out of the range of RFC 3339")
 	}
 	return nil
 }
+
+// isWindow reports whether a number of seconds is one that Encode makes of a window.
+func isWindow(seconds float64) bool { return seconds >= 0 && seconds <= maxWindow.Seconds() }
 
 // inRange reports whether RFC 3339 can express t, in UTC.
 func inRange(t time.Time) bool {

@@ -37,8 +37,11 @@ func TestEncodeGolden(t *testing.T) {
 			a.Enqueued = a.Enqueued.In(time.FixedZone("", 2*60*60))
 			a.Token = 1<<53 - 1
 		}),
-		"resolved":  with(func(a *notify.Alert) { a.Rule, a.Level, a.Resolved = "hot", "critical", true }),
 		"no_device": with(func(a *notify.Alert) { a.Device = "" }),
+		"below":     notifytest.Below(),
+		"level":     notifytest.Sustained(),
+		"resolved":  notifytest.Resolved(notifytest.Sustained()),
+		"warm":      notifytest.Resolved(notifytest.Below()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, err := webhook.Encode(a)
@@ -97,15 +100,20 @@ func TestDecodeIsTheInverse(t *testing.T) {
 			ID:          rapid.StringMatching(`[!-~]{1,80}`).Draw(t, "id"),
 			Source:      rapid.String().Draw(t, "source"),
 			Device:      rapid.String().Draw(t, "device"),
-			Rule:        rapid.String().Draw(t, "rule"),
+			Rule:        rapid.OneOf(rapid.SampledFrom([]string{"", notify.DefaultRule, "hot", "a.high"}), rapid.String()).Draw(t, "rule"),
 			Level:       rapid.String().Draw(t, "level"),
 			Resolved:    rapid.Bool().Draw(t, "resolved"),
+			WillResolve: rapid.Bool().Draw(t, "willResolve"),
+			Below:       rapid.Bool().Draw(t, "below"),
+			Field:       rapid.String().Draw(t, "field"),
 			Temperature: rapid.Float64Range(-1e9, 1e9).Draw(t, "temperature"),
 			Threshold:   rapid.Float64Range(-1e9, 1e9).Draw(t, "threshold"),
+			Since:       rapid.SampledFrom([]time.Time{{}, at("since")}).Draw(t, "which since"),
 			Enqueued:    at("enqueued"),
 			Partition:   rapid.String().Draw(t, "partition"),
 			Sequence:    rapid.Int64().Draw(t, "sequence"),
 			Window:      time.Duration(rapid.Int64Range(0, int64(48*24*time.Hour)).Draw(t, "window")),
+			Remember:    time.Duration(rapid.Int64Range(0, int64(48*24*time.Hour)).Draw(t, "remember")),
 			Token:       rapid.Int64Range(0, 1<<53-1).Draw(t, "token"),
 			Expires:     at("expires"),
 			Suppressed:  rapid.Int64Range(0, math.MaxInt64).Draw(t, "suppressed"),
@@ -126,6 +134,53 @@ func TestDecodeIsTheInverse(t *testing.T) {
 	})
 }
 
+// A field of an alert that is new must be in the payload, or be about one attempt.
+func TestEveryFieldIsDecoded(t *testing.T) {
+	var want notify.Alert
+	for name, v := range reflect.ValueOf(&want).Elem().Fields() {
+		switch f := v.Addr().Interface().(type) {
+		case *string:
+			*f = name.Name
+		case *bool:
+			*f = name.Name != "Ambiguous"
+		case *float64:
+			*f = 1.5 + float64(len(name.Name))
+		case *int64:
+			*f = 7 + int64(len(name.Name))
+		case *time.Duration:
+			*f = time.Minute + time.Duration(len(name.Name))*time.Second
+		case *time.Time:
+			*f = time.UnixMilli(1772366400250 + int64(len(name.Name))).UTC()
+		default:
+			t.Fatalf("what is %s?", name.Name)
+		}
+	}
+	body, err := webhook.Encode(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := webhook.Decode(body); err != nil || got != want {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// What earlier versions sent, and kept as dead letters, is an alert still.
+func TestDecodeOlder(t *testing.T) {
+	for name, body := range map[string]string{
+		"the first version": `{"specversion":"1.0","id":"ns/hub/0/7/1772366400250","source":"/ns/hub","type":"alertworker.temperature.high","subject":"device-7","time":"2026-03-01T12:00:00.25Z","datacontenttype":"application/json",` +
+			`"data":{"device":"device-7","temperature":91.5,"threshold":80,"enqueuedTime":"2026-03-01T12:00:00.25Z","partition":"0","sequence":7,"window":60,"token":1772366400257,"suppressed":3,"replica":"replica-a","expires":"2026-03-01T12:00:20.25Z"}}`,
+		"without value and limit": `{"specversion":"1.0","id":"ns/hub/0/7/1772366400250","source":"/ns/hub","type":"alertworker.temperature.high","subject":"device-7","time":"2026-03-01T12:00:00.25Z","datacontenttype":"application/json",` +
+			`"data":{"message":"m","device":"device-7","rule":"temperature","temperature":91.5,"threshold":80,"enqueuedTime":"2026-03-01T12:00:00.25Z","partition":"0","sequence":7,"window":60,"token":1772366400257,"suppressed":3,"replica":"replica-a","expires":"2026-03-01T12:00:20.25Z"}}`,
+	} {
+		got, err := webhook.Decode([]byte(body))
+		want := notifytest.Alert(7)
+		want.Rule, want.Remember = got.Rule, 0
+		if err != nil || got != want || got.RuleName() != notify.DefaultRule {
+			t.Errorf("%s: got  %+v, %v\nwant %+v", name, got, err, want)
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	good, err := webhook.Encode(notifytest.Alert(1))
 	if err != nil {
@@ -137,8 +192,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"other type":      {`temperature.high`, `humidity.high`, "type"},
 		"other subject":   {`"subject":"device-1"`, `"subject":"device-2"`, "subject"},
 		"negative window": {`"window":60`, `"window":-1`, "window"},
+		"endless memory":  {`"remember":60`, `"remember":1e300`, "remember"},
+		"other rule":      {`"rule":"temperature"`, `"rule":"hot"`, "type"},
 		"endless window":  {`"window":60`, `"window":1e300`, "window"},
 		"other year":      {`"enqueuedTime":"2026-03-01T12:00:00.25Z"`, `"enqueuedTime":"0000-01-01T00:00:00+01:00"`, "RFC 3339"},
+		"year of since":   {`"window":60`, `"since":"0000-01-01T00:00:00+01:00","window":60`, "RFC 3339"},
 		"text for token":  {`"token":1772366400251`, `"token":"1772366400251"`, "token"},
 		"not JSON":        {`{`, ``, "decode alert"},
 	} {

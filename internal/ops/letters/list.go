@@ -76,28 +76,29 @@ func first(rs []receivers.Receiver, is func(receivers.Receiver) bool) *receivers
 func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, head bool) error {
 	var rows [][]string
 	if head {
-		rows = append(rows, []string{"LETTER", "STATE", "TIME", "DEVICE", "TEMPERATURE", "RECEIVER", "REASON"})
+		rows = append(rows, []string{"LETTER", "STATE", "TIME", "DEVICE", "VALUE", "RULE", "RECEIVER", "REASON"})
 	}
 	for _, l := range letters {
-		row := []string{l.ID, string(l.Kind), "", "", "", nameOf(l.Receiver, rs), l.Reason}
+		row := []string{l.ID, string(l.Kind), "", "", "", "", nameOf(l.Receiver, rs), l.Reason}
 		switch {
 		case l.Broken != nil:
-			row[6] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+			row[7] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
 		case l.Event != nil:
 			row[2] = l.Event.Enqueued.UTC().Format(time.DateTime + "Z")
 			row[3] = l.Event.Device
-			row[6] = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event))
+			row[7] = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event))
 		default:
 			row[2] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
 			row[3] = l.Alert.Device
 			row[4] = fmt.Sprint(l.Alert.Temperature)
+			row[5] = about(l.Alert)
 			if l.Kind == deadletter.Replayed {
-				row[6] = fmt.Sprintf("replayed at %s; before that: %s", l.Replayed.UTC().Format(time.DateTime+"Z"), l.Reason)
+				row[7] = fmt.Sprintf("replayed at %s; before that: %s", l.Replayed.UTC().Format(time.DateTime+"Z"), l.Reason)
 			}
 		}
 		rows = append(rows, row)
 	}
-	widths := []int{0, 11, 0, 8, 11, 24, 0} // minimum widths: pages should look alike
+	widths := []int{0, 11, 0, 8, 8, 11, 24, 0} // minimum widths: pages should look alike
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = checkup.OneLine(cell)
@@ -106,10 +107,23 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %-*s  %*s  %-*s  %s\n", widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], widths[5], row[5], row[6])
+		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %-*s  %*s  %-*s  %-*s  %s\n",
+			widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], widths[5], row[5], widths[6], row[6], row[7])
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// about says which rule and level an alert is about, and whether it is resolved.
+func about(a notify.Alert) string {
+	s := a.RuleName()
+	if a.Level != "" {
+		s += "/" + a.Level
+	}
+	if a.Resolved {
+		s += ", resolved"
+	}
+	return s
 }
 
 // maxExcerpt is how many characters of an event's body are shown.

@@ -5,9 +5,35 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/ops/letters"
 )
+
+// A list says of each alert which rule and level it is about, and whether it is resolved.
+func TestRules(t *testing.T) {
+	old := notifytest.Alert(1)
+	old.Rule = "" // as in letters of the first version
+	var all []deadletter.Letter
+	for _, a := range []notify.Alert{old, notifytest.Alert(1), notifytest.Sustained(), notifytest.Resolved(notifytest.Sustained()), notifytest.Below()} {
+		all = append(all, deadletter.Letter{ID: "id", Kind: deadletter.Undelivered, Receiver: "r", Reason: "refused", Alert: a})
+	}
+	var out strings.Builder
+	if err := letters.WriteTable(&out, all, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	const want = `LETTER  STATE        TIME                  DEVICE           VALUE  RULE                    RECEIVER                  REASON
+id      undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
+id      undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
+id      undelivered  2026-03-01 12:00:00Z  device-7          91.5  hot/critical            r                         refused
+id      undelivered  2026-03-01 12:10:00Z  device-7          64.5  hot/critical, resolved  r                         refused
+id      undelivered  2026-03-01 12:00:00Z  cold-store-3       1.4  cold-chain              r                         refused
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
 
 // What is shown of an event is one line, also if it has no body or one that is not text.
 func TestBodies(t *testing.T) {
