@@ -400,7 +400,7 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 			if err != nil {
 				return err
 			}
-			if err := p.Checkpoint(ctx, events[len(events)-1].Position); err != nil {
+			if err := p.Checkpoint(ctx, telemetry.Checkpoint{Position: events[len(events)-1].Position}); err != nil {
 				return err
 			}
 			if left.Add(-int32(len(events))) == 0 {

@@ -3,8 +3,10 @@ package telemetry
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,10 +68,10 @@ var reasonTexts = [ReasonCount]string{
 	ReasonNoDevice:            "the hub names no device",
 	ReasonEmpty:               "its body is empty",
 	ReasonMalformed:           "its body is not JSON, or breaks off before a reading",
-	ReasonMissing:             "none of the fields in TEMPERATURE_FIELD is in it",
-	ReasonNull:                "its temperature is null",
-	ReasonNotANumber:          "its temperature is not a number",
-	ReasonNotFinite:           "its temperature is NaN, infinite or too large",
+	ReasonMissing:             "none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it",
+	ReasonNull:                "its reading is null",
+	ReasonNotANumber:          "its reading is not a number",
+	ReasonNotFinite:           "its reading is NaN, infinite or too large",
 	ReasonUnsupportedEncoding: "its body has an encoding that is not supported",
 	ReasonTooLarge:            "its body is larger than 1 MiB",
 	ReasonTooDeep:             "its body is nested too deep",
@@ -94,29 +96,56 @@ const (
 	maxKept  = 64 << 10 // bytes of a buffer that a pooled scanner keeps
 )
 
-// A Decoder reads temperatures out of events. It is safe for concurrent use.
+// maxDecoded is how many fields a Decoder takes: the bits of scanner.tooDeep.
+const maxDecoded = 64
+
+// A Field says where in an event a reading is.
+type Field struct {
+	// Paths are dotted paths separated by commas, in the order in which they are preferred.
+	// Blank means DefaultFields.
+	Paths  string
+	Lowest bool // of several readings the lowest counts, else the highest
+}
+
+// A Found is what one field of an event holds.
+type Found struct {
+	Value  float64 // 0 unless Reason is ReasonOK
+	Reason Reason
+}
+
+// A Decoder reads fields out of events. It is safe for concurrent use.
 type Decoder struct {
-	start    []cursor  // every field, nothing of it matched yet
+	fields   int
+	start    []cursor  // every path of every field, nothing of it matched yet
 	scanners sync.Pool // of *scanner
 }
 
-// NewDecoder returns a Decoder for the fields named: dotted paths separated by
-// commas, in the order in which they are preferred. Blank means DefaultFields.
-// The error says which path is wrong, and how to write it.
-func NewDecoder(fields string) (*Decoder, error) {
-	parsed, err := parseFields(fields)
-	if err != nil {
-		return nil, err
+// NewDecoder returns a Decoder for one field, of which the highest reading counts. The
+// error says which path is wrong, and how to write it.
+func NewDecoder(paths string) (*Decoder, error) { return NewFieldsDecoder(Field{Paths: paths}) }
+
+// NewFieldsDecoder returns a Decoder for up to 64 fields. The error is like NewDecoder's.
+func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
+	if len(fields) > maxDecoded {
+		return nil, fmt.Errorf("%d fields are too many to decode: give at most %d", len(fields), maxDecoded)
 	}
-	d := &Decoder{scanners: sync.Pool{New: func() any { return newScanner() }}}
-	for i := range parsed {
-		d.start = append(d.start, cursor{field: &parsed[i], rank: i})
+	d := &Decoder{fields: len(fields), scanners: sync.Pool{New: func() any { return newScanner() }}}
+	for i, f := range fields {
+		paths, err := parsePaths(f.Paths)
+		if err != nil {
+			return nil, err
+		}
+		for j := range paths {
+			p := &paths[j]
+			p.field, p.rank, p.lowest = uint8(i), uint8(j), f.Lowest
+			d.start = append(d.start, cursor{path: p})
+		}
 	}
 	return d, nil
 }
 
-// Decode returns the temperature in e, in the unit in which the device sends
-// it. Unless reason is ReasonOK there is none, and the value is 0.
+// Decode returns the reading in e of a Decoder with one field, in the unit in which the
+// device sends it. Unless reason is ReasonOK there is none, and the value is 0.
 //
 // Only what the device itself sent as telemetry counts, and only the device
 // that the hub names, never one that the body claims. The body is JSON; a body
@@ -124,14 +153,14 @@ func NewDecoder(fields string) (*Decoder, error) {
 // in a JSON string, by its bytes alone: devices put anything into the
 // labels. Bare NaN and Infinity, as Python writes them, are taken for values.
 //
-// A field's path is matched without regard to case. It goes through arrays, and
+// A path is matched without regard to case. It goes through arrays, and
 // a name in the body may hold dots: machine.temperature finds
 // {"machine":{"temperature":1}}, {"machine":[{"temperature":1}]} and
-// {"machine.temperature":1}. In an object the first field with a finite number
+// {"machine.temperature":1}. In an object the first path with a finite number
 // counts; a number may stand in a string. Where a body holds several
 // readings, as an array, as several JSON values or under one name twice, the
-// hottest counts, and one that cannot be read hides no other. If none
-// can be read, the reason is that of the first field that is there.
+// highest counts, or the lowest if the field says so, and one that cannot be read hides
+// no other. If none can be read, the reason is that of the first path that is there.
 //
 // A body that is cut off, or is not JSON from some place on, is read up to
 // there. What was complete before counts as if the body had ended: a string with
@@ -141,34 +170,63 @@ func NewDecoder(fields string) (*Decoder, error) {
 // cut off.
 //
 // Objects and arrays nested more than 64 deep are skipped. The reason is ReasonTooDeep
-// if a field might have been in one and nothing could be read elsewhere. A body nested
+// if a reading might have been in one and nothing could be read elsewhere. A body nested
 // more than 10,000 deep is read up to there; without a reading its reason is ReasonTooDeep too.
 //
 // Decode does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
-func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
-	if e.Undecodable != "" {
-		return 0, ReasonUndecodableMessage
+func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
+	var found [1]Found
+	reason = d.DecodeAll(e, found[:])
+	return found[0].Value, reason
+}
+
+// DecodeAll sets found, which has one element for each field, in one pass over the body: each
+// to what Decode returns for that field alone. It returns ReasonOK if at least one field
+// has a reading, or else the reason of the first field that is there.
+func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
+	found = found[:d.fields]
+	reason := unread(e)
+	if reason != ReasonOK {
+		for i := range found {
+			found[i] = Found{Reason: reason}
+		}
+		return reason
 	}
-	if e.MessageSource != "" && !strings.EqualFold(e.MessageSource, "Telemetry") {
-		return 0, ReasonNotTelemetry
-	}
-	if e.Device == "" {
-		return 0, ReasonNoDevice
+	for i := range found {
+		found[i] = Found{Reason: ReasonMalformed} // until a layer of the body says something else
 	}
 	s := d.scanners.Get().(*scanner)
 	defer s.putBack(&d.scanners)
-	reason = s.unpack(e.Body, func(text []byte) (r Reason, broken bool) {
-		found, r, broken := s.temperature(d.start, text)
-		if r == ReasonOK {
-			temperature = found
+	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d.start, text, found) })
+
+	reason = ReasonMissing
+	for i := range found {
+		f := &found[i]
+		if f.Reason == ReasonMalformed && end != ReasonOK {
+			f.Reason = end
 		}
-		return r, broken
-	})
-	if reason == ReasonMalformed && !understood(e.ContentEncoding) {
-		reason = ReasonUnsupportedEncoding
+		if f.Reason == ReasonMalformed && !understood(e.ContentEncoding) {
+			f.Reason = ReasonUnsupportedEncoding
+		}
+		if f.Reason == ReasonOK || reason == ReasonMissing {
+			reason = f.Reason
+		}
 	}
-	return temperature, reason
+	return reason
+}
+
+// unread returns why the body of e is not even looked at.
+func unread(e *Event) Reason {
+	switch {
+	case e.Undecodable != "":
+		return ReasonUndecodableMessage
+	case e.MessageSource != "Telemetry" && e.MessageSource != "" && !strings.EqualFold(e.MessageSource, "Telemetry"):
+		return ReasonNotTelemetry
+	case e.Device == "":
+		return ReasonNoDevice
+	}
+	return ReasonOK
 }
 
 // A scanner walks through one body at a time. It drives jsontext, a strict parser
@@ -179,10 +237,11 @@ func (d *Decoder) Decode(e *Event) (temperature float64, reason Reason) {
 type scanner struct {
 	json    *jsontext.Decoder
 	input   bytes.Buffer
-	body    []byte   // what json reads
-	tooDeep bool     // a value was skipped that a field might be in
-	cursors []cursor // a stack: what the names down to here have matched
-	text    []byte   // the last string that had to be unescaped
+	body    []byte    // what json reads
+	tooDeep uint64    // bits of the fields that might be in a value that was skipped
+	cursors []cursor  // a stack: what the names down to here have matched
+	found   []finding // a stack: what the objects and arrays down to here hold of each field
+	text    []byte    // the last string that had to be unescaped
 	gzip    gzip.Reader
 }
 
@@ -194,7 +253,7 @@ func (s *scanner) putBack(pool *sync.Pool) {
 	if cap(s.text) > maxKept {
 		s.text = nil
 	}
-	s.cursors, s.body = s.cursors[:0], nil
+	s.body = nil
 	pool.Put(s)
 }
 
@@ -206,6 +265,7 @@ var lenient = []jsontext.Options{
 
 // begin makes s ready for text, or says why there is nothing to scan.
 func (s *scanner) begin(text []byte) Reason {
+	s.tooDeep = 0
 	text = trim(text)
 	switch {
 	case len(text) == 0:
@@ -217,107 +277,134 @@ func (s *scanner) begin(text []byte) Reason {
 	}
 	// Over a bytes.Buffer the decoder reads the bytes where they are, and does
 	// not write to them.
-	s.body, s.tooDeep = text, false
+	s.body = text
 	s.input = *bytes.NewBuffer(text)
 	s.json.Reset(&s.input, lenient...)
 	return ReasonOK
 }
 
-// outcome returns the reason of a scan that found what found says before err ended
-// it, and whether the text is broken there.
-func (s *scanner) outcome(found Reason, err error) (r Reason, broken bool) {
-	broken = err != io.EOF
-	switch {
-	case found == ReasonOK:
-		return ReasonOK, broken
-	case s.tooDeep || s.json.StackDepth() >= maxSkip:
-		return ReasonTooDeep, broken
-	case broken:
-		return ReasonMalformed, broken
+// read scans text, a sequence of JSON values that is perhaps broken, and reports whether it is. It
+// sets what it can read in found, and why it cannot read the rest unless something better is
+// known than that the body is malformed.
+func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool) {
+	all := s.push(start, len(found))
+	reason := s.begin(text)
+	if reason == ReasonOK {
+		var err error
+		for err == nil {
+			err = s.value(start, all, '[')
+		}
+		if err != io.EOF {
+			reason = ReasonMalformed
+		}
+		if s.json.StackDepth() >= maxSkip {
+			s.tooDeep = math.MaxUint64
+		}
 	}
-	return found, broken
+	for i, one := range all {
+		r := one.reason
+		switch {
+		case r == ReasonOK:
+		case s.tooDeep&(1<<i) != 0:
+			r = ReasonTooDeep
+		case reason != ReasonOK:
+			r = reason
+		}
+		if r == ReasonOK || found[i].Reason == ReasonMalformed {
+			found[i] = Found{Value: one.value, Reason: r}
+		}
+	}
+	s.pop(len(found))
+	return reason == ReasonMalformed
 }
 
-// temperature returns the hottest reading in text, which is a sequence of JSON
-// values, perhaps broken.
-func (s *scanner) temperature(start []cursor, text []byte) (value float64, r Reason, broken bool) {
-	if r := s.begin(text); r != ReasonOK {
-		return 0, r, r == ReasonMalformed
+// push returns a frame for what an object or array, at the place in the body that at
+// describes, holds of each of n fields: nothing of those that at is about, and none of the others.
+func (s *scanner) push(at []cursor, n int) []finding {
+	start := len(s.found)
+	s.found = slices.Grow(s.found, n)[:start+n]
+	all := s.found[start:]
+	for _, c := range at {
+		all[c.path.field] = nothing
 	}
-	all := nothing
-	for {
-		one, err := s.value(start)
-		all = hotter(all, one)
-		if err != nil {
-			r, broken = s.outcome(all.reason, err)
-			return all.value, r, broken
-		}
-	}
+	return all
 }
 
-// value scans the next value, at the place in the body that at describes. With
-// an error it returns what was found before.
-func (s *scanner) value(at []cursor) (finding, error) {
-	switch s.json.PeekKind() {
-	case '[':
-		if s.deepest() {
-			return nothing, s.json.SkipValue()
+func (s *scanner) pop(n int) { s.found = s.found[:len(s.found)-n] }
+
+// value scans the next value, at the place in the body that at describes, and joins what it
+// finds to in, which is of an array or an object: within is the kind. With an error that is what
+// was found before.
+func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
+	switch kind := s.json.PeekKind(); kind {
+	case '[', '{':
+		if s.json.StackDepth() >= maxDepth {
+			for _, c := range at {
+				s.tooDeep |= 1 << c.path.field
+			}
+			return s.json.SkipValue()
 		}
-		if _, err := s.json.ReadToken(); err != nil {
-			return nothing, err
+		if kind == within { // what is joined twice in the same way could be joined at once
+			return s.values(at, in, kind)
 		}
-		all := nothing
-		for s.json.PeekKind() != ']' {
-			one, err := s.value(at)
-			all = hotter(all, one)
-			if err != nil {
-				return all, err
+		all := s.push(at, len(in))
+		err := s.values(at, all, kind)
+		for i, c := range at {
+			if i == 0 || at[i-1].path.field != c.path.field { // once, whatever number of paths a field has
+				c.join(in, all[c.path.field], within)
 			}
 		}
-		_, err := s.json.ReadToken()
-		return all, err
+		s.pop(len(in))
+		return err
+	}
 
-	case '{':
-		if s.deepest() {
-			return nothing, s.json.SkipValue()
+	v, err := s.json.ReadValue()
+	if err != nil {
+		return err
+	}
+	one, read := nothing, false
+	for _, c := range at {
+		if !c.whole() {
+			continue
 		}
-		if _, err := s.json.ReadToken(); err != nil {
-			return nothing, err
+		if !read {
+			if !s.complete(v) {
+				return nil
+			}
+			one.value, one.reason = s.number(v)
+			read = true
 		}
-		all := nothing
-		if rank, ok := whole(at); ok {
-			all = finding{rank: rank, reason: ReasonNotANumber}
+		one.rank = c.path.rank
+		c.join(in, one, within)
+	}
+	return nil
+}
+
+// values scans an array or an object.
+func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
+	if _, err := s.json.ReadToken(); err != nil {
+		return err
+	}
+	if kind == '[' {
+		for s.json.PeekKind() != ']' {
+			if err := s.value(at, in, kind); err != nil {
+				return err
+			}
+		}
+	} else {
+		for _, c := range at {
+			if c.whole() {
+				c.join(in, finding{rank: c.path.rank, reason: ReasonNotANumber}, kind)
+			}
 		}
 		for s.json.PeekKind() != '}' {
-			one, err := s.member(at)
-			all = preferred(all, one)
-			if err != nil {
-				return all, err
+			if err := s.member(at, in); err != nil {
+				return err
 			}
 		}
-		_, err := s.json.ReadToken()
-		return all, err
-
-	default:
-		v, err := s.json.ReadValue()
-		if err != nil {
-			return nothing, err
-		}
-		rank, ok := whole(at)
-		if !ok || !s.complete(v) {
-			return nothing, nil
-		}
-		f, reason := s.number(v)
-		return finding{rank, f, reason}, nil
 	}
-}
-
-// deepest reports, and remembers, that an array or object that comes next is
-// nested too deep to look into.
-func (s *scanner) deepest() bool {
-	deep := s.json.StackDepth() >= maxDepth
-	s.tooDeep = s.tooDeep || deep
-	return deep
+	_, err := s.json.ReadToken()
+	return err
 }
 
 // complete reports whether v, the value just read, cannot go on: the end of the body
@@ -335,24 +422,27 @@ func (s *scanner) complete(v []byte) bool {
 }
 
 // member scans a name and its value.
-func (s *scanner) member(at []cursor) (finding, error) {
+func (s *scanner) member(at []cursor, in []finding) error {
 	name, err := s.json.ReadValue()
 	if err != nil {
-		return nothing, err
+		return err
 	}
 	depth := len(s.cursors)
 	name = s.unquote(name)
 	for _, c := range at {
+		if c.differs(name) {
+			continue
+		}
 		if c, ok := c.advance(name); ok {
 			s.cursors = append(s.cursors, c)
 		}
 	}
 	if len(s.cursors) == depth {
-		return nothing, s.json.SkipValue()
+		return s.json.SkipValue()
 	}
-	found, err := s.value(s.cursors[depth:])
+	err = s.value(s.cursors[depth:], in, '{')
 	s.cursors = s.cursors[:depth]
-	return found, err
+	return err
 }
 
 // unquote returns what a JSON string says. It is valid until the next call.
@@ -394,42 +484,34 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	return f, ReasonOK
 }
 
-// A finding is what part of a body holds.
+// A finding is what part of a body holds of one field.
 type finding struct {
-	rank   int // of the field it is from: the lower is preferred
 	value  float64
+	rank   uint8 // of the path it is from: the lower is preferred
 	reason Reason
 }
 
 var nothing = finding{reason: ReasonMissing}
 
-// hotter joins the findings of two elements of an array.
-func hotter(a, b finding) finding {
-	if a.reason != ReasonOK || b.reason != ReasonOK {
-		return preferred(a, b)
-	}
-	return finding{rank: min(a.rank, b.rank), value: max(a.value, b.value)}
-}
-
-// preferred joins the findings under two names of an object.
-func preferred(a, b finding) finding {
+// join adds one to what in holds of c's field, in an array or an object.
+func (c cursor) join(in []finding, one finding, within jsontext.Kind) {
+	all := &in[c.path.field]
 	switch {
-	case b.reason == ReasonMissing:
-		return a
-	case a.reason == ReasonMissing:
-		return b
-	case (a.reason == ReasonOK) != (b.reason == ReasonOK):
-		if a.reason == ReasonOK {
-			return a
+	case one.reason == ReasonMissing:
+	case all.reason == ReasonMissing:
+		*all = one
+	case (all.reason == ReasonOK) != (one.reason == ReasonOK):
+		if one.reason == ReasonOK {
+			*all = one
 		}
-		return b
-	case a.rank != b.rank:
-		if a.rank < b.rank {
-			return a
+	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
+		all.rank = min(all.rank, one.rank)
+		if c.path.lowest {
+			all.value = min(all.value, one.value)
+		} else {
+			all.value = max(all.value, one.value)
 		}
-		return b
-	case b.value > a.value: // one name twice
-		return b
+	case one.rank < all.rank:
+		*all = one
 	}
-	return a
 }

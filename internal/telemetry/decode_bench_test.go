@@ -54,6 +54,34 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
+// What another field costs in the same pass.
+func BenchmarkDecodeAll(b *testing.B) {
+	for _, bm := range []struct {
+		name, body string
+		fields     []telemetry.Field
+	}{
+		{"flat/1", flatBody, []telemetry.Field{{}}},
+		{"flat/2", flatBody, []telemetry.Field{{}, {Paths: "humidity"}}},
+		{"flat/4", flatBody, []telemetry.Field{{}, {Paths: "humidity"}, {Lowest: true}, {Paths: "pressure"}}},
+		{"nested/1", nestedBody, []telemetry.Field{{Paths: "machine.temperature"}}},
+		{"nested/2", nestedBody, []telemetry.Field{{Paths: "machine.temperature"}, {Paths: "machine.pressure"}}},
+		{"nested/4", nestedBody, []telemetry.Field{{Paths: "machine.temperature"}, {Paths: "machine.pressure"}, {Paths: "ambient.temperature", Lowest: true}, {Paths: "ambient.humidity"}}},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			d, err := telemetry.NewFieldsDecoder(bm.fields...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			e := &telemetry.Event{Device: "pump-17", MessageSource: "Telemetry", Body: []byte(bm.body)}
+			found := make([]telemetry.Found, len(bm.fields))
+			b.ReportAllocs()
+			for b.Loop() {
+				d.DecodeAll(e, found)
+			}
+		})
+	}
+}
+
 // scanFlat is the least that a scanner written by hand would do, the fastest case only: one
 // flat object of valid JSON without escapes, one field.
 func scanFlat(b, field []byte) (float64, bool) {

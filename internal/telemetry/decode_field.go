@@ -11,92 +11,93 @@ import (
 const DefaultFields = "temperature,temp"
 
 const (
-	maxFields = 16
-	maxPath   = 256 // bytes
+	maxList = 16  // paths of one field
+	maxPath = 256 // bytes
 )
 
-// A field is a dotted path, cut at its dots.
-type field struct {
-	path []byte
-	ends []int // where its names end in path
+// A path is one of a field's dotted paths, cut at its dots.
+type path struct {
+	text   []byte
+	ends   []int // where its names end in text
+	field  uint8 // which of the decoder's
+	rank   uint8 // in the field's list
+	lowest bool  // see Field
 }
 
-// parseFields reads a list of dotted paths.
-func parseFields(list string) ([]field, error) {
+// parsePaths reads a list of dotted paths.
+func parsePaths(list string) ([]path, error) {
 	if strings.TrimSpace(list) == "" {
 		list = DefaultFields
 	}
-	paths := strings.Split(list, ",")
-	if len(paths) > maxFields {
-		return nil, fmt.Errorf("%d fields are too many: name at most %d", len(paths), maxFields)
+	texts := strings.Split(list, ",")
+	if len(texts) > maxList {
+		return nil, fmt.Errorf("%d fields are too many: name at most %d", len(texts), maxList)
 	}
-	fields := make([]field, 0, len(paths))
-	for i, path := range paths {
-		f, err := parseField(strings.TrimSpace(path))
+	paths := make([]path, 0, len(texts))
+	for i, text := range texts {
+		p, err := parsePath(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("field %d of %d: %w", i+1, len(paths), err)
+			return nil, fmt.Errorf("field %d of %d: %w", i+1, len(texts), err)
 		}
-		for j, other := range fields {
-			if bytes.EqualFold(f.path, other.path) {
-				return nil, fmt.Errorf("field %d of %d: %q is field %d already: remove one (case does not matter)", i+1, len(paths), f.path, j+1)
+		for j, other := range paths {
+			if bytes.EqualFold(p.text, other.text) {
+				return nil, fmt.Errorf("field %d of %d: %q is field %d already: remove one (case does not matter)", i+1, len(texts), p.text, j+1)
 			}
 		}
-		fields = append(fields, f)
+		paths = append(paths, p)
 	}
-	return fields, nil
+	return paths, nil
 }
 
-func parseField(path string) (field, error) {
-	f := field{path: []byte(path)}
+func parsePath(text string) (path, error) {
+	p := path{text: []byte(text)}
 	switch {
-	case path == "":
-		return f, fmt.Errorf("it is empty: write paths separated by single commas, as in %q", "machine.temperature,temp")
-	case len(path) > maxPath:
-		return f, fmt.Errorf("%.32q… has %d bytes: use at most %d", path, len(path), maxPath)
-	case !utf8.ValidString(path):
-		return f, fmt.Errorf("%q is not valid UTF-8", path)
+	case text == "":
+		return p, fmt.Errorf("it is empty: write paths separated by single commas, as in %q", "machine.temperature,temp")
+	case len(text) > maxPath:
+		return p, fmt.Errorf("%.32q… has %d bytes: use at most %d", text, len(text), maxPath)
+	case !utf8.ValidString(text):
+		return p, fmt.Errorf("%q is not valid UTF-8", text)
 	}
 	end := -1
-	for name := range strings.SplitSeq(path, ".") {
+	for name := range strings.SplitSeq(text, ".") {
 		if strings.TrimSpace(name) != name || name == "" {
-			return f, fmt.Errorf("%q has an empty name or a space beside a dot: write names joined by single dots, as in %q", path, "machine.temperature")
+			return p, fmt.Errorf("%q has an empty name or a space beside a dot: write names joined by single dots, as in %q", text, "machine.temperature")
 		}
 		end += 1 + len(name)
-		f.ends = append(f.ends, end)
+		p.ends = append(p.ends, end)
 	}
-	return f, nil
+	return p, nil
 }
 
-// A cursor says how much of a field the names on the way from a body's root to
+// A cursor says how much of a path the names on the way from a body's root to
 // a place in it have matched.
 type cursor struct {
-	field *field
-	rank  int // of field in the list
-	names int // of field.ends, matched so far
+	path  *path
+	names int // of path.ends, matched so far
+	next  int // where the next name begins in path.text
 }
 
-// whole returns the rank of the preferred of the fields that are matched to
-// their end.
-func whole(cs []cursor) (rank int, ok bool) {
-	for _, c := range cs {
-		if c.names == len(c.field.ends) {
-			return c.rank, true // cursors keep the order of the list
-		}
+// whole reports whether c's path is matched to its end. At one place that is so of at
+// most one path of a field.
+func (c cursor) whole() bool { return c.names == len(c.path.ends) }
+
+// differs reports whether name cannot be next, by its first character alone: which is what
+// most names in a body differ by.
+func (c cursor) differs(name []byte) bool {
+	if c.next >= len(c.path.text) || len(name) == 0 {
+		return true
 	}
-	return 0, false
+	a, b := c.path.text[c.next], name[0]
+	return (a^b)&^0x20 != 0 && a|b < utf8.RuneSelf // not even in another case
 }
 
 // advance moves c past name, which stands for several names of the path if it
 // holds dots: {"a.b":1} is where {"a":{"b":1}} is.
 func (c cursor) advance(name []byte) (cursor, bool) {
-	start := 0
-	if c.names > 0 {
-		start = c.field.ends[c.names-1] + 1
-	}
 	last := c.names + bytes.Count(name, []byte{'.'})
-	if last >= len(c.field.ends) || !bytes.EqualFold(name, c.field.path[start:c.field.ends[last]]) {
+	if last >= len(c.path.ends) || !bytes.EqualFold(name, c.path.text[c.next:c.path.ends[last]]) {
 		return c, false
 	}
-	c.names = last + 1
-	return c, true
+	return cursor{path: c.path, names: last + 1, next: c.path.ends[last] + 1}, true
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"unicode"
@@ -14,7 +15,7 @@ const maxPaths = 64
 func Fields(body []byte) []string {
 	s := newScanner()
 	var l lister
-	s.unpack(body, func(text []byte) (Reason, bool) {
+	s.unpack(body, func(text []byte) (broken bool) {
 		l = lister{scanner: s}
 		return l.list(text)
 	})
@@ -27,13 +28,14 @@ type lister struct {
 	paths []string
 }
 
-func (l *lister) list(text []byte) (r Reason, broken bool) {
+// list reports whether text is broken.
+func (l *lister) list(text []byte) (broken bool) {
 	if r := l.begin(text); r != ReasonOK {
-		return r, r == ReasonMalformed
+		return r == ReasonMalformed
 	}
 	for {
 		if err := l.value(""); err != nil {
-			return l.outcome(ReasonMissing, err)
+			return err != io.EOF
 		}
 	}
 }
@@ -42,7 +44,7 @@ func (l *lister) list(text []byte) (r Reason, broken bool) {
 func (l *lister) value(path string) error {
 	switch l.json.PeekKind() {
 	case '[':
-		if l.deepest() {
+		if l.json.StackDepth() >= maxDepth {
 			return l.json.SkipValue()
 		}
 		if _, err := l.json.ReadToken(); err != nil {
@@ -57,7 +59,7 @@ func (l *lister) value(path string) error {
 		return err
 
 	case '{':
-		if l.deepest() {
+		if l.json.StackDepth() >= maxDepth {
 			return l.json.SkipValue()
 		}
 		if _, err := l.json.ReadToken(); err != nil {
@@ -95,7 +97,7 @@ func (l *lister) member(path string) error {
 		below = path + "." + below
 	}
 	odd := func(r rune) bool { return r == ',' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
-	if _, err := parseField(below); err != nil || strings.ContainsFunc(below, odd) {
+	if _, err := parsePath(below); err != nil || strings.ContainsFunc(below, odd) {
 		return l.json.SkipValue()
 	}
 	return l.value(below)

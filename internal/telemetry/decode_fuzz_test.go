@@ -41,7 +41,7 @@ func FuzzDecode(f *testing.F) {
 		}
 
 		if root, ok := parse(body); ok {
-			want := reference(root, fields)
+			want := reference(root, telemetry.Field{Paths: fields})
 			if got != want.value || reason != want.reason {
 				t.Errorf("got %v, %v; the reference has %v, %v", got, reason, want.value, want.reason)
 			}
@@ -56,8 +56,70 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Bodies whose names are likely to meet the fields'.
-func TestDecodeAgainstReference(t *testing.T) {
+// Several fields in one pass are what each of them is alone.
+func FuzzDecodeAll(f *testing.F) {
+	for _, b := range bodies {
+		if len(b.body) < 4096 {
+			f.Add([]byte(b.body), b.fields, uint64(1))
+		}
+	}
+	f.Add([]byte(nestedBody), "machine.temperature;temperature;ambient.humidity,machine.pressure;machine.temperature", uint64(9))
+	f.Add([]byte(`[{"a":[{"b.c":[1,{"d":"2"}]},{"B":{"c":3}}]},{"a":{"b":{"C":{"d":null}}}},{"b":4}]`), "b;a.b.c.d;a.b.c,b;b;a.b", uint64(2))
+
+	f.Fuzz(func(t *testing.T, body []byte, list string, lowest uint64) {
+		var fields []telemetry.Field
+		for paths := range strings.SplitSeq(list, ";") {
+			fields = append(fields, telemetry.Field{Paths: paths, Lowest: lowest&1 != 0})
+			lowest >>= 1
+		}
+		d, err := telemetry.NewFieldsDecoder(fields...)
+		if err != nil {
+			return
+		}
+		before := bytes.Clone(body)
+		checkAll(t, d, fields, body)
+		if !bytes.Equal(body, before) {
+			t.Error("DecodeAll wrote to the body")
+		}
+	})
+}
+
+// checkAll decodes body for all fields at once and for each alone.
+func checkAll(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, fields []telemetry.Field, body []byte) {
+	e := &telemetry.Event{Device: "d", Body: body}
+	found := make([]telemetry.Found, len(fields))
+	for i := range found {
+		found[i] = telemetry.Found{Value: 999, Reason: telemetry.ReasonCount} // of the event before
+	}
+	got := d.DecodeAll(e, found)
+	root, ok := parse(body)
+	want := telemetry.ReasonMissing
+	for i, f := range fields {
+		one, err := telemetry.NewFieldsDecoder(f)
+		if err != nil {
+			t.Errorf("%+v: %v", f, err)
+			return
+		}
+		value, reason := one.Decode(e)
+		if found[i] != (telemetry.Found{Value: value, Reason: reason}) {
+			t.Errorf("%q, %d of %+v: got %v; alone it is %v, %v", body, i, fields, found[i], value, reason)
+		}
+		if ok {
+			if want := reference(root, f); value != want.value || reason != want.reason {
+				t.Errorf("%q, %+v: got %v, %v; the reference has %v, %v", body, f, value, reason, want.value, want.reason)
+			}
+		}
+		if reason == telemetry.ReasonOK || want == telemetry.ReasonMissing {
+			want = reason
+		}
+	}
+	if got != want {
+		t.Errorf("%q, %+v: got %v, want %v", body, fields, got, want)
+	}
+}
+
+// bodyGenerator draws bodies whose names are likely to meet the fields'.
+func bodyGenerator() *rapid.Generator[string] {
 	name := rapid.SampledFrom([]string{"a", "b", "A", "a.b", "b.A", "a.b.a"})
 	scalar := rapid.SampledFrom([]string{"1", "2.5", "-3", "1e400", "null", "true", `"4"`, `" 5"`, `"x"`, `"NaN"`, "{}", "[]"})
 	body := func(value *rapid.Generator[string]) *rapid.Generator[string] {
@@ -75,13 +137,21 @@ func TestDecodeAgainstReference(t *testing.T) {
 			return "{" + strings.Join(members, ",") + "}"
 		})
 	}
-	bodies := body(body(body(body(scalar))))
-	path := rapid.SampledFrom([]string{"a", "b", "a.b", "b.a", "a.b.a", "A.a", "b.b.a.b"})
+	return body(body(body(body(scalar))))
+}
 
+// fieldGenerator draws fields, of which the highest reading counts.
+func fieldGenerator() *rapid.Generator[string] {
+	path := rapid.SampledFrom([]string{"a", "b", "a.b", "b.a", "a.b.a", "A.a", "b.b.a.b"})
+	return rapid.Map(rapid.SliceOfNDistinct(path, 1, 4, rapid.ID), func(paths []string) string { return strings.Join(paths, ",") })
+}
+
+func TestDecodeAgainstReference(t *testing.T) {
+	bodies, fields := bodyGenerator(), fieldGenerator()
 	rapid.Check(t, func(t *rapid.T) {
 		text := bodies.Draw(t, "body")
-		fields := rapid.SliceOfNDistinct(path, 1, 4, rapid.ID).Draw(t, "fields")
-		d, err := telemetry.NewDecoder(strings.Join(fields, ","))
+		fields := fields.Draw(t, "fields")
+		d, err := telemetry.NewDecoder(fields)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,12 +160,39 @@ func TestDecodeAgainstReference(t *testing.T) {
 			return
 		}
 		got, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(text)})
-		if want := reference(root, strings.Join(fields, ",")); got != want.value || reason != want.reason {
+		if want := reference(root, telemetry.Field{Paths: fields}); got != want.value || reason != want.reason {
 			t.Errorf("got %v, %v; the reference has %v, %v", got, reason, want.value, want.reason)
 		}
 		for cut := range text {
-			checkTruncated(t, d, text[:cut], text, strings.Join(fields, ","))
+			checkTruncated(t, d, text[:cut], text, fields)
 		}
+	})
+}
+
+func TestDecodeAllIsDecodeOfEach(t *testing.T) {
+	bodies := bodyGenerator()
+	field := rapid.Custom(func(t *rapid.T) telemetry.Field {
+		return telemetry.Field{Paths: fieldGenerator().Draw(t, "paths"), Lowest: rapid.Bool().Draw(t, "lowest")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		text := bodies.Draw(t, "body")
+		fields := rapid.SliceOfN(field, 1, 6).Draw(t, "fields")
+		d, err := telemetry.NewFieldsDecoder(fields...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch rapid.IntRange(0, 5).Draw(t, "form") {
+		case 0: // deep, so that some fields are skipped and some not
+			text = strings.Repeat("[", 62) + text + strings.Repeat("]", 62)
+		case 1:
+			text = gzipText(text)
+		case 2:
+			text = strconv.Quote(text)
+		case 3:
+			text += text
+		}
+		checkAll(t, d, fields, []byte(text))
+		checkAll(t, d, fields, []byte(text[:rapid.IntRange(0, len(text)).Draw(t, "cut")]))
 	})
 }
 
@@ -126,7 +223,7 @@ func checkTruncated(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder,
 		return // not cut off, or nothing but part of a scalar
 	}
 	got, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(text)})
-	want := reference(root, fields)
+	want := reference(root, telemetry.Field{Paths: fields})
 	if want.reason != telemetry.ReasonOK && want.reason != telemetry.ReasonTooDeep {
 		want.reason = telemetry.ReasonMalformed
 	}
@@ -219,13 +316,13 @@ type reading struct {
 	reason telemetry.Reason
 }
 
-// reference returns what the tree holds for the fields.
-func reference(root any, fields string) reading {
-	if strings.TrimSpace(fields) == "" {
-		fields = telemetry.DefaultFields
+// reference returns what the tree holds of a field.
+func reference(root any, field telemetry.Field) reading {
+	if strings.TrimSpace(field.Paths) == "" {
+		field.Paths = telemetry.DefaultFields
 	}
-	r := referrer{}
-	for f := range strings.SplitSeq(fields, ",") {
+	r := referrer{lowest: field.Lowest}
+	for f := range strings.SplitSeq(field.Paths, ",") {
 		r.fields = append(r.fields, strings.TrimSpace(f))
 	}
 	found := r.refer(root, "", 0)
@@ -237,6 +334,7 @@ func reference(root any, fields string) reading {
 
 type referrer struct {
 	fields  []string
+	lowest  bool
 	tooDeep bool
 }
 
@@ -265,7 +363,7 @@ func (r *referrer) refer(v any, path string, depth int) reading {
 		for _, e := range v {
 			parts = append(parts, r.refer(e, path, depth+1))
 		}
-		return best(parts, true)
+		return r.best(parts, true)
 	case object:
 		if rank >= 0 {
 			parts = append(parts, reading{rank, 0, telemetry.ReasonNotANumber})
@@ -279,7 +377,7 @@ func (r *referrer) refer(v any, path string, depth int) reading {
 				parts = append(parts, r.refer(m.value, below, depth+1))
 			}
 		}
-		return best(parts, false)
+		return r.best(parts, false)
 	}
 	if rank < 0 {
 		return reading{reason: telemetry.ReasonMissing}
@@ -288,12 +386,16 @@ func (r *referrer) refer(v any, path string, depth int) reading {
 	return reading{rank, f, reason}
 }
 
-func best(parts []reading, array bool) reading {
-	chosen := reading{rank: math.MaxInt, value: math.Inf(-1), reason: telemetry.ReasonMissing}
+func (r *referrer) best(parts []reading, array bool) reading {
+	worst, worse := math.Inf(-1), math.Max
+	if r.lowest {
+		worst, worse = math.Inf(1), math.Min
+	}
+	chosen := reading{rank: math.MaxInt, value: worst, reason: telemetry.ReasonMissing}
 	for _, p := range parts { // the readable
 		if p.reason == telemetry.ReasonOK && (array || p.rank <= chosen.rank) {
 			if array || p.rank == chosen.rank {
-				p.value = max(p.value, chosen.value)
+				p.value = worse(p.value, chosen.value)
 			}
 			p.rank = min(p.rank, chosen.rank)
 			chosen = p

@@ -279,6 +279,80 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations per event", tt.name, n)
 		}
 	}
+
+	fields := []telemetry.Field{{}, {Paths: "machine.temperature", Lowest: true}, {Paths: "humidity"}, {Paths: "ambient.temperature,temp"}}
+	d, err := telemetry.NewFieldsDecoder(fields...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make([]telemetry.Found, len(fields))
+	for _, body := range []string{flatBody, nestedBody, "[" + nestedBody + "," + flatBody + "]"} {
+		e := &telemetry.Event{Device: "d", MessageSource: "Telemetry", Body: []byte(body)}
+		if n := testing.AllocsPerRun(500, func() { d.DecodeAll(e, found) }); n != 0 {
+			t.Errorf("four fields of %s: %v allocations per event", body, n)
+		}
+	}
+}
+
+func TestDecodeAll(t *testing.T) {
+	const body = `[{"temperature":21,"pressure":3,"door":null},{"temperature":19,"pressure":7}]`
+	fields := []telemetry.Field{{}, {Lowest: true}, {Paths: "pressure"}, {Paths: "door"}, {Paths: "humidity"}}
+	for _, tt := range []struct {
+		name   string
+		event  telemetry.Event
+		want   []telemetry.Found
+		reason telemetry.Reason
+	}{
+		{
+			"highest and lowest", telemetry.Event{Device: "d", Body: []byte(body)},
+			[]telemetry.Found{{Value: 21}, {Value: 19}, {Value: 7}, {Reason: telemetry.ReasonNull}, {Reason: telemetry.ReasonMissing}}, telemetry.ReasonOK,
+		},
+		{
+			"one is enough", telemetry.Event{Device: "d", Body: []byte(`{"humidity":51,"door":"open"}`)},
+			[]telemetry.Found{{Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonNotANumber}, {Value: 51}}, telemetry.ReasonOK,
+		},
+		{
+			"the first that is there", telemetry.Event{Device: "d", Body: []byte(`{"door":null,"pressure":"high"}`)},
+			[]telemetry.Found{{Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonNotANumber}, {Reason: telemetry.ReasonNull}, {Reason: telemetry.ReasonMissing}}, telemetry.ReasonNotANumber,
+		},
+		{
+			"no telemetry", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Body: []byte(body)},
+			slices.Repeat([]telemetry.Found{{Reason: telemetry.ReasonNotTelemetry}}, 5), telemetry.ReasonNotTelemetry,
+		},
+		{
+			"too deep for some", telemetry.Event{Device: "d", Body: []byte(`{"temperature":20,"pressure":` + nested(70) + `}`)},
+			[]telemetry.Found{{Value: 20}, {Value: 20}, {Reason: telemetry.ReasonTooDeep}, {Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonMissing}}, telemetry.ReasonOK,
+		},
+		{
+			"found in what is packed", telemetry.Event{Device: "d", Body: []byte(`{"pressure":3,"temperature":NaN,"humidity":51}`)},
+			[]telemetry.Found{{Reason: telemetry.ReasonNotFinite}, {Reason: telemetry.ReasonNotFinite}, {Value: 3}, {Reason: telemetry.ReasonMissing}, {Value: 51}}, telemetry.ReasonOK,
+		},
+	} {
+		d, err := telemetry.NewFieldsDecoder(fields...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := make([]telemetry.Found, len(fields))
+		if got := d.DecodeAll(&tt.event, found); got != tt.reason || !slices.Equal(found, tt.want) {
+			t.Errorf("%s: got %v, %v; want %v, %v", tt.name, got, found, tt.reason, tt.want)
+		}
+	}
+
+	all := make([]telemetry.Field, 64)
+	found := make([]telemetry.Found, 64)
+	d, err := telemetry.NewFieldsDecoder(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason := d.DecodeAll(&telemetry.Event{Device: "d", Body: []byte(body)}, found); reason != telemetry.ReasonOK || found[63].Value != 21 {
+		t.Errorf("64 fields: got %v, %v", reason, found[63])
+	}
+	if _, err := telemetry.NewFieldsDecoder(append(all, telemetry.Field{})...); err == nil || !strings.Contains(err.Error(), "at most 64") {
+		t.Errorf("65 fields: %v", err)
+	}
+	if _, err := telemetry.NewFieldsDecoder(telemetry.Field{}, telemetry.Field{Paths: "a..b"}); err == nil || !strings.Contains(err.Error(), "a..b") {
+		t.Errorf("a wrong path: %v", err)
+	}
 }
 
 func TestNewDecoderErrors(t *testing.T) {

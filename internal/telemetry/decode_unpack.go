@@ -18,25 +18,16 @@ import (
 const maxLayers = 5
 
 // unpack calls try with body and, as long as try finds that broken, with what is
-// packed in it. It returns try's last reason, or why there was nothing more to
-// try. A reading that was complete before a break is kept if there is none further in.
-func (s *scanner) unpack(body []byte, try func([]byte) (r Reason, broken bool)) Reason {
-	reason, broken := try(body)
-	for range maxLayers {
-		if !broken {
-			break
-		}
+// packed in it. It returns why what is broken cannot be unpacked, ReasonOK if it has not come to that.
+func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
+	for layer := 0; try(body) && layer < maxLayers; layer++ {
 		inner, r := s.inner(body)
-		broken = r == ReasonOK
-		if broken {
-			body = inner
-			r, broken = try(body)
+		if r != ReasonOK {
+			return r
 		}
-		if reason == ReasonMalformed || r == ReasonOK {
-			reason = r
-		}
+		body = inner
 	}
-	return reason
+	return ReasonOK
 }
 
 // inner returns what is packed in body, which is not JSON as it stands. What it

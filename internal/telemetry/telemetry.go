@@ -54,11 +54,24 @@ type Partition interface {
 	// this Partition is broken and its consumer should return.
 	Receive(ctx context.Context) ([]Event, error)
 
-	// Checkpoint records that every event up to and including p is settled. It
-	// never moves a checkpoint back: an older p than the one recorded is not an
-	// error and changes nothing. ErrLost once another replica owns the
-	// partition.
-	Checkpoint(ctx context.Context, p Position) error
+	// Resumed returns the checkpoint after which Receive begins, a zero one if there is
+	// none. over reports that the partition starts over although there was one: it is of another
+	// hub, or cannot be read. What it was the checkpoint of says nothing about the events that come.
+	Resumed() (c Checkpoint, over bool)
+
+	// Checkpoint records that every event up to and including c's position is settled. It
+	// never moves a checkpoint back: an older position than the one recorded is not an
+	// error and changes nothing. At the same position c's ledger is recorded. ErrLost
+	// once another replica owns the partition.
+	Checkpoint(ctx context.Context, c Checkpoint) error
+}
+
+// A Checkpoint is how far a partition is settled.
+type Checkpoint struct {
+	Position
+	// Ledger is the id of the ledger that holds the alarms at Position, empty if alarms are not
+	// kept: see package ledger.
+	Ledger string
 }
 
 // A Source hands out partitions.

@@ -85,7 +85,9 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	}
 }
 
-func (p *partition) Checkpoint(_ context.Context, at telemetry.Position) error {
+func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
+
+func (p *partition) Checkpoint(_ context.Context, at telemetry.Checkpoint) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse != nil {

@@ -296,7 +296,7 @@ func (s *stream) checkpoint(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
 	defer cancel()
-	if err := s.partition.Checkpoint(ctx, p); err != nil && !errors.Is(err, telemetry.ErrLost) {
+	if err := s.partition.Checkpoint(ctx, telemetry.Checkpoint{Position: p}); err != nil && !errors.Is(err, telemetry.ErrLost) {
 		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.id, p.Sequence, err)
 	}
 	s.mu.Lock()

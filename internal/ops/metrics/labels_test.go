@@ -146,4 +146,6 @@ func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err 
 	return events, nil
 }
 
-func (*partition) Checkpoint(context.Context, telemetry.Position) error { return nil }
+func (*partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
+
+func (*partition) Checkpoint(context.Context, telemetry.Checkpoint) error { return nil }

@@ -80,7 +80,9 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	return nil, ctx.Err()
 }
 
-func (*partition) Checkpoint(context.Context, telemetry.Position) error { return nil }
+func (*partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
+
+func (*partition) Checkpoint(context.Context, telemetry.Checkpoint) error { return nil }
 
 // script is a receiver that gives these answers, and then takes everything.
 type script struct {

@@ -31,6 +31,7 @@ func (g Group) Checkpoint(partition string) string { return g.String() + "/check
 type Checkpoint struct {
 	telemetry.Position           // of the last event that is settled
 	HubCreated         time.Time // when the hub of the position was created; zero if it is not known
+	Ledger             string    // as in a [telemetry.Checkpoint]
 
 	etag string // of the record; empty if there is none yet
 }
@@ -42,6 +43,7 @@ const (
 	offsetValue   = "offset"
 	timeValue     = "enqueuedtime" // of the event; RFC 3339
 	createdValue  = "hubcreated"   // RFC 3339
+	ledgerValue   = "ledger"
 )
 
 // Values returns c as a record.
@@ -52,12 +54,15 @@ func (c Checkpoint) Values() map[string]string {
 			values[name] = t.UTC().Format(time.RFC3339Nano)
 		}
 	}
+	if c.Ledger != "" {
+		values[ledgerValue] = c.Ledger
+	}
 	return values
 }
 
 // parseCheckpoint reads a record. A time that cannot be parsed is as good as none.
 func parseCheckpoint(r Record) (Checkpoint, error) {
-	c := Checkpoint{etag: r.ETag}
+	c := Checkpoint{etag: r.ETag, Ledger: r.Values[ledgerValue]}
 	var err error
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
 		return Checkpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
@@ -195,10 +200,10 @@ func (cs *checkpoints) read(ctx context.Context, partition string) (c Checkpoint
 	return c, err
 }
 
-// write replaces before by p; a zero before stands for no checkpoint. One attempt;
+// write replaces before by c; a zero before stands for no checkpoint. One attempt;
 // ErrConflict if the store has something else.
-func (cs *checkpoints) write(ctx context.Context, partition string, p telemetry.Position, before Checkpoint) (Checkpoint, error) {
-	next := Checkpoint{Position: p, HubCreated: cs.created}
+func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before Checkpoint) (Checkpoint, error) {
+	next := Checkpoint{Position: c.Position, Ledger: c.Ledger, HubCreated: cs.created}
 	err := attempt(ctx, "write a checkpoint", func(ctx context.Context) (err error) {
 		next.etag, err = cs.records.Write(ctx, cs.group.Checkpoint(partition), next.Values(), before.etag)
 		return err
@@ -210,11 +215,12 @@ func (cs *checkpoints) write(ctx context.Context, partition string, p telemetry.
 // has made progress.
 const advanceRounds = 4
 
-// advance moves a checkpoint forward to p unless the store has a later one, and
-// returns what the store then has, nil if that is not known. known is what it had
-// when it was last seen, nil if it was not. owned is called right before each
-// write, and its error ends advance.
-func (cs *checkpoints) advance(ctx context.Context, partition string, p telemetry.Position, known *Checkpoint, owned func() error) (*Checkpoint, error) {
+// advance moves a checkpoint forward to c unless the store has a later one, and
+// returns what the store then has, nil if that is not known. At the same position
+// c's ledger replaces another. known is what the store had when it was last seen,
+// nil if it was not. owned is called right before each write, and its error ends
+// advance.
+func (cs *checkpoints) advance(ctx context.Context, partition string, c telemetry.Checkpoint, known *Checkpoint, owned func() error) (*Checkpoint, error) {
 	for round := 1; ; round++ {
 		if known == nil {
 			there, err := cs.read(ctx, partition)
@@ -223,13 +229,14 @@ func (cs *checkpoints) advance(ctx context.Context, partition string, p telemetr
 			}
 			known = &there
 		}
-		if known.etag != "" && known.Sequence >= p.Sequence && !cs.ofOtherHub(partition, *known) {
+		done := known.Sequence > c.Sequence || known.Sequence == c.Sequence && known.Ledger == c.Ledger
+		if known.etag != "" && done && !cs.ofOtherHub(partition, *known) {
 			return known, nil
 		}
 		if err := owned(); err != nil {
 			return known, err
 		}
-		next, err := cs.write(ctx, partition, p, *known)
+		next, err := cs.write(ctx, partition, c, *known)
 		if err == nil {
 			return &next, nil
 		}

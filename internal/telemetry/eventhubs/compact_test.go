@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,8 +108,12 @@ func TestCompactEventsAreTheSame(t *testing.T) {
 
 	show := func(e telemetry.Event) string {
 		properties := e.Properties.All()
+		var each []string
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			each = append(each, fmt.Sprintf("%q: %+v", name, e.Properties.Get(name)))
+		}
 		e.Properties = telemetry.Properties{}
-		return fmt.Sprintf("%#v %#v", e, properties)
+		return fmt.Sprintf("%#v %#v %v", e, properties, each)
 	}
 	for i, e := range h.read(t, n) {
 		if got, want := show(e), show(eventhubs.Whole(want[i])); got != want {

@@ -59,7 +59,7 @@ func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
 func Advance(ctx context.Context, records Records, g Group, partition string, p telemetry.Position) error {
 	cs := &checkpoints{records: records, group: g, rejected: &sync.Map{}}
-	_, err := cs.advance(ctx, partition, p, nil, func() error { return nil })
+	_, err := cs.advance(ctx, partition, telemetry.Checkpoint{Position: p}, nil, func() error { return nil })
 	return err
 }
 

@@ -343,7 +343,7 @@ func TestCheckpointsMoveForward(t *testing.T) {
 				if step.others > 0 {
 					h.setCheckpoint(t, "0", step.others, "1")
 				}
-				if err := p.Checkpoint(ctx, telemetry.Position{Sequence: step.own, Offset: "1"}); err != nil {
+				if err := p.Checkpoint(ctx, telemetry.Checkpoint{Position: telemetry.Position{Sequence: step.own, Offset: "1"}}); err != nil {
 					return err
 				}
 				got := h.checkpoints(t)["0"]
@@ -383,7 +383,7 @@ func TestForeignRecordCostsOnePartition(t *testing.T) {
 		_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
 			events, err := p.Receive(ctx)
 			if err == nil {
-				err = p.Checkpoint(ctx, events[0].Position)
+				err = p.Checkpoint(ctx, telemetry.Checkpoint{Position: events[0].Position})
 				if p.ID() == "0" && (string(events[0].Body) != "open" || err != nil) {
 					err = fmt.Errorf("partition 0: got %s, %v", events[0].Body, err)
 				}

@@ -2,11 +2,13 @@ package eventhubs_test
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"testing"
 	"time"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/telemetry"
 )
 
@@ -87,5 +89,46 @@ func TestEvent(t *testing.T) {
 		if e.Device != want.device || e.MessageSource != want.source || string(e.Body) != want.body || !e.Enqueued.Equal(at.Add(time.Second)) {
 			t.Errorf("event %d is %+v, want %+v", i+1, e, want)
 		}
+	}
+}
+
+// What an IoT Hub stamps on the messages of simulated devices is there, in the compact form,
+// which allocates nothing.
+func TestEnrichedEvents(t *testing.T) {
+	fleet, err := devices.New(devices.Config{Devices: 16, Rate: 1e6, Threshold: 30, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHub(t, 1)
+	var sent []devices.Message
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	if err := fleet.Run(ctx, func(_ context.Context, m devices.Message) error {
+		if sent = append(sent, m); len(sent) == 16 {
+			stop()
+		}
+		_, err := h.Hub.Publish(devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	events := h.read(t, len(sent))
+	values := map[string]int{}
+	for i, m := range sent {
+		for name, want := range m.Properties {
+			p := events[i].Properties.Get(name)
+			if p.Kind != telemetry.PropertyText || string(p.Text) != want || events[i].Device != m.Device {
+				t.Errorf("%s of %s is %+v, want %v", name, events[i].Device, p, want)
+			}
+			if name != "firmware" {
+				values[string(p.Text)]++
+			}
+		}
+	}
+	if want := map[string]int{"38": 2, "$twin.tags.maxTemp": 14, "true": 1, "$twin.tags.quiet": 15}; !maps.Equal(values, want) {
+		t.Errorf("got %v, want %v", values, want)
+	}
+	if n := testing.AllocsPerRun(100, func() { events[0].Properties.Get(devices.MaxTemp) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -34,6 +34,9 @@ type partition struct {
 	missed     func(gap)   // called by Receive for events that will not come
 	unanswered func(error) // called by Receive when the hub has failed
 
+	resumed telemetry.Checkpoint // zero if there was none
+	over    bool                 // there was one, of another hub or unreadable
+
 	// Used by Receive alone.
 	events    []telemetry.Event
 	texts     texts
@@ -71,6 +74,8 @@ var ended = func() context.Context {
 }()
 
 func (p *partition) ID() string { return p.id }
+
+func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
 
 // Receive waits for one event and then takes what is buffered, by asking for more
 // with a context that has ended: azeventhubs then returns what it has and leaves
@@ -202,7 +207,7 @@ func (p *partition) failed(ctx context.Context, err error) error {
 
 // Checkpoint takes one call to the store unless somebody else has written this
 // partition's checkpoint.
-func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error {
+func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
 	owned := func() error {
 		if p.held.Err() != nil {
 			return telemetry.ErrLost
@@ -210,21 +215,21 @@ func (p *partition) Checkpoint(ctx context.Context, to telemetry.Position) error
 		return nil
 	}
 	fail := func(err error) error {
-		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub, to.Sequence, err)
+		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub, c.Sequence, err)
 	}
 	if err := owned(); err != nil {
 		return fail(err)
 	}
-	if to.Offset == "" {
+	if c.Offset == "" {
 		return nil
 	}
 	p.mu.Lock()
 	written := p.written
-	if p.last != nil && to.Sequence > p.last.Sequence && to.Offset == p.last.Offset {
-		to = *p.last // to is a guess, and the hub may end before it
+	if p.last != nil && c.Sequence > p.last.Sequence && c.Offset == p.last.Offset {
+		c.Position = *p.last // c is a guess, and the hub may end before it
 	}
 	p.mu.Unlock()
-	written, err := p.checkpoints.advance(ctx, p.id, to, written, owned)
+	written, err := p.checkpoints.advance(ctx, p.id, c, written, owned)
 	p.mu.Lock()
 	p.written = written
 	p.mu.Unlock()
@@ -257,15 +262,21 @@ func compact(r *azeventhubs.ReceivedEventData, c amqpfilter.Event, kept *texts) 
 		MessageSource:   kept.get(c.Source),
 		ContentType:     kept.get(c.ContentType),
 		ContentEncoding: kept.get(c.ContentEncoding),
-		Properties:      telemetry.EncodedProperties(c.Properties, decodeProperties),
+		Properties:      telemetry.EncodedProperties(c.Properties, amqpProperties{}),
 	}
 }
 
-// decodeProperties decodes what the filter has checked.
-func decodeProperties(encoded []byte) map[string]any {
+// amqpProperties decodes what the filter has checked.
+type amqpProperties struct{}
+
+func (amqpProperties) All(encoded []byte) map[string]any {
 	var m amqp.Message
 	_ = m.UnmarshalBinary(append([]byte("\x00\x53\x74"), encoded...)) // descriptor of a section
 	return m.ApplicationProperties
+}
+
+func (amqpProperties) Get(encoded []byte, name string) telemetry.Property {
+	return amqpfilter.Property(encoded, name)
 }
 
 // whole returns the event of any other message.

@@ -57,7 +57,7 @@ func receiveAll(t *testing.T, run func(context.Context, func(context.Context, te
 				for _, e := range events {
 					received <- receivedEvent{p.ID(), e}
 				}
-				if err := p.Checkpoint(ctx, events[len(events)-1].Position); err != nil {
+				if err := p.Checkpoint(context.WithoutCancel(ctx), telemetry.Checkpoint{Position: events[len(events)-1].Position}); err != nil {
 					return err
 				}
 			}

@@ -86,7 +86,9 @@ func (s *session) newPartition(id string, client receiver) *partition {
 	case ok:
 		last := c.Position
 		p.written, p.last, p.fresh = &c, &last, true
+		p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
 	case withheld || s.plan.moved[id]:
+		p.over = true
 		s.source.count(func(stats *telemetry.SourceStats) { stats.StartedOver++ })
 	}
 	return p

@@ -162,7 +162,7 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 		switch {
 		case !ok: // the hub has fewer partitions than the other had
 		case end.IsEmpty:
-			c, err := cs.write(ctx, id, lastPosition(end), plan.checkpoints[id])
+			c, err := cs.write(ctx, id, telemetry.Checkpoint{Position: lastPosition(end)}, plan.checkpoints[id])
 			if err != nil && !errors.Is(err, ErrConflict) { // another replica was first
 				return err
 			}
@@ -201,7 +201,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		if plan.unreadable[id] != nil {
 			continue
 		}
-		if _, err := cs.write(ctx, id, p, Checkpoint{}); err != nil && !errors.Is(err, ErrConflict) {
+		if _, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, Checkpoint{}); err != nil && !errors.Is(err, ErrConflict) {
 			return err
 		}
 	}

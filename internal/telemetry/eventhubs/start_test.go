@@ -27,7 +27,7 @@ func read(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func())
 func readAndSettle(t *testing.T, s *eventhubs.Source) (bodies <-chan string, stop func()) {
 	t.Helper()
 	return readThen(t, s, func(ctx context.Context, p telemetry.Partition, last telemetry.Position) error {
-		if err := p.Checkpoint(context.WithoutCancel(ctx), last); !errors.Is(err, telemetry.ErrLost) {
+		if err := p.Checkpoint(context.WithoutCancel(ctx), telemetry.Checkpoint{Position: last}); !errors.Is(err, telemetry.ErrLost) {
 			return err
 		}
 		return nil

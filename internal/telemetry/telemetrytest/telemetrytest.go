@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(*testing.T) Harness) {
 		"ReceiveEndsWithContext":   receiveEndsWithContext,
 		"CheckpointResumes":        checkpointResumes,
 		"CheckpointOnlyForward":    checkpointOnlyForward,
+		"CheckpointNamesLedger":    checkpointNamesLedger,
 		"CheckpointWhileReceiving": checkpointWhileReceiving,
 		"PartitionsAreShared":      partitionsAreShared,
 		"LossEndsReceive":          lossEndsReceive,
@@ -246,7 +247,7 @@ func checkpoint(t *testing.T, a arrival) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := a.partition.Checkpoint(ctx, a.position); err != nil {
+	if err := a.partition.Checkpoint(ctx, telemetry.Checkpoint{Position: a.position}); err != nil {
 		t.Fatalf("Checkpoint %d: %v", a.position.Sequence, err)
 	}
 }
@@ -259,7 +260,7 @@ func checkpointOnlyForward(t *testing.T, h Harness) {
 	got := expect(t, arrivals, bodies(0, 6)...)
 	checkpoint(t, got[3])
 	checkpoint(t, got[1])
-	if err := got[0].partition.Checkpoint(t.Context(), telemetry.Position{}); err != nil {
+	if err := got[0].partition.Checkpoint(t.Context(), telemetry.Checkpoint{}); err != nil {
 		t.Errorf("Checkpoint before the first event: %v, want nil", err)
 	}
 	first.stop(t)
@@ -276,6 +277,55 @@ func checkpointOnlyForward(t *testing.T, h Harness) {
 	expect(t, arrivals, bodies(4, 6)...)
 }
 
+// The ledger of a checkpoint is that of the last one at its position, and comes back with it.
+func checkpointNamesLedger(t *testing.T, h Harness) {
+	id := h.Partitions()[0]
+	h.Publish(t, id, bodies(0, 3)...)
+	arrivals := make(chan arrival)
+	first := start(t, h, deliver(arrivals))
+	got := expect(t, arrivals, bodies(0, 3)...)
+	if c, over := got[0].partition.Resumed(); c != (telemetry.Checkpoint{}) || over {
+		t.Errorf("without a checkpoint it resumed from %+v", c)
+	}
+	first.stop(t)
+
+	type checkpoint struct {
+		event  int
+		ledger string
+	}
+	var resumed telemetry.Checkpoint
+	for _, owner := range []struct{ writes, want checkpoint }{
+		{checkpoint{1, "a"}, checkpoint{1, "a"}},
+		{checkpoint{1, "b"}, checkpoint{1, "b"}}, // another ledger
+		{checkpoint{0, "c"}, checkpoint{1, "b"}}, // never back
+		{checkpoint{1, ""}, checkpoint{1, ""}},   // none
+		{checkpoint{2, ""}, checkpoint{2, ""}},
+		{checkpoint{2, "b"}, checkpoint{2, "b"}},
+	} {
+		owned := make(chan telemetry.Partition, 100)
+		r := start(t, h, func(ctx context.Context, p telemetry.Partition) error {
+			if p.ID() == id {
+				owned <- p
+			}
+			<-ctx.Done()
+			return nil
+		})
+		p := wait(t, owned, "the partition")
+		if c, over := p.Resumed(); over || c.Sequence != resumed.Sequence || c.Offset != resumed.Offset || !c.Time.Equal(resumed.Time) || c.Ledger != resumed.Ledger {
+			t.Errorf("it resumed from %+v, want %+v", c, resumed)
+		}
+		// What it writes twice in a row replaces what it knows that it has written.
+		for _, ledger := range []string{"first", owner.writes.ledger} {
+			c := telemetry.Checkpoint{Position: got[owner.writes.event].position, Ledger: ledger}
+			if err := p.Checkpoint(t.Context(), c); err != nil {
+				t.Errorf("Checkpoint %+v: %v", c, err)
+			}
+		}
+		resumed = telemetry.Checkpoint{Position: got[owner.want.event].position, Ledger: owner.want.ledger}
+		r.stop(t)
+	}
+}
+
 func checkpointWhileReceiving(t *testing.T, h Harness) {
 	const events = 300
 	id := h.Partitions()[0]
@@ -290,7 +340,7 @@ func checkpointWhileReceiving(t *testing.T, h Harness) {
 		go func() {
 			var failures []error
 			for to := range settled {
-				failures = append(failures, p.Checkpoint(ctx, to))
+				failures = append(failures, p.Checkpoint(ctx, telemetry.Checkpoint{Position: to}))
 			}
 			committed <- errors.Join(failures...)
 		}()
@@ -404,7 +454,7 @@ func lossEndsReceive(t *testing.T, h Harness) {
 		owned.add(p.ID(), 1)
 		_, err := p.Receive(unrelated)
 		<-ctx.Done()
-		results <- result{err, context.Cause(ctx), p.Checkpoint(context.WithoutCancel(ctx), telemetry.Position{Sequence: 1 << 40, Offset: "1"})}
+		results <- result{err, context.Cause(ctx), p.Checkpoint(context.WithoutCancel(ctx), telemetry.Checkpoint{Position: telemetry.Position{Sequence: 1 << 40, Offset: "1"}})}
 		return err
 	})
 	owned.all(t, h)
@@ -498,7 +548,7 @@ func endLetsConsumersSettle(t *testing.T, h Harness) {
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		<-settle
-		settled = p.Checkpoint(context.WithoutCancel(ctx), last)
+		settled = p.Checkpoint(context.WithoutCancel(ctx), telemetry.Checkpoint{Position: last})
 		return nil
 	})
 	wait(t, received, "3 events")
@@ -537,7 +587,7 @@ func failedConsumerIsReplaced(t *testing.T, h Harness) {
 		if err != nil {
 			return err
 		}
-		if err := p.Checkpoint(ctx, events[0].Position); err != nil {
+		if err := p.Checkpoint(ctx, telemetry.Checkpoint{Position: events[0].Position}); err != nil {
 			return err
 		}
 		return errors.New("consumer fails on purpose")

@@ -13,10 +13,10 @@ import (
 
 // A Message is what one device sends.
 type Message struct {
-	Device        string // any UTF-8 string
-	Body          []byte // the receiver's to keep
-	MessageSource string // iothub-message-source: "Telemetry", "twinChangeEvents", …
-	Properties    map[string]any
+	Device        string         // any UTF-8 string
+	Body          []byte         // the receiver's to keep
+	MessageSource string         // iothub-message-source: "Telemetry", "twinChangeEvents", …
+	Properties    map[string]any // the same map in all messages of a device; not to be changed
 
 	// IsTelemetry means that the body is a reading that every decoder must
 	// understand, and that Temperature is its exact value. Other messages must
@@ -26,6 +26,17 @@ type Message struct {
 
 	Recorded time.Time // of a replay: the reading's time stamp
 }
+
+// Names of the properties that the messages of a Fleet are enriched with from the
+// device's twin, as text. Where the twin has no such tag, the value is the path itself, as IoT Hub
+// leaves it: "$twin.tags.maxTemp".
+const (
+	MaxTemp = "maxTemp" // what is hot for this device: ovens can bear more than the others
+	Quiet   = "quiet"   // "true" for a few
+)
+
+// OvensBear is how much more ovens can bear, in degrees.
+const OvensBear = 8
 
 // telemetry is the MessageSource of readings, the broken ones included.
 const telemetry = "Telemetry"

@@ -44,6 +44,9 @@ func New(c Config) (*Fleet, error) {
 		f.devices[i] = newDevice(i, c.Threshold, f.rng)
 	}
 	f.rng.Shuffle(len(f.devices), func(i, j int) { f.devices[i], f.devices[j] = f.devices[j], f.devices[i] })
+	for i := 0; i < len(f.devices); i += 8 {
+		f.devices[i].swing = swing
+	}
 	for _, d := range f.devices[:(c.Devices+7)/8] {
 		d.overheat(0, f.rng)
 	}
@@ -92,7 +95,8 @@ func (f *Fleet) next() (Message, time.Duration) {
 }
 
 // A device's temperature is a resting value that drifts over the day, a
-// mean-reverting walk around it, and what heat an overheating adds.
+// mean-reverting walk around it, and what heat an overheating adds. A device cools down
+// more slowly than it heats up. One in eight swings about its limit while it overheats.
 type device struct {
 	id     string
 	shape  int     // how it writes its readings; see body
@@ -101,16 +105,23 @@ type device struct {
 	limit  float64 // what counts as hot
 	walk   float64
 	heat   float64
-	target float64 // of heat, while it overheats
+	swing  float64       // how far it goes beyond its limit and below it; 0: it stays hot
+	target float64       // of heat, while it overheats
+	from   time.Duration // it overheats
 	until  time.Duration
 	next   time.Duration // when it overheats again
 	last   time.Duration // when it last reported
+
+	properties map[string]any // of its messages
 }
 
 const (
 	walkSpread    = 0.7 // standard deviation of the walk
 	walkMemory    = 20 * time.Second
-	heatMemory    = 4 * time.Second // heating and cooling
+	heatMemory    = 4 * time.Second // heating
+	coolMemory    = 10 * time.Second
+	swing         = 5.0 // degrees
+	swingPeriod   = 8 * time.Second
 	driftSpread   = 1.5
 	calmMean      = 4 * time.Minute // between two overheatings
 	excursionMean = 25 * time.Second
@@ -127,12 +138,30 @@ func newDevice(i int, threshold float64, rng *rand.Rand) *device {
 	if i%5 == 4 { // most write {"temperature":21.4,…}
 		d.shape = 1 + (i/5)%(len(shapes)-1)
 	}
+	d.properties = map[string]any{"firmware": "2.4." + strconv.Itoa(d.shape)}
+	d.enrich(i, threshold)
 	return d
+}
+
+// enrich stamps on d's messages what an IoT Hub finds in the device's twin: ovens can bear
+// more than the others, and of some pumps nobody wants to hear.
+func (d *device) enrich(i int, threshold float64) {
+	d.properties[MaxTemp], d.properties[Quiet] = "$twin.tags."+MaxTemp, "$twin.tags."+Quiet
+	switch i % (2 * len(kinds)) {
+	case 1, 1 + len(kinds):
+		d.properties[MaxTemp] = strconv.FormatFloat(threshold+OvensBear, 'f', -1, 64)
+	case 2:
+		d.properties[Quiet] = "true"
+	}
 }
 
 // overheat lets the device get hot at now.
 func (d *device) overheat(now time.Duration, rng *rand.Rand) {
 	d.target = d.limit - d.rest + 3 + 12*rng.Float64()
+	if d.swing > 0 {
+		d.target = d.limit - d.rest
+	}
+	d.from = now
 	if now == 0 {
 		d.heat = d.target // it has been hot before
 	}
@@ -145,17 +174,18 @@ func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 	if now >= d.next {
 		d.overheat(now, rng)
 	}
-	target := 0.0
+	target, memory, swing := 0.0, coolMemory, 0.0
 	if now < d.until {
-		target = d.target
+		target, memory = d.target, heatMemory
+		swing = d.swing * math.Sin(2*math.Pi*float64(now-d.from)/float64(swingPeriod))
 	}
 	passed := float64(now - d.last)
 	d.last = now
-	d.heat = target + (d.heat-target)*math.Exp(-passed/float64(heatMemory))
+	d.heat = target + (d.heat-target)*math.Exp(-passed/float64(memory))
 	keep := math.Exp(-passed / float64(walkMemory))
 	d.walk = d.walk*keep + walkSpread*math.Sqrt(1-keep*keep)*rng.NormFloat64()
 	drift := driftSpread * math.Sin(d.phase+2*math.Pi*float64(now)/float64(24*time.Hour))
-	return d.rest + drift + d.walk + d.heat
+	return d.rest + drift + d.walk + d.heat + swing
 }
 
 // report returns the device's message at now: nearly always a reading.
@@ -164,7 +194,7 @@ func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 	m := Message{
 		Device:        d.id,
 		MessageSource: telemetry,
-		Properties:    map[string]any{"firmware": "2.4." + strconv.Itoa(d.shape)},
+		Properties:    d.properties,
 	}
 	switch rng.IntN(200) {
 	case 0:

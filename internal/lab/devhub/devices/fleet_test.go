@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -194,6 +195,61 @@ func TestFleetIsHotSoon(t *testing.T) {
 				t.Errorf("%+v: nothing was hot in the first 2s", c)
 			}
 		}
+	}
+}
+
+// Some devices have a limit of their own, some are quiet, and the rest have what an IoT Hub leaves.
+func TestFleetIsEnriched(t *testing.T) {
+	seen := map[string]map[string]bool{devices.MaxTemp: {}, devices.Quiet: {}}
+	for _, m := range run(t, devices.Config{Devices: 25, Rate: 50, Threshold: 30.5, Seed: 1}, time.Second) {
+		for name := range seen {
+			value, _ := m.Properties[name].(string)
+			seen[name][value] = true
+		}
+		if oven := strings.HasPrefix(m.Device, "oven-"); oven != (m.Properties[devices.MaxTemp] == "38.5") {
+			t.Errorf("%s has %v", m.Device, m.Properties)
+		}
+	}
+	if !maps.Equal(seen[devices.MaxTemp], map[string]bool{"38.5": true, "$twin.tags.maxTemp": true}) ||
+		!maps.Equal(seen[devices.Quiet], map[string]bool{"true": true, "$twin.tags.quiet": true}) {
+		t.Errorf("saw %v", seen)
+	}
+}
+
+// Devices get normal again: they cool down through the degrees below the threshold, and some come back at once.
+func TestFleetRecovers(t *testing.T) {
+	const clear = 2 // degrees below the threshold
+	flapped := 0
+	for seed := range uint64(5) {
+		c := local
+		c.Seed = seed
+		hot := map[string]time.Duration{} // since when
+		between, recovered := 0, 0
+		last := map[string]time.Duration{} // when a device recovered
+		for _, m := range run(t, c, time.Minute) {
+			since, isHot := hot[m.Device]
+			switch {
+			case !m.IsTelemetry:
+			case m.Temperature >= c.Threshold && !isHot:
+				hot[m.Device] = m.at
+				if at, ok := last[m.Device]; ok && m.at-at < 10*time.Second {
+					flapped++
+				}
+			case isHot && m.Temperature < c.Threshold-clear:
+				recovered++
+				last[m.Device] = m.at
+				delete(hot, m.Device)
+			case isHot && m.Temperature < c.Threshold && m.at > since:
+				between++
+			}
+		}
+		t.Logf("seed %d: %d recovered, %d readings between clear and threshold", seed, recovered, between)
+		if recovered < 3 || between < 10 {
+			t.Errorf("seed %d: %d recovered, %d readings between clear and threshold", seed, recovered, between)
+		}
+	}
+	if flapped < 5 {
+		t.Errorf("%d were hot again soon", flapped)
 	}
 }
 

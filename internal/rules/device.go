@@ -1,0 +1,85 @@
+package rules
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// An Override is what a message has for a level's override.
+type Override int
+
+const (
+	OverrideUsed   Override = iota // a number
+	OverrideAbsent                 // no such property, or the $twin. literal that IoT Hub leaves for a path that the twin does not have
+	OverrideOther                  // something that is no number
+)
+
+func (o Override) String() string { return [...]string{"used", "absent", "not_a_number"}[o] }
+
+// Limit returns the number that replaces a level's limit for the device that sent p, the
+// property that Level.Override names. A number is finite, and may be written as text, as IoT
+// Hub writes all properties. Unless the Override is OverrideUsed there is none, and the number is 0.
+func Limit(p telemetry.Property) (float64, Override) {
+	f := p.Number
+	switch p.Kind {
+	case telemetry.PropertyNumber:
+	case telemetry.PropertyText:
+		text := bytes.TrimSpace(p.Text)
+		if bytes.HasPrefix(text, []byte("$twin.")) {
+			return 0, OverrideAbsent
+		}
+		var ok bool
+		if f, ok = parseNumber(text); !ok {
+			return 0, OverrideOther
+		}
+	case telemetry.PropertyAbsent:
+		return 0, OverrideAbsent
+	default:
+		return 0, OverrideOther
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, OverrideOther
+	}
+	return f, OverrideUsed
+}
+
+// parseNumber reads a decimal number. strconv also takes hexadecimal, underscores and words,
+// which nobody means.
+func parseNumber(text []byte) (f float64, ok bool) {
+	for _, c := range text {
+		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
+			return 0, false
+		}
+	}
+	f, err := strconv.ParseFloat(string(text), 64)
+	return f, err == nil
+}
+
+// Quiet reports whether p, the property that Set.Quiet names, keeps the alerts of a reading that
+// the hub took at enqueued from being told: it is true, as a boolean or as text in any case, or a
+// time after enqueued, as a timestamp or as text by RFC 3339.
+func Quiet(p telemetry.Property, enqueued time.Time) bool {
+	switch p.Kind {
+	case telemetry.PropertyTrue:
+		return true
+	case telemetry.PropertyTime:
+		return p.Time.After(enqueued)
+	case telemetry.PropertyText:
+		text := bytes.TrimSpace(p.Text)
+		if bytes.EqualFold(text, []byte("true")) {
+			return true
+		}
+		// What most devices have is no time, of which UnmarshalText would make an error.
+		const shortest, longest = len("2006-01-02T15:04:05Z"), len("2006-01-02T15:04:05.123456789+01:00")
+		if len(text) < shortest || len(text) > longest || text[10] != 'T' {
+			return false
+		}
+		var until time.Time
+		return until.UnmarshalText(text) == nil && until.After(enqueued)
+	}
+	return false
+}

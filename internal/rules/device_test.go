@@ -1,0 +1,110 @@
+package rules_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// A property by the value that a message has for it.
+func property(v any) telemetry.Property {
+	return telemetry.PropertiesOf(map[string]any{"p": v}).Get("p")
+}
+
+func TestLimit(t *testing.T) {
+	for _, tt := range []struct {
+		value any
+		want  float64
+		kind  rules.Override
+	}{
+		{"85", 85, rules.OverrideUsed},
+		{" -4.5 ", -4.5, rules.OverrideUsed},
+		{"1e2", 100, rules.OverrideUsed},
+		{"0", 0, rules.OverrideUsed},
+		{85.5, 85.5, rules.OverrideUsed},
+		{int32(-3), -3, rules.OverrideUsed},
+		{uint8(85), 85, rules.OverrideUsed},
+		{nil, 0, rules.OverrideAbsent},
+		{"$twin.tags.maxTemp", 0, rules.OverrideAbsent},
+		{"$twin.properties.desired.maxTemp", 0, rules.OverrideAbsent},
+		{" $twin.tags.maxTemp", 0, rules.OverrideAbsent},
+		{"$twin", 0, rules.OverrideOther},
+		{"", 0, rules.OverrideOther},
+		{"warm", 0, rules.OverrideOther},
+		{"85 °C", 0, rules.OverrideOther},
+		{"85,5", 0, rules.OverrideOther},
+		{"0x55", 0, rules.OverrideOther},
+		{"8_5", 0, rules.OverrideOther},
+		{"NaN", 0, rules.OverrideOther},
+		{"Infinity", 0, rules.OverrideOther},
+		{"1e400", 0, rules.OverrideOther},
+		{"1-2", 0, rules.OverrideOther},
+		{strings.Repeat("9", 1000), 0, rules.OverrideOther},
+		{math.NaN(), 0, rules.OverrideOther},
+		{math.Inf(-1), 0, rules.OverrideOther},
+		{float32(math.Inf(1)), 0, rules.OverrideOther},
+		{true, 0, rules.OverrideOther},
+		{time.Unix(85, 0), 0, rules.OverrideOther},
+		{[]byte("85"), 0, rules.OverrideOther},
+	} {
+		if got, kind := rules.Limit(property(tt.value)); got != tt.want || kind != tt.kind {
+			t.Errorf("%#v: got %v, %v; want %v, %v", tt.value, got, kind, tt.want, tt.kind)
+		}
+	}
+}
+
+func TestQuiet(t *testing.T) {
+	enqueued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		value any
+		want  bool
+	}{
+		{true, true},
+		{"true", true},
+		{"TRUE", true},
+		{" True ", true},
+		{enqueued.Add(time.Millisecond), true},
+		{"2026-03-01T12:00:01Z", true},
+		{"2026-03-01T12:00:00.001Z", true},
+		{"2026-03-01T13:30:00+01:00", true},
+		{"2026-03-01T12:00:00.000000001-00:00", true},
+		{"2100-01-01T00:00:00.123456789+05:45", true},
+		{"2026-03-01T13:00:00+01:00", false}, // enqueued itself
+		{"2026-03-01T12:00:00Z", false},
+		{"2026-03-01T11:59:59Z", false},
+		{enqueued, false},
+		{enqueued.Add(-time.Hour), false},
+		{nil, false},
+		{false, false},
+		{"false", false},
+		{"", false},
+		{"1", false},
+		{int64(1), false},
+		{"yes", false},
+		{"truer", false},
+		{"2026-03-02", false},
+		{"2026-03-01 13:00:00Z", false},
+		{"2026-13-41T99:00:00Z", false},
+		{"$twin.tags.quiet", false},
+		{"2026-03-01T13:00:00." + strings.Repeat("0", 1000) + "Z", false},
+		{[]byte("true"), false},
+	} {
+		if got := rules.Quiet(property(tt.value), enqueued); got != tt.want {
+			t.Errorf("%#v: got %v, want %v", tt.value, got, tt.want)
+		}
+	}
+}
+
+func TestDevicesAllocateNothing(t *testing.T) {
+	enqueued := time.Now()
+	for _, text := range []string{"85.5", "$twin.tags.maxTemp", "warm", "true", "2100-01-01T00:00:00Z", "2100-01-01T00:00:00.123456789+01:00"} {
+		p := property(text)
+		if n := testing.AllocsPerRun(100, func() { rules.Limit(p); rules.Quiet(p, enqueued) }); n != 0 {
+			t.Errorf("%q: %v allocations", text, n)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package rules decides what is worth an alert: whether a reading reaches a level of a
+// rule, for how long it has, and when it is normal again. It is pure: the state of a level
+// follows from a device's readings, in the order in which the hub took them, and from
+// nothing else.
+//
+// A [Rule] decides what is worth an alert; the gate of package throttle decides whether it
+// is told now.
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// DefaultName is the name of the rule that TEMPERATURE_THRESHOLD and the like make.
+const DefaultName = "temperature"
+
+// MaxFor is the longest For of a rule.
+const MaxFor = 24 * time.Hour
+
+// A Set is everything that a worker decides by. It is not changed once a worker has it.
+type Set struct {
+	Rules []Rule // at least one, of different names
+	// Quiet is the name of an application property that keeps a device's alerts from being
+	// told, empty if there is none: see Quiet.
+	Quiet string
+}
+
+// A Rule compares one field with one or more levels.
+type Rule struct {
+	Name     string        // lower-case letters, digits and hyphens, at most 32
+	Field    string        // as telemetry.NewDecoder takes it
+	Below    bool          // readings at or below a limit are worth an alert; else those at or above it
+	Levels   []Level       // at least one, the mildest first
+	For      time.Duration // how long readings must have reached a limit; 0: the first one counts
+	Window   time.Duration // the time without another alert of the device at this level
+	Resolved bool          // tell when a device is normal again
+}
+
+// A Level is a limit with a name.
+type Level struct {
+	Name  string // like a rule's; empty if it is the rule's only one
+	Limit float64
+	Clear float64 // an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
+	// Override is the name of an application property with a number that replaces Limit for
+	// one device; empty if there is none.
+	Override string
+}
+
+// Stateful reports whether r's alarms follow from more than one reading, so that they must be
+// kept: it has a duration, a clear of its own, or tells when a device is normal again.
+func (r *Rule) Stateful() bool {
+	return r.For > 0 || r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.Clear != l.Limit })
+}
+
+// Stateful reports whether any rule of s is.
+func (s *Set) Stateful() bool {
+	return slices.ContainsFunc(s.Rules, func(r Rule) bool { return r.Stateful() })
+}
+
+// Threshold returns the set of one rule with one limit, of readings at or above it.
+func Threshold(field string, limit float64, window time.Duration) Set {
+	return Set{Rules: []Rule{{Name: DefaultName, Field: field, Window: window, Levels: []Level{{Limit: limit, Clear: limit}}}}}
+}
+
+// Fields returns the different fields of s, for telemetry.NewFieldsDecoder, and for each
+// rule the index of its own among them. Where a body holds several readings, the worst one counts: the
+// highest, or the lowest for a rule that is Below.
+func (s *Set) Fields() (fields []telemetry.Field, of []int) {
+	for _, r := range s.Rules {
+		f := telemetry.Field{Paths: r.Field, Lowest: r.Below}
+		i := slices.Index(fields, f)
+		if i < 0 {
+			i, fields = len(fields), append(fields, f)
+		}
+		of = append(of, i)
+	}
+	return fields, of
+}
+
+// Decoder returns a decoder for the fields of s.
+func (s *Set) Decoder() (*telemetry.Decoder, error) {
+	fields, _ := s.Fields()
+	return telemetry.NewFieldsDecoder(fields...)
+}
+
+// A Phase is the state of one level of one device.
+type Phase uint8
+
+const (
+	Normal  Phase = iota
+	Pending       // the limit is reached, but not for long enough yet
+	Open          // an alarm
+)
+
+func (p Phase) String() string { return [...]string{"normal", "pending", "open"}[p] }
+
+// A State is that of one level of one device. The zero State is normal.
+type State struct {
+	Phase Phase
+	Since int64 // unless Normal: when the hub took the first reading of those that reached the limit, in Unix µs
+}
+
+// Breaching reports whether value reaches limit.
+func (r *Rule) Breaching(value, limit float64) bool {
+	if r.Below {
+		return value <= limit
+	}
+	return value >= limit
+}
+
+// ClearOf returns the value beyond which an alarm of l ends for a device whose limit is limit: l.Clear if
+// that is set, which is to say that it is not l.Limit, and not beyond limit; else limit.
+func (r *Rule) ClearOf(l *Level, limit float64) float64 {
+	switch {
+	case l.Clear == l.Limit:
+		return limit
+	case r.Below:
+		return max(l.Clear, limit)
+	}
+	return min(l.Clear, limit)
+}
+
+// Cleared reports whether value ends an alarm of a level whose limit is, for this device, limit.
+func (r *Rule) Cleared(l *Level, value, limit float64) bool {
+	if r.Below {
+		return value > r.ClearOf(l, limit)
+	}
+	return value < r.ClearOf(l, limit)
+}
+
+// Next returns the state of a level after a reading, which the hub took at enqueued, in Unix
+// µs. limit is the level's, or what replaces it for this device.
+func (r *Rule) Next(l *Level, s State, value, limit float64, enqueued int64) State {
+	breaching := r.Breaching(value, limit)
+	switch {
+	case s.Phase == Open && r.Cleared(l, value, limit):
+		return State{}
+	case s.Phase == Open:
+		return s
+	case !breaching:
+		return State{}
+	case s.Phase == Normal:
+		s = State{Phase: Pending, Since: enqueued}
+	}
+	if time.Duration(enqueued-s.Since)*time.Microsecond >= r.For {
+		s.Phase = Open
+	}
+	return s
+}

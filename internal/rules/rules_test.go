@@ -1,0 +1,222 @@
+package rules_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// A reading of one device: a value, and when the hub took it, in seconds.
+type reading struct {
+	value float64
+	at    int64
+}
+
+// run takes readings through a level and returns its state after each.
+func run(r *rules.Rule, limit float64, readings []reading) (states []rules.State) {
+	var s rules.State
+	for _, one := range readings {
+		s = r.Next(&r.Levels[0], s, one.value, limit, one.at*1e6)
+		states = append(states, s)
+	}
+	return states
+}
+
+func TestNext(t *testing.T) {
+	const normal, pending, open = rules.Normal, rules.Pending, rules.Open
+	high := rules.Rule{Levels: []rules.Level{{Limit: 80, Clear: 80}}}
+	clear := rules.Rule{Levels: []rules.Level{{Limit: 80, Clear: 75}}}
+	low := rules.Rule{Below: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}}
+	lasting := func(r rules.Rule, d time.Duration) rules.Rule { r.For = d; return r }
+	for name, test := range map[string]struct {
+		rule     rules.Rule
+		override float64 // instead of the limit, unless 0
+		readings []reading
+		want     []rules.Phase
+		since    int64 // of the last state
+	}{
+		"at the limit":                     {high, 0, []reading{{79.9, 1}, {80, 2}, {81, 3}, {79.9, 4}}, []rules.Phase{normal, open, open, normal}, 0},
+		"below the limit":                  {low, 0, []reading{{2.1, 1}, {2, 2}, {1, 3}}, []rules.Phase{normal, open, open}, 2},
+		"between clear and limit":          {clear, 0, []reading{{76, 1}, {80, 2}, {76, 3}, {75, 4}, {74.9, 5}, {76, 6}}, []rules.Phase{normal, open, open, open, normal, normal}, 0},
+		"between clear and limit, below":   {low, 0, []reading{{3, 1}, {2, 2}, {3, 3}, {4, 4}, {4.1, 5}}, []rules.Phase{normal, open, open, open, normal}, 0},
+		"it lasts":                         {lasting(high, 10*time.Second), 0, []reading{{80, 1}, {80, 10}, {80, 11}, {80, 12}}, []rules.Phase{pending, pending, open, open}, 1},
+		"it does not last":                 {lasting(high, 10*time.Second), 0, []reading{{80, 1}, {79, 5}, {80, 11}}, []rules.Phase{pending, normal, pending}, 11},
+		"pending has no band":              {lasting(clear, 10*time.Second), 0, []reading{{80, 1}, {76, 5}, {80, 11}}, []rules.Phase{pending, normal, pending}, 11},
+		"open has one":                     {lasting(clear, 10*time.Second), 0, []reading{{80, 1}, {80, 11}, {76, 12}, {80, 13}}, []rules.Phase{pending, open, open, open}, 1},
+		"two readings far apart":           {lasting(high, 10*time.Second), 0, []reading{{80, 1}, {80, 3600}}, []rules.Phase{pending, open}, 1},
+		"time stands still":                {lasting(high, 10*time.Second), 0, []reading{{80, 5}, {80, 5}, {80, 4}}, []rules.Phase{pending, pending, pending}, 5},
+		"override above":                   {high, 95, []reading{{90, 1}, {95, 2}, {94, 3}}, []rules.Phase{normal, open, normal}, 0},
+		"override below":                   {high, 60, []reading{{59, 1}, {60, 2}, {59, 3}}, []rules.Phase{normal, open, normal}, 0},
+		"override above, with a clear":     {clear, 95, []reading{{94, 1}, {95, 2}, {76, 3}, {74, 4}}, []rules.Phase{normal, open, open, normal}, 0},
+		"override beyond clear":            {clear, 60, []reading{{60, 1}, {59, 2}}, []rules.Phase{open, normal}, 0},
+		"override of a rule that is below": {low, 10, []reading{{10, 1}, {10.1, 2}}, []rules.Phase{open, normal}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit := test.rule.Levels[0].Limit
+			if test.override != 0 {
+				limit = test.override
+			}
+			states := run(&test.rule, limit, test.readings)
+			var got []rules.Phase
+			for _, s := range states {
+				got = append(got, s.Phase)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+			if last := states[len(states)-1]; last.Since != test.since*1e6 {
+				t.Errorf("since %d µs, want %d s", last.Since, test.since)
+			}
+		})
+	}
+}
+
+// anyRule draws a rule with one level, whose limit is 0 or near it, as its readings are.
+func anyRule(t *rapid.T) rules.Rule {
+	near := rapid.IntRange(0, 3)
+	r := rules.Rule{Below: rapid.Bool().Draw(t, "below"), For: time.Duration(rapid.IntRange(0, 5).Draw(t, "for")) * time.Second}
+	l := rules.Level{Limit: float64(near.Draw(t, "limit"))}
+	band := float64(near.Draw(t, "band"))
+	if r.Below {
+		band = -band
+	}
+	l.Clear = l.Limit - band
+	r.Levels = []rules.Level{l}
+	return r
+}
+
+// anyReadings draws readings, in the hub's order; its clock may stand still.
+func anyReadings(t *rapid.T) (all []reading) {
+	at := int64(0)
+	for range rapid.IntRange(0, 30).Draw(t, "n") {
+		at += int64(rapid.IntRange(0, 4).Draw(t, "after"))
+		all = append(all, reading{float64(rapid.IntRange(-5, 5).Draw(t, "value")), at})
+	}
+	return all
+}
+
+// What the states of a level promise, against a description of them that looks back over all
+// readings instead of keeping a state.
+func TestNextLooksBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, readings := anyRule(t), anyReadings(t)
+		limit := r.Levels[0].Limit
+		if rapid.Bool().Draw(t, "overridden") {
+			limit = float64(rapid.IntRange(-2, 5).Draw(t, "override"))
+		}
+		breaching := func(i int) bool { return r.Breaching(readings[i].value, limit) }
+		for i, s := range run(&r, limit, readings) {
+			// Of the readings since the last one that cleared, those that breach without a break,
+			// up to the first such row that lasts.
+			start := i
+			for start >= 0 && !r.Cleared(&r.Levels[0], readings[start].value, limit) {
+				start--
+			}
+			want := rules.State{}
+			for j := start + 1; j <= i && want.Phase != rules.Open; j++ {
+				switch {
+				case !breaching(j):
+					want = rules.State{}
+				case want.Phase == rules.Normal:
+					want = rules.State{Phase: rules.Pending, Since: readings[j].at * 1e6}
+				}
+				if want.Phase == rules.Pending && readings[j].at*1e6-want.Since >= r.For.Microseconds() {
+					want.Phase = rules.Open
+				}
+			}
+			if s != want {
+				t.Fatalf("after reading %d: got %v, want %v", i, s, want)
+			}
+			if (s.Since == 0) != (s.Phase == rules.Normal) && readings[0].at != 0 {
+				t.Fatalf("after reading %d: %v", i, s)
+			}
+			if cleared := r.Cleared(&r.Levels[0], readings[i].value, limit); cleared && breaching(i) {
+				t.Fatalf("reading %d breaches and clears", i)
+			}
+		}
+	})
+}
+
+// Opens and closes take turns; nothing opens before it has lasted, on a reading that does not
+// breach, or from a state of which it was not pending.
+func TestNextTakesTurns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, readings := anyRule(t), anyReadings(t)
+		limit := r.Levels[0].Limit
+		was := rules.State{}
+		for i, s := range run(&r, limit, readings) {
+			opened := s.Phase == rules.Open && was.Phase != rules.Open
+			closed := s.Phase != rules.Open && was.Phase == rules.Open
+			switch {
+			case opened && (!r.Breaching(readings[i].value, limit) || readings[i].at*1e6-s.Since < r.For.Microseconds()):
+				t.Fatalf("opens with reading %d: %v", i, s)
+			case opened && was.Phase == rules.Normal && r.For > 0:
+				t.Fatalf("opens with reading %d without having been pending", i)
+			case closed && (!r.Cleared(&r.Levels[0], readings[i].value, limit) || s != (rules.State{})):
+				t.Fatalf("closes with reading %d: %v", i, s)
+			case was.Phase != rules.Normal && s.Phase != rules.Normal && s.Since != was.Since:
+				t.Fatalf("begins anew with reading %d: %v after %v", i, s, was)
+			}
+			was = s
+		}
+	})
+}
+
+// Reading again from any position with the state that was kept there gives the same, which
+// is what a take-over does.
+func TestNextReplays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, readings := anyRule(t), anyReadings(t)
+		limit := r.Levels[0].Limit
+		states := run(&r, limit, readings)
+		cut := rapid.IntRange(0, len(readings)).Draw(t, "cut")
+		s := rules.State{}
+		if cut > 0 {
+			s = states[cut-1]
+		}
+		for i := cut; i < len(readings); i++ {
+			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, readings[i].at*1e6); s != states[i] {
+				t.Fatalf("reading %d: got %v, want %v", i, s, states[i])
+			}
+		}
+	})
+}
+
+// A rule without state decides by one reading.
+func TestStateless(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, readings := anyRule(t), anyReadings(t)
+		if r.Stateful() != (r.For > 0 || r.Levels[0].Clear != r.Levels[0].Limit) {
+			t.Fatal("Stateful is wrong")
+		}
+		if r.Stateful() {
+			return
+		}
+		for i, s := range run(&r, r.Levels[0].Limit, readings) {
+			if (s.Phase == rules.Open) != r.Breaching(readings[i].value, r.Levels[0].Limit) || s.Phase == rules.Pending {
+				t.Fatalf("reading %d: %v", i, s)
+			}
+		}
+	})
+	resolved := rules.Threshold("temp", 80, time.Minute)
+	if resolved.Stateful() {
+		t.Error("one threshold has state")
+	}
+	if resolved.Rules[0].Resolved = true; !resolved.Stateful() {
+		t.Error("a rule that tells when a device is normal again has no state")
+	}
+}
+
+func TestFields(t *testing.T) {
+	s := rules.Set{Rules: []rules.Rule{{Field: "a"}, {Field: "b"}, {Field: "a", Below: true}, {Field: "a"}}}
+	fields, of := s.Fields()
+	if !reflect.DeepEqual(fields, []telemetry.Field{{Paths: "a"}, {Paths: "b"}, {Paths: "a", Lowest: true}}) || !slices.Equal(of, []int{0, 1, 2, 0}) {
+		t.Errorf("got %v, %v", fields, of)
+	}
+}
