@@ -1,0 +1,274 @@
+package ledger_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/telemetry"
+)
+
+var at = time.Date(2026, 3, 4, 5, 6, 7, 89e6, time.UTC)
+
+// full is a content with everything in it.
+func full() ledger.Content {
+	return ledger.Content{
+		Position: telemetry.Position{Sequence: 41, Offset: "4100", Time: at},
+		Alarms: []ledger.Alarm{
+			{Device: "pending", Rule: "hot", Level: "warning", Since: at},
+			{Device: "open", Rule: "hot", Level: "critical", Open: true, Since: at},
+			{Device: "owed", Rule: "temperature", Owed: &ledger.Reading{Sequence: 40, Enqueued: at.Add(time.Millisecond), Value: 64.5, Limit: 65, Since: at}},
+			{Device: "caf\xe9/\x00\"\\\u2028<設備>", Rule: "hot", Open: true, Since: at, Owed: &ledger.Reading{}},
+		},
+	}
+}
+
+func packed(t testing.TB, plain string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	if _, err := zip.Write([]byte(plain)); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// What is kept comes back as it was, whatever bytes the hub and devices have chosen.
+func TestContentComesBack(t *testing.T) {
+	text := rapid.Custom(func(t *rapid.T) string {
+		if rapid.Bool().Draw(t, "valid") {
+			return rapid.String().Draw(t, "text")
+		}
+		return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
+	})
+	moment := rapid.Custom(func(t *rapid.T) time.Time {
+		if rapid.Bool().Draw(t, "none") {
+			return time.Time{}
+		}
+		return time.Unix(rapid.Int64Range(-62135596800, 253402300799).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
+	})
+	number := rapid.Custom(func(t *rapid.T) float64 {
+		return rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.Inf(1), math.Inf(-1), math.Copysign(0, -1), math.MaxFloat64})).Draw(t, "number")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		want := ledger.Content{Position: telemetry.Position{Sequence: rapid.Int64().Draw(t, "sequence"), Offset: text.Draw(t, "offset"), Time: moment.Draw(t, "time")}}
+		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
+			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Resolved: rapid.Bool().Draw(t, "resolved"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
+			if rapid.Bool().Draw(t, "owed") {
+				a.Owed = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
+			}
+			want.Alarms = append(want.Alarms, a)
+		}
+		encoded, err := ledger.Encode("id", want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, got, err := ledger.Decode(encoded)
+		if err != nil || id != "id" || !reflect.DeepEqual(got, want) {
+			t.Fatalf("it is %q %+v, %v\nwant %+v", id, got, err, want)
+		}
+	})
+}
+
+// A number that JSON does not have must not stop a partition, and nor must a time zone change a time.
+func TestOddValuesComeBack(t *testing.T) {
+	local := at.In(time.FixedZone("", 3600))
+	encoded, err := ledger.Encode("id", ledger.Content{Position: telemetry.Position{Sequence: 1, Time: local}, Alarms: []ledger.Alarm{
+		{Device: "", Since: local, Owed: &ledger.Reading{Value: math.NaN(), Limit: math.Inf(-1), Enqueued: local, Since: local}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := ledger.Decode(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := got.Alarms[0]
+	if !math.IsNaN(a.Owed.Value) || !math.IsInf(a.Owed.Limit, -1) || a.Device != "" {
+		t.Errorf("it is %+v %+v", a, a.Owed)
+	}
+	for _, got := range []time.Time{got.Position.Time, a.Since, a.Owed.Enqueued, a.Owed.Since} {
+		if got != at {
+			t.Errorf("%v has become %v", at, got)
+		}
+	}
+}
+
+// Anything else than what Encode wrote is an error that says what is wrong, and never an empty ledger.
+func TestUnreadable(t *testing.T) {
+	good, err := ledger.Encode("id", full())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name    string
+		content []byte
+		want    string
+	}{
+		{"nothing", nil, "not compressed"},
+		{"text", []byte("{}"), "not compressed"},
+		{"cut off", good[:len(good)-9], "cannot be decompressed"},
+		{"flipped", append(bytes.Clone(good[:len(good)-5]), 0, 1, 2, 3, 4), "cannot be decompressed"},
+		{"empty", packed(t, ""), "not JSON"},
+		{"another type", packed(t, "[]"), "not JSON"},
+		{"no format", packed(t, "{}"), "not JSON with a format"},
+		{"newer", packed(t, `{"format":2,"id":{"a":1}}`), "format 2, and this version knows format 1 only"},
+		{"zero", packed(t, `{"format":0}`), "format 0"},
+		{"no id", packed(t, `{"format":1}`), "no id"},
+		{"unknown field", packed(t, `{"format":1,"id":"a","more":1}`), `"more"`},
+		{"unknown field of an alarm", packed(t, `{"format":1,"id":"a","alarms":[{"device":"a","rule":"r","more":1}]}`), `"more"`},
+		{"a number for a name", packed(t, `{"format":1,"id":"a","alarms":[{"device":1}]}`), "not that of a ledger"},
+		{"two strings", packed(t, `{"format":1,"id":"a","alarms":[{"device":["YQ==","YQ=="]}]}`), "array of 2"},
+		{"more after it", packed(t, `{"format":1,"id":"a"}{}`), "not JSON"},
+		{"too large", bytes.Repeat(packed(t, strings.Repeat(" ", 1<<20)), ledger.MaxBytes>>20+1), "more than 67108864 bytes"},
+		{"too large as it is", make([]byte, ledger.MaxBytes+1), "more than 67108864 bytes"},
+	} {
+		if _, got, err := ledger.Decode(test.content); err == nil || !strings.Contains(err.Error(), test.want) || !reflect.DeepEqual(got, ledger.Content{}) {
+			t.Errorf("%s: %+v, %v; want an error with %q", test.name, got, err, test.want)
+		}
+	}
+}
+
+// The operator reads which record it is and what to do.
+func TestUnreadableSaysWhatToDo(t *testing.T) {
+	for content, want := range map[string]string{
+		"garbage": "read ledger ns/hub/group/ledger/3: it is not compressed by gzip: its partition is not read until you restore it or delete it; " +
+			"without it the partition's alarms are forgotten, and no resolved is sent for those that are open",
+		string(packed(t, `{"format":2}`)): "read ledger ns/hub/group/ledger/3: it has format 2, and this version knows format 1 only: run the version that wrote it; until then its partition is not read",
+	} {
+		store := &ledger.Memory{}
+		const name = "ns/hub/group/ledger/3"
+		if _, err := store.Write(t.Context(), name, ledger.Record{Owner: "a", Content: []byte(content)}); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := ledger.Open(t.Context(), store, name)
+		var unreadable *ledger.UnreadableError
+		if !errors.As(err, &unreadable) || unreadable.Name != name || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}
+
+// many returns n alarms, of ordinary or of the largest size. No two have much in common
+// besides their rule.
+func many(n int, largest bool) ledger.Content {
+	random := rand.New(rand.NewPCG(1, 2))
+	c := ledger.Content{Position: telemetry.Position{Sequence: 1 << 40, Offset: "1099511627776", Time: at}}
+	for i := range n {
+		a := ledger.Alarm{Device: fmt.Sprintf("sensor-%08x", random.Uint32()), Rule: "temperature", Open: true, Since: at.Add(time.Duration(random.IntN(86_400_000)) * time.Millisecond)}
+		if largest {
+			device := fmt.Sprint(i)
+			a.Device, a.Rule, a.Level = device+strings.Repeat(`"`, ledger.MaxDevice-len(device)), strings.Repeat("r", 32), strings.Repeat("l", 32)
+			a.Since = at.Add(time.Nanosecond)
+			a.Owed = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since}
+		}
+		c.Alarms = append(c.Alarms, a)
+	}
+	return c
+}
+
+// As many alarms as there may be fit, however long they are.
+func TestBounds(t *testing.T) {
+	const n = 1000
+	encoded, err := ledger.Encode("id", many(n, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip, err := gzip.NewReader(bytes.NewReader(encoded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(zip)
+	if most := len(plain) / n * ledger.MaxAlarms; err != nil || most > ledger.MaxBytes {
+		t.Errorf("%d alarms take up to %d bytes, %v", ledger.MaxAlarms, most, err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	good, err := ledger.Encode("id", full())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, b := range [][]byte{good, good[:len(good)/2], nil, packed(f, `{"format":1,"id":"a","alarms":[{"device":["YQ=="],"rule":"r","owed":{"value":"NaN"}}]}`), packed(f, `{"format":2}`)} {
+		f.Add(b, "")
+	}
+	f.Add([]byte(nil), `{"format":1,"id":"a","position":{"sequence":3,"time":"2026-03-04T05:06:07Z"},"alarms":[{"device":"d","rule":"r","level":"l","since":"2026-03-04T05:06:07Z"}]}`)
+	f.Fuzz(func(t *testing.T, content []byte, plain string) {
+		if plain != "" {
+			content = packed(t, plain)
+		}
+		id, c, err := ledger.Decode(content)
+		if err != nil {
+			if !reflect.DeepEqual(c, ledger.Content{}) || id != "" {
+				t.Fatalf("%q %+v besides the error %v", id, c, err)
+			}
+			return
+		}
+		encoded, err := ledger.Encode(id, c)
+		if err != nil {
+			if !strings.Contains(err.Error(), "year outside of range") { // in another time zone it was not
+				t.Fatalf("what was read cannot be written: %v", err)
+			}
+			return
+		}
+		again, got, err := ledger.Decode(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := ledger.Encode(again, got); err != nil || !bytes.Equal(same, encoded) {
+			t.Fatalf("%q %+v, %v; want %q %+v", again, got, err, id, c)
+		}
+	})
+}
+
+// BenchmarkEncode says what a write costs besides the request, and how large it is:
+//
+//	go test -run - -bench . ./internal/ledger
+func BenchmarkEncode(b *testing.B) {
+	for _, n := range []int{10, 1000, ledger.MaxAlarms} {
+		b.Run(fmt.Sprintf("alarms=%d", n), func(b *testing.B) {
+			c := many(n, false)
+			b.ReportAllocs()
+			var size int
+			for b.Loop() {
+				encoded, err := ledger.Encode("id", c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				size = len(encoded)
+			}
+			b.ReportMetric(float64(size)/float64(n), "B/alarm")
+		})
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for _, n := range []int{10, 1000, ledger.MaxAlarms} {
+		b.Run(fmt.Sprintf("alarms=%d", n), func(b *testing.B) {
+			encoded, err := ledger.Encode("id", many(n, false))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := ledger.Decode(encoded); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,6 @@
+package ledger
+
+var (
+	Encode = encode
+	Decode = decode
+)

@@ -1,0 +1,203 @@
+// Package ledger keeps, for each partition, the alarms of rules with state as they were at
+// one position of its log, so that the next owner of the partition goes on where the last one
+// stopped. See docs/protocol.md.
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// A Content is what a ledger holds: the alarms at Position, as the log up to there gives
+// them.
+type Content struct {
+	Position telemetry.Position // the zero Position: nothing has been kept yet
+	Alarms   []Alarm            // in no particular order; no two of the same device, rule and level
+}
+
+// An Alarm is the state of one level of one device that is not normal, or owes a resolved.
+// Its strings are any bytes. Its times come back in UTC, to the nanosecond; their years must
+// have four digits.
+type Alarm struct {
+	Device, Rule, Level string
+	Resolved            bool // its rule tells when a device is normal again
+	Open                bool
+	Value, Limit        float64   // of the reading that opened it, or made it pending; 0 if it is neither
+	Since               time.Time // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
+	Owed                *Reading  // the reading that cleared the last alarm, of which not every receiver has been told; nil if there is none
+}
+
+// A Reading is one that cleared an alarm.
+type Reading struct {
+	Sequence int64
+	Enqueued time.Time
+	Value    float64
+	Limit    float64   // that it is clear of
+	Since    time.Time // of the alarm that it cleared
+}
+
+// Within these bounds a content always fits into [MaxBytes].
+const (
+	MaxAlarms = 65_536 // in one ledger
+	MaxDevice = 256    // bytes of a device's ID; IoT Hub's have at most 128
+)
+
+// MaxBytes bounds a content, both as it is stored and unpacked. Write refuses a larger one,
+// and so does Open.
+const MaxBytes = 64 << 20
+
+// ErrLost says that another owner has taken the ledger over, or that its record was deleted.
+var ErrLost = errors.New("ledger lost")
+
+// ErrConflict is what a Store's Write fails with if the record is not the one that the
+// caller wants to replace.
+var ErrConflict = errors.New("ledger changed by another owner")
+
+// A Record is what a Store holds for a partition.
+type Record struct {
+	Owner   string // who wrote it: letters and digits
+	Content []byte
+	ETag    string // the store's concurrency tag, opaque, new with every write; empty if there is no record
+}
+
+// A Store keeps one record for each name. It is safe for concurrent use, by any number of
+// processes.
+type Store interface {
+	// Read returns the record of name; one without an ETag if there is none. If the content has
+	// more than MaxBytes, MaxBytes+1 of them are enough.
+	Read(ctx context.Context, name string) (Record, error)
+
+	// Owner returns the owner of name's record without its content; empty if there is no
+	// record. It is never older than the last write that succeeded before the call.
+	Owner(ctx context.Context, name string) (string, error)
+
+	// Write replaces the record that has r's ETag, or creates it if r has none, and returns the new
+	// ETag. ErrConflict if the store has another record, or none although r has an ETag: a
+	// store that repeats requests may so report its own write. Any other error leaves the
+	// outcome unknown.
+	Write(ctx context.Context, name string, r Record) (etag string, err error)
+}
+
+// A Ledger is one owner's hold of a partition's ledger, from its take-over until another
+// owner takes it. Calls come one at a time, except Check.
+type Ledger struct {
+	store     Store
+	name      string
+	id, owner string
+	etag      string // of the record that we wrote last; empty if it is not known
+}
+
+// storeTimeout is for one answer of the store.
+const storeTimeout = 10 * time.Second
+
+// rounds is how often one call writes. A conflict means that another owner has written, or
+// that the answer to a write of ours was lost.
+const rounds = 4
+
+// Open takes over the ledger of name, creating it if there is none: it returns the content, after it has
+// written it back under an owner name that nobody ever had. Of several that open it at once
+// the last one holds it. A record that cannot be read is an *UnreadableError, never an
+// empty ledger.
+func Open(ctx context.Context, store Store, name string) (*Ledger, Content, error) {
+	l := &Ledger{store: store, name: name, owner: rand.Text()}
+	var failed error
+	for range rounds {
+		there, err := l.read(ctx)
+		if err != nil {
+			return nil, Content{}, err
+		}
+		var content Content
+		if there.ETag == "" {
+			l.id = rand.Text()
+			if there.Content, err = encode(l.id, content); err != nil {
+				return nil, Content{}, err
+			}
+		} else if l.id, content, err = decode(there.Content); err != nil {
+			return nil, Content{}, &UnreadableError{Name: name, Err: err}
+		}
+		if l.etag, failed = l.write(ctx, there.Content, there.ETag); failed == nil {
+			return l, content, nil
+		}
+	}
+	return nil, Content{}, failed
+}
+
+// ID names the ledger itself. It stays the same over all owners, until the record is deleted. A
+// checkpoint that has it was written by somebody who held this ledger.
+func (l *Ledger) ID() string { return l.id }
+
+// Write replaces the content, which is then durable. ErrLost if another owner has taken the
+// ledger over; any other error leaves the outcome unknown, and repeating the call, with the same
+// or a later content, is safe.
+func (l *Ledger) Write(ctx context.Context, c Content) error {
+	content, err := encode(l.id, c)
+	if err != nil {
+		return fmt.Errorf("write ledger %s: %w", l.name, err)
+	}
+	for range rounds {
+		if l.etag == "" {
+			there, err := l.read(ctx)
+			if err != nil {
+				return err
+			}
+			if there.Owner != l.owner {
+				return fmt.Errorf("write ledger %s: %w", l.name, ErrLost)
+			}
+			l.etag = there.ETag
+		}
+		// Until it is answered nobody knows which record there is.
+		if l.etag, err = l.write(ctx, content, l.etag); !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return err
+}
+
+// Check returns ErrLost if another owner has taken the ledger over. It may be called
+// concurrently with everything. Any other error says that it is not known.
+func (l *Ledger) Check(ctx context.Context) error {
+	var owner string
+	err := l.attempt(ctx, "check", func(ctx context.Context) (err error) {
+		owner, err = l.store.Owner(ctx, l.name)
+		return err
+	})
+	if err == nil && owner != l.owner {
+		return fmt.Errorf("check ledger %s: %w", l.name, ErrLost)
+	}
+	return err
+}
+
+func (l *Ledger) read(ctx context.Context) (r Record, err error) {
+	err = l.attempt(ctx, "read", func(ctx context.Context) error {
+		r, err = l.store.Read(ctx, l.name)
+		return err
+	})
+	return r, err
+}
+
+func (l *Ledger) write(ctx context.Context, content []byte, over string) (etag string, err error) {
+	err = l.attempt(ctx, "write", func(ctx context.Context) error {
+		etag, err = l.store.Write(ctx, l.name, Record{Owner: l.owner, Content: content, ETag: over})
+		return err
+	})
+	return etag, err
+}
+
+// attempt makes one call to the store, for at most storeTimeout.
+func (l *Ledger) attempt(ctx context.Context, what string, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, fmt.Errorf("no answer within %v", storeTimeout))
+	defer cancel()
+	err := call(ctx)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%s ledger %s: %w (%w)", what, l.name, err, context.Cause(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("%s ledger %s: %w", what, l.name, err)
+	}
+	return nil
+}
