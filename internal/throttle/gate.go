@@ -1,5 +1,6 @@
 // Package throttle lets at most one alert per device and window through,
-// however many replicas ask, and never eats one.
+// however many replicas ask, and never eats one; and what tells that the device is well
+// again, the resolved, after the window of the last alert.
 //
 // A [Gate] works in two phases. It claims the device's key, lets the caller
 // send, and only then records the window. A claim alone proves nothing, because its
@@ -45,6 +46,19 @@ type Request struct {
 	// Arrived, if not zero, is when this process took the reading, with time.Now's
 	// monotonic clock: then its age is what counts, and Enqueued does not.
 	Arrived time.Time
+	// Sequence is the reading's number in its partition. It does not count if Arrived is set.
+	Sequence int64
+	// Resolved asks to tell that the device is normal again, from this reading on. See Gate.Do.
+	Resolved bool
+}
+
+// position returns where r's reading is among those of its device; none if it did not come
+// from a partition.
+func (r Request) position() position {
+	if !r.Arrived.IsZero() {
+		return position{}
+	}
+	return position{r.Enqueued.UnixMilli(), r.Sequence}
 }
 
 // at returns when the reading was taken by the store's clock, which showed now in
@@ -56,9 +70,9 @@ func (r Request) at(now, asked time.Time) time.Time {
 	return now.Add(r.Arrived.Sub(asked))
 }
 
-// A Grant is leave to send one alert.
+// A Grant is leave to send one alert, or one resolved.
 type Grant struct {
-	// ID is the request's, or that of an earlier alert which may have been taken
+	// ID is the request's, or that of an earlier one of its kind which may have been taken
 	// without our hearing of it: sent again, the receiver can drop it.
 	ID        string
 	Token     int64     // grows with every grant for the device
@@ -87,22 +101,25 @@ const (
 	Busy
 	// Failed: send did not answer Taken. The claim was given back. Ask again.
 	Failed
-	// Throttled: a recorded window covers the request, and any other that
-	// Result.Covers.
+	// Throttled: a recorded window, or what was recorded after it, covers the request, and
+	// any other that Result.Covers.
 	Throttled
-	// Sent: taken, and the window recorded in time. It covers the request and
-	// all of the device that were made while Do ran.
+	// Sent: taken, and the window, or of a resolved its end, recorded in time. It covers the
+	// request and all of the device that were made while Do ran.
 	Sent
-	// SentLate: taken, but another claim may have been made before the
-	// window was recorded. It covers the request alone.
+	// SentLate: taken, but another claim may have been made before that
+	// was recorded. It covers the request alone.
 	SentLate
 	// Unconfirmed: taken, but the window could not be recorded. It covers the
 	// request alone, once Confirm has returned.
 	Unconfirmed
+	// Unneeded, of a resolved alone: there is nothing to resolve, because nobody was alerted,
+	// has been told already, or has been alerted again since.
+	Unneeded
 )
 
 func (o Outcome) String() string {
-	return [...]string{"unavailable", "busy", "failed", "throttled", "sent", "sent_late", "unconfirmed"}[o]
+	return [...]string{"unavailable", "busy", "failed", "throttled", "sent", "sent_late", "unconfirmed", "unneeded"}[o]
 }
 
 // A Result is the outcome of one Do.
@@ -113,17 +130,24 @@ type Result struct {
 	Now     time.Time // the store's clock early in the call; zero if it gave no answer
 	asked   time.Time // when the call began, by this machine's clock
 	pending claim     // Unconfirmed
+
+	through, resolved position // Throttled: readings up to either are covered too
 }
 
-// Covers reports whether the window of a Throttled result covers r, a request for the same
-// device: its reading was taken before the window's end.
-func (res Result) Covers(r Request) bool { return r.at(res.Now, res.asked).Before(res.Quiet) }
+// Covers reports whether what a Throttled result says covers r, a request for an alert of the
+// same device: its reading was taken before the end of the recorded window, or is not after
+// one that has been resolved or given up.
+func (res Result) Covers(r Request) bool {
+	p := r.position()
+	return r.at(res.Now, res.asked).Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.resolved)
+}
 
 // Config says what a Gate is for. All fields but Replica are required.
 type Config struct {
 	Store lease.Store
 	// Scope and Receiver name who shares windows: gates with the same two, in any process.
 	Scope, Receiver string
+	Rule, Level     string        // whose alerts these are; both empty, or the rule rules.DefaultName without a level: the keys of every version
 	Replica         string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window          time.Duration // from the moment the receiver has taken an alert
 	SendTimeout     time.Duration // for one call of send
@@ -143,7 +167,7 @@ type Gate struct {
 func New(c Config) *Gate {
 	return &Gate{
 		store:       c.Store,
-		prefix:      c.Scope + "/" + escape(c.Receiver) + "/",
+		prefix:      prefix(c),
 		replica:     c.Replica,
 		window:      c.Window,
 		sendTimeout: c.SendTimeout,
@@ -156,10 +180,14 @@ func New(c Config) *Gate {
 // allocates nothing.
 func (g *Gate) Recent(device string) bool { return g.windows.suppress(device) }
 
+// Remember is how long a receiver must remember what it was sent: the window, or a claim if
+// that lasts longer.
+func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTimeout)) }
+
 // Suppressed counts n more suppressed readings of device, for its next alert to tell.
 func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
 
-// A claim is a lease under which an alert is being sent.
+// A claim is a lease under which an alert, or a resolved, is being sent.
 type claim struct {
 	device string
 	lease  lease.Lease
@@ -172,18 +200,24 @@ type claim struct {
 // and with ctx; giving back and recording do not end with ctx, but by the end of the claim.
 // Do never waits for others: see Busy. The error explains Unavailable and
 // Unconfirmed and is nil otherwise.
+//
+// A resolved is sent only if the receiver may have heard an alert since the last one, and
+// never within that alert's window: until it is over, the outcome is Busy. It ends what the
+// window covered: readings after the resolved one can alert at once.
 func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
 	start := time.Now()
-	if wait := g.windows.wait(r.Device); wait > 0 { // a store with a coarse clock frees a key late
+	// A store with a coarse clock frees a key late. Until then nothing can be claimed; but
+	// while the window is in force, an alert may be covered.
+	if wait, inForce := g.windows.wait(r.Device); wait > 0 && (!inForce || r.Resolved) {
 		return Result{Outcome: Busy, Retry: start.Add(wait)}, nil
 	}
 	grant, c, err := g.claim(ctx, start, r)
 	now := c.lease.Claimed
-	var covered *coveredError
+	var declined *declinedError
 	var held *lease.HeldError
 	switch {
-	case errors.As(err, &covered):
-		return Result{Outcome: Throttled, Quiet: covered.quiet, Now: covered.now, asked: start}, nil
+	case errors.As(err, &declined):
+		return declined.result, nil
 	case errors.As(err, &held):
 		return g.refused(start, r, held), nil
 	case err != nil:
@@ -203,6 +237,9 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 		g.giveBack(ctx, c, answer)
 		return Result{Outcome: Failed, Now: now}, nil
 	}
+	if r.Resolved {
+		return Result{Outcome: g.recordResolved(ctx, c, r.position()), Now: now}, nil
+	}
 	c.taken = time.Now()
 	outcome, err := g.record(ctx, c)
 	return Result{Outcome: outcome, Now: now, pending: c}, err
@@ -214,14 +251,19 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	ttl := ClaimTTL(g.sendTimeout)
 	next := func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
-		quiet := last.quietUntil(prev)
-		if r.at(prev.Now, start).Before(quiet) {
-			return "", &coveredError{quiet: quiet, now: prev.Now}
+		if result, ok := settled(start, r, prev, last); ok {
+			return "", &declinedError{result}
 		}
-		n := note{Phase: phaseClaim, Replica: g.replica, ID: r.ID, Quiet: millis(quiet), Proof: (ttl + g.window).Milliseconds()}
-		if last.unresolved(prev) {
-			n.ID, n.Again = last.ID, true
+		var n note
+		if r.Resolved {
+			if result, ok := nothingToResolve(prev, last); ok {
+				return "", &declinedError{result}
+			}
+			n = last.claimResolved(r)
+		} else {
+			n = last.claimAlert(r, prev)
 		}
+		n.Replica, n.Proof = g.replica, (ttl + g.window).Milliseconds()
 		return n.String(), nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
@@ -232,25 +274,53 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	}
 	n := parseNote(l.Note)
 	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Suppressed: g.windows.suppressed(r.Device)}
+	if r.Resolved {
+		grant.ID = n.ResolvedID
+	}
 	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
 
-// coveredError is how next declines to claim for a reading that the last window covered.
-type coveredError struct{ quiet, now time.Time }
+// declinedError is how next declines to claim.
+type declinedError struct{ result Result }
 
-func (*coveredError) Error() string { return "covered by the last recorded window" }
+func (*declinedError) Error() string { return "there is nothing to send now" }
+
+// settled returns what becomes of r if record says that there is no more to do, whether or not
+// its key is held.
+func settled(start time.Time, r Request, record lease.Record, n note) (Result, bool) {
+	now := record.Now
+	if r.Resolved {
+		p := r.position()
+		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Resolved) || n.About.after(p)
+	}
+	result := Result{Outcome: Throttled, Quiet: n.quietUntil(record), Now: now, asked: start, through: n.Through, resolved: n.Resolved}
+	return result, now.Before(result.Quiet) || result.Covers(r)
+}
+
+// nothingToResolve returns what becomes of a request for a resolved if the record, whose key
+// is free, does not say that the receiver may have heard an alert.
+func nothingToResolve(record lease.Record, n note) (Result, bool) {
+	switch {
+	case n.unresolved(record): // it may still be on the way
+		wait := max(n.proofEnds(record).Sub(record.Now), pollHeld)
+		return Result{Outcome: Busy, Retry: time.Now().Add(wait), Now: record.Now}, true
+	case !n.told():
+		return Result{Outcome: Unneeded, Now: record.Now}, true
+	}
+	return Result{}, false
+}
 
 // refused decides about a request whose key is held.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
-	now := held.Record.Now
-	quiet := parseNote(held.Record.Note).quietUntil(held.Record)
+	n, now := parseNote(held.Record.Note), held.Record.Now
+	quiet := n.quietUntil(held.Record)
 	if now.Before(quiet) && !held.Until.IsZero() {
 		// What the record proves may end before its hold, by so much.
 		early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
 		g.windows.remember(r.Device, held.Until.Add(-early), held.Frees)
 	}
-	if now.Before(quiet) || r.at(now, start).Before(quiet) {
-		return Result{Outcome: Throttled, Quiet: quiet, Now: now, asked: start}
+	if result, ok := settled(start, r, held.Record, n); ok {
+		return result
 	}
 	wait := pollHeld
 	if held.Frees.IsZero() {
@@ -264,11 +334,11 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 }
 
 // giveBack frees the key, so that another attempt need not wait for the claim to
-// end. The ID of an alert that may have been taken stays behind. Failure is
+// end. The ID of what may have been taken stays behind. Failure is
 // harmless: the claim ends by itself and its ID stays.
 func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
 	if answer == NotTaken && !c.note.Again {
-		c.note.ID = ""
+		c.note.ID, c.note.ResolvedID = "", ""
 	}
 	c.note.Phase, c.note.Again = phaseFree, false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout/2)
@@ -306,28 +376,91 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 	return nil
 }
 
+// recordResolved ends the window that c's resolved is about, trying until the claim ends.
+func (g *Gate) recordResolved(ctx context.Context, c claim, at position) Outcome {
+	n := c.note
+	n.Phase, n.Again, n.ResolvedID, n.Heard, n.Resolved = phaseFree, false, "", false, later(n.Resolved, at)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
+	defer cancel()
+	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
+	if !done || !valid(time.Now(), c.lease.Until) { // Release does not say whether c still was the last claim
+		return SentLate
+	}
+	return Sent
+}
+
+// errOver says that a window would be over before it is recorded.
+var errOver = errors.New("the window is over")
+
 // extend turns the claim into what is left of the window. It is done when that
 // is recorded (no error), or there is nothing left to record.
 func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, err error) {
 	n := c.note
 	n.Phase, n.Again = phaseWindow, false
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	done, err = persist(ctx, func(ctx context.Context) error {
 		left := g.window - time.Since(c.taken)
 		if left <= 0 {
-			return l, true, errors.New("the window is over")
+			return errOver
 		}
-		try, cancel := context.WithTimeout(ctx, settleTimeout/2)
-		l, err := g.store.Extend(try, c.lease, n.String(), left)
+		l, err = g.store.Extend(ctx, c.lease, n.String(), left)
+		return err
+	})
+	return l, done, err
+}
+
+// persist calls try, with pauses, until there is nothing more to try, or ctx ends; it returns
+// which of the two, and the last error.
+func persist(ctx context.Context, try func(context.Context) error) (done bool, err error) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		once, cancel := context.WithTimeout(ctx, settleTimeout/2)
+		err := try(once)
 		cancel()
-		if err == nil || errors.Is(err, lease.ErrLost) {
-			return l, true, err
+		if err == nil || errors.Is(err, lease.ErrLost) || errors.Is(err, errOver) {
+			return true, err
 		}
 		select {
 		case <-ctx.Done():
-			return l, false, err
+			return false, err
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 	}
+}
+
+// giveUpTTL is for how long GiveUp holds a key. It frees it at once, unless its process dies.
+const giveUpTTL = 5 * time.Second
+
+// GiveUp notes that the alert of r's reading was given up, after its dead letter was kept: the
+// device's readings up to that one are covered from now on, should they be read again. The ID
+// of an alert that may have been taken stays. It does nothing for a resolved, for a reading
+// that did not come from a partition, and while the key is held. It costs the store two calls.
+// After an error it may have been noted or not; repeating the call is safe.
+func (g *Gate) GiveUp(ctx context.Context, r Request) error {
+	at := r.position()
+	if r.Resolved || at == (position{}) {
+		return nil
+	}
+	next := func(prev lease.Record) (string, error) {
+		last := parseNote(prev.Note)
+		if at.upTo(last.Through) {
+			return "", &declinedError{}
+		}
+		n := last.freed(prev)
+		n.Proof = max(0, n.proofEnds(prev).Sub(prev.Now).Milliseconds()) // counted from now on, and no longer than before
+		n.Through = later(n.Through, at)
+		return n.String(), nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
+	defer cancel()
+	l, err := g.store.Acquire(ctx, g.key(r.Device), giveUpTTL, next)
+	var declined *declinedError
+	switch {
+	case errors.Is(err, lease.ErrHeld), errors.As(err, &declined):
+		return nil
+	case err != nil:
+		return fmt.Errorf("note that the alert of device %q was given up: %w", r.Device, err)
+	}
+	_ = g.store.Release(ctx, l, l.Note) // else the key frees by itself
+	return nil
 }
 
 // valid reports whether end is still ahead. Both clocks of this machine must

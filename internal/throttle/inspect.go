@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,13 +28,17 @@ type State struct {
 	Phase   Phase
 	Until   time.Time // unless Open: when the claim or the window ends by itself
 	Quiet   time.Time // readings that the hub took before need no alert any more
-	AlertID string    // of the last alert that was sent
-	// Unresolved: that alert may have been taken or not. The next one has its ID.
+	AlertID string    // of the last alert that was sent, or of a resolved after it whose fate is not known
+	// Unresolved: that alert, or resolved, may have been taken or not. The next one has its ID.
 	Unresolved bool
-	Token      int64     // of the last claim
-	Claimed    time.Time // when it was made
-	Replica    string    // that made it; empty if it is not known
-	Now        time.Time
+	// Resolved: AlertID is that of a resolved.
+	Resolved bool
+	// Told: the receiver may have heard an alert since the last resolved that it took.
+	Told    bool
+	Token   int64     // of the last claim
+	Claimed time.Time // when it was made
+	Replica string    // that made it; empty if it is not known
+	Now     time.Time
 	// Suppressed counts readings that this replica kept quiet since the device's last alert.
 	Suppressed int64
 }
@@ -48,8 +53,10 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	n := parseNote(r.Note)
 	s := State{
 		Quiet:      n.quietUntil(r),
-		AlertID:    n.ID,
-		Unresolved: n.unresolved(r),
+		AlertID:    cmp.Or(n.ID, n.ResolvedID),
+		Unresolved: n.unresolved(r) || n.ResolvedID != "",
+		Resolved:   n.ResolvedID != "",
+		Told:       n.told(),
 		Token:      r.Token,
 		Claimed:    r.Claimed,
 		Replica:    n.Replica,
@@ -81,21 +88,17 @@ var ErrSending = errors.New("an alert is being sent")
 func (g *Gate) Reopen(ctx context.Context, device string) error {
 	err := g.store.Break(ctx, g.key(device), func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
-		free := last // says the same as an end of the hold by itself
-		free.Phase, free.Again = phaseFree, false
 		switch last.Phase {
 		case phaseClaim:
 			if prev.Now.Before(prev.Written.Add(prev.Hold + settleTimeout)) {
 				return "", ErrSending
 			}
+			last.Phase, last.Again = phaseFree, false // says the same as an end of the hold by itself
 		case phaseWindow:
-			quiet := last.quietUntil(prev)
-			if prev.Now.Before(quiet) {
-				quiet = prev.Now
-			}
-			free = note{Quiet: millis(quiet)}
+			last = last.freed(prev)
+			last.Quiet = min(last.Quiet, millis(prev.Now))
 		}
-		return free.String(), nil
+		return last.String(), nil
 	})
 	if err != nil {
 		return fmt.Errorf("reopen the gate for device %q: %w", device, err)

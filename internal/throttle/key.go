@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -19,6 +20,19 @@ func (g *Gate) key(device string) string {
 	}
 	sum := sha256.Sum256([]byte(key))
 	return "~h" + hex.EncodeToString(sum[:]) // no shorter key has ~h
+}
+
+// defaultRule is rules.DefaultName. Its keys, without a level, are those of versions without
+// rules.
+const defaultRule = "temperature"
+
+// prefix is what the keys of c's gate have before the device.
+func prefix(c Config) string {
+	of := escape(c.Receiver)
+	if rule := cmp.Or(c.Rule, defaultRule); rule != defaultRule || c.Level != "" {
+		of += "~r" + escape(rule) + "~l" + escape(c.Level) // escape makes neither ~r nor ~l
+	}
+	return c.Scope + "/" + of + "/"
 }
 
 // InScope returns whether a key is one of the gates of scope. Keys that are

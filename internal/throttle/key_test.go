@@ -1,11 +1,14 @@
 package throttle
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"alertworker/internal/rules"
 )
 
 func TestKeysNeverCollide(t *testing.T) {
@@ -15,12 +18,20 @@ func TestKeysNeverCollide(t *testing.T) {
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
 		rapid.SampledFrom([]string{"", "..", strings.Repeat("x", 1200), strings.Repeat("x", 1201)}),
 	)
+	name := rapid.OneOf(rapid.SampledFrom([]string{"", "temperature", "a", "r", "l"}), part)
 	rapid.Check(t, func(t *rapid.T) {
-		r1, d1, r2, d2 := part.Draw(t, "r1"), part.Draw(t, "d1"), part.Draw(t, "r2"), part.Draw(t, "d2")
-		k1 := New(Config{Scope: "s/t", Receiver: r1}).key(d1)
-		k2 := New(Config{Scope: "s/t", Receiver: r2}).key(d2)
-		if (k1 == k2) != (r1 == r2 && d1 == d2) {
-			t.Fatalf("(%q, %q) -> %q and (%q, %q) -> %q", r1, d1, k1, r2, d2, k2)
+		draw := func(n string) (Config, string) {
+			return Config{Scope: "s/t", Receiver: part.Draw(t, "r"+n), Rule: name.Draw(t, "rule"+n), Level: name.Draw(t, "level"+n)}, part.Draw(t, "d"+n)
+		}
+		c1, d1 := draw("1")
+		c2, d2 := draw("2")
+		if rapid.Bool().Draw(t, "same") {
+			c2.Receiver, d2 = c1.Receiver, d1
+		}
+		k1, k2 := New(c1).key(d1), New(c2).key(d2)
+		same := c1.Receiver == c2.Receiver && cmp.Or(c1.Rule, "temperature") == cmp.Or(c2.Rule, "temperature") && c1.Level == c2.Level && d1 == d2
+		if (k1 == k2) != same {
+			t.Fatalf("%+v, %q -> %q and %+v, %q -> %q", c1, d1, k1, c2, d2, k2)
 		}
 		if len(k1) > maxKey || !utf8.ValidString(k1) {
 			t.Fatalf("key %q: %d bytes", k1, len(k1))
@@ -35,8 +46,10 @@ func TestInScope(t *testing.T) {
 		for _, other := range scopes {
 			for _, r := range receivers {
 				for _, d := range devices {
-					if key := New(Config{Scope: other, Receiver: r}).key(d); InScope(scope)(key) != (scope == other) {
-						t.Errorf("key %q of scope %q is in scope %q: %t", key, other, scope, scope != other)
+					for _, level := range []string{"", "critical"} {
+						if key := New(Config{Scope: other, Receiver: r, Level: level}).key(d); InScope(scope)(key) != (scope == other) {
+							t.Errorf("key %q of scope %q is in scope %q: %t", key, other, scope, scope != other)
+						}
 					}
 				}
 			}
@@ -50,7 +63,15 @@ func TestInScope(t *testing.T) {
 }
 
 func TestUsualKeysCanBeRead(t *testing.T) {
-	if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log"}).key("line#3"); got != "contoso/telemetry/$default/log/line#3" {
-		t.Error(got)
+	for _, test := range []struct{ rule, level, want string }{
+		{"", "", "contoso/telemetry/$default/log/line#3"},
+		{rules.DefaultName, "", "contoso/telemetry/$default/log/line#3"}, // as in every version
+		{rules.DefaultName, "critical", "contoso/telemetry/$default/log~rtemperature~lcritical/line#3"},
+		{"cold-chain", "", "contoso/telemetry/$default/log~rcold-chain~l/line#3"},
+		{"hot", "warning", "contoso/telemetry/$default/log~rhot~lwarning/line#3"},
+	} {
+		if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log", Rule: test.rule, Level: test.level}).key("line#3"); got != test.want {
+			t.Errorf("rule %q, level %q: %s", test.rule, test.level, got)
+		}
 	}
 }

@@ -11,9 +11,11 @@ import (
 
 // A note fits into a record, with the longest ID and figures.
 func TestNoteFits(t *testing.T) {
+	name := strings.Repeat("n", 32) // a rule's or a level's
+	p := position{math.MaxInt64, math.MaxInt64}
 	n := note{
-		Phase: phaseWindow, Again: true, ID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807",
-		Replica: strings.Repeat("<", 200), Quiet: math.MaxInt64, Proof: math.MaxInt64,
+		Phase: phaseWindow, Again: true, ResolvedID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807/" + name + "/" + name + "/resolved",
+		Replica: strings.Repeat("<", 200), Quiet: math.MaxInt64, Proof: math.MaxInt64, Heard: true, About: p, Resolved: p, Through: p,
 	}
 	if s := n.String(); len(s) > lease.MaxNote || parseNote(s) != n {
 		t.Errorf("%d bytes: %s", len(s), s)
@@ -32,6 +34,7 @@ func TestNoteWithCounts(t *testing.T) {
 func FuzzNote(f *testing.F) {
 	f.Add("")
 	f.Add(`{"phase":"claim","id":"a","counts":{"day":20000,"alerts":[1,2],"suppressed":[3,4]}}`)
+	f.Add(`{"phase":"claim","resolvedId":"a","told":true,"about":{"at":1,"seq":2},"resolved":{"at":-1},"through":null}`)
 	f.Add(`{"counts":null,"proof":9223372036854775807}`)
 	f.Fuzz(func(t *testing.T, s string) {
 		n := parseNote(s)

@@ -233,15 +233,16 @@ func (m *window) count(n int64) {
 	m.suppressed = uint32(min(int64(m.suppressed)+n, math.MaxUint32))
 }
 
-// wait returns how long the key of device is known to be still held after its window; else 0.
-func (w *windows) wait(device string) time.Duration {
+// wait returns how long the key of device is known to be still held by a window, and whether
+// that is in force; 0 if nothing is known.
+func (w *windows) wait(device string) (left time.Duration, inForce bool) {
 	now := w.now()
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil && !m.inForce(now) {
-		return max(0, m.waits(now))
+	if m := s.find(tag); m != nil {
+		return max(0, m.waits(now)), m.inForce(now)
 	}
-	return 0
+	return 0, false
 }
 
 // forget ends device's window here. What was suppressed still counts.

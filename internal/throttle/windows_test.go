@@ -184,11 +184,14 @@ func TestWindowsAreAMap(t *testing.T) {
 					rt.Fatalf("step %d: %d suppressed, want %d", n, w.suppressed(device), m.suppressed)
 				}
 				var wait time.Duration
-				if m != nil && !inForce {
+				if m != nil {
 					wait = max(0, m.frees.Sub(now))
 				}
-				if got := w.wait(device); got < wait || got > wait+2*time.Millisecond {
+				if got, _ := w.wait(device); got < wait || got > wait+2*time.Millisecond {
 					rt.Fatalf("step %d: the key is held for another %v, want %v", n, got, wait)
+				}
+				if _, got := w.wait(device); got != inForce {
+					rt.Fatalf("step %d: in force %t, want %t", n, got, inForce)
 				}
 			}
 		})

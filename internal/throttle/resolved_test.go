@@ -1,0 +1,426 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/throttle"
+)
+
+// reading is a request about the reading with this number in its partition, taken now.
+func reading(sequence int64, id string) throttle.Request {
+	r := request(id)
+	r.Sequence = sequence
+	return r
+}
+
+// cleared is a request to resolve with that reading.
+func cleared(sequence int64, id string) throttle.Request {
+	r := reading(sequence, id+"/resolved")
+	r.Resolved = true
+	return r
+}
+
+// What a device told is resolved once, after its window, through any replica.
+func TestResolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		a, b := newGate(store), newGate(store)
+		r, _ := do(t, a, cleared(1, "1"), throttle.Taken)
+		want(t, r, throttle.Unneeded) // nobody was alerted
+
+		alert := reading(2, "2")
+		r, first := do(t, a, alert, throttle.Taken)
+		want(t, r, throttle.Sent)
+		end := time.Now().Add(window)
+		time.Sleep(time.Second)
+		c := cleared(3, "3")
+		for _, g := range []*throttle.Gate{a, b} {
+			r, _ = do(t, g, c, throttle.Taken)
+			want(t, r, throttle.Busy)
+			if early := end.Sub(r.Retry); early > 0 || early < -2*time.Second {
+				t.Errorf("ask again %v before the window ends", early)
+			}
+		}
+		if s := inspect(t, b); !s.Told || s.Resolved {
+			t.Errorf("within the window: %+v", s)
+		}
+		time.Sleep(time.Until(end))
+		r, grant := do(t, b, c, throttle.Taken)
+		want(t, r, throttle.Sent)
+		if grant.ID != "3/resolved" || grant.Ambiguous || grant.Token <= first.Token {
+			t.Errorf("grant %+v after %+v", *grant, *first)
+		}
+		if s := inspect(t, b); s.Told || s.Resolved || s.AlertID != "" || s.Phase != throttle.Open || !s.Quiet.IsZero() {
+			t.Errorf("resolved: %+v", s)
+		}
+
+		// Once, and replays are silent, although no window says so any more.
+		for _, r := range []throttle.Request{alert, reading(3, "3")} {
+			if r.Sequence == 3 {
+				r.Enqueued = c.Enqueued
+			}
+			result, _ := do(t, a, r, throttle.Taken)
+			want(t, result, throttle.Throttled)
+			if !result.Covers(r) || result.Covers(reading(4, "4")) {
+				t.Errorf("covers what was resolved: %t; what comes after: %t", result.Covers(r), result.Covers(reading(4, "4")))
+			}
+		}
+		r, _ = do(t, a, c, throttle.Taken)
+		want(t, r, throttle.Unneeded)
+		r, _ = do(t, a, cleared(4, "4"), throttle.Taken)
+		want(t, r, throttle.Unneeded)
+
+		// What follows alerts at once.
+		r, _ = do(t, a, reading(5, "5"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		r, _ = do(t, b, c, throttle.Taken) // a zombie: it was alerted since
+		want(t, r, throttle.Unneeded)
+	})
+}
+
+// A reading by HTTP has no position. Its alert does not make an old resolved news.
+func TestResolvedOnceAlsoWithAlertsByHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		do(t, g, reading(1, "1"), throttle.Taken)
+		time.Sleep(window)
+		c := cleared(2, "2")
+		r, _ := do(t, g, c, throttle.Taken)
+		want(t, r, throttle.Sent)
+		posted := reading(0, "posted")
+		posted.Arrived = time.Now()
+		r, _ = do(t, g, posted, throttle.Taken)
+		want(t, r, throttle.Sent)
+		time.Sleep(window)
+		r, _ = do(t, g, c, throttle.Taken)
+		want(t, r, throttle.Unneeded)
+		r, _ = do(t, g, cleared(3, "3"), throttle.Taken)
+		want(t, r, throttle.Sent)
+	})
+}
+
+// A resolved whose fate is unknown is sent again under its id, however late, by whoever asks
+// for the next one; and no more once an alert was claimed.
+func TestResolvedOfUnknownFate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		do(t, newGate(store), reading(1, "1"), throttle.Taken)
+		time.Sleep(window)
+		r, _ := do(t, newGate(store), cleared(2, "2"), throttle.Unknown)
+		want(t, r, throttle.Failed)
+		if s := inspect(t, newGate(store)); !s.Told || !s.Resolved || !s.Unresolved || s.AlertID != "2/resolved" {
+			t.Errorf("of unknown fate: %+v", s)
+		}
+		time.Sleep(24 * time.Hour)
+		r, grant := do(t, newGate(store), cleared(4, "4"), throttle.NotTaken)
+		want(t, r, throttle.Failed)
+		if grant.ID != "2/resolved" || !grant.Ambiguous {
+			t.Errorf("grant %+v, want the resolved that may have been taken", *grant)
+		}
+		r, grant = do(t, newGate(store), reading(5, "5"), throttle.NotTaken)
+		want(t, r, throttle.Failed)
+		if grant.ID != "5" || grant.Ambiguous {
+			t.Errorf("grant %+v: an alert under the resolved's id?", *grant)
+		}
+		r, _ = do(t, newGate(store), cleared(4, "4"), throttle.Taken)
+		want(t, r, throttle.Unneeded) // the alert of reading 5 will be sent
+		r, grant = do(t, newGate(store), cleared(6, "6"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		if grant.ID != "6/resolved" || grant.Ambiguous {
+			t.Errorf("grant %+v: the alert of reading 1 is still to be resolved", *grant)
+		}
+	})
+}
+
+// An alert that may have been taken holds its resolved back until it cannot arrive any more,
+// and is resolved then.
+func TestResolvedWaitsForAnAlertOfUnknownFate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		do(t, g, reading(1, "1"), throttle.Unknown)
+		unknown := time.Now().Add(claimTTL + window)
+		time.Sleep(time.Second)
+		r, _ := do(t, g, cleared(2, "2"), throttle.Taken)
+		want(t, r, throttle.Busy)
+		if !r.Retry.Equal(unknown) {
+			t.Errorf("ask again %v after the alert's fate is known not to matter", r.Retry.Sub(unknown))
+		}
+		time.Sleep(time.Until(r.Retry))
+		r, _ = do(t, g, cleared(2, "2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+	})
+}
+
+// An alert that was certainly not taken is nothing to resolve; one that may have been stays
+// one, also after another alert has taken its place.
+func TestWhatWasTold(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		answers []throttle.Answer // of alerts, each after the id before it was forgotten
+		want    throttle.Outcome  // of the resolved
+	}{
+		{"not taken", []throttle.Answer{throttle.NotTaken}, throttle.Unneeded},
+		{"may have been taken", []throttle.Answer{throttle.Unknown}, throttle.Sent},
+		{"may have been taken, the next was not", []throttle.Answer{throttle.Unknown, throttle.NotTaken}, throttle.Sent},
+		{"taken, the next was not", []throttle.Answer{throttle.Taken, throttle.NotTaken}, throttle.Sent},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(memlease.New())
+			sequence := int64(1)
+			for _, answer := range test.answers {
+				do(t, g, reading(sequence, "alert"), answer)
+				sequence++
+				time.Sleep(claimTTL + window)
+			}
+			if r, _ := do(t, g, cleared(sequence, "end"), throttle.Taken); r.Outcome != test.want {
+				t.Errorf("%s: %v, want %v", test.name, r.Outcome, test.want)
+			}
+		})
+	}
+}
+
+// Records of versions that knew no resolved say by their window that somebody was alerted.
+func TestResolvedAfterAnOlderVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for note, want := range map[string]throttle.Outcome{
+			`{"phase":"window","id":"1","proof":80000}`: throttle.Sent,
+			`{"quiet":1,"proof":80000}`:                 throttle.Sent,
+			`{"id":"1","proof":80000}`:                  throttle.Sent,
+			`{"proof":80000}`:                           throttle.Unneeded,
+		} {
+			store := memlease.New()
+			l, err := store.Acquire(t.Context(), "ns/hub/group/r/oven#7", claimTTL, func(lease.Record) (string, error) { return "", nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Extend(t.Context(), l, note, window); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(claimTTL + window)
+			if r, _ := do(t, newGate(store), cleared(1, "1"), throttle.Taken); r.Outcome != want {
+				t.Errorf("%s: %v, want %v", note, r.Outcome, want)
+			}
+		}
+	})
+}
+
+// When the claim of a resolved ends unheard of, an alert after it is not taken for a replay,
+// and one before it is.
+func TestTheClaimOfAResolvedEndsTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		first := reading(1, "1")
+		do(t, newGate(store), first, throttle.Taken)
+		time.Sleep(window - time.Second)
+		c := cleared(2, "2")
+		after := reading(3, "3") // within the window too
+		time.Sleep(time.Second)
+		killed := &faulty{Store: store, before: func(op string) error {
+			if op == "release" {
+				return errors.New("killed")
+			}
+			return nil
+		}}
+		r, _ := do(t, newGate(killed), c, throttle.Unknown)
+		want(t, r, throttle.Failed)
+
+		g := newGate(store)
+		r, _ = do(t, g, first, throttle.Taken)
+		want(t, r, throttle.Throttled)
+		r, _ = do(t, g, after, throttle.Taken)
+		want(t, r, throttle.Busy)
+		time.Sleep(claimTTL)
+		r, _ = do(t, g, after, throttle.Taken)
+		want(t, r, throttle.Sent)
+	})
+}
+
+// A resolved that was taken is settled, whether or not that could be recorded; the claim's end
+// is the end of trying.
+func TestResolvedIsRecordedWhileItsClaimLasts(t *testing.T) {
+	for _, test := range []struct {
+		failures int
+		want     throttle.Outcome
+		told     bool
+	}{{3, throttle.Sent, false}, {1000, throttle.SentLate, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlease.New()
+			do(t, newGate(store), reading(1, "1"), throttle.Taken)
+			time.Sleep(window)
+			start := time.Now()
+			failures := test.failures
+			failing := &faulty{Store: store, before: func(op string) error {
+				if op == "release" && failures > 0 {
+					failures--
+					return errors.New("connection refused")
+				}
+				return nil
+			}}
+			r, _ := do(t, newGate(failing), cleared(2, "2"), throttle.Taken)
+			want(t, r, test.want)
+			if time.Since(start) > claimTTL {
+				t.Errorf("recorded for %v", time.Since(start))
+			}
+			time.Sleep(claimTTL)
+			if s := inspect(t, newGate(store)); s.Told != test.told || s.Resolved != test.told {
+				t.Errorf("after %d failures: %+v", test.failures, s)
+			}
+		})
+	}
+}
+
+// What was given up is not sent when it is read again, and what may have been taken of it is
+// not forgotten.
+func TestGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		g := newGate(store)
+		first, second := reading(1, "1"), reading(2, "2")
+		do(t, g, first, throttle.Unknown)
+		before := inspect(t, g)
+		for range 2 {
+			if err := g.GiveUp(t.Context(), second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if s := inspect(t, g); s.Phase != throttle.Open || !s.Unresolved || s.AlertID != "1" || !s.Told || s.Token != before.Token+1 {
+			t.Errorf("given up: %+v", s)
+		}
+		for _, again := range []throttle.Request{first, second} {
+			r, _ := do(t, newGate(store), again, throttle.Taken)
+			want(t, r, throttle.Throttled)
+		}
+		third := reading(3, "3")
+		third.Arrived = time.Now() // by HTTP: no position, so nothing to note, and covered by none
+		if err := g.GiveUp(t.Context(), third); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(claimTTL + window - 2*time.Second)
+		if !inspect(t, g).Unresolved {
+			t.Error("the alert's id is forgotten too early")
+		}
+		time.Sleep(time.Second)
+		if inspect(t, g).Unresolved {
+			t.Error("the alert's id is kept for longer than without giving up")
+		}
+		third.Arrived = time.Now()
+		r, grant := do(t, g, third, throttle.Taken)
+		want(t, r, throttle.Sent)
+		if grant.ID != "3" {
+			t.Errorf("grant %+v", *grant)
+		}
+		if err := g.GiveUp(t.Context(), reading(4, "4")); err != nil {
+			t.Errorf("within a window: %v", err)
+		}
+		time.Sleep(window)
+		if err := g.GiveUp(t.Context(), reading(5, "5")); err != nil {
+			t.Errorf("after a window: %v", err)
+		}
+		if s := inspect(t, g); !s.Told || s.Quiet.IsZero() || s.Unresolved {
+			t.Errorf("what the window said: %+v", s)
+		}
+		r, _ = do(t, g, cleared(6, "6"), throttle.Taken)
+		want(t, r, throttle.Sent)
+
+		seventh := reading(7, "7")
+		if err := g.GiveUp(t.Context(), seventh); err != nil {
+			t.Fatal(err)
+		}
+		do(t, g, reading(8, "8"), throttle.NotTaken) // says nothing against it
+		r, _ = do(t, g, seventh, throttle.Taken)
+		want(t, r, throttle.Throttled)
+	})
+}
+
+// A person who ends a window changes nothing about what was told.
+func TestReopenKeepsWhatWasTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		do(t, g, reading(1, "1"), throttle.Taken)
+		time.Sleep(time.Second)
+		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+			t.Fatal(err)
+		}
+		if s := inspect(t, g); !s.Told {
+			t.Errorf("%+v", s)
+		}
+		r, _ := do(t, g, cleared(2, "2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		do(t, g, reading(3, "3"), throttle.Taken)
+		time.Sleep(time.Second)
+		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+			t.Fatal(err)
+		}
+		old := reading(2, "2")
+		old.Enqueued = time.Now().Add(-2 * time.Second)
+		r, _ = do(t, g, old, throttle.Taken)
+		want(t, r, throttle.Throttled)
+		old.Resolved = true
+		r, _ = do(t, g, old, throttle.Taken)
+		want(t, r, throttle.Unneeded) // alerted since
+	})
+}
+
+// A reading of another partition, or of a hub that was made again, is not up to one of this.
+func TestPositionsOfDifferentPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		do(t, g, reading(1000, "1"), throttle.Taken)
+		time.Sleep(window)
+		do(t, g, cleared(1001, "2"), throttle.Taken)
+		time.Sleep(time.Second)
+		r, _ := do(t, g, reading(1, "3"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		time.Sleep(window)
+		r, _ = do(t, g, cleared(2, "4"), throttle.Taken)
+		want(t, r, throttle.Sent)
+	})
+}
+
+// What a resolved costs: one call to claim, one to record. Nothing while a window is known.
+func TestCallsPerResolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: memlease.New()}
+		g := newGate(store)
+		do(t, g, reading(1, "1"), throttle.Taken)
+		store.calls = 0
+		for range 10 {
+			r, _ := do(t, g, cleared(2, "2"), throttle.Taken)
+			want(t, r, throttle.Busy)
+			time.Sleep(time.Second)
+		}
+		if store.calls != 0 {
+			t.Errorf("%d calls while the window is known", store.calls)
+		}
+		time.Sleep(window)
+		r, _ := do(t, g, cleared(2, "2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		if store.calls != 2 {
+			t.Errorf("%d calls for a resolved", store.calls)
+		}
+	})
+}
+
+// The store answers what is not to be resolved as an error of next: nothing is written.
+func TestUnneededWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		g := newGate(store)
+		do(t, g, reading(1, "1"), throttle.NotTaken)
+		before := inspect(t, g)
+		r, err := g.Do(t.Context(), cleared(2, "2"), func(context.Context, throttle.Grant) throttle.Answer {
+			t.Error("sent")
+			return throttle.Taken
+		})
+		if after := inspect(t, g); err != nil || r.Outcome != throttle.Unneeded || after != before {
+			t.Errorf("%v, %v: %+v became %+v", r.Outcome, err, before, after)
+		}
+	})
+}
