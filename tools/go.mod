@@ -10,7 +10,10 @@ require (
 	go.yaml.in/yaml/v2 v2.4.3
 )
 
-require github.com/coder/websocket v1.8.14 // indirect
+require (
+	github.com/coder/websocket v1.8.14 // indirect
+	github.com/goccy/go-yaml v1.19.2 // indirect
+)
 
 replace alertworker => ../
 

@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -154,6 +156,41 @@ func TestCheckAllWell(t *testing.T) {
 	if requests > 0 {
 		t.Error("the receiver got a request")
 	}
+}
+
+func TestCheckRules(t *testing.T) {
+	hub := hubWith(t)
+	for i, m := range []devhub.Message{
+		{Body: []byte(`{"temperature":71}`), Properties: map[string]any{"maxTemp": "85", "mute": "false"}},
+		{Body: []byte(`{"temp":72.5}`), Properties: map[string]any{"maxTemp": "$twin.tags.maxTemp", "mute": "$twin.tags.mute"}},
+		{Body: []byte(`{"temperature":66}`)},
+		{Body: []byte(`{"probe":{"temperature":4}}`), Properties: map[string]any{"mute": "yes"}},
+	} {
+		m.Device, m.Partition, m.Enqueued = "d", fmt.Sprint(i%2), time.Now()
+		if _, err := hub.Publish(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	const file = `rules:
+- name: hot
+  field: temperature, temp
+  above: {warning: 70, critical: 80}
+  clear: 65
+  for: 2m
+  window: 10m
+  resolved: true
+  override: {critical: maxTemp}
+- {name: cold-chain, field: probe.temp, below: 2}
+`
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output, code := runCheck(t, hub.ConnectionString(), map[string]string{"TEMPERATURE_THRESHOLD": "", "RULES_FILE": path, "QUIET_PROPERTY": "mute"})
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	golden(t, "check-rules.golden", normal(output))
 }
 
 func TestCheckNothingWorks(t *testing.T) {

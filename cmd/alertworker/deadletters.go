@@ -164,7 +164,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer b.Close()
-	r := &letters.Replay{Store: b.Store, Receivers: b.receivers, Config: b.config, To: *to, DryRun: *dryRun, Out: out}
+	r := &letters.Replay{Store: b.Store, Receivers: b.receivers, Config: b.config, Rules: b.config.Rules().Rules, To: *to, DryRun: *dryRun, Out: out}
 	if err := r.Check(); err != nil {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 	}

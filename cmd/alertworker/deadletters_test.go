@@ -331,6 +331,49 @@ func TestDeadLetters(t *testing.T) {
 		}
 	})
 
+	// A resolved is sent unless the device was alerted again since.
+	t.Run("replay a resolved", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		environment(t, l.env)
+		c, _, err := config.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newStores(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		leases, err := s.openLeases(t.Context(), c, zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.id, Rule: "hot", Level: "critical", Window: time.Minute, SendTimeout: 5 * time.Second})
+		alert := func(device string, at time.Time, sequence int64) {
+			t.Helper()
+			r, err := gate.Do(t.Context(), throttle.Request{Device: device, ID: "alert", Enqueued: at, Sequence: sequence}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
+			if err != nil || r.Outcome != throttle.Sent {
+				t.Fatal(r.Outcome, err)
+			}
+			if err := gate.Reopen(t.Context(), device); err != nil { // rather than wait for the window
+				t.Fatal(err)
+			}
+		}
+		old, again := letter(1, l.id), letter(2, l.id)
+		for _, d := range []*notify.DeadLetter{&old, &again} {
+			d.Alert.Rule, d.Alert.Level, d.Alert.Resolved, d.Alert.Sequence = "hot", "critical", true, 5
+			alert(d.Alert.Device, d.Alert.Enqueued.Add(-time.Second), 4)
+		}
+		time.Sleep(2 * time.Second) // the store's clock counts seconds
+		alert(again.Alert.Device, time.Now(), 6)
+		l.keep(t, old, again)
+		out, code := l.command(t, "replay", "--all")
+		want(t, out, code, exitFailed, old.Alert.Device+" to "+l.name+": delivered\n", again.Alert.Device+" to "+l.name+": not sent: the device was alerted again since", "1 delivered, 1 not\n")
+		if taken := l.Taken(); len(taken) != 1 || !taken[0].Resolved {
+			t.Errorf("taken: %+v", taken)
+		}
+	})
+
 	t.Run("stopped", func(t *testing.T) {
 		l := newLetters(t, azurite)
 		l.keep(t, letter(1, l.id), letter(2, l.id))

@@ -30,6 +30,7 @@ import (
 //	default    its value when unset or empty
 //	fallback   a description of the default where that is not a constant
 //	missing    on a required variable: what to set it to
+//	instead    on a required variable: another one that makes it unnecessary
 //	empty      "means" where an empty value differs from an unset one
 //	group      the heading in help, on the first variable of a group
 //	desc       what it is for
@@ -43,8 +44,13 @@ type Config struct {
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; at most 256 MiB in total"`
 	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp" desc:"amqp (port 5671), or websocket: AMQP over WebSockets (port 443), through the proxy of HTTPS_PROXY if that is set"`
 
-	TemperatureThreshold float64    `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
-	TemperatureField     fieldPaths `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
+	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" instead:"RULES_FILE" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
+	TemperatureField             fieldPaths    `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
+	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD" desc:"a device is normal again below this temperature; not above the threshold"`
+	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: at the first"`
+	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY" desc:"application property of a message whose number replaces the threshold for its device, for example from a message enrichment"`
+	QuietProperty                string        `envconfig:"QUIET_PROPERTY" desc:"application property of a message that suppresses the alerts of its device: true, or the RFC 3339 time until which"`
+	RulesFile                    RulesFile     `envconfig:"RULES_FILE" desc:"YAML file with several rules, levels or fields, instead of TEMPERATURE_...; read at start"`
 
 	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"minimum time between two alerts for a device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
 	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are stored: memory (single replica only), blob (ETags), blob-lease (native leases, 15 to 60 s) or cosmos"`
@@ -67,6 +73,7 @@ type Config struct {
 	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line ends: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); name=NAME in front of one, and a space, names it"`
 	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64"`
 	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; alerts link to it"`
+	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also tell when a device is normal again; in RULES_FILE the default of resolved"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an undelivered alert becomes a dead letter; keep it below the hub's retention"`
@@ -211,7 +218,11 @@ func (c Config) Origin() string {
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
 	for i, v := range Variables() {
-		if text := fmt.Sprint(values.Field(i).Interface()); text != "" {
+		value := values.Field(i)
+		if value.Kind() == reflect.Pointer && value.IsNil() || c.HasRulesFile() && strings.HasPrefix(v.Name, "TEMPERATURE_") {
+			continue
+		}
+		if text := fmt.Sprint(reflect.Indirect(value).Interface()); text != "" {
 			enc.AddString(v.Name, text)
 		}
 	}
@@ -325,7 +336,7 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 				e.add(name, "and %s_FILE are both set: remove one of them", name)
 				return
 			}
-			content, err := readSecretFile(path)
+			content, err := readFile(path)
 			if err != nil {
 				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 				return
@@ -338,7 +349,12 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 	}
 
 	if missing := field.Tag.Get("missing"); missing != "" && text == "" {
-		e.add(name, "is missing: %s", missing)
+		switch instead := field.Tag.Get("instead"); {
+		case instead == "":
+			e.add(name, "is missing: %s", missing)
+		case os.Getenv(instead) == "":
+			e.add(name, "is missing: %s; or set %s", missing, instead)
+		}
 		return
 	}
 	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
@@ -381,7 +397,7 @@ func expectation(t reflect.Type, text string) string {
 		return "a duration such as 30s, 5m or 1h30m"
 	case t == reflect.TypeFor[eventhubs.Start]():
 		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
-	case t.Kind() == reflect.Float64:
+	case t.Kind() == reflect.Float64, t == reflect.TypeFor[*float64]():
 		return "a number such as 80 or 80.5"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
@@ -391,12 +407,12 @@ func expectation(t reflect.Type, text string) string {
 	return "another value"
 }
 
-// maxSecretFile is far more than any connection string or list of URLs takes.
-const maxSecretFile = 64 << 10
+// maxFile is far more than any connection string, list of URLs or list of rules takes.
+const maxFile = 64 << 10
 
-// readSecretFile returns what is in the file at path. Its errors do not hold
-// the path if that looks like the secret itself.
-func readSecretFile(path string) ([]byte, error) {
+// readFile returns what is in the file at path. Its errors do not hold the path if that
+// looks like a secret itself.
+func readFile(path string) ([]byte, error) {
 	fail := func(text string) ([]byte, error) {
 		return nil, fmt.Errorf("the file %s %s", show(path), text)
 	}
@@ -413,11 +429,11 @@ func readSecretFile(path string) ([]byte, error) {
 		return fail(withoutPath(err))
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {
 	case err != nil:
 		return fail(withoutPath(err))
-	case len(content) > maxSecretFile:
+	case len(content) > maxFile:
 		return fail("is larger than 64 KiB")
 	case strings.TrimSpace(string(content)) == "":
 		return fail("is empty")
@@ -442,7 +458,7 @@ type Variable struct {
 	Default     string // "" if there is none; a description where it is not a constant
 	Description string
 	Group       string
-	Required    bool
+	Required    bool // unless another is set
 	Secret      bool // Name_FILE may name a file that holds it
 }
 

@@ -92,6 +92,7 @@ func TestDefaults(t *testing.T) {
 		"EVENTHUB_TRANSPORT":         "amqp",
 		"TEMPERATURE_THRESHOLD":      "80",
 		"TEMPERATURE_FIELD":          "temperature,temp",
+		"TEMPERATURE_FOR":            "0s",
 		"THROTTLE_WINDOW":            "1m0s",
 		"THROTTLE_STORE":             "blob",
 		"STORAGE_CONNECTION_STRING":  "[redacted]",
@@ -104,6 +105,7 @@ func TestDefaults(t *testing.T) {
 		"COSMOS_DATABASE":            "alertworker",
 		"COSMOS_CONTAINER":           "leases",
 		"NOTIFY_URLS":                "https://example.com",
+		"NOTIFY_RESOLVED":            "false",
 		"NOTIFY_TIMEOUT":             "10s",
 		"NOTIFY_CONCURRENCY":         "64",
 		"NOTIFY_GIVE_UP":             "12h0m0s",
@@ -116,23 +118,30 @@ func TestDefaults(t *testing.T) {
 		"LOG_LEVEL":                  "info",
 		"LOG_FORMAT":                 "json",
 	}
-	logged := zapcore.NewMapObjectEncoder()
-	if err := got.MarshalLogObject(logged); err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range logged.Fields {
+	fields := logged(t, got)
+	for name, value := range fields {
 		if want[name] != value {
 			t.Errorf("%s is %q, want %q", name, value, want[name])
 		}
 	}
 	for name := range want {
-		if _, ok := logged.Fields[name]; !ok {
+		if _, ok := fields[name]; !ok {
 			t.Errorf("%s is unset, want %q", name, want[name])
 		}
 	}
 	if got.EventHubConnectionString.Reveal() != hubString || !slices.Equal(got.NotifyURLs.Reveal(), []string{"https://example.com/hook"}) {
 		t.Error("a secret does not reveal what was set")
 	}
+}
+
+// logged returns what the log says of c.
+func logged(t *testing.T, c Config) map[string]any {
+	t.Helper()
+	enc := zapcore.NewMapObjectEncoder()
+	if err := c.MarshalLogObject(enc); err != nil {
+		t.Fatal(err)
+	}
+	return enc.Fields
 }
 
 func TestNothingSet(t *testing.T) {
@@ -486,7 +495,9 @@ func TestWarnings(t *testing.T) {
 		{"give up", valid("NOTIFY_GIVE_UP=24h"), []string{"NOTIFY_GIVE_UP", "1 day"}},
 		{"name beside iot hub", valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString, "EVENTHUB_NAME=t"), []string{"EVENTHUB_NAME", "ignored"}},
 		{"unused cosmos", valid("COSMOS_ENDPOINT=https://acc.documents.azure.com"), []string{"THROTTLE_STORE", "ignored"}},
-		{"level", valid("NOTIFY_URLS=log:,level=critical https://a/"), []string{"NOTIFY_URLS", "level=", "has no effect"}},
+		{"level", valid("NOTIFY_URLS=log:,level=critical https://a/"), []string{"NOTIFY_URLS", "level=critical, which no rule has: it gets only the alerts without a level"}},
+		{"alarms in memory", valid("CHECKPOINT_STORE=memory", "THROTTLE_STORE=memory", "STORAGE_CONNECTION_STRING=", "TEMPERATURE_CLEAR=75"),
+			[]string{"CHECKPOINT_STORE", "repeats or skips", "DEAD_LETTER_CONTAINER", "only written", "CHECKPOINT_STORE", "alarms are forgotten"}},
 		{"unused secret", valid("NOTIFY_URLS=log:", "NOTIFY_WEBHOOK_SECRET=whsec_"+key64), []string{"NOTIFY_WEBHOOK_SECRET", "no webhook"}},
 		{"misspelled", valid("THROTLE_WINDOW=5m"), []string{"THROTLE_WINDOW", "did you mean THROTTLE_WINDOW?"}},
 	} {

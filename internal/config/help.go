@@ -58,6 +58,10 @@ func Help() string {
 // writeWrapped writes text in the column beside name, in lines of helpWidth.
 func writeWrapped(b *strings.Builder, name, text string) {
 	line := fmt.Sprintf("  %-*s", helpColumn-3, name)
+	if len(line) >= helpColumn {
+		b.WriteString(line + "\n")
+		line = strings.Repeat(" ", helpColumn-1)
+	}
 	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > helpWidth {
 			b.WriteString(line + "\n")

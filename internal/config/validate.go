@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/ops/leader"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
@@ -39,6 +40,7 @@ func (c *Config) validate(e *configError) {
 	c.validateDuties(e)
 	c.validateHTTPAndLog(e)
 	c.validateThrottle(e)
+	c.validateRules(e)
 }
 
 const missingHub = "is missing: set it to the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
@@ -118,9 +120,28 @@ func validateNamespace(namespace string, e *configError) {
 }
 
 func (c *Config) validateReadings(e *configError) {
-	if math.IsNaN(c.TemperatureThreshold) || math.IsInf(c.TemperatureThreshold, 0) {
+	if !finite(c.TemperatureThreshold) {
 		e.add("TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 	}
+	if clear := c.TemperatureClear; clear != nil {
+		switch {
+		case !finite(*clear):
+			e.add("TEMPERATURE_CLEAR", "must be a finite number, for example 75")
+		case !e.has("TEMPERATURE_THRESHOLD") && !c.HasRulesFile() && *clear > c.TemperatureThreshold:
+			e.add("TEMPERATURE_CLEAR", "is %v; must be at most TEMPERATURE_THRESHOLD (%v), or alarms would end while they last", *clear, c.TemperatureThreshold)
+		}
+	}
+	between(e, "TEMPERATURE_FOR", c.TemperatureFor, 0, rules.MaxFor)
+	property := func(variable, name string) {
+		if name == "" {
+			return
+		}
+		if err := checkProperty(name); err != nil {
+			e.add(variable, "%v", err)
+		}
+	}
+	property("TEMPERATURE_THRESHOLD_PROPERTY", c.TemperatureThresholdProperty)
+	property("QUIET_PROPERTY", c.QuietProperty)
 	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
 		if mayBeSecret(c.TemperatureField.String()) {
 			err = errors.New("it may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas")
@@ -128,6 +149,8 @@ func (c *Config) validateReadings(e *configError) {
 		e.add("TEMPERATURE_FIELD", "is invalid: %v", err)
 	}
 }
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
 func (c *Config) validateStorage(e *configError) {
 	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, StoreBlob, StoreMemory)
@@ -251,9 +274,6 @@ func (c *Config) validateReplicas(e *configError) {
 
 func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
-	if late := c.ThrottleWindow + c.NotifyGiveUp; !e.has("THROTTLE_WINDOW") && !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
-		e.add("LEASE_RETENTION", "is %s; must be more than the sum of THROTTLE_WINDOW and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice", Plain(c.LeaseRetention), Plain(late))
-	}
 	if c.SummarySchedule != "" {
 		if _, err := leader.ParseSchedule(c.SummarySchedule); err != nil {
 			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
@@ -295,26 +315,30 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 }
 
 func (c *Config) validateThrottle(e *configError) {
-	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, time.Second, 24*time.Hour)
+	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, minWindow, maxWindow)
 	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, StoreMemory, StoreBlob, StoreBlobLease, StoreCosmos)
 	if len(c.ThrottleScope) > 256 || !utf8.ValidString(c.ThrottleScope) {
 		e.add("THROTTLE_SCOPE", "must be UTF-8, at most 256 bytes")
 	}
-	if c.NotifyGiveUp < c.ThrottleWindow {
-		e.add("NOTIFY_GIVE_UP", "is %s; must be at least THROTTLE_WINDOW (%s)", Plain(c.NotifyGiveUp), Plain(c.ThrottleWindow))
-	}
 	if c.ThrottleStore == StoreBlobLease {
-		const instead = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos have no such limit"
 		if c.ThrottleWindow < bloblease.MinTTL || c.ThrottleWindow > bloblease.MaxTTL {
-			e.add("THROTTLE_WINDOW", "is %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)", Plain(c.ThrottleWindow), instead)
+			e.add("THROTTLE_WINDOW", "is %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)", Plain(c.ThrottleWindow), otherStores)
 		}
 		claimMargin := throttle.ClaimTTL(0)
 		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < bloblease.MinTTL || claim > bloblease.MaxTTL {
 			e.add("NOTIFY_TIMEOUT", "is %s; must be %v to %v with THROTTLE_STORE=blob-lease, because a claim is a lease of 15s to 60s and 10s longer than NOTIFY_TIMEOUT (%s)",
-				Plain(c.NotifyTimeout), bloblease.MinTTL-claimMargin, bloblease.MaxTTL-claimMargin, instead)
+				Plain(c.NotifyTimeout), bloblease.MinTTL-claimMargin, bloblease.MaxTTL-claimMargin, otherStores)
 		}
 	}
 }
+
+const otherStores = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos have no such limit"
+
+// What a window may be.
+const (
+	minWindow = time.Second
+	maxWindow = 24 * time.Hour
+)
 
 // between adds an error for a value outside low to high.
 func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
@@ -381,8 +405,9 @@ func (c Config) warnings(environ []string) []Warning {
 	if c.CheckpointStore == StoreMemory {
 		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events; run only one replica", c.EventHubStart)
 	}
-	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > c.ThrottleWindow {
-		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL add up to %s, longer than THROTTLE_WINDOW (%s): while the partitions of a dead replica are taken over, alerts may be that late", Plain(takeover), Plain(c.ThrottleWindow))
+	window, whose := c.shortestWindow()
+	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > window {
+		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL add up to %s, longer than %s (%s): while the partitions of a dead replica are taken over, alerts may be that late", Plain(takeover), whose, Plain(window))
 	}
 	if c.DrainTimeout+shutdownMargin >= usualGrace {
 		warn("DRAIN_TIMEOUT", "is %s, close to or above the usual grace period of %s: allow the container at least %s, or it is killed before it has finished", Plain(c.DrainTimeout), Plain(usualGrace), Plain(c.DrainTimeout+2*shutdownMargin))
@@ -402,9 +427,7 @@ func (c Config) warnings(environ []string) []Warning {
 	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.receivers(), receivers.Entry.IsWebhook) {
 		warn("NOTIFY_WEBHOOK_SECRET", "is ignored: NOTIFY_URLS has no webhook")
 	}
-	if slices.ContainsFunc(c.receivers(), func(r receivers.Entry) bool { return r.Level != "" }) {
-		warn("NOTIFY_URLS", "has a receiver with level=…, which has no effect: TEMPERATURE_THRESHOLD is one limit without levels, and alerts without a level go to all receivers")
-	}
+	c.warnOfRules(warn)
 	return list
 }
 

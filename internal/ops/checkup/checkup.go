@@ -24,6 +24,7 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/peers"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/transport"
@@ -75,18 +76,26 @@ type checkup struct {
 
 	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
+	reading  func() (reading, error)            // of its events
 }
 
 // newCheckup prepares a checkup and connects to nothing.
 func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s Services) *checkup {
 	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
 	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, eventsPerPartition) })
+	k.reading = sync.OnceValues(k.read)
 	return k
 }
 
 // steps returns what there is to check.
 func (k *checkup) steps(send bool) []step {
-	steps := []step{{"settings", stepTimeout, func(context.Context) (string, error) { return "valid", nil }}}
+	found := func(text string) func(context.Context) (string, error) {
+		return func(context.Context) (string, error) { return text, nil }
+	}
+	steps := []step{{"settings", stepTimeout, found("valid")}}
+	for _, r := range k.config.Rules().Rules {
+		steps = append(steps, step{"rule " + r.Name, stepTimeout, found(explain(&r))})
+	}
 	if k.config.IoTHubConnectionString.IsSet() {
 		steps = append(steps, step{"IoT Hub", stepTimeout + portsTimeout, k.iotHub})
 	}
@@ -97,7 +106,19 @@ func (k *checkup) steps(send bool) []step {
 	}
 	steps = append(steps,
 		step{"hub", limit + portsTimeout, k.hub},
-		step{"events", limit, k.events},
+	)
+	set := k.config.Rules()
+	for i := range set.Rules {
+		name := "events"
+		if len(set.Rules) > 1 {
+			name += " for " + set.Rules[i].Name
+		}
+		steps = append(steps, step{name, limit, func(context.Context) (string, error) { return k.events(i) }})
+	}
+	for _, p := range properties(set) {
+		steps = append(steps, step{"property", limit, func(context.Context) (string, error) { return k.property(p) }})
+	}
+	steps = append(steps,
 		step{"checkpoints", limit, k.checkpoints},
 		step{"throttle store", limit, k.throttleStore},
 	)
@@ -220,27 +241,48 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-func (k *checkup) events(context.Context) (string, error) {
+// A reading is what rules find in the newest events.
+type reading struct {
+	samples   []*sample         // one for each rule
+	telemetry []telemetry.Event // among the events
+}
+
+// read takes the newest events through the rules. Its error is undecided.
+func (k *checkup) read() (reading, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
-		return "", undecided("not checked: the hub cannot be read")
+		return reading{}, undecided("not checked: the hub cannot be read")
 	}
 	if len(snapshot.Events) == 0 {
 		for _, p := range snapshot.Partitions {
 			if p.Busy {
-				return "", undecided(k.elsewhere())
+				return reading{}, undecided(k.elsewhere())
 			}
 		}
-		return "", undecided("no events yet: send some telemetry, then run the check again to see whether TEMPERATURE_FIELD matches")
+		return reading{}, undecided("no events yet: send some telemetry, then run the check again to see what the rules find in it")
 	}
-	s, err := newSample(k.config.TemperatureField.String())
+	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Events)
+}
+
+// events says what the rule of that index finds in events.
+func (k *checkup) events(rule int) (string, error) {
+	r, err := k.reading()
 	if err != nil {
 		return "", err
 	}
-	for i := range snapshot.Events {
-		s.add(&snapshot.Events[i])
+	return r.samples[rule].verdict()
+}
+
+// property says what events have for p.
+func (k *checkup) property(p property) (string, error) {
+	r, err := k.reading()
+	switch {
+	case err != nil:
+		return "", err
+	case len(r.telemetry) == 0:
+		return "", undecided("no telemetry was read")
 	}
-	return s.verdict(k.config.TemperatureThreshold)
+	return p.verdict(r.telemetry)
 }
 
 // elsewhere says how to look at events that a worker is reading: the hub admits nobody
@@ -414,23 +456,31 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 	return fmt.Sprintf("%s: accepted a test alert in %s", r.Name, milliseconds(time.Since(start))), nil
 }
 
-// testAlert is an alert at the threshold, for a device that no hub has.
+// testAlert is an alert at the first limit, for a device that no hub has.
 func (k *checkup) testAlert() notify.Alert {
 	c, source := k.config, "/check"
 	if resolved, err := k.resolved(); err == nil {
 		source = "/" + resolved.Origin()
 	}
 	now := time.Now()
+	rule := c.Rules().Rules[0]
+	level, field := rule.Levels[0], rule.Field
+	if rule.Name == rules.DefaultName {
+		field = ""
+	}
 	return notify.Alert{
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,
-		Rule:        "temperature",
-		Temperature: c.TemperatureThreshold,
-		Threshold:   c.TemperatureThreshold,
+		Rule:        rule.Name,
+		Level:       level.Name,
+		Below:       rule.Below,
+		Field:       field,
+		Temperature: level.Limit,
+		Threshold:   level.Limit,
 		Enqueued:    now.UTC(),
 		Partition:   "check",
-		Window:      c.ThrottleWindow,
+		Window:      rule.Window,
 		Token:       now.UnixMilli(),
 		Expires:     now.Add(throttle.ClaimTTL(c.NotifyTimeout)).UTC(),
 		Replica:     c.ReplicaName,

@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -145,14 +146,11 @@ func TestSample(t *testing.T) {
 			"", "1 event read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", open},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := newSample(test.fields)
+			r, err := newReading(rules.Threshold(test.fields, 80, time.Minute), false, test.events)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range test.events {
-				s.add(&test.events[i])
-			}
-			got, err := s.verdict(80)
+			got, err := r.samples[0].verdict()
 			text := none
 			if err != nil {
 				text = err.Error()
@@ -170,5 +168,100 @@ func TestSample(t *testing.T) {
 				t.Errorf("got %q, %q, result %d", got, text, found)
 			}
 		})
+	}
+}
+
+// What a rule does, read aloud.
+func TestExplain(t *testing.T) {
+	two := []rules.Level{{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65}}
+	for want, r := range map[string]rules.Rule{
+		"alerts when temperature (or temp) is at or above 80; at most one alert per device in 1m": rules.Threshold("temperature, temp", 80, time.Minute).Rules[0],
+		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, which is told; at most one alert per device and level in 10m": {
+			Field: "temperature,temp", Levels: two, For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true,
+		},
+		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4, which is not told; at most one alert per device in 1m": {
+			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest"}},
+		},
+		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or the property top); normal again below 1 (low), 1.5 (mid) or 3 (high), which is told; at most one alert per device and level in 1m": {
+			Field: "a,b,c", Window: time.Minute, Resolved: true,
+			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, Override: "top"}},
+		},
+	} {
+		if got := explain(&r); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// Several rules look at the same events: what one of them reads is no fault of the others.
+func TestSampleOfRules(t *testing.T) {
+	set := rules.Set{Rules: []rules.Rule{
+		{Name: "hot", Field: "temperature", Levels: []rules.Level{{Name: "warning", Limit: 70}, {Name: "critical", Limit: 80}}},
+		{Name: "cold", Field: "probe.temp", Below: true, Levels: []rules.Level{{Limit: 2}}},
+		{Name: "wet", Field: "humidty", Levels: []rules.Level{{Limit: 90}}},
+	}}
+	event := func(body string) telemetry.Event { return telemetry.Event{Device: "d", Body: []byte(body)} }
+	events := []telemetry.Event{event(`{"temperature":75}`), event(`{"temperature":71}`), event(`{"probe":{"temp":3},"humidity":40}`), event(`{"probe":{"temp":5},"humidity":50}`)}
+	r, err := newReading(set, true, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"4 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules",
+		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
+		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2): set the field of the rule wet to the one that is meant",
+	} {
+		got, err := r.samples[i].verdict()
+		if errors.As(err, new(warning)) {
+			got = "! " + err.Error()
+		} else if err != nil {
+			t.Error(err)
+		}
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	r, err = newReading(set, true, append(events, event(`{"temp":1}`), event(`{"t":2}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.samples[0].verdict()
+	const want = "6 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules; 2 not decoded: missing 2; " +
+		"numbers found at humidity (2), probe.temp (2), t (1), temp (1): add the one that is meant to the field of the rule hot"
+	if !errors.As(err, new(warning)) || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestProperties(t *testing.T) {
+	set := rules.Set{Quiet: "mute", Rules: []rules.Rule{
+		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},
+		{Name: "cold", Levels: []rules.Level{{Override: "minTemp"}}},
+	}}
+	var events []telemetry.Event
+	for _, p := range []map[string]any{
+		{"maxTemp": "85", "mute": "true"},
+		{"maxTemp": "$twin.tags.maxTemp", "mute": "2026-01-31T12:00:00Z"},
+		{"maxTemp": "high", "mute": "false"},
+		nil,
+	} {
+		events = append(events, telemetry.Event{Device: "d", Properties: telemetry.PropertiesOf(p)})
+	}
+	all := properties(set)
+	if len(all) != 3 {
+		t.Fatalf("got %d properties", len(all))
+	}
+	for i, want := range []string{
+		"! maxTemp (the limit of hot, critical): in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
+		"! minTemp (the limit of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
+		"mute (quiet): in 3 of 4 events",
+	} {
+		got, err := all[i].verdict(events)
+		if errors.As(err, new(warning)) {
+			got = "! " + err.Error()
+		}
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	}
 }

@@ -4,55 +4,86 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
 
-// A sample is what TEMPERATURE_FIELD finds in some events.
+// A sample is what the field of one rule finds in some events.
 type sample struct {
-	paths    []string // of TEMPERATURE_FIELD
+	rule     *rules.Rule
+	inFile   bool     // the rule is one of RULES_FILE
+	paths    []string // of its field
 	all      *telemetry.Decoder
 	decoders []*telemetry.Decoder // one for each path
 
 	events  int
+	others  int   // events without a reading here, but with one for another rule
 	found   []int // events by the path that gave the reading
 	reasons [telemetry.ReasonCount]int
-	hottest float64
+	worst   float64        // reading
 	numbers map[string]int // events without a reading, by where they have a number
 }
 
-func newSample(fields string) (*sample, error) {
-	s := &sample{hottest: math.Inf(-1), numbers: map[string]int{}}
-	var err error
-	if s.all, err = telemetry.NewDecoder(fields); err != nil {
-		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
-	}
-	for path := range strings.SplitSeq(fields, ",") {
-		path = strings.TrimSpace(path)
-		decoder, err := telemetry.NewDecoder(path)
+func newSample(r *rules.Rule, inFile bool) (*sample, error) {
+	s := &sample{rule: r, inFile: inFile, numbers: map[string]int{}}
+	decoder := func(paths string) (*telemetry.Decoder, error) {
+		d, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: paths, Lowest: r.Below})
 		if err != nil {
-			return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
+			return nil, fmt.Errorf("%s: %w", s.setting(), err)
+		}
+		return d, nil
+	}
+	var err error
+	if s.all, err = decoder(r.Field); err != nil {
+		return nil, err
+	}
+	for path := range strings.SplitSeq(r.Field, ",") {
+		path = strings.TrimSpace(path)
+		d, err := decoder(path)
+		if err != nil {
+			return nil, err
 		}
 		s.paths = append(s.paths, path)
-		s.decoders = append(s.decoders, decoder)
+		s.decoders = append(s.decoders, d)
 	}
 	s.found = make([]int, len(s.paths))
 	return s, nil
 }
 
-// add decodes an event as the worker would.
-func (s *sample) add(e *telemetry.Event) {
+// setting names what says where the reading is.
+func (s *sample) setting() string {
+	if s.inFile {
+		return "the field of the rule " + s.rule.Name
+	}
+	return "TEMPERATURE_FIELD"
+}
+
+// decode decodes an event as the worker would.
+func decode(d *telemetry.Decoder, e *telemetry.Event) (float64, telemetry.Reason) {
+	var found [1]telemetry.Found
+	reason := d.DecodeAll(e, found[:])
+	return found[0].Value, reason
+}
+
+// add takes an event into the sample, in which some rule finds its reading if readable.
+func (s *sample) add(e *telemetry.Event, readable bool) {
 	s.events++
-	value, reason := s.all.Decode(e)
-	s.reasons[reason]++
+	value, reason := decode(s.all, e)
+	if reason == telemetry.ReasonMissing && readable {
+		s.others++
+	} else {
+		s.reasons[reason]++
+	}
 	switch reason {
 	case telemetry.ReasonOK:
-		s.hottest = max(s.hottest, value)
+		if s.reasons[reason] == 1 || s.rule.Breaching(value, s.worst) {
+			s.worst = value
+		}
 		for i, d := range s.decoders {
-			if v, r := d.Decode(e); r == telemetry.ReasonOK && v == value {
+			if v, r := decode(d, e); r == telemetry.ReasonOK && v == value {
 				s.found[i]++
 				break
 			}
@@ -66,16 +97,20 @@ func (s *sample) add(e *telemetry.Event) {
 
 // verdict returns which fields match and what cannot be decoded. The error is a warning
 // if that is more than a tenth of the telemetry, and not if it is all.
-func (s *sample) verdict(threshold float64) (string, error) {
+func (s *sample) verdict() (string, error) {
 	other := s.reasons[telemetry.ReasonNotTelemetry]
+	own := s.events - other - s.others // telemetry that no other rule reads
+	missing := strings.Join(s.paths, " or ")
 	switch {
 	case s.reasons[telemetry.ReasonOK] > 0:
+	case s.others > 0:
+		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, count(s.events, "event"), s.others, s.hint()))
 	case other == s.events:
 		return "", undecided(fmt.Sprintf("%s read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", count(s.events, "event")))
-	case s.reasons[telemetry.ReasonNoDevice] == s.events-other:
+	case s.reasons[telemetry.ReasonNoDevice] == own:
 		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", count(s.events, "event"))
 	default:
-		return "", fmt.Errorf("no reading at %s in %s (%s); %s", strings.Join(s.paths, " or "), count(s.events, "event"), s.undecoded(), s.hint())
+		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, count(s.events, "event"), s.undecoded(), s.hint())
 	}
 	var matched []string
 	for i, n := range s.found {
@@ -83,11 +118,21 @@ func (s *sample) verdict(threshold float64) (string, error) {
 			matched = append(matched, fmt.Sprintf("%s in %d", s.paths[i], n))
 		}
 	}
-	text := fmt.Sprintf("%d read: %s, hottest %v, threshold %v", s.events, strings.Join(matched, ", "), s.hottest, threshold)
-	if n := s.events - s.reasons[telemetry.ReasonOK]; n > 0 {
+	worst, limit := "hottest", "threshold"
+	if s.inFile {
+		worst, limit = "highest", "limit"
+		if s.rule.Below {
+			worst = "lowest"
+		}
+	}
+	text := fmt.Sprintf("%d read: %s, %s %v, %s %s", s.events, strings.Join(matched, ", "), worst, s.worst, limit, limits(s.rule))
+	if s.others > 0 {
+		text += fmt.Sprintf("; %d for other rules", s.others)
+	}
+	if n := other + own - s.reasons[telemetry.ReasonOK]; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
-	if n := s.events - s.reasons[telemetry.ReasonOK] - other; n*10 > s.events-other {
+	if n := own - s.reasons[telemetry.ReasonOK]; n*10 > own {
 		if len(s.numbers) > 0 {
 			text += "; " + s.hint()
 		}
@@ -110,21 +155,34 @@ func (s *sample) undecoded() string {
 // maxHints is how many places of numbers are named.
 const maxHints = 5
 
-// hint suggests another TEMPERATURE_FIELD, one more if one matches already.
+// hint suggests another field, one more if one matches already.
 func (s *sample) hint() string {
 	if len(s.numbers) == 0 {
 		return "they contain no numbers"
 	}
+	// What a rule of the file is about, nobody knows.
+	about := func(path string) int {
+		if s.inFile {
+			return 0
+		}
+		return likely(path)
+	}
 	paths := slices.SortedFunc(maps.Keys(s.numbers), func(a, b string) int {
-		return cmp.Or(cmp.Compare(likely(b), likely(a)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(about(b), about(a)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
 	})
-	advice := "set TEMPERATURE_FIELD to the one that is the temperature"
 	matched := s.reasons[telemetry.ReasonOK] > 0
+	what := "the temperature"
+	if s.inFile {
+		what = "meant"
+	}
+	advice := fmt.Sprintf("set %s to the one that is %s", s.setting(), what)
 	switch {
-	case likely(paths[0]) > 0 && matched:
+	case about(paths[0]) > 0 && matched:
 		advice = "set TEMPERATURE_FIELD=" + strings.Join(append(slices.Clone(s.paths), paths[0]), ",") + " if that is a temperature too"
-	case likely(paths[0]) > 0:
+	case about(paths[0]) > 0:
 		advice = "set TEMPERATURE_FIELD=" + paths[0] + " if that is the temperature"
+	case matched && s.inFile:
+		advice = "add the one that is meant to " + s.setting()
 	case matched:
 		advice = "add the one that is a temperature to TEMPERATURE_FIELD"
 	}
@@ -142,4 +200,29 @@ func likely(path string) int {
 		return 1
 	}
 	return 0
+}
+
+// newReading takes events through the rules of set.
+func newReading(set rules.Set, inFile bool, events []telemetry.Event) (r reading, err error) {
+	for i := range set.Rules {
+		s, err := newSample(&set.Rules[i], inFile)
+		if err != nil {
+			return reading{}, err
+		}
+		r.samples = append(r.samples, s)
+	}
+	for i := range events {
+		e := &events[i]
+		if _, reason := decode(r.samples[0].all, e); reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
+			r.telemetry = append(r.telemetry, *e)
+		}
+		readable := slices.ContainsFunc(r.samples, func(s *sample) bool {
+			_, reason := decode(s.all, e)
+			return reason == telemetry.ReasonOK
+		})
+		for _, s := range r.samples {
+			s.add(e, readable)
+		}
+	}
+	return r, nil
 }

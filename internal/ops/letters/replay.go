@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/checkup"
+	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
 
@@ -25,15 +27,16 @@ type Replay struct {
 	Receivers []receivers.Receiver
 	Leases    lease.Store // of the workers' windows; not used in a dry run
 	Config    config.Config
-	To        string // name or id of a receiver for all; "" for each letter's own
+	Rules     []rules.Rule // with the windows of their alerts; those of other rules have Config.ThrottleWindow
+	To        string       // name or id of a receiver for all; "" for each letter's own
 	DryRun    bool
 	Out       io.Writer
 
 	Delivered, Failed int // so far
 
-	gates     map[string]*throttle.Gate // by receiver
-	failures  map[string]int            // of a receiver, in a row
-	storeDown int                       // failures of the throttle store in a row
+	gates     map[gateKey]*throttle.Gate
+	failures  map[string]int // of a receiver, in a row
+	storeDown int            // failures of the throttle store in a row
 }
 
 // Check returns an error if there is no receiver To.
@@ -64,22 +67,35 @@ func (r *Replay) Named(ctx context.Context, id string) {
 // maxFailures in a row mean that a receiver or the store is down; the rest is not sent.
 const maxFailures = 3
 
-// gate returns the gate of a receiver, the same as the workers'.
-func (r *Replay) gate(receiver string) *throttle.Gate {
-	g := r.gates[receiver]
+// A gateKey says whose alerts a gate is for.
+type gateKey struct{ receiver, rule, level string }
+
+// gate returns the gate of a receiver for a's rule and level, the same as the workers'.
+func (r *Replay) gate(receiver string, a notify.Alert) *throttle.Gate {
+	key := gateKey{receiver, a.Rule, a.Level}
+	g := r.gates[key]
 	if g == nil {
 		g = throttle.New(throttle.Config{
-			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Window: r.Config.ThrottleWindow, SendTimeout: r.Config.NotifyTimeout,
+			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Rule: a.Rule, Level: a.Level, Window: r.window(a), SendTimeout: r.Config.NotifyTimeout,
 		})
-		r.gates[receiver] = g
+		r.gates[key] = g
 	}
 	return g
+}
+
+// window returns the window of a's rule.
+func (r *Replay) window(a notify.Alert) time.Duration {
+	name := cmp.Or(a.Rule, rules.DefaultName)
+	if i := slices.IndexFunc(r.Rules, func(rule rules.Rule) bool { return rule.Name == name }); i >= 0 {
+		return r.Rules[i].Window
+	}
+	return r.Config.ThrottleWindow
 }
 
 // Letter sends one dead letter again. If its alert is delivered, the letter is kept as one that was replayed.
 func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 	if r.gates == nil {
-		r.gates, r.failures = map[string]*throttle.Gate{}, map[string]int{}
+		r.gates, r.failures = map[gateKey]*throttle.Gate{}, map[string]int{}
 	}
 	to := withID(l.Receiver, r.Receivers)
 	if r.To != "" {
@@ -119,21 +135,29 @@ func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
 	r.line(l, to.Name, "delivered")
 }
 
-// requested is the time that the gate takes for the reading's: later than any window that
-// is over, so that only one in force suppresses it. The reading itself may be older than
-// such windows, but who replays it wants it sent.
-var requested = time.Unix(1<<40, 0)
+// request returns what to ask the gate for. An alert's reading counts as one that comes by HTTP
+// in a while, so that only a window in force suppresses it: it may be older than windows
+// that are over and than what was resolved since, but who replays it wants it sent. A
+// resolved keeps its reading's place, because an alert after that makes it untrue.
+func request(a notify.Alert) throttle.Request {
+	if a.Resolved {
+		return throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Sequence: a.Sequence, Resolved: true}
+	}
+	return throttle.Request{Device: a.Device, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
+}
 
 // send sends l through the gate and returns why it was not delivered; empty if it was.
 func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
-	gate := r.gate(to.ID)
-	result, err := gate.Do(ctx, throttle.Request{Device: l.Alert.Device, ID: l.Alert.ID, Enqueued: requested}, func(ctx context.Context, g throttle.Grant) throttle.Answer {
-		if g.ID != l.Alert.ID {
+	gate := r.gate(to.ID, l.Alert)
+	result, err := gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
+		a := l.Alert
+		if g.ID != a.ID && !a.Resolved { // two resolved in a row say the same
 			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
 			return throttle.NotTaken
 		}
+		a.ID = g.ID
 		var answer throttle.Answer
-		answer, why = r.notify(ctx, to, l.Alert, g)
+		answer, why = r.notify(ctx, to, a, g)
 		return answer
 	})
 	if result.Outcome == throttle.Unavailable {
@@ -146,6 +170,8 @@ func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 		return fmt.Sprintf("not sent: within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
 	case throttle.Busy:
 		return "not sent: another process is sending an alert for the device, or its window has only just ended; try again in a minute"
+	case throttle.Unneeded:
+		return "not sent: the device was alerted again since, or the receiver has already been told that it is normal again or was never alerted"
 	case throttle.Unavailable:
 		return "not sent: " + err.Error()
 	case throttle.Unconfirmed:
@@ -156,7 +182,7 @@ func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 
 // notify makes one attempt under g and returns why the alert was not delivered.
 func (r *Replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
-	a.Token, a.Expires, a.Window, a.Ambiguous = g.Token, g.Expires, r.Config.ThrottleWindow, g.Ambiguous
+	a.Token, a.Expires, a.Window, a.Ambiguous = g.Token, g.Expires, r.window(a), g.Ambiguous
 	err := to.Notifier.Notify(ctx, a)
 	if err == nil {
 		r.failures[to.ID] = 0

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/rules"
+)
+
+// HasRulesFile reports whether RULES_FILE is set.
+func (c Config) HasRulesFile() bool { return c.RulesFile.path != "" }
+
+// Rules returns what is worth an alert: the rules of RULES_FILE as Load read them, or the
+// one of TEMPERATURE_THRESHOLD. Nobody changes them.
+func (c Config) Rules() rules.Set {
+	if c.HasRulesFile() {
+		return rules.Set{Rules: c.RulesFile.rules, Quiet: c.QuietProperty}
+	}
+	level := rules.Level{Limit: c.TemperatureThreshold, Clear: c.TemperatureThreshold, Override: c.TemperatureThresholdProperty}
+	if c.TemperatureClear != nil {
+		level.Clear = *c.TemperatureClear
+	}
+	return rules.Set{Quiet: c.QuietProperty, Rules: []rules.Rule{{
+		Name:     rules.DefaultName,
+		Field:    c.TemperatureField.String(),
+		Levels:   []rules.Level{level},
+		For:      c.TemperatureFor,
+		Window:   c.ThrottleWindow,
+		Resolved: c.NotifyResolved,
+	}}}
+}
+
+// validateRules reads RULES_FILE, and compares the windows of all rules with other
+// settings.
+func (c *Config) validateRules(e *configError) {
+	if c.HasRulesFile() {
+		c.readRules(e)
+	}
+	if e.has("THROTTLE_WINDOW") || e.has("RULES_FILE") {
+		return
+	}
+	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
+	for _, r := range c.Rules().Rules {
+		if r.Window == c.ThrottleWindow {
+			continue
+		}
+		if c.ThrottleStore == StoreBlobLease && (r.Window < bloblease.MinTTL || r.Window > bloblease.MaxTTL) {
+			e.add("RULES_FILE", "has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)", Plain(r.Window), r.Name, otherStores)
+		}
+		if r.Window > longest {
+			longest, of = r.Window, "the window of the rule "+r.Name
+		}
+	}
+	if c.NotifyGiveUp < longest {
+		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s (%s)", Plain(c.NotifyGiveUp), of, Plain(longest))
+	}
+	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
+		e.add("LEASE_RETENTION", "is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice", Plain(c.LeaseRetention), of, Plain(late))
+	}
+}
+
+// readRules reads RULES_FILE.
+func (c *Config) readRules(e *configError) {
+	var wrong []string
+	var others []string
+	for _, v := range Variables() {
+		if strings.HasPrefix(v.Name, "TEMPERATURE_") && os.Getenv(v.Name) != "" {
+			others = append(others, v.Name)
+		}
+	}
+	if len(others) > 0 {
+		wrong = append(wrong, "and "+strings.Join(others, " and ")+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)")
+	}
+	text, err := readFile(c.RulesFile.path)
+	if err != nil {
+		wrong = append(wrong, "cannot be used: "+err.Error())
+	} else if c.RulesFile.rules, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {
+		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":\n    "+strings.ReplaceAll(err.Error(), "\n", "\n    "))
+	}
+	if len(wrong) > 0 {
+		e.add("RULES_FILE", "%s", strings.Join(wrong, "; it also "))
+	}
+}
+
+// shortestWindow returns that of all rules, and whose it is.
+func (c Config) shortestWindow() (window time.Duration, of string) {
+	window, of = c.ThrottleWindow, "THROTTLE_WINDOW"
+	for i, r := range c.Rules().Rules {
+		if i == 0 || r.Window < window {
+			window, of = r.Window, "THROTTLE_WINDOW"
+			if window != c.ThrottleWindow {
+				of = "the window of the rule " + r.Name
+			}
+		}
+	}
+	return window, of
+}
+
+// warnOfRules warns of what in valid rules may not be intended.
+func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
+	set := c.Rules()
+	if c.CheckpointStore == StoreMemory && set.Stateful() {
+		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and nobody is told that it is normal again")
+	}
+	var levels, wanted []string
+	everything := false // somebody gets it
+	for _, r := range set.Rules {
+		for _, l := range r.Levels {
+			if !slices.Contains(levels, l.Name) {
+				levels = append(levels, l.Name)
+			}
+		}
+	}
+	for _, r := range c.receivers() {
+		switch {
+		case r.Level == "":
+			everything = true
+		case slices.Contains(levels, r.Level):
+			wanted = append(wanted, r.Level)
+		case slices.Contains(levels, ""):
+			warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets only the alerts without a level", r.Level)
+		default:
+			warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets no alerts", r.Level)
+		}
+	}
+	for _, l := range levels {
+		if l != "" && !everything && !slices.Contains(wanted, l) {
+			warn("RULES_FILE", "has the level %s, of which nobody is told: NOTIFY_URLS has no receiver with level=%[1]s, and none without a level", l)
+		}
+	}
+}

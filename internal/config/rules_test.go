@@ -1,0 +1,161 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/rules"
+)
+
+// withRules is an environment with a file of rules; with replaces variables in it.
+func withRules(t *testing.T, text string, with ...string) map[string]string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return valid(append([]string{"TEMPERATURE_THRESHOLD=", "RULES_FILE=" + path}, with...)...)
+}
+
+const exampleRules = `# What is worth an alert.
+rules:
+- name: hot
+  field: temperature, temp            # the first that holds a number counts
+  above: {critical: 80, warning: 70}  # or one number
+  clear: 65
+  for: 2m
+  window: 10m                         # default THROTTLE_WINDOW
+  resolved: true
+  override: {critical: maxTemp}       # or one name, for a rule with one limit
+- {name: cold-chain, field: probe.temp, below: 2}
+`
+
+func TestRules(t *testing.T) {
+	one := func(change func(r *rules.Rule)) []rules.Rule {
+		r := rules.Rule{Name: "temperature", Field: "temperature,temp", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}}
+		change(&r)
+		return []rules.Rule{r}
+	}
+	cold := rules.Rule{Name: "cold-chain", Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 2}}}
+	hot := rules.Rule{
+		Name: "hot", Field: "temperature,temp", For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true,
+		Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65, Override: "maxTemp"}},
+	}
+	resolved := cold
+	resolved.Resolved, resolved.Window = true, 5*time.Minute
+	for name, test := range map[string]struct {
+		env  map[string]string
+		want rules.Set
+	}{
+		"threshold":       {valid(), rules.Set{Rules: one(func(*rules.Rule) {})}},
+		"clear":           {valid("TEMPERATURE_CLEAR=75"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 75 })}},
+		"clear at zero":   {valid("TEMPERATURE_CLEAR=0"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 0 })}},
+		"for":             {valid("TEMPERATURE_FOR=2m"), rules.Set{Rules: one(func(r *rules.Rule) { r.For = 2 * time.Minute })}},
+		"property":        {valid("TEMPERATURE_THRESHOLD_PROPERTY=limit"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Override = "limit" })}},
+		"resolved":        {valid("NOTIFY_RESOLVED=true"), rules.Set{Rules: one(func(r *rules.Rule) { r.Resolved = true })}},
+		"quiet":           {valid("QUIET_PROPERTY=mute"), rules.Set{Rules: one(func(*rules.Rule) {}), Quiet: "mute"}},
+		"file":            {withRules(t, exampleRules, "QUIET_PROPERTY=mute"), rules.Set{Rules: []rules.Rule{hot, cold}, Quiet: "mute"}},
+		"defaults of it":  {withRules(t, "rules: [{name: cold-chain, field: probe.temp, below: 2}]", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=5m"), rules.Set{Rules: []rules.Rule{resolved}}},
+		"not by template": {withRules(t, "rules: [{name: cold-chain, field: probe.temp, below: 2}]", "TEMPERATURE_FIELD=", "TEMPERATURE_CLEAR="), rules.Set{Rules: []rules.Rule{cold}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environment(t, test.env)
+			c, warnings, err := Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(warnings) > 0 {
+				t.Errorf("warnings: %v", warnings)
+			}
+			if got := c.Rules(); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRulesWrong(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		env      map[string]string
+		variable string
+		says     string
+	}{
+		{"clear above the threshold", valid("TEMPERATURE_CLEAR=80.5"), "TEMPERATURE_CLEAR", "is 80.5; must be at most TEMPERATURE_THRESHOLD (80)"},
+		{"clear is no number", valid("TEMPERATURE_CLEAR=cool"), "TEMPERATURE_CLEAR", `is "cool"; must be a number`},
+		{"clear is not finite", valid("TEMPERATURE_CLEAR=NaN"), "TEMPERATURE_CLEAR", "finite"},
+		{"for without a unit", valid("TEMPERATURE_FOR=120"), "TEMPERATURE_FOR", "did you mean 120s?"},
+		{"for below zero", valid("TEMPERATURE_FOR=-1s"), "TEMPERATURE_FOR", "0s to 24h"},
+		{"for too long", valid("TEMPERATURE_FOR=25h"), "TEMPERATURE_FOR", "0s to 24h"},
+		{"property is a path", valid("TEMPERATURE_THRESHOLD_PROPERTY=$twin.tags.limit"), "TEMPERATURE_THRESHOLD_PROPERTY", "enrichment"},
+		{"quiet has spaces", valid("QUIET_PROPERTY=be quiet"), "QUIET_PROPERTY", "without spaces"},
+		{"resolved", valid("NOTIFY_RESOLVED=sometimes"), "NOTIFY_RESOLVED", "true or false"},
+		{"neither", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "; or set RULES_FILE"},
+		{"both", withRules(t, exampleRules, "TEMPERATURE_THRESHOLD=80", "TEMPERATURE_FIELD=temp"), "RULES_FILE", "and TEMPERATURE_THRESHOLD and TEMPERATURE_FIELD are set"},
+		{"no file", valid("TEMPERATURE_THRESHOLD=", "RULES_FILE=/nonexistent/rules.yaml"), "RULES_FILE", "no such file"},
+		{"empty file", withRules(t, " \n"), "RULES_FILE", "is empty"},
+		{"large file", withRules(t, exampleRules+strings.Repeat("#\n", 40<<10)), "RULES_FILE", "larger than 64 KiB"},
+		{"window of a lease", withRules(t, exampleRules, "THROTTLE_STORE=blob-lease"), "RULES_FILE", "window of 10m in the rule hot; must be 15s to 60s"},
+		{"give up", withRules(t, exampleRules, "NOTIFY_GIVE_UP=5m"), "NOTIFY_GIVE_UP", "must be at least the window of the rule hot (10m)"},
+		{"retention", withRules(t, strings.Replace(exampleRules, "10m", "24h", 1), "NOTIFY_GIVE_UP=24h", "LEASE_RETENTION=48h"), "LEASE_RETENTION", "more than the sum of the window of the rule hot and NOTIFY_GIVE_UP (48h)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			environment(t, test.env)
+			_, _, err := Load()
+			if err == nil {
+				t.Fatal("no error")
+			}
+			lines := problemLines(err)
+			if len(lines) != 1 || !strings.HasPrefix(lines[0], test.variable+"  ") || !strings.Contains(lines[0], test.says) {
+				t.Errorf("got %q, want %s … %s", lines, test.variable, test.says)
+			}
+		})
+	}
+}
+
+// What the log says of the configuration is what is in force.
+func TestRulesFileInLog(t *testing.T) {
+	environment(t, withRules(t, exampleRules))
+	c, _, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := logged(t, c)
+	if _, ok := fields["TEMPERATURE_FIELD"]; ok || fields["RULES_FILE"] != c.RulesFile.path {
+		t.Errorf("got %v", fields)
+	}
+}
+
+func TestRulesWarnings(t *testing.T) {
+	oneLevel := "rules: [{name: hot, field: temp, above: {critical: 80}}]"
+	for name, test := range map[string]struct {
+		env  map[string]string
+		want []string
+	}{
+		"levels that are there":  {withRules(t, exampleRules, "NOTIFY_URLS=log:,level=critical https://a/"), nil},
+		"one that is not":        {withRules(t, exampleRules, "NOTIFY_URLS=log:,level=fatal https://a/"), []string{"NOTIFY_URLS has a receiver with level=fatal, which no rule has: it gets only the alerts without a level"}},
+		"one that gets nothing":  {withRules(t, oneLevel, "NOTIFY_URLS=log:,level=fatal https://a/"), []string{"NOTIFY_URLS has a receiver with level=fatal, which no rule has: it gets no alerts"}},
+		"one that nobody gets":   {withRules(t, exampleRules, "NOTIFY_URLS=level=critical https://a/"), []string{"RULES_FILE has the level warning, of which nobody is told: NOTIFY_URLS has no receiver with level=warning, and none without a level"}},
+		"a short window":         {withRules(t, strings.Replace(exampleRules, "10m", "10s", 1)), []string{"OWNERSHIP_EXPIRY and BALANCE_INTERVAL add up to 11s, longer than the window of the rule hot (10s): while the partitions of a dead replica are taken over, alerts may be that late"}},
+		"a window that is short": {withRules(t, oneLevel, "THROTTLE_WINDOW=10s"), []string{"OWNERSHIP_EXPIRY and BALANCE_INTERVAL add up to 11s, longer than THROTTLE_WINDOW (10s): while the partitions of a dead replica are taken over, alerts may be that late"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environment(t, test.env)
+			_, warnings, err := Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, w := range warnings {
+				got = append(got, w.String())
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,613 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// Bounds of RULES_FILE.
+const (
+	maxRules      = 32
+	maxRuleLevels = 8
+	maxLevels     = 64 // of all rules: each has a gate, with a memory, for every receiver
+	maxNesting    = 8  // of {} and [], which a file of rules needs 4 of
+	maxMistakes   = 30 // that are shown
+)
+
+// A RulesFile is RULES_FILE: the path, and once Load has read it, what is there.
+type RulesFile struct {
+	path  string
+	rules []rules.Rule
+}
+
+func (f RulesFile) String() string { return f.path }
+
+func (f *RulesFile) UnmarshalText(text []byte) error {
+	f.path = strings.TrimSpace(string(text))
+	return nil
+}
+
+// A mistake is something wrong in RULES_FILE.
+type mistake struct {
+	line, column int
+	text         string
+}
+
+// mistakes are all that is wrong in RULES_FILE, in its order.
+type mistakes []mistake
+
+func (m mistakes) Error() string {
+	lines := make([]string, 0, maxMistakes+1)
+	for _, one := range m[:min(len(m), maxMistakes)] {
+		lines = append(lines, fmt.Sprintf("line %d, column %d: %s", one.line, one.column, one.text))
+	}
+	if n := len(m) - maxMistakes; n > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// parseRules reads a file of rules, whose window and resolved are as given unless they say
+// otherwise. An error is mistakes, all of them; after one in the YAML itself there is
+// only that.
+func parseRules(text []byte, window time.Duration, resolved bool) ([]rules.Rule, error) {
+	r := &rulesReader{window: window, resolved: resolved}
+	if root := r.document(text); root != nil {
+		r.file(root)
+	}
+	if len(r.mistakes) > 0 {
+		slices.SortStableFunc(r.mistakes, func(a, b mistake) int {
+			return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
+		})
+		return nil, r.mistakes
+	}
+	return r.rules, nil
+}
+
+// A rulesReader reads one file, and goes on after a mistake.
+type rulesReader struct {
+	window   time.Duration
+	resolved bool
+	levels   int // of all rules so far
+	rules    []rules.Rule
+	mistakes mistakes
+}
+
+// wrong records a mistake at n.
+func (r *rulesReader) wrong(n ast.Node, format string, args ...any) {
+	// The token of a mapping without braces is its first colon.
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		n = m.Values[0].Key
+	}
+	r.wrongAt(n.GetToken(), format, args...)
+}
+
+func (r *rulesReader) wrongAt(t *token.Token, format string, args ...any) {
+	m := mistake{1, 1, fmt.Sprintf(format, args...)}
+	if t != nil && t.Position != nil {
+		m.line, m.column = max(1, t.Position.Line), max(1, t.Position.Column)
+	}
+	r.mistakes = append(r.mistakes, m)
+}
+
+// refused are parts of YAML that a file of rules has no use for. Some of them make little text into much.
+var refused = map[token.Type]string{
+	token.AnchorType:     "anchors (&) are not supported: write the value out",
+	token.AliasType:      "aliases (*) are not supported: write the value out, or put it in quotes if it begins with *",
+	token.MergeKeyType:   "merge keys (<<) are not supported: write the values out",
+	token.TagType:        "tags (!) are not supported: put the value in quotes if it begins with !",
+	token.DirectiveType:  "directives (%) are not supported",
+	token.MappingKeyType: "keys with ? are not supported: write name: value",
+	token.LiteralType:    "text over several lines (|) is not supported: write it on one line",
+	token.FoldedType:     "text over several lines (>) is not supported: write it on one line",
+}
+
+// document returns the one document in text, nil if there is none that could be read.
+func (r *rulesReader) document(text []byte) ast.Node {
+	if !utf8.Valid(text) {
+		r.wrongAt(nil, "is not UTF-8 text")
+		return nil
+	}
+	source := strings.TrimPrefix(string(text), "\uFEFF")
+	// Tokens come without recursion. So what would make the parser recurse deeply is refused
+	// before it sees it.
+	tokens := lexer.Tokenize(source)
+	depth := 0
+	for i, t := range tokens {
+		if why := refused[t.Type]; why != "" {
+			r.wrongAt(t, "%s", why)
+		}
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			depth++
+		case token.MappingEndType, token.SequenceEndType:
+			depth--
+		case token.SequenceEntryType:
+			if i > 0 && tokens[i-1].Type == token.SequenceEntryType && tokens[i-1].Position.Line == t.Position.Line {
+				r.wrongAt(t, "is a list in a list")
+				return nil
+			}
+		}
+		if depth > maxNesting {
+			r.wrongAt(t, "is nested too deep")
+			return nil
+		}
+	}
+	if len(r.mistakes) > 0 {
+		return nil
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		// Its text quotes the file; its message and its token do not.
+		var detailed interface {
+			GetMessage() string
+			GetToken() *token.Token
+		}
+		if errors.As(err, &detailed) {
+			r.wrongAt(detailed.GetToken(), "is not YAML: %s", printable(detailed.GetMessage()))
+		} else {
+			r.wrongAt(nil, "is not YAML")
+		}
+		return nil
+	}
+	var root ast.Node
+	for _, d := range file.Docs {
+		switch {
+		case d.Body == nil || d.Body.Type() == ast.NullType || d.Body.Type() == ast.CommentType:
+		case root != nil:
+			r.wrong(d.Body, "is a second document: one file holds one list of rules")
+			return nil
+		default:
+			root = d.Body
+		}
+	}
+	if root == nil {
+		r.wrongAt(nil, "has no rules: must be rules: and a list of them")
+	}
+	return root
+}
+
+// A member is one key of a mapping and its value.
+type member struct{ key, value ast.Node }
+
+// members returns the members of a mapping, in order, and whether it is one.
+func members(n ast.Node) ([]member, bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		all := make([]member, 0, len(n.Values))
+		for _, v := range n.Values {
+			all = append(all, member{v.Key, v.Value})
+		}
+		return all, true
+	case *ast.MappingValueNode:
+		return []member{{n.Key, n.Value}}, true
+	}
+	return nil, false
+}
+
+// pick returns the values of a mapping by key, without those that are not known, occur twice or have
+// no value, which are mistakes.
+func (r *rulesReader) pick(n ast.Node, known ...string) map[string]ast.Node {
+	list, _ := members(n)
+	values, seen := map[string]ast.Node{}, map[string]bool{}
+	for _, m := range list {
+		name, _, ok := scalar(m.key)
+		switch {
+		case !ok:
+			r.wrong(m.key, "must be the name of a setting")
+		case name == "quiet":
+			r.wrong(m.key, "quiet belongs in QUIET_PROPERTY, and holds for all rules")
+		case !slices.Contains(known, name):
+			r.wrong(m.key, "%s is not known%s", shown(name), didYouMean(name, known))
+		case seen[name]:
+			r.wrong(m.key, "%s is there already: remove one of them", name)
+		case isNull(m.value):
+			r.wrong(m.key, "%s has no value: set it, or remove it", name)
+		default:
+			values[name] = m.value
+		}
+		seen[name] = true
+	}
+	return values
+}
+
+// didYouMean suggests one of known, or lists them.
+func didYouMean(name string, known []string) string {
+	best, distance := "", 3
+	for _, k := range known {
+		// In short names a letter or two make another word.
+		if d := editDistance(strings.ToLower(printable(name)), k); d < distance && len(k) >= 2*d+1 {
+			best, distance = k, d
+		}
+	}
+	switch {
+	case best != "":
+		return "; did you mean " + best + "?"
+	case len(known) == 1:
+		return ": must be " + known[0]
+	}
+	last := len(known) - 1
+	return ": must be " + strings.Join(known[:last], ", ") + " or " + known[last]
+}
+
+// file reads the whole file.
+func (r *rulesReader) file(root ast.Node) {
+	if _, ok := members(root); !ok {
+		if _, list := root.(*ast.SequenceNode); list {
+			r.wrong(root, "is a list: put rules: in front of it")
+		} else {
+			r.wrong(root, "must be rules: and a list of them")
+		}
+		return
+	}
+	wrong := len(r.mistakes)
+	all, ok := r.pick(root, "rules")["rules"]
+	if !ok {
+		if len(r.mistakes) == wrong {
+			r.wrong(root, "has no rules: must be rules: and a list of them")
+		}
+		return
+	}
+	list, ok := all.(*ast.SequenceNode)
+	switch {
+	case !ok:
+		r.wrong(all, "rules must be a list: begin each rule with a hyphen")
+		return
+	case len(list.Values) == 0:
+		r.wrong(all, "has no rules: must be at least one")
+	case len(list.Values) > maxRules:
+		r.wrong(list.Values[maxRules], "is rule %d: must be at most %d", maxRules+1, maxRules)
+		return
+	}
+	names := map[string]bool{}
+	for _, n := range list.Values {
+		if _, ok := members(n); !ok {
+			r.wrong(n, "is not a rule: must be name: …, field: … and so on")
+			continue
+		}
+		rule, nameAt := r.rule(n)
+		if nameAt != nil && names[rule.Name] {
+			r.wrong(nameAt, "%s is the name of an earlier rule: each needs a name of its own", rule.Name)
+		}
+		names[rule.Name] = true
+		r.rules = append(r.rules, rule)
+	}
+}
+
+// rule reads one rule. name is where it has a valid name, nil if it has none.
+func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
+	values := r.pick(n, "name", "field", "above", "below", "clear", "for", "window", "resolved", "override")
+	rule = rules.Rule{Window: r.window, Resolved: r.resolved}
+
+	if at := values["name"]; at == nil {
+		r.wrong(n, "a rule has no name")
+	} else if text, ok := r.name(at, "name"); ok {
+		rule.Name, name = text, at
+	}
+	if at := values["field"]; at == nil {
+		r.wrong(n, "a rule has no field: must be where its reading is, such as field: %s", telemetry.DefaultFields)
+	} else {
+		rule.Field = r.field(at)
+	}
+	if at := values["for"]; at != nil {
+		rule.For = r.duration(at, "for", 0, rules.MaxFor)
+	}
+	if at := values["window"]; at != nil {
+		rule.Window = r.duration(at, "window", minWindow, maxWindow)
+	}
+	if at := values["resolved"]; at != nil {
+		if b, ok := at.(*ast.BoolNode); ok {
+			rule.Resolved = b.Value
+		} else {
+			r.wrong(at, "resolved must be true or false")
+		}
+	}
+
+	above, below := values["above"], values["below"]
+	switch {
+	case above != nil:
+		if below != nil {
+			r.wrong(below, "below and above are both set: make two rules of them")
+		}
+		r.limits(&rule, above, values["clear"], values["override"])
+	case below != nil:
+		rule.Below = true
+		r.limits(&rule, below, values["clear"], values["override"])
+	default:
+		r.wrong(n, "a rule has no limit: must have above: or below:, and a number")
+	}
+	return rule, name
+}
+
+// ruleName is what a rule or a level may be called: it is a part of ids, of keys and of
+// labels of metrics.
+var ruleName = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+func (r *rulesReader) name(n ast.Node, what string) (string, bool) {
+	text, _, ok := scalar(n)
+	if !ok || !ruleName.MatchString(text) {
+		r.wrong(n, "%s must be 1 to 32 lower-case letters, digits and hyphens", what)
+		return "", false
+	}
+	return text, true
+}
+
+func (r *rulesReader) field(n ast.Node) string {
+	text, _, ok := scalar(n)
+	if !ok || text == "" {
+		r.wrong(n, "field must be one path, or several separated by commas, such as %s", telemetry.DefaultFields)
+		return ""
+	}
+	if _, err := telemetry.NewDecoder(text); err != nil {
+		r.wrong(n, "%v", err)
+		return ""
+	}
+	paths := strings.Split(text, ",")
+	for i, path := range paths {
+		paths[i] = strings.TrimSpace(path)
+	}
+	return strings.Join(paths, ",")
+}
+
+func (r *rulesReader) duration(n ast.Node, what string, low, high time.Duration) time.Duration {
+	text, _, _ := scalar(n)
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		hint := "such as 30s, 5m or 1h30m"
+		if text != "" && strings.Trim(text, "0123456789") == "" && len(text) < 8 {
+			hint = "with its unit: did you mean " + text + "s?"
+		}
+		r.wrong(n, "%s must be a duration %s", what, hint)
+	case d < low || d > high:
+		r.wrong(n, "%s is %s; must be %s to %s", what, Plain(d), Plain(low), Plain(high))
+	}
+	return d
+}
+
+// decimal is a number as people write it. YAML knows more, of which some mean another number
+// to another program.
+var decimal = regexp.MustCompile(`^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
+
+func (r *rulesReader) number(n ast.Node, what string) (float64, bool) {
+	text, quoted, ok := scalar(n)
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case !ok || !decimal.MatchString(text):
+		r.wrong(n, "%s must be a number such as 80 or 80.5", what)
+	case quoted:
+		r.wrong(n, "%s must be a number: remove the quotes", what)
+	case err != nil || math.IsInf(f, 0):
+		r.wrong(n, "%s is too large a number", what)
+	default:
+		return f + 0, true // -0 is 0
+	}
+	return 0, false
+}
+
+// A given is a value that is one for all levels, or one for each of some.
+type given struct {
+	one    ast.Node
+	levels []member
+	names  []string // of levels
+}
+
+// byLevel reads a value that may be a mapping by level.
+func (r *rulesReader) byLevel(n ast.Node, what string) (g given, ok bool) {
+	list, isMap := members(n)
+	if !isMap {
+		return given{one: n}, true
+	}
+	if len(list) == 0 {
+		r.wrong(n, "%s has no levels", what)
+	}
+	ok = len(list) > 0
+	for _, m := range list {
+		name, valid := r.name(m.key, "the name of a level")
+		switch {
+		case !valid:
+			ok = false
+		case slices.Contains(g.names, name):
+			r.wrong(m.key, "%s is there already: remove one of them", name)
+			ok = false
+		default:
+			g.levels, g.names = append(g.levels, m), append(g.names, name)
+		}
+	}
+	return g, ok
+}
+
+// limits reads the limits of a rule, and what is said of each: clear and override may be
+// nil.
+func (r *rulesReader) limits(rule *rules.Rule, limits, clear, override ast.Node) {
+	what := "above"
+	if rule.Below {
+		what = "below"
+	}
+	g, ok := r.byLevel(limits, what)
+	at := map[string]ast.Node{} // where each level's limit is
+	if g.one != nil {
+		limit, valid := r.number(g.one, what)
+		ok = valid
+		rule.Levels = []rules.Level{{Limit: limit, Clear: limit}}
+	}
+	for i, m := range g.levels {
+		limit, valid := r.number(m.value, g.names[i])
+		ok = ok && valid
+		at[g.names[i]] = m.value
+		rule.Levels = append(rule.Levels, rules.Level{Name: g.names[i], Limit: limit, Clear: limit})
+	}
+	if len(rule.Levels) > maxRuleLevels {
+		r.wrong(limits, "%s has %d levels; must be at most %d", what, len(rule.Levels), maxRuleLevels)
+		ok = false
+	}
+	if was := r.levels; was <= maxLevels && was+len(rule.Levels) > maxLevels {
+		r.wrong(limits, "all rules together have more than %d levels", maxLevels)
+	}
+	r.levels += len(rule.Levels)
+
+	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
+		if rule.Below {
+			a, b = b, a
+		}
+		return cmp.Compare(a.Limit, b.Limit)
+	})
+	for i := 1; ok && i < len(rule.Levels); i++ {
+		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Limit == b.Limit {
+			r.wrong(at[b.Name], "%s and %s have the same limit", a.Name, b.Name)
+		}
+	}
+	// What is said of levels that could not be read would only repeat their mistakes.
+	if clear != nil && ok {
+		r.clears(rule, clear)
+	}
+	if override != nil && ok {
+		r.overrides(rule, override)
+	}
+}
+
+// apply calls set with the value of each level that n gives one. all says whether one value may stand for several levels.
+func (r *rulesReader) apply(rule *rules.Rule, n ast.Node, what string, all bool, set func(l *rules.Level, value ast.Node, what string)) {
+	g, _ := r.byLevel(n, what)
+	var names []string
+	for i := range rule.Levels {
+		names = append(names, rule.Levels[i].Name)
+	}
+	if g.one != nil {
+		if len(names) > 1 && !all {
+			r.wrong(n, "%s must be given by level, as in %s: {%s: …}, because the rule has more than one", what, what, names[0])
+			return
+		}
+		for i := range rule.Levels {
+			set(&rule.Levels[i], g.one, what)
+		}
+		return
+	}
+	for i, m := range g.levels {
+		name := g.names[i]
+		index := slices.Index(names, name)
+		switch {
+		case names[0] == "":
+			r.wrong(m.key, "%s is not a level: the rule has one limit without a name", name)
+		case index < 0:
+			r.wrong(m.key, "%s is not a level of this rule%s", name, didYouMean(name, names))
+		default:
+			set(&rule.Levels[index], m.value, what+" of "+name)
+		}
+	}
+}
+
+func (r *rulesReader) clears(rule *rules.Rule, n ast.Node) {
+	wrong := len(r.mistakes)
+	at := n
+	r.apply(rule, n, "clear", true, func(l *rules.Level, value ast.Node, what string) {
+		f, ok := r.number(value, what)
+		switch {
+		case !ok || len(r.mistakes) > wrong && value == at: // one number is wrong once, not for each level
+		case !rule.Below && f > l.Limit:
+			r.wrong(value, "%s is %v, above the limit %v: an alarm would end while it lasts", what, f, l.Limit)
+		case rule.Below && f < l.Limit:
+			r.wrong(value, "%s is %v, below the limit %v: an alarm would end while it lasts", what, f, l.Limit)
+		default:
+			l.Clear = f
+		}
+	})
+	for i := 1; len(r.mistakes) == wrong && i < len(rule.Levels); i++ {
+		a, b := rule.Levels[i-1], rule.Levels[i]
+		if !rule.Below && b.Clear < a.Clear || rule.Below && b.Clear > a.Clear {
+			r.wrong(n, "%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v", a.Name, b.Name, b.Clear, a.Name, a.Clear)
+		}
+	}
+}
+
+func (r *rulesReader) overrides(rule *rules.Rule, n ast.Node) {
+	seen := map[string]string{}
+	r.apply(rule, n, "override", false, func(l *rules.Level, value ast.Node, what string) {
+		text, _, ok := scalar(value)
+		if !ok {
+			text = ""
+		}
+		if err := checkProperty(text); err != nil {
+			r.wrong(value, "%s %v", what, err)
+			return
+		}
+		if other, ok := seen[text]; ok {
+			r.wrong(value, "%s is the property of %s too: they would have the same limit", what, other)
+		}
+		seen[text] = l.Name
+		l.Override = text
+	})
+}
+
+// maxProperty is more than what the names of message enrichments may have.
+const maxProperty = 128
+
+// checkProperty says what is wrong with the name of an application property. Its error continues the setting's name.
+func checkProperty(name string) error {
+	switch {
+	case strings.HasPrefix(name, "$"):
+		return errors.New("must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment")
+	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) || c == utf8.RuneError }):
+		return fmt.Errorf("must be the name of an application property: 1 to %d printable characters without spaces", maxProperty)
+	}
+	return nil
+}
+
+// scalar returns what a node says that is no list, no mapping and not nothing.
+func scalar(n ast.Node) (text string, quoted, ok bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		t := n.GetToken().Type
+		return n.Value, t == token.SingleQuoteType || t == token.DoubleQuoteType, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return strings.TrimSpace(n.GetToken().Value), false, true
+	case *ast.NullNode:
+		if n.GetToken().Type == token.NullType { // a level may be called null
+			return strings.TrimSpace(n.GetToken().Value), false, true
+		}
+	}
+	return "", false, false
+}
+
+// isNull reports whether a member's value is nothing, or null.
+func isNull(n ast.Node) bool { return n == nil || n.Type() == ast.NullType }
+
+// shown quotes a name out of the file, of which nobody knows what it is.
+func shown(name string) string {
+	if len(name) > maxProperty {
+		return "this key"
+	}
+	return show(name)
+}
+
+// printable makes text out of the file fit for one line of an error, of bounded length.
+func printable(text string) string {
+	const most = 120
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return utf8.RuneError
+	}, text)
+	if utf8.RuneCountInString(text) > most {
+		text = string([]rune(text)[:most]) + "…"
+	}
+	return text
+}

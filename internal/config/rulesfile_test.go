@@ -1,0 +1,259 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/rules"
+)
+
+func parse(text string) ([]rules.Rule, error) { return parseRules([]byte(text), time.Minute, false) }
+
+// A file in which everything is wrong gets one message, in the file's order.
+func TestRulesFileEverythingWrong(t *testing.T) {
+	path, err := filepath.Abs("testdata/rules-wrong.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment(t, valid("TEMPERATURE_THRESHOLD=", "RULES_FILE="+path, "LOG_LEVEL=loud"))
+	_, _, err = Load()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	golden(t, "rules-wrong.golden", err.Error()+"\n")
+}
+
+// Each mistake, alone, at its place.
+func TestRulesFileMistakes(t *testing.T) {
+	rule := func(s string) string { return "rules:\n- {name: hot, field: temp, " + s + "}\n" }
+	many := func(n, each int) string {
+		var b strings.Builder
+		b.WriteString("rules:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: r%d, field: temp, above: {", i)
+			for j := range each {
+				fmt.Fprintf(&b, "l%d: %d, ", j, j)
+			}
+			b.WriteString("}}\n")
+		}
+		return b.String()
+	}
+	for name, test := range map[string]struct{ text, want string }{
+		"nothing":               {"# only a comment\n", "line 1, column 1: has no rules: must be rules: and a list of them"},
+		"null":                  {"~\n", "line 1, column 1: has no rules: must be rules: and a list of them"},
+		"a text":                {"Endpoint=sb://ns/;SharedAccessKey=abc", "line 1, column 1: must be rules: and a list of them"},
+		"a list":                {"- name: hot\n", "line 1, column 1: is a list: put rules: in front of it"},
+		"another key":           {"rule:\n- name: hot\n", `line 1, column 1: "rule" is not known; did you mean rules?`},
+		"quiet":                 {"quiet: mute\nrules:\n- {name: hot, field: temp, above: 1}\n", "line 1, column 1: quiet belongs in QUIET_PROPERTY, and holds for all rules"},
+		"a secret as a key":     {"rules: []\nEndpoint=sb://ns/;SharedAccessKey=abc: 1\n", "line 1, column 8: has no rules: must be at least one\nline 2, column 1: [not shown: may be a secret] is not known: must be rules"},
+		"no list":               {"rules: hot\n", "line 1, column 8: rules must be a list: begin each rule with a hyphen"},
+		"a mapping":             {"rules:\n  hot: {above: 1}\n", "line 2, column 3: rules must be a list: begin each rule with a hyphen"},
+		"no rules":              {"rules: []\n", "line 1, column 8: has no rules: must be at least one"},
+		"rules without a value": {"rules:\n", "line 1, column 1: rules has no value: set it, or remove it"},
+		"twice":                 {"rules: [{name: a, field: temp, above: 1}]\nrules: []\n", "line 2, column 1: rules is there already: remove one of them"},
+		"too many":              {many(33, 1), "line 34, column 3: is rule 33: must be at most 32"},
+		"levels of one":         {many(1, 9), "line 2, column 34: above has 9 levels; must be at most 8"},
+		"levels of all":         {many(9, 8), "line 10, column 34: all rules together have more than 64 levels"},
+		"no rule":               {"rules:\n- hot\n", "line 2, column 3: is not a rule: must be name: …, field: … and so on"},
+		"no name":               {"rules:\n- field: temp\n  above: 1\n", "line 2, column 3: a rule has no name"},
+		"name":                  {"rules:\n- {name: Hot Oven, field: temp, above: 1}\n", "line 2, column 10: name must be 1 to 32 lower-case letters, digits and hyphens"},
+		"one name for two":      {"rules:\n- {name: a, field: temp, above: 1}\n- {name: a, field: temp, below: 1}\n", "line 3, column 10: a is the name of an earlier rule: each needs a name of its own"},
+		"no field":              {"rules:\n- {name: hot, above: 1}\n", "line 2, column 3: a rule has no field: must be where its reading is, such as field: temperature,temp"},
+		"field":                 {"rules:\n- {name: hot, field: a..b, above: 1}\n", `line 2, column 22: field 1 of 1: "a..b" has an empty name or a space beside a dot: write names joined by single dots, as in "machine.temperature"`},
+		"fields in a list":      {"rules:\n- {name: hot, field: [a, b], above: 1}\n", "line 2, column 22: field must be one path, or several separated by commas, such as temperature,temp"},
+		"a key misspelled":      {rule("abov: 1, above: 2"), `line 2, column 28: "abov" is not known; did you mean above?`},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, field, above, below, clear, for, window, resolved or override`},
+		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: above is there already: remove one of them"},
+		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
+		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map"},
+		"no direction":          {rule("for: 2m"), "line 2, column 3: a rule has no limit: must have above: or below:, and a number"},
+		"both directions":       {rule("above: 2, below: 1"), "line 2, column 45: below and above are both set: make two rules of them"},
+		"limit is text":         {rule("above: hot"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"limit in quotes":       {rule(`above: "80"`), "line 2, column 35: above must be a number: remove the quotes"},
+		"limit with a comma":    {"rules:\n- name: hot\n  field: temp\n  above: 80,5\n", "line 4, column 10: above must be a number such as 80 or 80.5"},
+		"limit is a list":       {rule("above: [80]"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"limit is too large":    {rule("above: 1e400"), "line 2, column 35: above is too large a number"},
+		"limit is NaN":          {rule("above: .nan"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"limit is infinite":     {rule("above: -.inf"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"limit in hexadecimal":  {rule("above: 0x1F"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"limit in octal":        {rule("above: 017"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"limit with underscore": {rule("above: 1_000"), "line 2, column 35: above must be a number such as 80 or 80.5"},
+		"no levels":             {rule("above: {}"), "line 2, column 35: above has no levels"},
+		"name of a level":       {rule("above: {Warning: 1}"), "line 2, column 36: the name of a level must be 1 to 32 lower-case letters, digits and hyphens"},
+		"level twice":           {rule("above: {a: 1, a: 2}"), "line 2, column 42: a is there already: remove one of them"},
+		"equal limits":          {rule("above: {a: 1, b: 1.0}"), "line 2, column 45: a and b have the same limit"},
+		"level without a limit": {"rules:\n- name: hot\n  field: temp\n  above:\n    a:\n", "line 5, column 8: a must be a number such as 80 or 80.5"},
+		"clear above":           {rule("above: 80, clear: 81"), "line 2, column 46: clear is 81, above the limit 80: an alarm would end while it lasts"},
+		"clear below":           {rule("below: 2, clear: 1"), "line 2, column 45: clear is 1, below the limit 2: an alarm would end while it lasts"},
+		"clear above one":       {rule("above: {a: 70, b: 80}, clear: 75"), "line 2, column 58: clear is 75, above the limit 70: an alarm would end while it lasts"},
+		"clear above two":       {rule("above: {a: 70, b: 80}, clear: 85"), "line 2, column 58: clear is 85, above the limit 70: an alarm would end while it lasts"},
+		"clear of a level":      {rule("above: {a: 70, b: 80}, clear: {a: 65, b: 81}"), "line 2, column 69: clear of b is 81, above the limit 80: an alarm would end while it lasts"},
+		"clear of no level":     {rule("above: {warning: 70, b: 80}, clear: {waring: 65}"), "line 2, column 65: waring is not a level of this rule; did you mean warning?"},
+		"clear by level":        {rule("above: 70, clear: {a: 65}"), "line 2, column 47: a is not a level: the rule has one limit without a name"},
+		"clears crossed":        {rule("above: {a: 70, b: 80}, clear: {b: 60}"), "line 2, column 58: a would be normal again before b: its clear, 60, must not be beyond that of a, 70"},
+		"for without a unit":    {rule("above: 1, for: 120"), "line 2, column 43: for must be a duration with its unit: did you mean 120s?"},
+		"for in words":          {rule("above: 1, for: a while"), "line 2, column 43: for must be a duration such as 30s, 5m or 1h30m"},
+		"for too long":          {rule("above: 1, for: 25h"), "line 2, column 43: for is 25h; must be 0s to 24h"},
+		"for below zero":        {rule("above: 1, for: -2m"), "line 2, column 43: for is -2m; must be 0s to 24h"},
+		"for of a level":        {rule("above: 1, for: {a: 2m}"), "line 2, column 43: for must be a duration such as 30s, 5m or 1h30m"},
+		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
+		"resolved":              {rule("above: 1, resolved: yes"), "line 2, column 48: resolved must be true or false"},
+		"override":              {rule("above: 1, override: 70"), ""},
+		"override of the twin":  {rule("above: 1, override: $twin.tags.limit"), "line 2, column 48: override must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
+		"override with a space": {rule("above: 1, override: a limit"), "line 2, column 48: override must be the name of an application property: 1 to 128 printable characters without spaces"},
+		"override for two":      {rule("above: {a: 1, b: 2}, override: limit"), "line 2, column 59: override must be given by level, as in override: {a: …}, because the rule has more than one"},
+		"override of no level":  {rule("above: {a: 1, b: 2}, override: {c: limit}"), "line 2, column 60: c is not a level of this rule: must be a or b"},
+		"one override twice":    {rule("above: {a: 1, b: 2}, override: {a: x, b: x}"), "line 2, column 69: override of b is the property of a too: they would have the same limit"},
+		"two documents":         {"rules: [{name: a, field: temp, above: 1}]\n---\nrules: []\n", "line 3, column 1: is a second document: one file holds one list of rules"},
+		"tab":                   {"rules:\n\t- name: hot\n", `line 2, column 1: is not YAML: found character '�' that cannot start any token`},
+		"indentation":           {"rules:\n- name: hot\n  field: temp\n above: 3\n", "line 4, column 2: is not YAML: value is not allowed in this context"},
+		"bracket":               {"rules: [\n", "line 1, column 8: is not YAML: sequence end token ']' not found"},
+		"anchor":                {rule("above: &a 1"), "line 2, column 35: anchors (&) are not supported: write the value out"},
+		"alias":                 {"a: &a 1\nrules: *a\n", "line 1, column 4: anchors (&) are not supported: write the value out\nline 2, column 8: aliases (*) are not supported: write the value out, or put it in quotes if it begins with *"},
+		"merge":                 {"rules:\n- <<: {name: a}\n", "line 2, column 3: merge keys (<<) are not supported: write the values out"},
+		"tag":                   {rule("above: !!float 1"), "line 2, column 35: tags (!) are not supported: put the value in quotes if it begins with !"},
+		"literal":               {"rules:\n- name: |\n    hot\n", "line 2, column 9: text over several lines (|) is not supported: write it on one line"},
+		"nested":                {"rules: " + strings.Repeat("[", 9) + strings.Repeat("]", 9), "line 1, column 16: is nested too deep"},
+		"nested lists":          {"rules:\n- - - name: hot\n", "line 2, column 3: is a list in a list"},
+		"not UTF-8":             {"rules: \xff", "line 1, column 1: is not UTF-8 text"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(test.text)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRulesFileAccepts(t *testing.T) {
+	base := rules.Rule{Name: "hot", Field: "temp", Window: time.Minute}
+	with := func(levels ...rules.Level) []rules.Rule {
+		r := base
+		r.Levels = levels
+		return []rules.Rule{r}
+	}
+	below := with(rules.Level{Name: "warning", Limit: 2, Clear: 4}, rules.Level{Name: "critical", Limit: 0, Clear: 3})
+	below[0].Below = true
+	for name, test := range map[string]struct {
+		text string
+		want []rules.Rule
+	}{
+		"JSON":             {`{"rules": [{"name": "hot", "field": "temp", "above": -18.5}]}`, with(rules.Level{Limit: -18.5, Clear: -18.5})},
+		"Windows":          {"\uFEFFrules:\r\n- name: hot\r\n  field: temp\r\n  above: 8e1\r\n", with(rules.Level{Limit: 80, Clear: 80})},
+		"header":           {"---\nrules:\n- name: hot\n  field: temp\n  above: +1.\n...\n", with(rules.Level{Limit: 1, Clear: 1})},
+		"odd names":        {"rules: [{name: hot, field: temp, above: {null: .5, 1: 2, true: 3}}]", with(rules.Level{Name: "null", Limit: 0.5, Clear: 0.5}, rules.Level{Name: "1", Limit: 2, Clear: 2}, rules.Level{Name: "true", Limit: 3, Clear: 3})},
+		"below, any order": {"rules: [{name: hot, field: temp, below: {critical: -0, warning: 2}, clear: {warning: 4, critical: 3}}]", below},
+		"one named level":  {"rules: [{name: hot, field: temp, above: {critical: 80}, clear: 75, override: limit}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, Override: "limit"})},
+		"in quotes":        {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parse(test.text)
+			if err != nil || !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got  %+v, %v\nwant %+v", got, err, test.want)
+			}
+		})
+	}
+}
+
+// However much is wrong, the message has an end.
+func TestRulesFileMessageIsBounded(t *testing.T) {
+	_, err := parse("rules:\n" + strings.Repeat("- {name: 1e9, field: "+strings.Repeat("x", 300)+", above: x, oops: 1}\n", 32))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != maxMistakes+1 || lines[maxMistakes] != "and 97 more" {
+		t.Errorf("got %d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+}
+
+// text writes rules as a file that means them.
+func text(all []rules.Rule) string {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for _, r := range all {
+		direction := "above"
+		if r.Below {
+			direction = "below"
+		}
+		fmt.Fprintf(&b, "- name: %q\n  field: %q\n  for: %v\n  window: %v\n  resolved: %v\n", r.Name, r.Field, r.For, r.Window, r.Resolved)
+		if r.Levels[0].Name == "" {
+			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear)
+			if p := r.Levels[0].Override; p != "" {
+				fmt.Fprintf(&b, "  override: %q\n", p)
+			}
+			continue
+		}
+		var limits, clears, overrides []string
+		for _, l := range r.Levels {
+			limits = append(limits, fmt.Sprintf("%q: %v", l.Name, l.Limit))
+			clears = append(clears, fmt.Sprintf("%q: %v", l.Name, l.Clear))
+			if l.Override != "" {
+				overrides = append(overrides, fmt.Sprintf("%q: %q", l.Name, l.Override))
+			}
+		}
+		fmt.Fprintf(&b, "  %s: {%s}\n  clear: {%s}\n", direction, strings.Join(limits, ", "), strings.Join(clears, ", "))
+		if len(overrides) > 0 {
+			fmt.Fprintf(&b, "  override: {%s}\n", strings.Join(overrides, ", "))
+		}
+	}
+	return b.String()
+}
+
+// No text makes the parser panic or run on; what it accepts is within its bounds, and means
+// the same when it is written and read again.
+func FuzzRulesFile(f *testing.F) {
+	f.Add([]byte(exampleRules))
+	wrong, err := os.ReadFile("testdata/rules-wrong.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(wrong)
+	for _, seed := range []string{
+		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
+		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, override: {y: p}, window: 1h1s}]",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) > maxFile {
+			return
+		}
+		got, err := parseRules(in, time.Minute, false)
+		if err != nil {
+			if len(err.Error()) > 64<<10 {
+				t.Fatalf("a message of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		if len(got) == 0 || len(got) > maxRules {
+			t.Fatalf("%d rules", len(got))
+		}
+		for _, r := range got {
+			if !ruleName.MatchString(r.Name) || len(r.Levels) == 0 || len(r.Levels) > maxRuleLevels || r.Window < minWindow || r.Window > maxWindow || r.For < 0 || r.For > rules.MaxFor {
+				t.Fatalf("accepts %+v", r)
+			}
+			for i, l := range r.Levels {
+				if !finite(l.Limit) || !finite(l.Clear) || r.Breaching(l.Clear, l.Limit) && l.Clear != l.Limit {
+					t.Fatalf("accepts %+v", r)
+				}
+				if i > 0 && (l.Limit == r.Levels[i-1].Limit || r.Breaching(r.Levels[i-1].Limit, l.Limit)) {
+					t.Fatalf("levels of %+v are not in order", r)
+				}
+			}
+		}
+		again, err := parseRules([]byte(text(got)), time.Hour, true)
+		if err != nil || !reflect.DeepEqual(again, got) {
+			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", got, text(got), again, err)
+		}
+	})
+}

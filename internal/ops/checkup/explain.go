@@ -1,0 +1,98 @@
+package checkup
+
+import (
+	"fmt"
+	"strings"
+
+	"alertworker/internal/config"
+	"alertworker/internal/rules"
+)
+
+// explain says in a sentence what a rule does.
+func explain(r *rules.Rule) string {
+	var b strings.Builder
+	is, beyond := "is", "at or above"
+	if r.For > 0 {
+		is = "has been"
+	}
+	if r.Below {
+		beyond = "at or below"
+	}
+	fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
+	if r.For > 0 {
+		fmt.Fprintf(&b, " for %s", config.Plain(r.For))
+	}
+	if r.Stateful() {
+		beyond, told := "below", "not told"
+		if r.Below {
+			beyond = "above"
+		}
+		if r.Resolved {
+			told = "told"
+		}
+		fmt.Fprintf(&b, "; normal again %s %s, which is %s", beyond, clears(r), told)
+	}
+	each := "device"
+	if len(r.Levels) > 1 {
+		each = "device and level"
+	}
+	fmt.Fprintf(&b, "; at most one alert per %s in %s", each, config.Plain(r.Window))
+	return b.String()
+}
+
+// fields shows where a reading is: a (or b, or c).
+func fields(list string) string {
+	paths := strings.Split(list, ",")
+	for i, path := range paths {
+		paths[i] = strings.TrimSpace(path)
+	}
+	if len(paths) == 1 {
+		return paths[0]
+	}
+	return fmt.Sprintf("%s (or %s)", paths[0], strings.Join(paths[1:], ", or "))
+}
+
+// limits shows those of r: 70 (warning) or 80 (critical, or the property maxTemp).
+func limits(r *rules.Rule) string {
+	var parts []string
+	for _, l := range r.Levels {
+		notes := []string{l.Name}
+		if l.Name == "" {
+			notes = nil
+		}
+		if l.Override != "" {
+			notes = append(notes, "or the property "+l.Override)
+		}
+		parts = append(parts, noted(l.Limit, strings.Join(notes, ", ")))
+	}
+	return or(parts)
+}
+
+// clears shows those of r: 65 (warning) or 75 (critical), or 65 if it is one for all.
+func clears(r *rules.Rule) string {
+	same := true
+	var parts []string
+	for _, l := range r.Levels {
+		same = same && l.Clear == r.Levels[0].Clear
+		parts = append(parts, noted(l.Clear, l.Name))
+	}
+	if same {
+		return fmt.Sprint(r.Levels[0].Clear)
+	}
+	return or(parts)
+}
+
+func noted(value float64, note string) string {
+	if note == "" {
+		return fmt.Sprint(value)
+	}
+	return fmt.Sprintf("%v (%s)", value, note)
+}
+
+// or joins parts: a, b or c.
+func or(parts []string) string {
+	if last := len(parts) - 1; last > 0 {
+		return strings.Join(parts[:last], ", ") + " or " + parts[last]
+	}
+	return parts[0]
+}
