@@ -81,17 +81,16 @@ func (s *httpServer) serve(ctx context.Context) {
 // adminOptions returns what the pages of a replica have in common from its start on.
 func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options {
 	return admin.Options{
-		Source:    c.Scope(),
-		Replica:   c.ReplicaName,
-		Version:   build.Version(),
-		Threshold: c.TemperatureThreshold,
-		Window:    c.ThrottleWindow,
-		Started:   o.started,
-		Recorder:  o.recorder,
-		Metrics:   o.metrics.Handler(),
-		Token:     c.HTTPAdminToken.Reveal(),
-		Status:    o.monitor.Report,
-		Log:       log,
+		Source:   c.Scope(),
+		Replica:  c.ReplicaName,
+		Version:  build.Version(),
+		Rules:    c.Rules(),
+		Started:  o.started,
+		Recorder: o.recorder,
+		Metrics:  o.metrics.Handler(),
+		Token:    c.HTTPAdminToken.Reveal(),
+		Status:   o.monitor.Report,
+		Log:      log,
 	}
 }
 
@@ -100,9 +99,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o := adminOptions(c, r.operations, log)
 	o.Worker = r.worker
 	o.Partitions = r.source.Ownerships
-	for _, to := range r.worker.Config.Receivers {
-		o.Receivers = append(o.Receivers, admin.Receiver{Name: to.Name, Gate: to.Gate})
-	}
+	o.Receivers = r.gates
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (leader.Status, error) {
 			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))

@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/build"
 	"alertworker/internal/config"
+	"alertworker/internal/ledger"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
@@ -39,7 +40,12 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	o.ctx, o.stop = context.WithCancel(context.Background())
 	o.metrics.Blocked(o.monitor.Report)
 	storage := func(err error) error { return azure.Locate(azure.Brief(err), c.StorageVariable()) }
-	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = storage, azure.Refused
+	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
+		if errors.As(err, new(*ledger.UnreadableError)) {
+			return err // it says itself what to do
+		}
+		return storage(err)
+	}, azure.Refused
 	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, azure.Refused
 	if c.ThrottleStore == config.StoreCosmos {
 		o.monitor.Store.Explain = func(err error) error { return azure.Locate(azure.Brief(err), c.CosmosVariable()) }
@@ -102,6 +108,34 @@ func (w watchedRecords) Read(ctx context.Context, name string) (eventhubs.Record
 func (w watchedRecords) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
 	etag, err := w.Records.Write(ctx, name, values, etag)
 	w.called(err)
+	return etag, err
+}
+
+// watchedLedgers does so too.
+type watchedLedgers struct {
+	ledger.Store
+	calls *status.Dependency
+}
+
+func (w watchedLedgers) Read(ctx context.Context, name string) (ledger.Record, error) {
+	r, err := w.Store.Read(ctx, name)
+	w.calls.Called(err)
+	return r, err
+}
+
+func (w watchedLedgers) Owner(ctx context.Context, name string) (string, error) {
+	owner, err := w.Store.Owner(ctx, name)
+	w.calls.Called(err)
+	return owner, err
+}
+
+func (w watchedLedgers) Write(ctx context.Context, name string, r ledger.Record) (string, error) {
+	etag, err := w.Store.Write(ctx, name, r)
+	if errors.Is(err, ledger.ErrConflict) {
+		w.calls.Called(nil) // an answer
+	} else {
+		w.calls.Called(err)
+	}
 	return etag, err
 }
 

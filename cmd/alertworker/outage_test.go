@@ -213,7 +213,7 @@ func TestStorageOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		storage.state.Store(forwarded)
-		w.becomes(status.Leaving, 200)
+		w.becomes(status.Leaving, 200, "ready: alerts are leaving.") // none waits any more
 		w.logs(`"msg":"the throttle store can be used again"`, `"after":`)
 	}
 	w.logs("temperature alert", "oven")

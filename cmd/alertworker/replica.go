@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/backoff"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
@@ -23,7 +24,7 @@ import (
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/peers"
-	"alertworker/internal/telemetry"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
 	"alertworker/internal/telemetry/transport"
@@ -40,9 +41,10 @@ type replica struct {
 	source    *eventhubs.Source
 	worker    *worker.Worker
 	receivers []receivers.Receiver
-	duties    *leader.Roster // nil if there are none
-	leases    lease.Store    // observed
-	tally     *tally.Tally   // for the daily summary; nil if there is none
+	gates     []admin.Receiver // of each receiver and each level that is configured
+	duties    *leader.Roster   // nil if there are none
+	leases    lease.Store      // observed
+	tally     *tally.Tally     // for the daily summary; nil if there is none
 	lag       *metrics.LagTracker
 	admin     *admin.Admin // nil if HTTP is off
 	trigger   *trigger     // nil if HTTP or the trigger is off
@@ -62,6 +64,7 @@ func (r *replica) waiting() string {
 func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
 	r := &replica{operations: o}
 	s.checkpoints, s.ownership = watchedRecords{s.checkpoints, &o.monitor.Checkpoints}, watchedOwnership{s.ownership, &o.monitor.Checkpoints}
+	s.ledgers = watchedLedgers{s.ledgers, &o.monitor.Checkpoints}
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
 		return nil, err
@@ -69,22 +72,25 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 	if r.source, err = newSource(c, s, log); err != nil {
 		return nil, err
 	}
-	decoder, err := telemetry.NewDecoder(c.TemperatureField.String())
+	set := c.Rules()
+	decoder, err := set.Decoder()
 	if err != nil {
-		return nil, fmt.Errorf("TEMPERATURE_FIELD: %w", err)
+		return nil, fmt.Errorf("fields of the rules: %w", err)
 	}
 	config := worker.Config{
 		Origin:             c.Origin(),
 		Replica:            c.ReplicaName,
-		Threshold:          c.TemperatureThreshold,
-		Window:             c.ThrottleWindow,
+		Rules:              set,
 		Concurrency:        c.NotifyConcurrency,
 		GiveUp:             c.NotifyGiveUp,
 		CheckpointInterval: c.CheckpointInterval,
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
-		Trace:              tracer.Deliveries(),
-		Log:                log,
+		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
+			return ledger.Open(ctx, s.ledgers, ledgerName(c, partition))
+		},
+		Trace: tracer.Deliveries(),
+		Log:   log,
 	}
 	measured, recorder := o.metrics, o.recorder
 	config.DeadLetters = recorder.DeadLetters(deadLetterLog{log}, nil)
@@ -108,9 +114,16 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 			Name:     to.Name,
 			Level:    to.Level,
 			Notifier: observed[to.Name],
-			Gate: throttle.New(throttle.Config{
-				Store: r.leases, Scope: c.Scope(), Receiver: to.ID, Replica: c.ReplicaName, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout,
-			}),
+			Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+				gate := throttle.New(throttle.Config{
+					Store: r.leases, Scope: c.Scope(), Receiver: to.ID, Rule: rule.Name, Level: level.Name,
+					Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout,
+				})
+				if r.worker == nil { // it is being made: these are the gates of what is configured
+					r.gates = append(r.gates, admin.Receiver{Name: to.Name, Rule: rule.Name, Level: level.Name, Gate: gate})
+				}
+				return gate
+			},
 		})
 	}
 	r.worker = worker.New(config)

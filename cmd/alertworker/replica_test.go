@@ -13,6 +13,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/ledger"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
 )
@@ -77,6 +78,7 @@ func TestHandOverOrder(t *testing.T) {
 	}
 	log := zap.NewNop()
 	shared := stores{
+		ledgers:     &ledger.Memory{},
 		leases:      memlease.New(),
 		checkpoints: notedCheckpoints{&eventhubs.MemoryCheckpoints{}, order},
 		ownership:   notedOwnership{&ownership.Memory{}, order},

@@ -22,6 +22,8 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/ledger"
+	"alertworker/internal/ledger/blobledger"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tally"
@@ -39,6 +41,7 @@ const openTimeout = 30 * time.Second
 type stores struct {
 	leases      lease.Store
 	checkpoints eventhubs.Records
+	ledgers     ledger.Store // beside the checkpoints
 	ownership   ownership.Store
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
@@ -84,6 +87,9 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 	}
 	var err error
 	if s.checkpoints, err = s.openCheckpoints(ctx, c, log); err == nil {
+		s.ledgers, err = s.openLedgers(ctx, c)
+	}
+	if err == nil {
 		s.ownership, err = s.openOwnership(ctx, c)
 	}
 	if err != nil {
@@ -109,11 +115,14 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 	return s, nil
 }
 
+// checkpointRetry is for checkpoints, and for ledgers, which may be large.
+var checkpointRetry = policy.RetryOptions{TryTimeout: 5 * time.Second}
+
 func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.Logger) (eventhubs.Records, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return &eventhubs.MemoryCheckpoints{}, nil
 	}
-	client, restored, err := s.restoredContainer(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 5 * time.Second})
+	client, restored, err := s.restoredContainer(ctx, c, c.CheckpointContainer, checkpointRetry)
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +134,21 @@ func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.L
 		return nil, fmt.Errorf("look up container %q: %w", c.CheckpointContainer, azure.Explain(err))
 	}
 	restored.OnCreate(func(container string) {
-		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over; alerts already settled are not sent again", zap.String("container", container))
+		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
 	})
 	return blobcheckpoint.New(client), nil
+}
+
+// openLedgers returns the store in the checkpoints' container.
+func (s stores) openLedgers(ctx context.Context, c config.Config) (ledger.Store, error) {
+	if c.CheckpointStore == config.StoreMemory {
+		return &ledger.Memory{}, nil
+	}
+	client, _, err := s.restoredContainer(ctx, c, c.CheckpointContainer, checkpointRetry)
+	if err != nil {
+		return nil, err
+	}
+	return blobledger.New(client), nil
 }
 
 // openOwnership returns the store in the checkpoints' container.
@@ -261,13 +282,24 @@ func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	group := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup).String()
-	if iotHub := c.IoTHub(); iotHub != "" { // its namespace and hub change in a fail-over
-		group = iotHub + "/" + strings.ToLower(c.EventHubConsumerGroup)
-	}
-	return peers.Open(client, group, peers.Settings{
+	return peers.Open(client, groupName(c), peers.Settings{
 		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(), Window: c.ThrottleWindow,
+		Rules: peers.Rules(c.Rules(), c.ThrottleWindow),
 	}, log), nil
+}
+
+// groupName returns the folder of what the consumer group's replicas share, wherever the hub
+// is: an IoT Hub's namespace and hub change in a failover.
+func groupName(c config.Config) string {
+	if iotHub := c.IoTHub(); iotHub != "" {
+		return iotHub + "/" + strings.ToLower(c.EventHubConsumerGroup)
+	}
+	return eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup).String()
+}
+
+// ledgerName returns the name of a partition's ledger.
+func ledgerName(c config.Config, partition string) string {
+	return groupName(c) + "/ledger/" + partition
 }
 
 // place returns the location of the throttle store, whichever credentials are used.

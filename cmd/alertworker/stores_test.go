@@ -7,6 +7,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/ledger"
 )
 
 // Somebody deletes the checkpoint container while workers run.
@@ -22,6 +23,9 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 	if s.checkpoints, err = s.openCheckpoints(t.Context(), c, zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
+	if s.ledgers, err = s.openLedgers(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
 	if s.ownership, err = s.openOwnership(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +39,10 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 			_, err := s.checkpoints.List(t.Context(), "a/b/c")
 			return err
 		},
+		"a ledger": func() error {
+			_, _, err := ledger.Open(t.Context(), s.ledgers, "a/b/c/ledger/0")
+			return err
+		},
 		"a heartbeat": func() error { return s.ownership.Beat(t.Context(), "a/b/c", "owner", false) },
 		"a claim": func() error {
 			_, err := s.ownership.Claim(t.Context(), "a/b/c", "0", "owner", "")
@@ -46,6 +54,24 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 		}
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A ledger keeps its name when an IoT Hub's endpoint moves, and is told from others.
+func TestLedgerName(t *testing.T) {
+	hub := config.Config{EventHubNamespace: "NS.servicebus.windows.net", EventHubName: "Hub", EventHubConsumerGroup: "$Default"}
+	iotHub := config.Config{IoTHubConnectionString: config.NewSecret("HostName=My-Hub.azure-devices.net;SharedAccessKeyName=service;SharedAccessKey=c2VjcmV0"), EventHubConsumerGroup: "$Default"}
+	moved := iotHub
+	moved.EventHubConnectionString = config.NewSecret("Endpoint=sb://ns2.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=hub2")
+	for want, cs := range map[string][]config.Config{
+		"ns.servicebus.windows.net/hub/$default/ledger/3": {hub},
+		"my-hub.azure-devices.net/$default/ledger/3":      {iotHub, moved},
+	} {
+		for _, c := range cs {
+			if got := ledgerName(c, "3"); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
 		}
 	}
 }

@@ -22,7 +22,10 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/backoff internal/telemetry internal/throttle internal/notify
+	internal/worker    internal/backoff internal/rules internal/ledger internal/telemetry internal/throttle internal/notify
+	internal/rules     internal/telemetry
+	internal/ledger    internal/telemetry
+	internal/ledger/*  internal/ledger internal/telemetry internal/azure
 	internal/throttle  internal/lease
 	internal/telemetry
 	internal/lease
@@ -30,7 +33,7 @@ const arrows = `
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
 	internal/telemetry/eventhubs                 internal/backoff internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
-	internal/telemetry/eventhubs/amqpfilter
+	internal/telemetry/eventhubs/amqpfilter      internal/telemetry
 	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
 	internal/telemetry/iothub                    internal/telemetry/transport
 	internal/telemetry/ownership                 internal/backoff
@@ -53,15 +56,15 @@ const arrows = `
 	internal/build
 	internal/azure   internal/backoff
 	internal/httpapi
-	internal/peers   internal/azure
-	internal/config  internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
+	internal/peers   internal/rules internal/azure
+	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
-	internal/ops/admin    internal/ops/leader internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
-	internal/ops/checkup  internal/config internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
+	internal/ops/admin    internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/checkup  internal/config internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
-	internal/ops/letters  internal/config internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
-	internal/ops/metrics  internal/build internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
-	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/letters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
+	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
 	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker
@@ -91,14 +94,15 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs internal/lab/bench cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/ledger/blobledger internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/ledger/blobledger internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
 	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
 	github.com/wneessen/go-mail                                     internal/notify/smtp
 	github.com/kelseyhightower/envconfig                            internal/config
+	github.com/goccy/go-yaml                                        internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing
 	github.com/robfig/cron                                          internal/ops/leader
@@ -154,7 +158,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/ledger/blobledger, internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

@@ -1,6 +1,7 @@
 // Package peers prevents replicas with different settings from running at the same
 // time. Two replicas that store windows in different places, or of different lengths,
-// would each alert for the same device.
+// would each alert for the same device; of two of which only one tells when a device is normal
+// again, neither would tell it reliably.
 //
 // A small blob beside the checkpoints holds the settings in force for a consumer group.
 // Replicas with these settings renew it every 10 s. A replica with other settings stands
@@ -29,6 +30,9 @@ type Settings struct {
 	Place  string        `json:"place"` // its location: a container's address, without secrets
 	Scope  string        `json:"scope"`
 	Window time.Duration `json:"windowNanoseconds"`
+	// Rules is what Rules returns, and in a record also what other replicas had. It is empty if
+	// there is only the rule that every version has, so that earlier versions read what they wrote.
+	Rules string `json:"rules,omitempty"`
 }
 
 // Difference returns in one line how other differs from s, naming the variables; empty if it does not.
@@ -44,6 +48,7 @@ func (s Settings) Difference(other Settings) string {
 	differ("the throttle store's location", other.Place, s.Place)
 	differ("THROTTLE_SCOPE", other.Scope, s.Scope)
 	differ("THROTTLE_WINDOW", other.Window, s.Window)
+	parts = append(parts, s.differentRules(other)...)
 	return strings.Join(parts, ", ")
 }
 
@@ -95,7 +100,7 @@ func (m *Member) Look(ctx context.Context) (reason string, err error) {
 // patience is how long r must not have been renewed before it can be replaced: until its
 // users are gone and the last window that they started is over.
 func (m *Member) patience(r record) time.Duration {
-	return m.expiry + max(r.Window, m.settings.Window)
+	return m.expiry + max(r.longest(), m.settings.longest())
 }
 
 // Join returns nil once the settings of m are in force. While others are, it calls
@@ -203,12 +208,17 @@ func (m *Member) keep(ctx context.Context) error {
 	return nil // another replica has renewed it, or the next look will show
 }
 
-// renew writes the settings of m in place of r, unless they are what has just been written.
+// renew writes the settings of m in place of r, unless they are what has just been written. Rules that only
+// r has stay until other settings replace it: who has them may be active.
 func (m *Member) renew(ctx context.Context, r record) error {
-	if r.version != "" && r.Settings == m.settings && r.now.Sub(r.written) < m.beat/2 {
+	next := m.settings
+	if r.version != "" && next.Difference(r.Settings) == "" {
+		next = next.withRules(r.Settings)
+	}
+	if r.version != "" && r.Settings == next && r.now.Sub(r.written) < m.beat/2 {
 		return nil
 	}
-	return m.write(ctx, r)
+	return m.write(ctx, r, next)
 }
 
 func (m *Member) read(ctx context.Context) (record, error) {
@@ -217,8 +227,8 @@ func (m *Member) read(ctx context.Context) (record, error) {
 	return m.store.read(ctx)
 }
 
-func (m *Member) write(ctx context.Context, prev record) error {
+func (m *Member) write(ctx context.Context, prev record, s Settings) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v", callTimeout))
 	defer cancel()
-	return m.store.write(ctx, prev, m.settings)
+	return m.store.write(ctx, prev, s)
 }

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/rules"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -282,6 +284,87 @@ func TestDifference(t *testing.T) {
 	if got := inBlob.Difference(other); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// ruled returns inBlob with these rules.
+func ruled(all ...rules.Rule) Settings {
+	s := inBlob
+	s.Rules = Rules(rules.Set{Rules: all}, s.Window)
+	return s
+}
+
+func TestDifferentRules(t *testing.T) {
+	temperature, hot := rules.Rule{Name: "temperature", Window: time.Minute}, rules.Rule{Name: "hot", Window: 10 * time.Minute}
+	longer, told := temperature, temperature
+	longer.Window, told.Resolved = time.Hour, true
+	for _, test := range []struct {
+		theirs, ours Settings
+		want         string
+	}{
+		{ruled(temperature), inBlob, ""},
+		{ruled(temperature, hot), inBlob, ""},
+		{ruled(hot), inBlob, ""},
+		{ruled(told), ruled(told, hot), ""},
+		{ruled(told), inBlob, "resolved of the rule temperature is true there and false here"},
+		{inBlob, ruled(longer), "the window of the rule temperature is 1m0s there and 1h0m0s here"},
+		{ruled(hot, longer), ruled(hot, told), "the window of the rule temperature is 1h0m0s there and 1m0s here, resolved of the rule temperature is false there and true here"},
+		{Settings{Rules: "? = hot=x"}, Settings{Rules: "hot=1m0s"}, "the window of the rule hot is x there and 1m0s here"},
+	} {
+		if got := test.ours.Difference(test.theirs); got != test.want {
+			t.Errorf("%q beside %q: %q, want %q", test.ours.Rules, test.theirs.Rules, got, test.want)
+		}
+	}
+	if got := ruled(hot, temperature).longest(); got != 10*time.Minute {
+		t.Errorf("the longest window is %v", got)
+	}
+}
+
+// Where no rule but the first is used, a record is what earlier versions wrote, to the byte.
+func TestRecordOfEarlierVersions(t *testing.T) {
+	got, err := json.Marshal(ruled(rules.Rule{Name: "temperature", Window: time.Minute, For: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 70}}}))
+	want := `{"format":1,"store":"blob","place":"acc/throttle","scope":"ns/hub/group","windowNanoseconds":60000000000}`
+	if string(got) != want || err != nil {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
+}
+
+// A rule is added and removed by a rollout in which nobody waits, while one that somebody has with
+// another window waits, whoever wrote the record last.
+func TestRollingRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		hot, cold := rules.Rule{Name: "hot", Window: 10 * time.Minute, Resolved: true}, rules.Rule{Name: "cold", Window: time.Minute}
+		one, two := start(t, b, ruled(hot)), start(t, b, ruled(cold))
+		time.Sleep(time.Minute)
+		one.is(t, true)
+		two.is(t, true)
+		other := cold
+		other.Window = 2 * time.Minute
+		for _, s := range []Settings{ruled(other), ruled(rules.Rule{Name: "hot", Window: 10 * time.Minute})} {
+			young := start(t, b, s)
+			time.Sleep(time.Hour)
+			young.is(t, false)
+			young.stop()
+		}
+		one.is(t, true)
+		two.is(t, true)
+		if writes := b.n; writes > 2*720+60 {
+			t.Errorf("%d writes in two hours: they overwrite each other", writes)
+		}
+		one.stop()
+		two.stop()
+		ended := time.Now()
+		young := start(t, b, ruled(other))
+		time.Sleep(time.Hour)
+		young.is(t, true)
+		if waited := young.since.Sub(ended); waited < 10*time.Minute {
+			t.Errorf("took over %v after the last one had stopped: less than the longest window", waited)
+		}
+		young.stop()
+		if want := ruled(other).Rules; b.r.Rules != want {
+			t.Errorf("the record has %q, want %q: the others are gone", b.r.Rules, want)
+		}
+	})
 }
 
 // On Azure's emulator, with shorter times.

@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -23,12 +24,18 @@ func (nobody) Notify(context.Context, notify.Alert) error { return nil }
 func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New("not kept") }
 
 func benchStream(b testing.TB, window time.Duration) *stream {
-	decoder, err := telemetry.NewDecoder("temperature,temp")
+	return benchRules(b, rules.Threshold("temperature,temp", 30, window))
+}
+
+func benchRules(b testing.TB, set rules.Set) *stream {
+	decoder, err := set.Decoder()
 	if err != nil {
 		b.Fatal(err)
 	}
-	gate := throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Window: window, SendTimeout: time.Second})
-	w := New(Config{Origin: "ns/hub", Threshold: 30, Window: window, Concurrency: 64, GiveUp: time.Hour, Decoder: decoder, DeadLetters: nobody{}, Log: zap.NewNop(),
+	gate := func(r *rules.Rule, _ *rules.Level) *throttle.Gate {
+		return throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Window: r.Window, SendTimeout: time.Second})
+	}
+	w := New(Config{Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, Decoder: decoder, DeadLetters: nobody{}, Log: zap.NewNop(),
 		Receivers: []Receiver{{Name: "r", Gate: gate, Notifier: nobody{}}}})
 	return newStream(b.Context(), w, "0")
 }
@@ -50,8 +57,20 @@ func TestUsualPathsAllocateNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for name, body := range map[string]string{"normal": normalBody, "suppressed": hotBody} {
-		s, events := benchStream(t, time.Hour), batch(body)
+	stateful := rules.Threshold("temperature,temp", 30, time.Hour)
+	stateful.Rules[0].Resolved, stateful.Rules[0].Levels[0].Clear = true, 20
+	for name, tt := range map[string]struct {
+		s    *stream
+		body string
+	}{
+		"normal":            {benchStream(t, time.Hour), normalBody},
+		"suppressed":        {benchStream(t, time.Hour), hotBody},
+		"rule with state":   {statefulStream(t, stateful, ""), normalBody},
+		"alarm of others":   {statefulStream(t, stateful, "oven-2"), normalBody},
+		"alarm that stays":  {statefulStream(t, stateful, "oven-1"), normalBody},
+		"alarm, suppressed": {statefulStream(t, stateful, "oven-1"), hotBody},
+	} {
+		s, events := tt.s, batch(tt.body)
 		s.take(events)
 		s.work.Wait()
 		if n := testing.AllocsPerRun(100, func() { s.take(events) }); n != 0 {
@@ -73,6 +92,33 @@ func benchTake(b *testing.B, body string) {
 		s.take(events)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+}
+
+// What a rule with state costs an event, in the three places of its device: it has
+// no alarm, and nor does any other; another device has one; it has one itself.
+func BenchmarkStateful(b *testing.B) {
+	set := rules.Threshold("temperature,temp", 30, time.Hour)
+	set.Rules[0].Resolved, set.Rules[0].Levels[0].Clear = true, 20
+	for _, bm := range []struct{ name, alarm string }{{"no alarm", ""}, {"alarm of others", "oven-2"}, {"alarm", "oven-1"}} {
+		b.Run(bm.name, func(b *testing.B) {
+			s, events := statefulStream(b, set, bm.alarm), batch(normalBody)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.take(events)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+		})
+	}
+}
+
+// statefulStream returns a stream of a set with state, and an open alarm of one device unless that is empty.
+func statefulStream(b testing.TB, set rules.Set, device string) *stream {
+	s := benchRules(b, set)
+	s.alarms = newAlarms(maxChanges)
+	if device != "" {
+		s.alarms.set(device, s.levels[0], kept{State: rules.State{Phase: rules.Open, Since: 1}, value: 31, limit: 30})
+	}
+	return s
 }
 
 func BenchmarkSent(b *testing.B) {

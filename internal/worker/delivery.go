@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -9,17 +10,21 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
 
 const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
 
-// A reading is one over the threshold. A waiting delivery holds two, so it is small.
+// A reading is one that a rule tells of, or that cleared an alarm. A waiting delivery holds two, so it is small.
 type reading struct {
 	value    float64
-	enqueued int64 // when the hub took it, in Unix µs
+	limit    float64 // that it reached, or is clear of
+	enqueued int64   // when the hub took it, in Unix µs
 	sequence int64
+	since    int64    // when the hub took the first of the readings that reached the limit, in Unix µs; 0 if the rule has no state
 	arrival  *arrival // nil if it came from the hub
 }
 
@@ -36,17 +41,21 @@ func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() 
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-// A delivery takes one device's alert to one receiver. It starts with a reading, and
-// ends when that and all that have joined are settled; a device has at most one at a
-// time for each receiver. It is in one of its queue's schedules while it waits, and
-// belongs to one goroutine during an attempt.
+// A delivery takes one device's alert to one receiver, or tells it that the device is well
+// again. It starts with a reading, and ends when that and all that have joined are
+// settled; a device has at most one at a time for each level and receiver. It is in one
+// of its queue's schedules while it waits, and belongs to one goroutine during an attempt.
+//
+// A resolved holds no watermark: the ledger keeps that it is owed.
 //
 // Tens of thousands may wait, so a test holds the memory of one, with all that
-// belongs to it, below 300 bytes.
+// belongs to it, below 420 bytes.
 type delivery struct {
 	device string
-	entry  *entry  // holds the watermark before the first head
+	level  *level
+	entry  *entry  // holds the watermark before the first head; nil for a resolved that no reading has joined
 	head   reading // what the alert is about
+	owed   *owed   // the resolved that it tells; nil for an alert
 
 	// The readings that have joined, guarded by stream.mu. Only the latest is kept:
 	// what settles it settles those before it.
@@ -58,7 +67,9 @@ type delivery struct {
 	letter *notify.DeadLetter // the dead letter to keep, once it is composed
 	trace  *tracked           // nil if deliveries are not traced
 
+	since        int64 // from when on it could be told, in Unix µs: the time of its head, or the end of the window that a resolved waited for
 	key          int64 // in the schedule where it waits
+	index        int32 // in the heap of that
 	answered     int64 // value of health.answered at the last failure; -1 if there was none
 	attempts     uint16
 	ownFailures  uint8 // failures after the receiver has answered about others since the one before
@@ -67,6 +78,8 @@ type delivery struct {
 	busy         bool  // the last time another claim was in force
 	in           place // where it waits; like key, unanswered and busy guarded by receiver.mu
 	deadLettered bool  // the last alert became a dead letter
+	kept         bool  // its dead letter is kept
+	unowned      bool  // the last time it was not known whether this replica still owns the partition
 }
 
 // A cause is why a delivery is given up while it waits.
@@ -90,21 +103,47 @@ type tracked struct {
 	err error // why the last attempt failed
 }
 
-// begin starts a delivery with the reading r, for which e holds the watermark. The
-// caller holds stream.mu.
-func (q *queue) begin(device string, r reading, e *entry) *delivery {
+// begin returns a new delivery about the reading r: of the resolved o, or of an alert if
+// that is nil. It must be put into a schedule. The caller holds stream.mu.
+func (q *queue) begin(device string, l *level, r reading, o *owed) *delivery {
 	s := q.stream
-	d := &delivery{device: device, entry: e, head: r, answered: -1}
-	e.pending++
-	q.byDevice[device] = d
+	d := &delivery{device: device, level: l, head: r, owed: o, since: r.enqueued, answered: -1}
+	q.deliveries[alarmKey{device, l}] = d
 	if s.Trace != nil {
 		d.trace = &tracked{Trace: s.Trace(Start{
-			AlertID: s.alertID(s.id, r), Device: device, Receiver: q.to.Name,
+			AlertID: s.alertID(d, r), Device: device, Rule: l.rule.Name, Level: l.Name, Resolved: o != nil, Receiver: q.to.Name,
 			Partition: s.id, FromHub: s.partition != nil, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued),
 		})}
 	}
-	q.waitTurn(d)
 	return d
+}
+
+// hold has d hold the watermark by e. The caller holds stream.mu.
+func (q *queue) hold(d *delivery, e *entry) {
+	d.entry = e
+	e.pending++
+	q.alerts++
+}
+
+// owe does what follows from a change of what is owed about a device's level: a resolved that is
+// not owed any more is dropped, unless it is being sent, and a new one is started, unless the device has a
+// delivery that must end before. The caller holds stream.mu.
+func (q *queue) owe(device string, l *level) {
+	key := alarmKey{device, l}
+	o := q.stream.alarms.of(device, l).owed
+	d := q.deliveries[key]
+	if d != nil && d.owed != nil && d.owed != o && q.withdraw(d) {
+		q.replace(d, throttle.Unneeded.String())
+		return
+	}
+	if d == nil && o != nil && o.receivers&q.to.bit() != 0 {
+		q.waitTurn(q.begin(device, l, o.reading, o))
+	}
+}
+
+// stillOwed reports whether the resolved that d tells is owed. The caller holds stream.mu.
+func (q *queue) stillOwed(d *delivery) bool {
+	return q.stream.alarms.of(d.device, d.level).owed == d.owed
 }
 
 // join adds a reading of the same device. The caller holds stream.mu.
@@ -125,7 +164,9 @@ func (d *delivery) under(ctx context.Context) context.Context {
 
 // request returns the request to the gate for an alert about a reading of d's device.
 func (q *queue) request(d *delivery, about reading) throttle.Request {
-	r := throttle.Request{Device: d.device, ID: q.stream.alertID(q.stream.id, about), Enqueued: fromMicros(about.enqueued)}
+	r := throttle.Request{
+		Device: d.device, ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued), Sequence: about.sequence, Resolved: d.owed != nil,
+	}
 	if about.arrival != nil {
 		r.Arrived = about.arrival.at
 	}
@@ -134,36 +175,56 @@ func (q *queue) request(d *delivery, about reading) throttle.Request {
 
 // alert returns the alert about d's head under g.
 func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
-	s := q.stream
-	return notify.Alert{
+	s, l := q.stream, d.level
+	a := notify.Alert{
 		ID:          g.ID,
-		Source:      "/" + s.Origin,
+		Source:      "/" + s.Origin + l.suffix,
 		Device:      d.device,
-		Rule:        notify.DefaultRule, // the only one there is
-		Level:       s.level,
+		Rule:        l.rule.Name,
+		Level:       l.Name,
+		Resolved:    d.owed != nil,
+		Removed:     l.removed,
+		Below:       l.rule.Below,
 		Temperature: d.head.value,
-		Threshold:   s.Threshold,
+		Threshold:   d.head.limit,
 		Enqueued:    fromMicros(d.head.enqueued),
 		Partition:   s.id,
 		Sequence:    d.head.sequence,
-		Window:      s.Window,
+		WillResolve: l.rule.Resolved && d.owed == nil && s.partition != nil,
+		Window:      l.rule.Window,
+		Remember:    q.gate(d).Remember(),
 		Token:       g.Token,
 		Expires:     g.Expires,
 		Suppressed:  g.Suppressed + int64(d.suppressed),
 		Replica:     s.Replica,
 		Ambiguous:   g.Ambiguous,
 	}
+	if l.rule.Name != rules.DefaultName {
+		a.Field = l.rule.Field
+	}
+	if d.head.since != 0 {
+		a.Since = fromMicros(d.head.since)
+	}
+	return a
 }
+
+// gate returns the gate that d has to pass.
+func (q *queue) gate(d *delivery) *throttle.Gate { return d.level.gates[q.to.index] }
 
 // send makes one attempt and settles or reschedules d.
 func (q *queue) send(d *delivery, probe bool) {
 	s, r := q.stream, q.to
 	var alert notify.Alert
 	var failure *notify.Error
-	result, err := r.Gate.Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, g throttle.Grant) throttle.Answer {
+	var unowned error
+	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, g throttle.Grant) throttle.Answer {
 		if g.Ambiguous {
 			s.stats.Ambiguous.Add(1)
 		}
+		if unowned = q.mayTell(ctx, d); unowned != nil {
+			return throttle.NotTaken
+		}
+		d.unowned = false
 		alert = q.alert(d, g)
 		if failure = q.notify(ctx, d, alert, probe); failure == nil {
 			return throttle.Taken
@@ -179,6 +240,13 @@ func (q *queue) send(d *delivery, probe bool) {
 		q.conclude(d, result, err)
 		return
 	}
+	if unowned != nil {
+		d.note(unowned)
+		d.unowned = true
+		d.attempts++
+		q.pause(d, &q.later, retryDelay(int(d.attempts)))
+		return
+	}
 	d.note(failure)
 	reason := q.reason(d, failure, result.Now)
 	if reason == "" {
@@ -189,10 +257,59 @@ func (q *queue) send(d *delivery, probe bool) {
 	q.pause(d, &q.dead, 0)
 }
 
+// errNotOwed says that a device has been hot again since a resolved was owed.
+var errNotOwed = errors.New("the resolved is not owed any more")
+
+// errSilent says that a resolved waits until the ledger answers another one.
+var errSilent = errors.New("the ledger did not answer a moment ago")
+
+// askLedgerAgain is how long the ledger is not asked after it did not answer.
+const askLedgerAgain = 10 * time.Second
+
+// mayTell returns why d, if it is a resolved, must not be told under the claim that was just made:
+// it is not owed any more, or it is not known that this replica still owns the partition. A claim proves nothing
+// about the partition, and another owner may have read on.
+func (q *queue) mayTell(ctx context.Context, d *delivery) error {
+	s := q.stream
+	if d.owed == nil {
+		return nil
+	}
+	s.mu.Lock()
+	owed, now := q.stillOwed(d), s.now()
+	silent := now < s.askLedger
+	if s.askLedger > 0 && !silent {
+		s.askLedger = now + askLedgerAgain // one asks; it may wait for as long as an attempt takes, of which there are few at a time
+	}
+	s.mu.Unlock()
+	switch {
+	case !owed:
+		return errNotOwed
+	case silent:
+		return errSilent
+	}
+	err := s.ledger.Check(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		s.askLedger = 0
+	case errors.Is(err, ledger.ErrLost):
+		s.lose()
+	default:
+		s.askLedger = s.now() + askLedgerAgain
+	}
+	return err
+}
+
 // notify sends alert. It returns nil if the receiver took it.
 func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, probe bool) *notify.Error {
 	err := q.to.Notifier.Notify(ctx, alert)
 	if err == nil {
+		if alert.Resolved {
+			d.level.stats.Resolved.Add(1)
+		} else {
+			d.level.stats.Sent.Add(1)
+		}
 		d.suppressed = 0
 		if d.head.arrival != nil {
 			d.head.arrival.alerted.Store(true)
@@ -229,10 +346,10 @@ func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string
 	return ""
 }
 
-// old reports whether d's head has reached the age of NOTIFY_GIVE_UP. now is the
+// old reports whether d could have been told for as long as NOTIFY_GIVE_UP. now is the
 // store's clock.
 func (q *queue) old(d *delivery, now time.Time) bool {
-	age := now.Sub(fromMicros(d.head.enqueued))
+	age := now.Sub(fromMicros(d.since))
 	if d.head.arrival != nil {
 		age = time.Since(d.head.arrival.at)
 	}
@@ -257,15 +374,24 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 		q.settle(d, coversAll, result.Outcome.String())
 	case throttle.Throttled:
 		s.stats.Suppressed.Add(1)
-		q.to.Gate.Suppressed(d.device, 1)
+		q.gate(d).Suppressed(d.device, 1)
 		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
 	case throttle.Unconfirmed:
 		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)
-		_ = q.to.Gate.Confirm(d.under(s.ctx), result) // the alert is delivered even if this fails
+		_ = q.gate(d).Confirm(d.under(s.ctx), result) // the alert is delivered even if this fails
 		q.settle(d, coversNone, result.Outcome.String())
-	case throttle.SentLate:
+	case throttle.SentLate, throttle.Unneeded:
 		q.settle(d, coversNone, result.Outcome.String())
 	case throttle.Busy:
+		if d.owed != nil {
+			wait := max(time.Until(result.Retry), minAskAgain)
+			if now, ok := q.to.storeTime(); ok {
+				d.since = now + wait.Microseconds()
+			}
+			d.givenUp = none
+			q.pause(d, &q.window, wait)
+			return
+		}
 		q.pause(d, q.retrySchedule(d), min(time.Until(result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain)))
 	case throttle.Unavailable:
 		s.warn("the throttle store is not responding; alerts wait", err)
@@ -307,16 +433,13 @@ func (q *queue) deadLetter(d *delivery, probe bool) {
 			return
 		}
 	}
-	s := q.stream
-	err := s.DeadLetters.Keep(d.under(s.ctx), *d.letter)
+	err := q.keep(d)
 	q.to.letterDone()
 	if err != nil {
-		s.warn("cannot keep a dead letter; its event stays unsettled", err)
 		d.attempts++
 		q.pause(d, &q.dead, retryDelay(int(d.attempts)))
 		return
 	}
-	s.stats.DeadLetters.Add(1)
 	d.deadLettered = true
 	if d.head.arrival != nil {
 		d.head.arrival.letter.Store(d.letter)
@@ -329,6 +452,28 @@ func (q *queue) deadLetter(d *delivery, probe bool) {
 	q.settle(d, covers, OutcomeDeadLetter)
 }
 
+// keep keeps d's dead letter. Of a rule that tells when a device is normal again, it then tells
+// the gate that the alert was given up, so that a replay does not send it after that.
+func (q *queue) keep(d *delivery) error {
+	s := q.stream
+	if !d.kept {
+		if err := s.DeadLetters.Keep(d.under(s.ctx), *d.letter); err != nil {
+			s.warn("cannot keep a dead letter; its event stays unsettled", err)
+			return err
+		}
+		d.kept = true
+		s.stats.DeadLetters.Add(1)
+	}
+	if !d.level.rule.Resolved || d.owed != nil || s.partition == nil {
+		return nil
+	}
+	err := q.gate(d).GiveUp(d.under(s.ctx), q.request(d, d.head))
+	if err != nil {
+		s.warn("the throttle store is not responding; an alert that was given up stays unsettled", err)
+	}
+	return err
+}
+
 // composeLetter composes, under a claim, the dead letter of an alert that was given
 // up while it waited.
 func (q *queue) composeLetter(d *delivery) (throttle.Result, error) {
@@ -339,7 +484,7 @@ func (q *queue) composeLetter(d *delivery) (throttle.Result, error) {
 	if d.givenUp == tooOld {
 		reason = q.tooOld(failure)
 	}
-	result, err := q.to.Gate.Do(d.under(q.stream.send), q.request(d, d.head), func(_ context.Context, g throttle.Grant) throttle.Answer {
+	result, err := q.gate(d).Do(d.under(q.stream.send), q.request(d, d.head), func(_ context.Context, g throttle.Grant) throttle.Answer {
 		d.letter = &notify.DeadLetter{Alert: q.alert(d, g), Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
 		return throttle.NotTaken
 	})
@@ -362,18 +507,58 @@ func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
 func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	s := q.stream
 	s.mu.Lock()
+	if d.owed != nil {
+		s.settleOwed(d, q.to.bit())
+		q.replace(d, outcome)
+		s.mu.Unlock()
+		return
+	}
 	if d.joined > 0 && !covers(d.latest) {
 		d.head, d.suppressed, d.joined = d.latest, d.suppressed+d.joined-1, 0
 		s.mu.Unlock()
+		d.since, d.kept = d.head.enqueued, false
 		d.attempts, d.ownFailures, d.answered, d.letter, d.deadLettered, d.givenUp = 0, 0, -1, nil, false, none
 		q.waitTurn(d)
 		return
 	}
-	q.to.Gate.Suppressed(d.device, int64(d.suppressed)+int64(d.joined))
-	delete(q.byDevice, d.device)
+	q.gate(d).Suppressed(d.device, int64(d.suppressed)+int64(d.joined))
+	delete(q.deliveries, alarmKey{d.device, d.level})
+	q.alerts--
 	s.settle(d.entry)
+	if s.alarms != nil {
+		q.owe(d.device, d.level)
+	}
 	s.mu.Unlock()
 	q.end(d, outcome)
+}
+
+// replace ends d, which told a resolved or is not to tell it any more, and starts what follows: an alert
+// about the readings that have joined, or a resolved that is owed since. The caller
+// holds stream.mu.
+func (q *queue) replace(d *delivery, outcome string) {
+	delete(q.deliveries, alarmKey{d.device, d.level})
+	if d.joined > 0 {
+		next := q.begin(d.device, d.level, d.latest, nil)
+		next.entry, next.suppressed, next.ended = d.entry, d.joined-1, d.ended
+		d.ended = nil
+		q.waitTurn(next)
+	} else {
+		q.owe(d.device, d.level)
+	}
+	q.end(d, outcome)
+}
+
+// settleOwed records that a receiver has settled the resolved that d tells. The caller holds s.mu.
+func (s *stream) settleOwed(d *delivery, receiver uint32) {
+	o := d.owed
+	if o.receivers &^= receiver; o.receivers != 0 {
+		return
+	}
+	if k := s.alarms.of(d.device, d.level); k.owed == o {
+		k.owed = nil
+		s.alarms.set(d.device, d.level, k)
+	}
+	s.alarms.history.settle(alarmKey{d.device, d.level}, o)
 }
 
 // end notifies those who wait for d's end and the trace. Nothing may join d any more.

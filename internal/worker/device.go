@@ -15,6 +15,7 @@ type DeviceState struct {
 	Since      time.Time // the worker has read no event of the device since then but what Heard tells of; zero: it reads nothing
 	Heard      *Heard    // nil: no event that is remembered
 	Deliveries []DeliveryState
+	Alarms     []AlarmState // in the order of the rules and levels, and then those that are not configured any more
 }
 
 // A Heard is what a worker read last of a device.
@@ -27,7 +28,9 @@ type Heard struct {
 
 // A Reading is one of a device.
 type Reading struct {
-	Value    float64
+	Value    float64   // the first that reached a limit, else the first that was found
+	Field    int       // its index in Rules.Fields
+	Quiet    bool      // it reached a limit, and its message says that it is not to be told
 	Enqueued time.Time // when the hub took it
 	Sequence int64
 }
@@ -50,11 +53,16 @@ const (
 	WaitClaim      Wait = "claim"       // the claim of another replica to end
 	WaitPause      Wait = "pause"       // the next attempt: the last one failed
 	WaitDeadLetter Wait = "dead_letter" // the dead letter to be written
+	WaitLedger     Wait = "ledger"      // the partition's ledger to say that this replica still owns it, before the receiver is told that the device is normal again
+	WaitWindow     Wait = "window"      // the window to end, before the receiver is told that the device is normal again
 )
 
 // A DeliveryState is a delivery that has not ended.
 type DeliveryState struct {
 	Receiver  string
+	Rule      string
+	Level     string
+	Resolved  bool // it tells that the device is normal again
 	Partition string
 	Since     time.Time // when the hub took the first reading that is not settled
 	Value     float64   // of the reading that the alert is about
@@ -77,6 +85,10 @@ func (d DeliveryState) String() string {
 		return fmt.Sprintf("the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has only just ended", d.Receiver)
 	case WaitPause:
 		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
+	case WaitWindow:
+		return fmt.Sprintf("receiver %s is told that the device is normal again when the window of the alert before is over", d.Receiver)
+	case WaitLedger:
+		return fmt.Sprintf("receiver %s is told that the device is normal again once the checkpoint store says that this replica still owns the partition", d.Receiver)
 	case WaitDeadLetter:
 		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
 	}
@@ -108,14 +120,35 @@ func (w *Worker) Device(device string) DeviceState {
 			state.Heard = found.heard(s.id)
 		}
 		state.Deliveries = append(state.Deliveries, s.deliveries(device)...)
+		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
 	}
 	return state
+}
+
+// alarmsOf returns device's alarms.
+func (s *stream) alarmsOf(device string) (all []AlarmState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alarms == nil || s.alarms.byDevice[device] == nil {
+		return nil
+	}
+	for _, l := range s.levels {
+		if k := s.alarms.of(device, l); k != (kept{}) {
+			all = append(all, (&alarm{l, k}).state(s.id, device))
+		}
+	}
+	for _, a := range s.alarms.byDevice[device].alarms {
+		if a.level.removed {
+			all = append(all, a.state(s.id, device))
+		}
+	}
+	return all
 }
 
 func (s *sighting) heard(partition string) *Heard {
 	h := &Heard{Partition: partition, At: fromMicros(s.at)}
 	if s.read {
-		h.Reading = &Reading{Value: s.value, Enqueued: fromMicros(s.enqueued), Sequence: s.sequence}
+		h.Reading = &Reading{Value: s.value, Field: int(s.field), Quiet: s.quiet, Enqueued: fromMicros(s.enqueued), Sequence: s.sequence}
 	}
 	if s.reason != telemetry.ReasonOK {
 		h.Undecodable = &Undecodable{Reason: s.reason, Enqueued: fromMicros(s.failedEnqueued), Sequence: s.failedSequence}
@@ -128,8 +161,10 @@ func (s *stream) deliveries(device string) (all []DeliveryState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.queues {
-		if d := q.byDevice[device]; d != nil {
-			all = append(all, q.state(d))
+		for _, l := range s.levels {
+			if d := q.deliveries[alarmKey{device, l}]; d != nil {
+				all = append(all, q.state(d))
+			}
 		}
 	}
 	return all
@@ -138,7 +173,11 @@ func (s *stream) deliveries(device string) (all []DeliveryState) {
 // state returns the state of d. The caller holds stream.mu.
 func (q *queue) state(d *delivery) DeliveryState {
 	state := DeliveryState{
-		Receiver: q.to.Name, Partition: q.stream.id, Since: fromMicros(d.entry.enqueued), Value: d.head.value, Joined: int64(d.joined),
+		Receiver: q.to.Name, Rule: d.level.rule.Name, Level: d.level.Name, Resolved: d.owed != nil,
+		Partition: q.stream.id, Since: fromMicros(d.head.enqueued), Value: d.head.value, Joined: int64(d.joined),
+	}
+	if d.entry != nil {
+		state.Since = fromMicros(d.entry.enqueued)
 	}
 	r := q.to
 	r.mu.Lock()
@@ -153,12 +192,16 @@ func (q *queue) state(d *delivery) DeliveryState {
 		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.failure()
 	case d.in == inReady:
 		state.For = WaitTurn
+	case d.in == inWindow:
+		state.For, state.Until = WaitWindow, key
 	case d.unanswered && d.in == nowhere:
 		state.For = WaitStore
 	case d.in == nowhere:
 		state.For = WaitAttempt
 	case d.unanswered:
 		state.For, state.Until = WaitStore, key
+	case d.unowned:
+		state.For, state.Until = WaitLedger, key
 	case d.busy:
 		state.For, state.Until = WaitClaim, key
 	default:

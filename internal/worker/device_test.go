@@ -15,6 +15,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -68,6 +69,44 @@ func text(h *worker.Heard) string {
 		return "nothing"
 	}
 	return fmt.Sprintf("%s %v %+v %+v", h.Partition, h.At, h.Reading, h.Undecodable)
+}
+
+// Of several readings people are shown the one that reached a limit, and whether its message
+// kept it quiet.
+func TestDeviceThatIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := with(t, func(r *rules.Rule) { r.For = time.Hour })
+		set := &s.config.Rules
+		set.Quiet = "quiet"
+		set.Rules = append(set.Rules, rules.Rule{Name: "wet", Field: "humidity", Window: window, Levels: []rules.Level{{Limit: 60, Clear: 60}}})
+		var err error
+		if s.config.Decoder, err = set.Decoder(); err != nil {
+			t.Fatal(err)
+		}
+		s.start(p)
+		defer s.end()
+		p.publishBody("cold", `{"temperature":20,"humidity":50}`)
+		p.publishBody("damp", `{"temperature":20,"humidity":65}`)
+		p.publishBody("both", `{"temperature":90,"humidity":65}`)
+		p.publishBody("damp, quiet", `{"humidity":66}`)
+		p.mu.Lock()
+		p.log[3].Properties = telemetry.PropertiesOf(map[string]any{"quiet": "true"})
+		p.mu.Unlock()
+		pass(time.Second)
+		for device, want := range map[string]worker.Reading{
+			"cold": {Value: 20}, "damp": {Value: 65, Field: 1}, "both": {Value: 90}, "damp, quiet": {Value: 66, Field: 1, Quiet: true},
+		} {
+			h := s.worker.Device(device).Heard
+			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Quiet != want.Quiet {
+				t.Errorf("%s: %s, want %+v", device, text(h), want)
+			}
+		}
+		alarms := s.worker.Device("both").Alarms
+		if len(alarms) != 1 || alarms[0].Phase != rules.Pending || alarms[0].Value != 90 || alarms[0].Limit != threshold {
+			t.Errorf("got %+v, want a pending alarm of 90 at %v", alarms, threshold)
+		}
+	})
 }
 
 // What a delivery waits for, in each of its states.

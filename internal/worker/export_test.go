@@ -1,11 +1,12 @@
 package worker
 
-// SetLevel gives the threshold a name. Call it before anything is consumed.
-func (w *Worker) SetLevel(name string) { w.level = name }
-
 // LimitWaiting sets how many alerts may wait before the oldest become dead letters.
 // Call it before anything is consumed.
 func (w *Worker) LimitWaiting(n int) { w.maxWaiting = n }
+
+// LimitChanges sets how many changes of alarms behind the watermark are kept apart. Call it before anything is
+// consumed.
+func (w *Worker) LimitChanges(n int) { w.maxChanges = n }
 
 // MostWaiting returns how many alerts wait for the receiver and the partition that have the most.
 func (w *Worker) MostWaiting() int {

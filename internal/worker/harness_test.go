@@ -15,7 +15,9 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -39,9 +41,12 @@ type partition struct {
 	// next is what Receive gives next.
 	next    int
 	grown   chan struct{}
-	marks   []int64 // checkpoints
-	refuse  error   // what Checkpoint answers
-	largest int     // batch
+	marks   []int64              // checkpoints
+	written telemetry.Checkpoint // the last one
+	resumed telemetry.Checkpoint
+	over    bool  // the checkpoint was that of another hub
+	refuse  error // what Checkpoint answers
+	largest int   // batch
 }
 
 func newPartition(id string) *partition {
@@ -55,7 +60,7 @@ func (p *partition) publish(device string, temperature float64) telemetry.Event 
 	defer p.mu.Unlock()
 	n := int64(len(p.log) + 1)
 	e := telemetry.Event{
-		Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100)},
+		Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
 		Device:   device,
 		Body:     fmt.Appendf(nil, `{"temperature":%v}`, temperature),
 		Enqueued: time.Now(),
@@ -85,7 +90,7 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	}
 }
 
-func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
+func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
 
 func (p *partition) Checkpoint(_ context.Context, at telemetry.Checkpoint) error {
 	p.mu.Lock()
@@ -94,6 +99,7 @@ func (p *partition) Checkpoint(_ context.Context, at telemetry.Checkpoint) error
 		return p.refuse
 	}
 	p.marks = append(p.marks, at.Sequence)
+	p.written = at
 	return nil
 }
 
@@ -112,6 +118,7 @@ func (p *partition) reopen() *partition {
 	q := newPartition(p.id)
 	p.mu.Lock()
 	q.log, q.marks = p.log, p.marks
+	q.written, q.resumed = p.written, p.written
 	p.mu.Unlock()
 	q.next = int(q.checkpoint())
 	q.grown <- struct{}{}
@@ -213,6 +220,7 @@ type setup struct {
 	waiting   int    // at most, if not zero
 	level     string // of the threshold
 	store     lease.Store
+	ledgers   ledger.Store
 	receivers []*receiver
 	dead      *deadLetters
 	worker    *worker.Worker
@@ -231,13 +239,14 @@ func newSetup(t testing.TB, receivers ...*receiver) *setup {
 // newReplica sets up one more worker on a store.
 func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup {
 	t.Helper()
-	decoder, err := telemetry.NewDecoder("temperature")
+	set := rules.Threshold("temperature", threshold, window)
+	decoder, err := set.Decoder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &setup{t: t, store: store, receivers: receivers, dead: &deadLetters{}}
+	s := &setup{t: t, store: store, ledgers: &ledger.Memory{}, receivers: receivers, dead: &deadLetters{}}
 	s.config = worker.Config{
-		Origin: "ns/hub", Replica: "a", Threshold: threshold, Window: window, Concurrency: 64, GiveUp: 12 * time.Hour,
+		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
 		CheckpointInterval: interval, DrainTimeout: drain, Decoder: decoder, DeadLetters: s.dead, Log: zap.NewNop(),
 	}
 	return s
@@ -253,12 +262,19 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Level: r.level, Notifier: r, Gate: throttle.New(throttle.Config{
-			Store: s.store, Scope: "ns/hub/group", Receiver: name, Window: s.config.Window, SendTimeout: sendTimeout,
-		})})
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Level: r.level, Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+			return throttle.New(throttle.Config{
+				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Window: rule.Window, SendTimeout: sendTimeout,
+			})
+		}})
+	}
+	if s.level != "" {
+		s.config.Rules.Rules[0].Levels[0].Name = s.level
+	}
+	s.config.Ledger = func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
+		return ledger.Open(ctx, s.ledgers, partition)
 	}
 	s.worker = worker.New(s.config)
-	s.worker.SetLevel(s.level)
 	if s.waiting > 0 {
 		s.worker.LimitWaiting(s.waiting)
 	}

@@ -18,6 +18,18 @@ const (
 type result struct {
 	value  float64
 	reason telemetry.Reason
+	field  uint8 // index of the value's among the decoder's
+	quiet  bool  // the message's property keeps its alerts from being told
+}
+
+// resultOf returns the first of the values found.
+func resultOf(reason telemetry.Reason, found []telemetry.Found) result {
+	for i := range found {
+		if found[i].Reason == telemetry.ReasonOK {
+			return result{value: found[i].Value, reason: reason, field: uint8(i)}
+		}
+	}
+	return result{reason: reason}
 }
 
 // heard remembers what the devices of one stream sent last, for people who ask about a
@@ -50,6 +62,9 @@ type sighting struct {
 	failedSequence int64
 	reason         telemetry.Reason
 	read           bool
+
+	field uint8 // of the last reading
+	quiet bool  // likewise
 }
 
 func newHeard(now time.Time) *heard {
@@ -77,6 +92,7 @@ func (h *heard) add(events []telemetry.Event, results []result, now time.Time) {
 		switch {
 		case r.reason == telemetry.ReasonOK:
 			s.value, s.enqueued, s.sequence, s.read = r.value, e.Enqueued.UnixMicro(), e.Sequence, true
+			s.field, s.quiet = r.field, r.quiet
 		case r.reason != telemetry.ReasonNotTelemetry || s.reason == telemetry.ReasonOK && !s.read: // else there is something that says more
 			s.reason, s.failedEnqueued, s.failedSequence = r.reason, e.Enqueued.UnixMicro(), e.Sequence
 		}

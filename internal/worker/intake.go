@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // maxCallers bounds the callers that wait for an outcome at the same time. A reading
-// below the threshold, or of a device whose windows are known to be in force, does
+// that reaches no limit, or of a device whose windows are known to be in force, does
 // not wait.
 const maxCallers = 256
 
@@ -44,26 +45,31 @@ func (in *Intake) Close() {
 // Handle implements [telemetry.Intake].
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
 	s := in.s
-	value, reason := s.Decoder.Decode(&e)
+	found := make([]telemetry.Found, s.fields)
+	reason := s.Decoder.DecodeAll(&e, found)
 	s.stats.Events[reason].Add(1)
-	s.heard.add([]telemetry.Event{e}, []result{{value, reason}}, time.Now())
+	s.heard.add([]telemetry.Event{e}, []result{resultOf(reason, found)}, time.Now())
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
-	case value < s.Threshold:
+	case !s.concerns(&e, found):
 		return telemetry.VerdictNormal, nil
 	case s.full() || !in.enter():
-		if s.covered(e.Device) {
+		if s.covered(e.Device, found) {
 			s.stats.Over.Add(1)
 			return telemetry.VerdictThrottled, nil
 		}
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 	defer in.leave()
-	s.stats.Over.Add(1)
 	e.Sequence = in.next.Add(1)
 	a := &arrival{at: e.Enqueued, id: key}
-	for _, d := range s.admit(telemetry.Position{}, &e, value, a) {
+	over, joined := s.decide(telemetry.Position{}, &e, found, nil, a)
+	if !over {
+		return telemetry.VerdictNormal, nil
+	}
+	s.stats.Over.Add(1)
+	for _, d := range joined {
 		select {
 		case <-d.ended:
 			letter := a.letter.Load()
@@ -84,6 +90,29 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictAlerted, nil
 	}
 	return telemetry.VerdictThrottled, nil
+}
+
+// covered reports whether windows are known to be in force for all that a reading tells, at every
+// receiver that wants it. It counts the reading as suppressed for each receiver
+// asked where one is.
+func (s *stream) covered(device string, found []telemetry.Found) bool {
+	for _, r := range s.rules {
+		f := &found[r.field]
+		i := slices.IndexFunc(r.levels, func(l *level) bool { return f.Reason == telemetry.ReasonOK && r.Breaching(f.Value, l.Limit) })
+		if i < 0 {
+			continue
+		}
+		for j, to := range s.receivers {
+			if !to.wants(r.levels[i].Name) {
+				continue
+			}
+			if !r.levels[i].gates[j].Recent(device) {
+				return false
+			}
+			s.stats.Suppressed.Add(1)
+		}
+	}
+	return true
 }
 
 // unsettled returns what the alert about a device waits for.

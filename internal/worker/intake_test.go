@@ -196,3 +196,22 @@ func TestIntakeAfterADeadLetter(t *testing.T) {
 		wantAlerts(t, r, "oven", 1)
 	})
 }
+
+// What comes by HTTP has no alarm, so nothing tells when it is normal again.
+func TestIntakeDoesNotResolve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r).start(p)
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		if v, err := in.Handle(t.Context(), event("kiln", 99), ""); v != telemetry.VerdictAlerted {
+			t.Errorf("%v, %v", v, err)
+		}
+		p.feed("oven", time.Second, 99)
+		s.end()
+		got := fmt.Sprint(wantAlerts(t, r, "kiln", 1)[0].WillResolve, wantAlerts(t, r, "oven", 1)[0].WillResolve)
+		if got != "false true" {
+			t.Errorf("a resolved follows by HTTP and by the hub: %s", got)
+		}
+	})
+}

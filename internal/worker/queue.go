@@ -12,17 +12,19 @@ type queue struct {
 	stream *stream
 	to     *receiver
 
-	byDevice map[string]*delivery // all of them; guarded by stream.mu
+	deliveries map[alarmKey]*delivery // all of them; guarded by stream.mu
+	alerts     int                    // of them, those that hold the watermark; likewise
 
 	// A waiting delivery is in one of these; guarded by to.mu.
 	ready  schedule // waits for its turn; by the age of its reading
 	later  schedule // waits for another replica's claim to end, or for the store; by the time of the next attempt
 	failed schedule // has failed since the receiver last answered; by the earliest time of the next attempt
 	dead   schedule // is to become a dead letter; by the time of the next attempt at that
+	window schedule // tells that a device is normal again, and waits for the end of its window
 	closed bool     // nothing starts any more
 }
 
-// waiting returns how many deliveries wait to be sent.
+// waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
 func (q *queue) waiting() int { return q.ready.len() + q.later.len() + q.failed.len() }
 
 // close drops the deliveries that wait. Attempts under way end by themselves, in
@@ -33,7 +35,7 @@ func (q *queue) close() {
 	q.closed = true
 	r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 	var dropped []*delivery
-	for _, in := range []*schedule{&q.ready, &q.later, &q.failed, &q.dead} {
+	for _, in := range []*schedule{&q.ready, &q.later, &q.failed, &q.dead, &q.window} {
 		dropped = append(dropped, in.drain()...)
 	}
 	r.dispatch()
@@ -58,10 +60,34 @@ func (q *queue) wait(d *delivery, in *schedule, key int64) {
 }
 
 // waitTurn puts d among those that are ready to be sent.
-func (q *queue) waitTurn(d *delivery) { q.wait(d, &q.ready, d.head.enqueued) }
+func (q *queue) waitTurn(d *delivery) { q.wait(d, &q.ready, d.since) }
+
+// withdraw takes d, which waits, out of its schedule. It reports false if d does not wait but
+// belongs to an attempt. The caller holds stream.mu.
+func (q *queue) withdraw(d *delivery) bool {
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	for _, in := range []*schedule{&q.ready, &q.later, &q.failed, &q.dead, &q.window} {
+		if in.place == d.in {
+			in.remove(d)
+			q.to.dispatch()
+			return true
+		}
+	}
+	return false
+}
 
 // pause puts d into one of q's schedules for a time.
 func (q *queue) pause(d *delivery, in *schedule, pause time.Duration) {
+	if d.owed != nil {
+		s := q.stream
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !q.stillOwed(d) {
+			q.replace(d, throttle.Unneeded.String())
+			return
+		}
+	}
 	q.wait(d, in, int64(q.to.worker.now()+pause))
 }
 
@@ -102,6 +128,7 @@ func (q *queue) gateAnswered(d *delivery, result throttle.Result, probe, sent bo
 	}
 	now := r.worker.now()
 	switch {
+	case result.Outcome == throttle.Busy && result.Now.IsZero(): // from memory: nobody was asked
 	case result.Outcome != throttle.Unavailable:
 		r.store.answered(now, result.Now)
 	case q.stream.send.Err() == nil: // else we cancelled the call

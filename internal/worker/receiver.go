@@ -17,6 +17,7 @@ import (
 type receiver struct {
 	Receiver
 	worker *Worker
+	index  int // among the worker's receivers
 
 	mu      sync.Mutex
 	queues  []*queue // one for each stream
@@ -30,11 +31,15 @@ type receiver struct {
 	wake    time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
+// bit is r among the receivers of an owed.
+func (r *receiver) bit() uint32 { return 1 << r.index }
+
 // open adds a queue for s.
 func (r *receiver) open(s *stream) *queue {
 	q := &queue{
-		stream: s, to: r, byDevice: map[string]*delivery{},
+		stream: s, to: r, deliveries: map[alarmKey]*delivery{},
 		ready: schedule{place: inReady}, later: schedule{place: inLater}, failed: schedule{place: inFailed}, dead: schedule{place: inDead},
+		window: schedule{place: inWindow},
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,9 +52,11 @@ func (r *receiver) open(s *stream) *queue {
 func (r *receiver) dispatch() {
 	now := r.worker.now()
 	for _, q := range r.queues {
-		for q.later.due(now) {
-			d := q.later.pop()
-			q.ready.push(d, d.head.enqueued)
+		for _, in := range []*schedule{&q.later, &q.window} {
+			for in.due(now) {
+				d := in.pop()
+				q.ready.push(d, d.since)
+			}
 		}
 	}
 	for {
@@ -91,7 +98,7 @@ func (r *receiver) next(now time.Duration) (*queue, *delivery) {
 		switch {
 		case q == nil:
 			return nil, nil
-		case q.failed.due(now) && (q.ready.len() == 0 || q.failed.first().head.enqueued < q.ready.first().head.enqueued):
+		case q.failed.due(now) && (q.ready.len() == 0 || q.failed.first().since < q.ready.first().since):
 			return q, q.failed.pop()
 		default:
 			return q, q.ready.pop()
@@ -120,6 +127,14 @@ func (r *receiver) next(now time.Duration) (*queue, *delivery) {
 		return nil, nil
 	}
 	return of, of.failed.pop()
+}
+
+// storeTime returns the time by the store's clock, in Unix µs, as estimated by our monotonic clock since the
+// store last answered; false if it has not yet.
+func (r *receiver) storeTime() (int64, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store.clock.Add(r.worker.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
 }
 
 func (r *receiver) anyReady() bool {
@@ -174,14 +189,14 @@ func (r *receiver) expire() {
 		if !ok {
 			continue
 		}
-		for q.ready.len() > 0 && q.ready.first().head.enqueued <= oldest {
+		for q.ready.len() > 0 && q.ready.first().since <= oldest {
 			q.giveUp(q.ready.pop(), tooOld, now)
 		}
-		if !slices.ContainsFunc(q.failed.heap, func(d *delivery) bool { return d.head.enqueued <= oldest }) {
+		if !slices.ContainsFunc(q.failed.heap, func(d *delivery) bool { return d.since <= oldest }) {
 			continue
 		}
 		for _, d := range q.failed.drain() {
-			if d.head.enqueued <= oldest {
+			if d.since <= oldest {
 				q.giveUp(d, tooOld, now)
 			} else {
 				q.failed.push(d, d.key)
@@ -201,8 +216,10 @@ func (r *receiver) setTimer(now time.Duration) {
 	}
 	down, ready := r.probed() && !r.probing, r.anyReady()
 	for _, q := range r.queues {
-		if q.later.len() > 0 {
-			at(time.Duration(q.later.first().key))
+		for _, in := range []*schedule{&q.later, &q.window} {
+			if in.len() > 0 {
+				at(time.Duration(in.first().key))
+			}
 		}
 		if q.dead.len() > 0 {
 			at(max(time.Duration(q.dead.first().key), r.store.retry))
@@ -217,7 +234,7 @@ func (r *receiver) setTimer(now time.Duration) {
 		if down && q.ready.len() > 0 {
 			at(max(r.health.nextNew, r.store.retry))
 			if oldest, ok := q.oldestAllowed(now); ok && r.health.probed() {
-				at(now + time.Duration(q.ready.first().head.enqueued-oldest)*time.Microsecond)
+				at(now + time.Duration(q.ready.first().since-oldest)*time.Microsecond)
 			}
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"alertworker/internal/rules"
 )
 
 // machineTemperature is one industrial machine of the Numenta Anomaly
@@ -69,7 +71,7 @@ func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
 			s := newSetup(t, r)
-			s.config.Threshold, s.config.Window = tt.threshold, tt.window
+			s.config.Rules = rules.Threshold("temperature", tt.threshold, tt.window)
 			s.start(p)
 			epoch := time.Now()
 			for _, sample := range samples {

@@ -22,6 +22,7 @@ const (
 	inLater
 	inFailed
 	inDead
+	inWindow
 )
 
 func (s *schedule) len() int { return len(s.heap) }
@@ -49,6 +50,12 @@ func (s *schedule) pop() *delivery {
 	return d
 }
 
+// remove removes d, which must be in s.
+func (s *schedule) remove(d *delivery) {
+	heap.Remove(&s.heap, int(d.index))
+	d.in = nowhere
+}
+
 // drain removes and returns all deliveries, in no order.
 func (s *schedule) drain() []*delivery {
 	all := s.heap
@@ -69,8 +76,14 @@ func (h deliveries) Less(i, j int) bool {
 	}
 	return h[i].head.sequence < h[j].head.sequence
 }
-func (h deliveries) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *deliveries) Push(d any)   { *h = append(*h, d.(*delivery)) }
+func (h deliveries) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = int32(i), int32(j)
+}
+func (h *deliveries) Push(d any) {
+	d.(*delivery).index = int32(len(*h))
+	*h = append(*h, d.(*delivery))
+}
 func (h *deliveries) Pop() any {
 	last := len(*h) - 1
 	d := (*h)[last]

@@ -83,7 +83,8 @@ func (s scenario) run(t *testing.T) (err error) {
 		}
 		setup := newSetup(t, rs...)
 		setup.config.Concurrency, setup.waiting = s.concurrency, s.waiting
-		setup.config.GiveUp, setup.config.Window = scenarioAge, 6*time.Hour
+		setup.config.GiveUp = scenarioAge
+		setup.config.Rules.Rules[0].Window = 6 * time.Hour
 		var ps []*partition
 		for n := range s.partitions {
 			ps = append(ps, newPartition(fmt.Sprint(n)))

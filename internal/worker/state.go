@@ -1,8 +1,11 @@
 package worker
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
 
@@ -16,7 +19,104 @@ type PartitionState struct {
 	Committed  telemetry.Position // the last checkpoint this replica wrote
 	Unsettled  int                // events that hold the checkpoint back
 	Oldest     time.Time          // when the hub took the first of them; zero if there is none
-	Delivering int                // deliveries, one for each hot device and receiver
+	Delivering int                // deliveries, at most one for each device, level and receiver; also of resolved
+	Ledger     LedgerState        // zero if no rule has state
+}
+
+// A LedgerState is how the alarms of one partition are kept.
+type LedgerState struct {
+	Alarms   int       // in memory: pending, open, or with a resolved that is owed
+	Position int64     // sequence number up to which the ledger in the store holds the alarms
+	Writes   int64     // since the partition was taken over, that included
+	Err      error     // why the ledger cannot be read or written at present, nil if it can; until it is read the partition waits
+	Since    time.Time // of Err
+}
+
+// An AlarmState is one level of one device that is not normal, as of the last event read.
+type AlarmState struct {
+	Partition string
+	Device    string
+	Rule      string
+	Level     string
+	Phase     rules.Phase
+	Since     time.Time // when the hub took the first of the readings that reached the limit; zero unless pending or open
+	Value     float64   // of the reading that opened it, or made it pending; 0 unless pending or open
+	Limit     float64   // that it reached; likewise
+	Owed      time.Time // when the hub took the reading that cleared the last alarm, while not every receiver has been told; else zero
+}
+
+// AlarmCounts are those of one level.
+type AlarmCounts struct {
+	Rule, Level         string
+	Pending, Open, Owed int
+}
+
+// AlarmCounts returns the number of alarms of each level, in the order of Config.Rules.
+func (w *Worker) AlarmCounts() []AlarmCounts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]AlarmCounts, len(w.levels))
+	for i, l := range w.levels {
+		all[i].Rule, all[i].Level = l.rule.Name, l.Name
+	}
+	for s := range w.streams {
+		s.mu.Lock()
+		for i, l := range w.levels {
+			if s.alarms == nil || s.alarms.counts[l] == nil {
+				continue
+			}
+			n := s.alarms.counts[l]
+			all[i].Pending += n[pendingAlarms]
+			all[i].Open += n[openAlarms]
+			all[i].Owed += n[owedAlarms]
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// Alarms returns open alarms, those that have been open for the longest first, at most limit.
+func (w *Worker) Alarms(limit int) []AlarmState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var open []AlarmState
+	for s := range w.streams {
+		open = s.open(open)
+		slices.SortFunc(open, func(a, b AlarmState) int {
+			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level))
+		})
+		open = open[:min(len(open), limit)]
+	}
+	return open
+}
+
+// open appends s's open alarms.
+func (s *stream) open(all []AlarmState) []AlarmState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alarms == nil {
+		return all
+	}
+	for device, d := range s.alarms.byDevice {
+		for _, a := range d.alarms {
+			if a.Phase == rules.Open {
+				all = append(all, a.state(s.id, device))
+			}
+		}
+	}
+	return all
+}
+
+// state returns a as people see it.
+func (a *alarm) state(partition, device string) AlarmState {
+	state := AlarmState{Partition: partition, Device: device, Rule: a.level.rule.Name, Level: a.level.Name, Phase: a.Phase}
+	if a.Phase != rules.Normal {
+		state.Since, state.Value, state.Limit = fromMicros(a.Since), a.value, a.limit
+	}
+	if a.owed != nil {
+		state.Owed = fromMicros(a.owed.enqueued)
+	}
+	return state
 }
 
 // A ReceiverState is the health of one receiver.

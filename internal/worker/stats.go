@@ -3,6 +3,7 @@ package worker
 import (
 	"sync/atomic"
 
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -11,12 +12,26 @@ import (
 // time.
 type Stats struct {
 	Events      [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
-	Over        atomic.Int64                        // readings at or over the threshold
+	Over        atomic.Int64                        // readings that reached a limit
 	Suppressed  atomic.Int64                        // of these, the ones settled without an alert of their own
 	Filtered    atomic.Int64                        // the ones that a receiver does not want, for each receiver
-	Outcomes    [throttle.Unconfirmed + 1]atomic.Int64
+	Outcomes    [throttle.Unneeded + 1]atomic.Int64
 	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
 	DeadLetters atomic.Int64
+
+	Levels    []LevelStats                          // in the order of Config.Rules
+	Override  [rules.OverrideOther + 1]atomic.Int64 // readings whose rule has an override, by what the message has
+	Quieted   atomic.Int64                          // readings over a limit of devices that QUIET_PROPERTY keeps quiet
+	Untracked atomic.Int64                          // readings for which there was no room for one more alarm in their partition
+}
+
+// LevelStats counts what became of one level.
+type LevelStats struct {
+	Over     atomic.Int64 // readings that reached its limit
+	Opened   atomic.Int64 // alarms
+	Cleared  atomic.Int64 // alarms
+	Sent     atomic.Int64 // alerts that a receiver took
+	Resolved atomic.Int64 // resolved that a receiver took
 }
 
 // read adds one batch, in few atomic operations.

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/ledger"
 	"alertworker/internal/telemetry"
 )
 
@@ -28,15 +29,23 @@ type stream struct {
 	progress  chan struct{}  // signals that many events were read
 	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
 	lastRead  telemetry.Position
-	results   []result // of the batch being taken, reused
+	found     []telemetry.Found // in the event being taken, reused
+	results   []result          // of the batch being taken, reused
 	heard     *heard
+	ledger    *ledger.Ledger     // nil if no rule has state
+	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
 
 	ctx  context.Context
-	send context.Context // of attempts: it outlives ctx, until cut is called
+	stop context.CancelCauseFunc // ends ctx
+	send context.Context         // of attempts: it outlives ctx, until cut is called
 	cut  context.CancelFunc
 
 	mu        sync.Mutex
 	mark      watermark
+	alarms    *alarms // nil if no rule has state
+	batch     int64   // counts batches read
+	ledgers   LedgerState
+	askLedger time.Duration      // when its owner may be asked again, by the worker's clock; 0 unless it did not answer
 	malformed int                // malformed events being kept
 	sinceMark int                // events since progress was signalled
 	first     int64              // sequence number of the first event read
@@ -53,8 +62,9 @@ func newStream(ctx context.Context, w *Worker, id string) *stream {
 		room:     make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
 		heard:    newHeard(time.Now()),
-		ctx:      ctx,
+		found:    make([]telemetry.Found, w.fields),
 	}
+	s.ctx, s.stop = context.WithCancelCause(ctx)
 	s.send, s.cut = context.WithCancel(context.WithoutCancel(ctx))
 	for _, r := range w.receivers {
 		s.queues = append(s.queues, r.open(s))
@@ -62,10 +72,13 @@ func newStream(ctx context.Context, w *Worker, id string) *stream {
 	return s
 }
 
-// drain drops the deliveries that wait and waits for the attempts under way, which
-// it cancels after DrainTimeout. s.ctx must have ended, and nothing may be admitted
-// any more.
+// lose ends the stream because another replica owns the partition.
+func (s *stream) lose() { s.stop(telemetry.ErrLost) }
+
+// drain ends s.ctx, drops the deliveries that wait and waits for the attempts under way, which
+// it cancels after DrainTimeout. Nothing may be admitted any more.
 func (s *stream) drain() {
+	s.stop(nil)
 	for _, q := range s.queues {
 		q.close()
 	}
@@ -92,7 +105,7 @@ func (s *stream) read(ctx context.Context) error {
 	}
 }
 
-// take decodes events in order and admits those over the threshold. This is the hot
+// take decodes events in order and decides about those that a rule concerns. This is the hot
 // path.
 func (s *stream) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
@@ -101,13 +114,17 @@ func (s *stream) take(events []telemetry.Event) {
 	s.results = s.results[:0]
 	for i := range events {
 		e := &events[i]
-		value, reason := s.Decoder.Decode(e)
-		s.results = append(s.results, result{value, reason})
+		reason := s.Decoder.DecodeAll(e, s.found)
+		s.results = append(s.results, resultOf(reason, s.found))
 		n[reason]++
 		switch {
-		case reason == telemetry.ReasonOK && value >= s.Threshold:
-			over++
-			s.admit(at, e, value, nil)
+		case reason == telemetry.ReasonOK && s.concerns(e, s.found):
+			if s.skipped(e) {
+				break
+			}
+			if reached, _ := s.decide(at, e, s.found, &s.results[i], nil); reached {
+				over++
+			}
 		case reason > telemetry.ReasonNotTelemetry:
 			s.malformedEvent(at, e, reason)
 		}
@@ -119,42 +136,10 @@ func (s *stream) take(events []telemetry.Event) {
 	s.heard.add(events, s.results, time.Now())
 }
 
-// admit takes e's reading, which is over the threshold, to every receiver that wants it:
-// it joins the device's delivery if there is one; else the window suppresses it if that
-// is in force; else it starts a delivery. before is the position of the event before e.
-// If a is not nil, admit returns the deliveries that the reading is part of, with ended
-// set.
-func (s *stream) admit(before telemetry.Position, e *telemetry.Event, value float64, a *arrival) (joined []*delivery) {
-	r := reading{value: value, enqueued: micros(e.Enqueued), sequence: e.Sequence, arrival: a}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var held *entry
-	for _, q := range s.queues {
-		d := q.byDevice[e.Device]
-		switch {
-		case !q.to.wants(s.level):
-			s.stats.Filtered.Add(1)
-			continue
-		case d != nil:
-			d.join(r)
-			s.stats.Suppressed.Add(1)
-		case q.to.Gate.Recent(e.Device):
-			s.stats.Suppressed.Add(1)
-			continue
-		default:
-			if held == nil {
-				held = s.mark.admit(before, r.enqueued)
-			}
-			d = q.begin(e.Device, r, held)
-		}
-		if a != nil {
-			if d.ended == nil {
-				d.ended = make(chan struct{})
-			}
-			joined = append(joined, d)
-		}
-	}
-	return joined
+// skipped reports whether the last owner has settled e: it is neither sequenced nor enqueued
+// after the ledger's position. A hub that was created anew starts its sequences again.
+func (s *stream) skipped(e *telemetry.Event) bool {
+	return upTo(telemetry.Position{Sequence: e.Sequence, Time: e.Enqueued}, s.skip)
 }
 
 // malformedEvent logs e and keeps it, if that is configured. before is the position of
@@ -215,10 +200,11 @@ func (s *stream) settle(e *entry) {
 func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, events int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mark.last == (telemetry.Position{}) {
+	if s.readUntil.IsZero() {
 		s.first = first
 	}
 	s.mark.read(p)
+	s.batch++
 	s.readUntil = enqueued
 	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
 		s.sinceMark = 0
@@ -247,7 +233,7 @@ func signal(c chan struct{}) {
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.queues, func(q *queue) bool { return len(q.byDevice) >= s.maxWaiting+maxGivenUp })
+	return slices.ContainsFunc(s.queues, func(q *queue) bool { return q.alerts >= s.maxWaiting+maxGivenUp })
 }
 
 // waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
@@ -271,13 +257,15 @@ func (s *stream) commit(ctx context.Context) {
 	defer tick.Stop()
 	failing := false
 	for {
+		due := false
 		select {
 		case <-tick.C:
+			due = true
 		case <-s.progress:
 		case <-ctx.Done():
 			return
 		}
-		err := s.checkpoint(ctx)
+		err := s.checkpoint(ctx, due)
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
 		}
@@ -285,40 +273,36 @@ func (s *stream) commit(ctx context.Context) {
 	}
 }
 
-// checkpoint writes the watermark as the checkpoint if it has moved. A lost partition
-// is not an error.
-func (s *stream) checkpoint(ctx context.Context) error {
+// checkpoint writes the watermark as the checkpoint if it has moved; before that, if
+// ledger is true, the ledger if alarms have changed. A lost partition is not an error.
+func (s *stream) checkpoint(ctx context.Context, ledger bool) error {
+	if s.ledger != nil && ledger {
+		switch err := s.writeLedger(ctx); {
+		case errors.Is(err, telemetry.ErrLost):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 	s.mu.Lock()
-	p, committed := s.mark.position(), s.committed
+	c, committed := telemetry.Checkpoint{Position: s.mark.position()}, s.committed
+	if s.ledger != nil {
+		c.Position, c.Ledger = s.alarms.history.safe(c.Position), s.ledger.ID()
+	}
 	s.mu.Unlock()
+	p := c.Position
 	if p == committed || p == (telemetry.Position{}) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
 	defer cancel()
-	if err := s.partition.Checkpoint(ctx, telemetry.Checkpoint{Position: p}); err != nil && !errors.Is(err, telemetry.ErrLost) {
+	if err := s.partition.Checkpoint(ctx, c); err != nil && !errors.Is(err, telemetry.ErrLost) {
 		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.id, p.Sequence, err)
 	}
 	s.mu.Lock()
 	s.committed = p
 	s.mu.Unlock()
 	return nil
-}
-
-// covered reports whether the device's window is known to be in force at every
-// receiver that wants its alerts. It counts the reading as suppressed for each receiver
-// asked where it is.
-func (s *stream) covered(device string) bool {
-	for _, to := range s.receivers {
-		if !to.wants(s.level) {
-			continue
-		}
-		if !to.Gate.Recent(device) {
-			return false
-		}
-		s.stats.Suppressed.Add(1)
-	}
-	return true
 }
 
 func (s *stream) state() PartitionState {
@@ -334,8 +318,18 @@ func (s *stream) state() PartitionState {
 		Unsettled: s.mark.unsettled(),
 		Oldest:    s.mark.oldest(),
 	}
+	if s.readUntil.IsZero() {
+		p.Read = telemetry.Position{} // mark.last is where reading begins
+	}
 	for _, q := range s.queues {
-		p.Delivering += len(q.byDevice)
+		p.Delivering += len(q.deliveries)
+	}
+	p.Ledger = s.ledgers
+	if s.alarms != nil {
+		p.Ledger.Position = s.alarms.history.position.Sequence
+		for _, n := range s.alarms.total {
+			p.Ledger.Alarms += n
+		}
 	}
 	return p
 }

@@ -47,6 +47,14 @@ func (w *watermark) admit(before telemetry.Position, enqueued int64) *entry {
 	return e
 }
 
+// newest returns the last event that was admitted and is not forgotten, nil if there is none.
+func (w *watermark) newest() *entry {
+	if len(w.entries) == 0 {
+		return nil
+	}
+	return w.entries[len(w.entries)-1]
+}
+
 // read records that every event up to p has been settled or admitted.
 func (w *watermark) read(p telemetry.Position) { w.last = p }
 

@@ -1,8 +1,8 @@
-// Package worker takes each event through decoding, the threshold, the gate and
+// Package worker takes each event through decoding, the rules, the gate and
 // the notifier until it is settled. One [Worker] serves all partitions of a replica.
 //
-// One goroutine reads a partition. Nearly every event ends there: it is below the
-// threshold, or its device's window is known to be in force. Any other starts a
+// One goroutine reads a partition. Nearly every event ends there: it reaches no limit
+// of a rule, or its device's window is known to be in force. Any other starts a
 // delivery to each receiver, which ends when its alert is taken, suppressed by a
 // window, or kept as a dead letter. Later readings of the device join the delivery.
 // Each receiver schedules its deliveries by itself. A delivery has a goroutine only
@@ -14,14 +14,15 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -33,33 +34,37 @@ const (
 	checkpointEvery = 10_000 // events, unless CheckpointInterval ends first
 
 	checkpointTimeout = 5 * time.Second
+	ledgerTimeout     = 20 * time.Second // it may hold many alarms
 )
 
 // Config holds what a Worker needs. All fields but Malformed and Trace are required.
 type Config struct {
 	Origin             string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica            string // a label for people
-	Threshold          float64
-	Window             time.Duration // as stated in alerts; each gate has its own
+	Rules              rules.Set
 	Concurrency        int           // attempts at a time, for each receiver, over all partitions
 	GiveUp             time.Duration // age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
 	CheckpointInterval time.Duration
-	DrainTimeout       time.Duration // for attempts under way when a partition ends
-	Decoder            *telemetry.Decoder
-	Receivers          []Receiver // at least one
+	DrainTimeout       time.Duration      // for attempts under way when a partition ends
+	Decoder            *telemetry.Decoder // for the fields of Rules
+	Receivers          []Receiver         // at least one
 	DeadLetters        DeadLetters
-	Malformed          MalformedEvents   // nil: malformed events are only counted
-	Trace              func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
-	Log                *zap.Logger
+	// Ledger takes over the ledger of a partition: see ledger.Open. Required if a rule has state.
+	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
+	Malformed MalformedEvents   // nil: malformed events are only counted
+	Trace     func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
+	Log       *zap.Logger
 }
 
-// A Receiver gets at most one alert per device and window, by a gate of its own.
+// A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.
 type Receiver struct {
 	ID       string // for dead letters
 	Name     string // for people; no secrets
 	Level    string // the only level whose alerts it gets; empty for all
-	Gate     *throttle.Gate
 	Notifier notify.Notifier
+	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
+	// Config.Rules, and for levels that are not configured any more but have alarms.
+	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
 }
 
 // wants reports whether r gets the alerts of a level. An alert without a level goes to
@@ -83,6 +88,9 @@ type MalformedEvents interface {
 type Start struct {
 	AlertID   string
 	Device    string
+	Rule      string
+	Level     string
+	Resolved  bool
 	Receiver  string
 	Partition string
 	FromHub   bool // false: it came through the Intake that Partition names
@@ -101,7 +109,7 @@ type Trace interface {
 // An End describes how a delivery ended.
 type End struct {
 	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
-	Suppressed int64  // readings over the threshold that no alert has counted
+	Suppressed int64  // readings that reached the limit and that no alert has counted
 	Err        error  // why the last attempt failed, if it did
 }
 
@@ -114,18 +122,31 @@ type Worker struct {
 	warned    atomic.Int64 // when warn last logged
 
 	maxWaiting int
-	level      string // of the threshold, which has no name
+	maxChanges int // of alarms behind the watermark of a partition; beyond it they are merged
+	fields     int // that Decoder finds
+	rules      []*rule
+	levels     []*level // in the order of Config
+	stateful   bool
 
 	mu      sync.Mutex
 	streams map[*stream]struct{} // being consumed
+
+	removedMu sync.Mutex
+	removed   map[[2]string]*level // by rule and level, those that are not configured any more
 }
 
 // New returns a Worker, which does nothing until Consume or NewIntake is called.
 func New(c Config) *Worker {
-	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, streams: map[*stream]struct{}{}}
-	for _, r := range c.Receivers {
-		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w})
+	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}, removed: map[[2]string]*level{}}
+	for i, r := range c.Receivers {
+		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w, index: i})
 	}
+	fields, _ := c.Rules.Fields()
+	w.fields, w.stateful = len(fields), c.Rules.Stateful()
+	for _, r := range c.Rules.Rules {
+		w.stats.Levels = append(w.stats.Levels, make([]LevelStats, len(r.Levels))...)
+	}
+	w.rules, w.levels = newRules(&w.Config, w.stats.Levels)
 	return w
 }
 
@@ -141,37 +162,43 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // to settle. What is settled by then is checkpointed, if this replica still owns
 // the partition.
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	s := newStream(ctx, w, p.ID())
 	s.partition = p
-	s.work.Go(func() { s.commit(ctx) })
 	w.track(s)
 	defer w.untrack(s)
-
-	err := s.read(ctx)
-
-	stop(err)
+	var err error
+	if !w.stateful || s.takeOver() {
+		s.work.Go(func() { s.commit(s.ctx) })
+		err = s.read(s.ctx)
+	}
+	s.stop(err)
 	s.drain()
-	if errors.Is(context.Cause(ctx), telemetry.ErrLost) {
+	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || w.stateful && s.ledger == nil {
 		return nil // the next owner continues from our last checkpoint
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout+ledgerTimeout)
 	defer cancel()
-	if commitErr := s.checkpoint(last); commitErr != nil {
+	if commitErr := s.checkpoint(last, true); commitErr != nil {
 		err = errors.Join(err, commitErr)
 	}
 	return err
 }
 
-// alertID returns the id of the alert about a reading, which is the same in every
+// alertID returns the id of the alert, or the resolved, that d would send about a reading. It is the same in every
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
-func (w *Worker) alertID(partition string, r reading) string {
+func (s *stream) alertID(d *delivery, r reading) string {
+	id := s.Origin + "/" + s.id + "/"
 	if r.arrival != nil && r.arrival.id != "" {
-		return strings.Join([]string{w.Origin, partition, r.arrival.id}, "/")
+		id += r.arrival.id
+	} else {
+		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(r.enqueued).UnixMilli(), 10)
 	}
-	return strings.Join([]string{w.Origin, partition, strconv.FormatInt(r.sequence, 10), strconv.FormatInt(fromMicros(r.enqueued).UnixMilli(), 10)}, "/")
+	id += d.level.suffix
+	if d.owed != nil {
+		id += "/resolved"
+	}
+	return id
 }
 
 func (w *Worker) track(s *stream) {

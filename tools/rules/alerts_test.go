@@ -103,6 +103,12 @@ var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerAmbiguousSends":  once(func(r *metricstest.Replica) { r.Counts.Ambiguous.Add(1) }),
 	"AlertworkerDeadLetters":     once(func(r *metricstest.Replica) { r.Counts.DeadLetters.Add(1) }),
 	"AlertworkerCheckpointStuck": func(r *metricstest.Replica) { r.Unmarked = true },
+	"AlertworkerLedger": func(r *metricstest.Replica) {
+		if r.LedgerSince.IsZero() {
+			r.LedgerSince = time.Now()
+		}
+	},
+	"AlertworkerAlarmsUntracked": once(func(r *metricstest.Replica) { r.Counts.Untracked.Add(1) }),
 	"AlertworkerStoreFailing":    func(r *metricstest.Replica) { r.Store.Err = metricstest.ErrBroken },
 	"AlertworkerUndecodable":     func(r *metricstest.Replica) { r.Malformed = 20 },
 	"AlertworkerRestarts":        func(r *metricstest.Replica) { r.SourceStats.Restarts += r.Steps % 2 },

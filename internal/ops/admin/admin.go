@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -30,6 +31,8 @@ type Worker interface {
 	Partitions() []worker.PartitionState
 	Receivers() []worker.ReceiverState
 	Device(device string) worker.DeviceState
+	AlarmCounts() []worker.AlarmCounts
+	Alarms(limit int) []worker.AlarmState
 }
 
 // A Gate is one receiver's, a *throttle.Gate.
@@ -38,10 +41,11 @@ type Gate interface {
 	Reopen(ctx context.Context, device string) error
 }
 
-// A Receiver is one whose gate can be inspected.
+// A Receiver is one whose gate can be inspected, for one level of one rule.
 type Receiver struct {
-	Name string // as the worker's
-	Gate Gate
+	Name        string // as the worker's
+	Rule, Level string
+	Gate        Gate
 }
 
 // Options say what to serve. All are required except those that say what nil or empty means.
@@ -49,8 +53,7 @@ type Options struct {
 	Source    string // what is read, as shown to people: "<namespace>/<hub>"
 	Replica   string
 	Version   string
-	Threshold float64
-	Window    time.Duration
+	Rules     rules.Set
 	Started   time.Time // the replica
 	Worker    Worker    // nil while the replica is starting
 	Receivers []Receiver
@@ -77,6 +80,7 @@ type Options struct {
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
 	Options
+	plain      bool // Rules is one threshold
 	partitions *shared[[]telemetry.PartitionStatus]
 	duties     *shared[leader.Status]
 
@@ -90,7 +94,7 @@ func New(o Options) *Admin {
 	if o.Worker == nil {
 		o.Worker = noWorker{}
 	}
-	a := &Admin{Options: o, partitions: newShared[[]telemetry.PartitionStatus](), duties: newShared[leader.Status](), read: rates{}, commit: rates{}}
+	a := &Admin{Options: o, plain: oneThreshold(&o.Rules), partitions: newShared[[]telemetry.PartitionStatus](), duties: newShared[leader.Status](), read: rates{}, commit: rates{}}
 	a.sample()
 	return a
 }
@@ -102,6 +106,8 @@ func (noWorker) Stats() *worker.Stats                { return &worker.Stats{} }
 func (noWorker) Partitions() []worker.PartitionState { return nil }
 func (noWorker) Device(string) worker.DeviceState    { return worker.DeviceState{} }
 func (noWorker) Receivers() []worker.ReceiverState   { return nil }
+func (noWorker) AlarmCounts() []worker.AlarmCounts   { return nil }
+func (noWorker) Alarms(int) []worker.AlarmState      { return nil }
 
 // Run records the history for the status page's plots, and asks what the page wants to know
 // of services, until ctx ends.
@@ -165,8 +171,8 @@ func (a *Admin) sample() {
 func (a *Admin) totals() totals {
 	stats := a.Worker.Stats()
 	t := totals{readings: stats.Events[0].Load(), suppressed: stats.Suppressed.Load()}
-	for _, r := range a.Worker.Receivers() {
-		t.alerts += r.Taken
+	for i := range stats.Levels {
+		t.alerts += stats.Levels[i].Sent.Load()
 	}
 	return t
 }

@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -274,7 +275,7 @@ func TestDevice(t *testing.T) {
 
 		w.gate.state, w.gate.err = throttle.State{}, errors.New("service unavailable")
 		w.worker.devices["oven"] = worker.DeviceState{Deliveries: []worker.DeliveryState{{
-			Receiver: "hook", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: worker.WaitStore, Until: now.Add(7 * time.Second),
+			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: worker.WaitStore, Until: now.Add(7 * time.Second),
 		}}}
 		answer = w.authorized("GET", "/devices/oven") // all that is known without the store
 		want = `{"device":"oven","status":"waiting","why":"An alert about 91.5 has been waiting since 00:00:00 UTC: ` +
@@ -285,6 +286,52 @@ func TestDevice(t *testing.T) {
 			`"receivers":[{"receiver":"example.com","state":"unknown","suppressed":0,"error":"service unavailable"}]}` + "\n"
 		if got := answer.Body.String(); answer.Code != 200 || got != want {
 			t.Errorf("got  %d %s\nwant %s", answer.Code, got, want)
+		}
+	})
+}
+
+// A device has alarms, and a window for each level of each rule.
+func TestDeviceOfRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ruled)
+		now := time.Now()
+		w.gate.state = throttle.State{Now: now, Told: true, Resolved: true, AlertID: "x/resolved", Unresolved: true}
+		w.take(notify.Alert{ID: "1", Device: "oven", Rule: "hot", Level: "critical", Temperature: 93, Window: time.Minute, Enqueued: now, Partition: "3", Sequence: 17, Token: 9})
+		w.take(notify.Alert{ID: "1/resolved", Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Temperature: 64, Enqueued: now, Partition: "3", Sequence: 18, Token: 10})
+		w.worker.devices = map[string]worker.DeviceState{"oven": {
+			Partitions: []string{"3"}, Since: now,
+			Heard: &worker.Heard{Partition: "3", At: now, Reading: &worker.Reading{Value: 61, Field: 2, Enqueued: now, Sequence: 19}},
+			Alarms: []worker.AlarmState{
+				{Partition: "3", Device: "oven", Rule: "former", Owed: now},
+				{Partition: "3", Device: "oven", Rule: "damp", Phase: rules.Open, Since: now, Value: 61, Limit: 60},
+				{Partition: "3", Device: "oven", Rule: "hot", Level: "warning", Phase: rules.Pending, Since: now, Value: 71, Limit: 70, Owed: now},
+			},
+			Deliveries: []worker.DeliveryState{{Receiver: "example.com", Rule: "hot", Level: "warning", Resolved: true, Partition: "3", Since: now, Value: 64, For: worker.WaitTurn}},
+		}}
+		got := w.authorized("GET", "/devices/oven").Body.String()
+		gate := `,"state":"open","alertId":"x/resolved","unresolved":true,"resolved":true,`
+		at := `"2000-01-01T00:00:00Z"`
+		for _, want := range []string{
+			`"status":"waiting","why":"That the device is normal again (rule hot, level warning), at 64, has been waiting to be told since 00:00:00 UTC: other alerts`,
+			`"reading":{"field":"humidity","temperature":61,"enqueuedTime":` + at + `,"sequence":19}`,
+			`"alarms":[{"rule":"hot","level":"warning","state":"pending","since":` + at + `,"value":71,"limit":70,"owed":` + at + `,"partition":"3"},` +
+				`{"rule":"damp","state":"open","since":` + at + `,"value":61,"limit":60,"partition":"3"},` +
+				`{"rule":"former","state":"normal","owed":` + at + `,"partition":"3"}]`,
+			`"waiting":[{"receiver":"example.com","rule":"hot","level":"warning","resolved":true,"for":"turn",`,
+			`"receivers":[{"receiver":"example.com","rule":"hot","level":"warning"` + gate + `"told":true,`,
+			`{"receiver":"example.com","rule":"hot","level":"critical"` + gate + `"told":true,`,
+			`{"receiver":"example.com","rule":"cold-chain"` + gate + `"storeTime"`, // which tells nobody
+			`{"receiver":"example.com","rule":"damp"` + gate + `"storeTime"`,
+			`"lastAlert":{"id":"1","receiver":"example.com","rule":"hot","level":"critical","taken":`,
+			`"lastResolved":{"id":"1/resolved","receiver":"example.com","rule":"hot","level":"critical","taken":`,
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("want %s in\n%s", want, got)
+			}
+		}
+
+		if answer := w.authorized("DELETE", "/devices/oven/window"); answer.Code != 204 || fmt.Sprint(w.gate.opened) != "[oven oven oven oven]" {
+			t.Errorf("%d, and ended %v, want those of the 4 levels", answer.Code, w.gate.opened)
 		}
 	})
 }
@@ -377,25 +424,41 @@ func TestPageGolden(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.take(notify.Alert{ID: "x", Device: "oven-3", Temperature: 81.25, Window: time.Minute, Partition: "2", Sequence: 5})
 
-		answer := w.do("GET", "/")
-		if answer.Code != 200 {
-			t.Fatal(answer.Code, answer.Body)
-		}
-		got := regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAll(answer.Body.Bytes(), []byte("<$1>…</$1>"))
-		const file = "testdata/page.golden.html"
-		if *update {
-			if err := os.WriteFile(file, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
+		golden(t, w, "testdata/page.golden.html")
+	})
+}
+
+// The page of rules: each as it is, with its alarms, and what was told of which.
+func TestPageOfRulesGolden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ruled)
+		time.Sleep(13*time.Minute + 7*time.Second)
+		w.busy(2)
+		w.alarming()
+		golden(t, w, "testdata/page-rules.golden.html")
+	})
+}
+
+// golden compares w's page with file.
+func golden(t *testing.T, w *world, file string) {
+	t.Helper()
+	answer := w.do("GET", "/")
+	if answer.Code != 200 {
+		t.Fatal(answer.Code, answer.Body)
+	}
+	got := regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAll(answer.Body.Bytes(), []byte("<$1>…</$1>"))
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if string(got) != string(want) {
-			t.Errorf("the page differs from %s: look at it, then go test -update\n%s", file, got)
-		}
-	})
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("the page differs from %s: look at it, then go test -update\n%s", file, got)
+	}
 }
 
 // What devices and receivers are called is text, whatever it looks like.

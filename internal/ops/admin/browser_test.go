@@ -51,6 +51,12 @@ func TestInABrowser(t *testing.T) {
 	})
 	server := httptest.NewServer(w.admin)
 	defer server.Close()
+	ofRules := newWorld(t, ruled)
+	ofRules.busy(6)
+	ofRules.alarming()
+	ofRules.admin.Past()
+	rules := httptest.NewServer(ofRules.admin)
+	defer rules.Close()
 
 	b.call("Page.enable", nil)
 	b.call("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true})
@@ -89,21 +95,23 @@ func TestInABrowser(t *testing.T) {
 			scheme = "dark"
 		}
 		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
-		b.open(server.URL + "/")
+		for _, page := range []struct{ name, url string }{{"", server.URL}, {"rules-", rules.URL}} {
+			b.open(page.url + "/")
 
-		if over := b.eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`); over != "0" {
-			t.Errorf("%s: the page is %s px wider than the screen", view.name, over)
+			if over := b.eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`); over != "0" {
+				t.Errorf("%s: the page is %s px wider than the screen", view.name, over)
+			}
+			if clipped := b.eval(overflowing); clipped != "[]" {
+				t.Errorf("%s: out of their cards: %s", view.name, clipped)
+			}
+			if ground := b.eval(`getComputedStyle(document.body).backgroundColor`); (ground == `"rgb(19, 18, 16)"`) != view.dark {
+				t.Errorf("%s: the ground is %s", view.name, ground)
+			}
+			if rows := b.eval(`document.querySelectorAll("tbody tr").length`); rows == "0" {
+				t.Errorf("%s: no rows", view.name)
+			}
+			b.screenshot(page.name + view.name)
 		}
-		if clipped := b.eval(overflowing); clipped != "[]" {
-			t.Errorf("%s: out of their cards: %s", view.name, clipped)
-		}
-		if ground := b.eval(`getComputedStyle(document.body).backgroundColor`); (ground == `"rgb(19, 18, 16)"`) != view.dark {
-			t.Errorf("%s: the ground is %s", view.name, ground)
-		}
-		if rows := b.eval(`document.querySelectorAll("tbody tr").length`); rows == "0" {
-			t.Errorf("%s: no rows", view.name)
-		}
-		b.screenshot(view.name)
 	}
 
 	// A page with nothing on it yet.
@@ -146,7 +154,7 @@ func TestInABrowser(t *testing.T) {
 	b.until(`document.querySelector("main.old") !== null`)
 
 	for _, url := range b.requested() {
-		if !strings.HasPrefix(url, server.URL+"/") && !strings.HasPrefix(url, nothing.URL+"/") && !strings.HasPrefix(url, "data:") {
+		if !strings.HasPrefix(url, server.URL+"/") && !strings.HasPrefix(url, nothing.URL+"/") && !strings.HasPrefix(url, rules.URL+"/") && !strings.HasPrefix(url, "data:") {
 			t.Errorf("the page asked for %s", url)
 		}
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -21,6 +23,7 @@ import (
 const (
 	deviceTimeout  = 10 * time.Second // for all store calls that end windows
 	inspectTimeout = 2 * time.Second  // for all store calls that look up a device
+	inspectAtOnce  = 16
 )
 
 // retrySending is the Retry-After, in seconds, while an alert is being sent.
@@ -61,11 +64,38 @@ type deviceView struct {
 	Partitions []string   `json:"partitions"`      // that it reads
 	Since      *time.Time `json:"since,omitempty"` // it has read nothing of the device since then but what heard tells of
 
-	Heard      *heardView    `json:"heard,omitempty"`
-	Waiting    []waitingView `json:"waiting,omitempty"`
-	DeadLetter *letterView   `json:"deadLetter,omitempty"` // the last one
-	Receivers  []windowView  `json:"receivers"`
-	LastAlert  *alertView    `json:"lastAlert,omitempty"` // if it is among the last ones of this replica
+	Heard        *heardView    `json:"heard,omitempty"`
+	Alarms       []alarmView   `json:"alarms,omitempty"` // that are not normal, or owe a resolved
+	Waiting      []waitingView `json:"waiting,omitempty"`
+	DeadLetter   *letterView   `json:"deadLetter,omitempty"`   // the last one
+	Receivers    []windowView  `json:"receivers"`              // for each level of each rule
+	LastAlert    *alertView    `json:"lastAlert,omitempty"`    // if it is among the last ones of this replica
+	LastResolved *alertView    `json:"lastResolved,omitempty"` // likewise: the device is normal again
+}
+
+// A limitView names a limit. It is empty if there is only one, without a name.
+type limitView struct {
+	Rule  string `json:"rule,omitempty"`
+	Level string `json:"level,omitempty"`
+}
+
+// limitView returns the names of a level of a rule.
+func (a *Admin) limitView(rule, level string) limitView {
+	if a.plain {
+		return limitView{}
+	}
+	return limitView{rule, level}
+}
+
+// An alarmView is the state of one limit.
+type alarmView struct {
+	limitView
+	State     string     `json:"state"`           // pending, open or normal
+	Since     *time.Time `json:"since,omitempty"` // when the hub took the first of the readings that reached the limit
+	Value     *float64   `json:"value,omitempty"` // of the reading that opened it, or made it pending
+	Limit     *float64   `json:"limit,omitempty"` // that it reached: the device's own, if it has one
+	Owed      *time.Time `json:"owed,omitempty"`  // when the hub took the reading that ended the last alarm, while not every receiver has been told
+	Partition string     `json:"partition"`
 }
 
 // A heardView is what this replica read last of the device.
@@ -77,7 +107,9 @@ type heardView struct {
 }
 
 type readingView struct {
-	Temperature float64   `json:"temperature"`
+	Field       string    `json:"field,omitempty"` // if rules have different ones
+	Temperature float64   `json:"temperature"`     // the value, whatever it measures
+	Quiet       bool      `json:"quiet,omitempty"` // its message says that it is not to be told
 	Enqueued    time.Time `json:"enqueuedTime"`
 	Sequence    int64     `json:"sequence"`
 }
@@ -90,7 +122,9 @@ type undecodableView struct {
 
 // A waitingView is an alert that is not settled.
 type waitingView struct {
-	Receiver    string      `json:"receiver"`
+	Receiver string `json:"receiver"`
+	limitView
+	Resolved    bool        `json:"resolved,omitempty"` // it tells that the device is normal again
 	For         worker.Wait `json:"for"`
 	Detail      string      `json:"detail"` // the same for people
 	Since       time.Time   `json:"since"`  // when the hub took the first reading that is not settled
@@ -101,8 +135,10 @@ type waitingView struct {
 }
 
 type letterView struct {
-	ID          string    `json:"id,omitempty"` // none: it is only in the log
-	Receiver    string    `json:"receiver"`
+	ID       string `json:"id,omitempty"` // none: it is only in the log
+	Receiver string `json:"receiver"`
+	limitView
+	Resolved    bool      `json:"resolved,omitempty"`
 	Reason      string    `json:"reason"`
 	Kept        time.Time `json:"kept"` // by this replica's clock
 	AlertID     string    `json:"alertId"`
@@ -111,13 +147,16 @@ type letterView struct {
 }
 
 type windowView struct {
-	Receiver   string     `json:"receiver"`
+	Receiver string `json:"receiver"`
+	limitView
 	State      string     `json:"state"`             // open, sending or closed; unknown if the store does not respond
 	Until      *time.Time `json:"until,omitempty"`   // all times are by the store's clock
 	Seconds    *float64   `json:"seconds,omitempty"` // until then
 	Quiet      *time.Time `json:"quiet,omitempty"`   // readings from before need no alert
 	AlertID    string     `json:"alertId,omitempty"` // of the last alert sent
 	Unresolved bool       `json:"unresolved,omitempty"`
+	Resolved   bool       `json:"resolved,omitempty"` // alertId is that of a resolved
+	Told       bool       `json:"told,omitempty"`     // it may have heard an alert since the last resolved
 	Token      int64      `json:"token,omitempty"`
 	Claimed    *time.Time `json:"claimed,omitempty"`
 	Replica    string     `json:"replica,omitempty"` // that made the last claim: while an alert is being sent, the one that sends it
@@ -127,8 +166,9 @@ type windowView struct {
 }
 
 type alertView struct {
-	ID          string    `json:"id"`
-	Receiver    string    `json:"receiver"`
+	ID       string `json:"id"`
+	Receiver string `json:"receiver"`
+	limitView
 	Taken       time.Time `json:"taken"` // by this replica's clock
 	Temperature float64   `json:"temperature"`
 	Enqueued    time.Time `json:"enqueuedTime"`
@@ -148,34 +188,58 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 	if h := f.state.Heard; h != nil {
 		view.Heard = &heardView{Partition: h.Partition, At: h.At}
 		if r := h.Reading; r != nil {
-			view.Heard.Reading = &readingView{Temperature: r.Value, Enqueued: r.Enqueued, Sequence: r.Sequence}
+			view.Heard.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Quiet, Enqueued: r.Enqueued, Sequence: r.Sequence}
 		}
 		if u := h.Undecodable; u != nil {
 			view.Heard.Undecodable = &undecodableView{Reason: u.Reason.String(), Enqueued: u.Enqueued, Sequence: u.Sequence}
 		}
 	}
+	for _, s := range f.state.Alarms {
+		alarm := alarmView{limitView: a.limitView(s.Rule, s.Level), State: s.Phase.String(), Since: known(s.Since), Owed: known(s.Owed), Partition: s.Partition}
+		if s.Phase != rules.Normal {
+			alarm.Value, alarm.Limit = &s.Value, &s.Limit
+		}
+		view.Alarms = append(view.Alarms, alarm)
+	}
 	for _, d := range f.state.Deliveries {
 		view.Waiting = append(view.Waiting, waitingView{
-			Receiver: d.Receiver, For: d.For, Detail: d.String(), Since: d.Since, Next: known(d.Until),
+			Receiver: d.Receiver, limitView: a.limitView(d.Rule, d.Level), Resolved: d.Resolved, For: d.For, Detail: d.String(), Since: d.Since, Next: known(d.Until),
 			Temperature: d.Value, Partition: d.Partition, Suppressed: d.Joined,
 		})
 	}
 	if l := f.letter(); l != nil {
 		view.DeadLetter = &letterView{
-			ID: l.letter, Receiver: l.receiver, Reason: l.reason, Kept: l.at.UTC(),
+			ID: l.letter, Receiver: l.receiver, limitView: a.limitView(l.rule, l.level), Resolved: l.resolved, Reason: l.reason, Kept: l.at.UTC(),
 			AlertID: l.alertID, Temperature: l.temperature, Enqueued: l.enqueued.UTC(),
 		}
 	}
 	for _, g := range f.gates {
-		view.Receivers = append(view.Receivers, windowOf(g))
+		view.Receivers = append(view.Receivers, a.windowView(g))
 	}
-	if t := f.alert(); t != nil {
-		view.LastAlert = &alertView{
-			ID: t.alertID, Receiver: t.receiver, Taken: t.at.UTC(), Temperature: t.temperature,
-			Enqueued: t.enqueued.UTC(), Partition: t.partition, Sequence: t.sequence, Token: t.token,
+	view.LastAlert, view.LastResolved = a.alertView(f.alert()), a.alertView(f.resolved())
+	httpapi.Write(w, http.StatusOK, view)
+}
+
+// alertView returns e for people and programs; nil if it is.
+func (a *Admin) alertView(e *ended) *alertView {
+	if e == nil {
+		return nil
+	}
+	return &alertView{
+		ID: e.alertID, Receiver: e.receiver, limitView: a.limitView(e.rule, e.level), Taken: e.at.UTC(), Temperature: e.temperature,
+		Enqueued: e.enqueued.UTC(), Partition: e.partition, Sequence: e.sequence, Token: e.token,
+	}
+}
+
+// field returns the paths of the i-th field; empty if all rules have the same.
+func (a *Admin) field(i int) string {
+	for _, r := range a.Rules.Rules {
+		if r.Field != a.Rules.Rules[0].Field {
+			fields, _ := a.Rules.Fields()
+			return fields[i].Paths
 		}
 	}
-	httpapi.Write(w, http.StatusOK, view)
+	return ""
 }
 
 // findings looks everywhere for what is known of a device.
@@ -183,25 +247,63 @@ func (a *Admin) findings(ctx context.Context, device string) findings {
 	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
 	defer cancel()
 	f := findings{
-		now: time.Now(), threshold: a.Threshold, window: a.Window,
+		now: time.Now(), set: &a.Rules,
 		state: a.Worker.Device(device), ended: a.Recorder.of(device), gates: make([]gateState, len(a.Receivers)),
 	}
+	a.sortAlarms(f.state.Alarms)
 	f.partitions = slices.SortedFunc(slices.Values(f.state.Partitions), compareIDs)
 	var asking sync.WaitGroup
+	turns := make(chan struct{}, inspectAtOnce)
 	for i, to := range a.Receivers {
+		turns <- struct{}{}
 		asking.Go(func() {
+			defer func() { <-turns }()
 			s, err := to.Gate.Inspect(ctx, device)
-			f.gates[i] = gateState{receiver: to.Name, State: s, err: err}
+			f.gates[i] = gateState{receiver: to.Name, rule: to.Rule, level: to.Level, window: a.window(to.Rule), State: s, err: err}
 		})
 	}
 	asking.Wait()
 	return f
 }
 
-func windowOf(g gateState) windowView {
+// sortAlarms puts alarms into the order of the rules and levels, those of former rules last.
+func (a *Admin) sortAlarms(all []worker.AlarmState) {
+	place := func(s worker.AlarmState) int {
+		n := 0
+		for _, r := range a.Rules.Rules {
+			for _, l := range r.Levels {
+				if r.Name == s.Rule && l.Name == s.Level {
+					return n
+				}
+				n++
+			}
+		}
+		return n
+	}
+	slices.SortFunc(all, func(x, y worker.AlarmState) int {
+		return cmp.Or(cmp.Compare(place(x), place(y)), cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level))
+	})
+}
+
+// tells reports whether a rule tells when a device is normal again.
+func (a *Admin) tells(rule string) bool {
+	return slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return r.Name == rule && r.Resolved })
+}
+
+// window returns the window of a rule.
+func (a *Admin) window(rule string) time.Duration {
+	for _, r := range a.Rules.Rules {
+		if r.Name == rule {
+			return r.Window
+		}
+	}
+	return 0
+}
+
+func (a *Admin) windowView(g gateState) windowView {
 	s := g.State
 	v := windowView{
-		Receiver: g.receiver, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
+		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Resolved, Told: s.Told && a.tells(g.rule), State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
 		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
 		StoreTime: known(s.Now), Suppressed: s.Suppressed,
 	}
@@ -224,8 +326,8 @@ func known(t time.Time) *time.Time {
 	return &t
 }
 
-// endWindow ends the device's windows at all receivers. After a failure it continues with the
-// next receiver; a repeated request does the rest.
+// endWindow ends the device's windows at all receivers, of all rules and levels. After a failure it
+// continues with the next one; a repeated request does the rest.
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
@@ -235,7 +337,7 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 			all = append(all, err)
 			continue
 		}
-		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name))
+		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name), zap.String("rule", to.Rule), zap.String("alert_level", to.Level))
 	}
 	err := errors.Join(all...)
 	if err == nil {

@@ -74,7 +74,12 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 // A page has the texts that the template shows.
 type page struct {
 	Source, Replica, Version string
-	Threshold, Window        string
+	Threshold, Window        string // of the only rule, if Rules is empty
+	RuleCount                int
+	Rules                    []ruleRow // empty if there is one threshold and nothing else
+	Stateful                 bool      // a rule keeps alarms
+	Open                     []alarmRow
+	MoreOpen                 string // how many are not shown; empty if none
 	Now                      time.Time
 	Up                       string
 	State                    status.State
@@ -142,14 +147,16 @@ type storeRow struct {
 }
 
 type windowRow struct {
-	Device, Receiver, Left string
-	Percent                int // of the window that is left
+	Device, About, Receiver, Left string
+	Percent                       int // of the window that is left
 }
 
 type alertRow struct {
 	At          time.Time
 	Today       bool
 	Device      string
+	About       string // rule and level; empty if there is only a threshold
+	Resolved    bool   // it said that the device is normal again
 	Temperature string
 	Receiver    string
 	Partition   string
@@ -162,9 +169,15 @@ func (a *Admin) page(r *http.Request) page {
 	now := time.Now()
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version,
-		Threshold: number(a.Threshold), Window: span(a.Window),
 		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.Started))),
 		Figures: a.figures(), Lookup: a.Token != "",
+	}
+	switch {
+	case !a.plain:
+		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(), a.Rules.Stateful()
+		p.Open, p.MoreOpen = a.alarmRows(now)
+	case len(a.Rules.Rules) > 0:
+		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), span(a.Rules.Rules[0].Window)
 	}
 	report := a.Options.Status()
 	p.headline(report, now)
@@ -181,7 +194,7 @@ func (a *Admin) page(r *http.Request) page {
 	p.Store = a.storeView(now)
 	p.Windows, p.Alerts = a.alertRows(now)
 	p.NoWindows = "None known to this replica: the next reading over the threshold of a device causes an alert."
-	if !report.Sound() {
+	if !report.Sound() || !a.plain {
 		p.NoWindows = "None known to this replica."
 	}
 	if n := len(p.Windows) - maxWindows; n > 0 {
@@ -238,14 +251,20 @@ func (a *Admin) figures() []figure {
 		}
 		return class
 	}
-	return []figure{
-		{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "decoded temperatures"},
-		{Name: "Over the threshold", Value: count(stats.Over.Load()), Help: "readings at " + number(a.Threshold) + " or above"},
+	readings := figure{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "messages with a reading"}
+	over := figure{Name: "Over a limit", Value: count(stats.Over.Load()), Help: "readings that reach a limit of any rule"}
+	if a.plain && len(a.Rules.Rules) > 0 {
+		readings.Help = "decoded temperatures"
+		over.Name, over.Help = "Over the threshold", "readings at "+number(a.Rules.Rules[0].Levels[0].Limit)+" or above"
+	}
+	return append([]figure{
+		readings,
+		over,
 		{Name: "Not decoded", Value: count(undecoded), Class: class(undecoded, "warn"), Help: "telemetry without a usable reading, which can cause no alert", Detail: strings.Join(reasons, ", ")},
 		{Name: "Store unavailable", Value: count(unavailable), Class: class(unavailable, "bad"), Help: "calls to the throttle store without a usable response; they are retried"},
 		{Name: "Ambiguous", Value: count(ambiguous), Class: class(ambiguous, "bad"), Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
 		{Name: "Dead letters", Value: count(dead), Class: class(dead, "bad"), Help: "alerts that will not be delivered to a receiver"},
-	}
+	}, a.ruleFigures()...)
 }
 
 // partitionRows combines what all replicas share with the state of this one.
@@ -324,10 +343,18 @@ func (row *partitionRow) lag(last, at int64) {
 
 // waiting describes what holds back a partition's checkpoint.
 func waiting(s worker.PartitionState, now time.Time) string {
-	if s.Unsettled == 0 {
-		return ""
+	var parts []string
+	if l := s.Ledger; l.Err != nil {
+		text := "cannot write its ledger, for "
+		if l.Writes == 0 {
+			text = "waits for its ledger, for "
+		}
+		parts = append(parts, text+span(now.Sub(l.Since)))
 	}
-	return fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), span(now.Sub(s.Oldest)))
+	if s.Unsettled > 0 {
+		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), span(now.Sub(s.Oldest))))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // label returns the readable part of an owner's id: all but the random part.
@@ -357,20 +384,21 @@ func compareIDs(x, y string) int {
 }
 
 func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow) {
-	type window struct{ device, receiver string }
+	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
-	_, fraction, _ := strings.Cut(number(a.Threshold), ".")
-	decimals := max(1, len(fraction))
 	for _, t := range a.Recorder.alerts() {
+		_, fraction, _ := strings.Cut(number(t.Threshold), ".")
+		decimals := max(1, len(fraction))
+		about := about(t.RuleName(), t.Level)
 		alerts = append(alerts, alertRow{
 			At: t.at.UTC(), Today: t.at.UTC().YearDay() == now.UTC().YearDay() && now.Sub(t.at) < 24*time.Hour,
-			Device: t.Device, Temperature: strconv.FormatFloat(t.Temperature, 'f', decimals, 64), Receiver: t.receiver,
+			Device: t.Device, About: about, Resolved: t.Resolved, Temperature: strconv.FormatFloat(t.Temperature, 'f', decimals, 64), Receiver: t.receiver,
 			Partition: t.Partition, Sequence: t.Sequence, ID: t.ID, Suppressed: count(t.Suppressed),
 		})
 		left := t.Window - now.Sub(t.at)
-		if key := (window{t.Device, t.receiver}); left > 0 && !seen[key] {
+		if key := (window{t.Device, about, t.receiver}); left > 0 && !t.Resolved && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: t.Device, Receiver: t.receiver, Left: span(left), Percent: int(100 * left / t.Window)})
+			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.receiver, Left: span(left), Percent: int(100 * left / t.Window)})
 		}
 	}
 	return windows, alerts

@@ -25,7 +25,7 @@ type Recorder struct {
 	calls map[lease.Operation]*ring[call] // nil if there is no store
 }
 
-// An alert that a receiver took.
+// An alert, or that a device is normal again, that a receiver took.
 type taken struct {
 	notify.Alert
 	receiver string
@@ -35,6 +35,9 @@ type taken struct {
 // An ended is a delivery that has ended: a receiver took its alert, or it became a dead letter.
 type ended struct {
 	device, receiver, partition, alertID string
+	rule, level                          string
+	resolved                             bool          // it said that the device is normal again
+	window                               time.Duration // after it
 	temperature                          float64
 	enqueued                             time.Time
 	sequence, token                      int64
@@ -47,6 +50,7 @@ type ended struct {
 func endedOf(a notify.Alert, receiver string) ended {
 	return ended{
 		device: a.Device, receiver: receiver, partition: a.Partition, alertID: a.ID, temperature: a.Temperature,
+		rule: a.RuleName(), level: a.Level, resolved: a.Resolved, window: a.Window,
 		enqueued: a.Enqueued, sequence: a.Sequence, token: a.Token, at: time.Now(),
 	}
 }

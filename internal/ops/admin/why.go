@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -18,7 +20,11 @@ const (
 	whySending     = "sending"         // hot, and another replica has a claim
 	whyDelivered   = "delivered"       // hot, and an alert that was delivered covers the reading
 	whyUnknown     = "unknown"         // hot, and the store does not respond
-	whyBelow       = "below_threshold" // its last reading is
+	whyQuiet       = "quiet"           // hot, and its message says that it is not to be told
+	whyInhibited   = "inhibited"       // over a limit, and a higher level of the rule is open
+	whyPending     = "pending"         // over a limit, but not for long enough
+	whyOpen        = "open"            // not over the limit, but not normal again either
+	whyBelow       = "below_threshold" // its last reading reaches no limit
 	whyUndecodable = "undecodable"     // its last event has no reading
 	whyNotHeard    = "not_heard"       // nothing was read of it, as far as is remembered
 )
@@ -26,35 +32,43 @@ const (
 // findings are what is known of a device.
 type findings struct {
 	now        time.Time
-	threshold  float64
-	window     time.Duration
+	set        *rules.Set
 	partitions []string // that this replica reads
 	state      worker.DeviceState
 	ended      []ended // deliveries, the latest first
 	gates      []gateState
 }
 
-// A gateState is what the store knows of the device's window at one receiver.
+// A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
 type gateState struct {
 	throttle.State
-	receiver string
-	err      error
+	receiver    string
+	rule, level string
+	window      time.Duration
+	err         error
 }
 
 // delivered returns when the receiver took the device's last alert, to within a few seconds; zero if
 // the store does not know.
-func (g gateState) delivered(window time.Duration) time.Time {
+func (g gateState) delivered() time.Time {
 	switch {
 	case g.Quiet.IsZero():
 		return time.Time{}
 	case g.Quiet.After(g.Claimed):
 		return g.Claimed
 	}
-	return g.Quiet.Add(-window) // the last claim failed: it was the one before
+	return g.Quiet.Add(-g.window) // the last claim failed: it was the one before
 }
 
 // alert returns the last alert that a receiver took, nil if none is remembered.
-func (f findings) alert() *ended { return f.last(func(e ended) bool { return e.reason == "" }) }
+func (f findings) alert() *ended {
+	return f.last(func(e ended) bool { return e.reason == "" && !e.resolved })
+}
+
+// resolved returns the last time that a receiver was told that the device is normal again, nil if none is remembered.
+func (f findings) resolved() *ended {
+	return f.last(func(e ended) bool { return e.reason == "" && e.resolved })
+}
 
 // letter returns the last dead letter, nil if none is remembered.
 func (f findings) letter() *ended { return f.last(func(e ended) bool { return e.reason != "" }) }
@@ -66,14 +80,25 @@ func (f findings) last(is func(ended) bool) *ended {
 	return nil
 }
 
-// undelivered returns the last dead letter, unless its receiver has taken an alert of the device since.
+// about returns what is known of one level of a rule.
+func (f findings) about(rule, level string) findings {
+	f.ended = slices.DeleteFunc(slices.Clone(f.ended), func(e ended) bool { return e.rule != rule || e.level != level })
+	f.gates = slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool { return g.rule != rule || g.level != level })
+	return f
+}
+
+// undelivered returns the last dead letter, unless its receiver has since taken another of the device and level.
 func (f findings) undelivered() *ended {
 	l := f.letter()
-	if l == nil || f.last(func(e ended) bool { return e.reason == "" && e.receiver == l.receiver && e.at.After(l.at) }) != nil {
+	if l == nil {
 		return nil
 	}
-	for _, g := range f.gates {
-		if g.receiver == l.receiver && g.delivered(f.window).After(l.at) {
+	of := f.about(l.rule, l.level)
+	if of.last(func(e ended) bool { return e.reason == "" && e.receiver == l.receiver && e.at.After(l.at) }) != nil {
+		return nil
+	}
+	for _, g := range of.gates {
+		if g.receiver == l.receiver && g.delivered().After(l.at) {
 			return nil // by another replica, or a replay
 		}
 	}
@@ -86,7 +111,7 @@ func (f findings) delivered() (at time.Time) {
 		at = t.at
 	}
 	for _, g := range f.gates {
-		if d := g.delivered(f.window); d.After(at.Add(f.window / 2)) { // else it is the same one
+		if d := g.delivered(); d.After(at.Add(g.window / 2)) { // else it is the same one
 			at = d
 		}
 	}
@@ -100,8 +125,8 @@ func (f findings) quiet() (until time.Time) {
 			until = g.Until
 		}
 	}
-	if t := f.alert(); t != nil && until.IsZero() && f.storeError() != nil && t.at.Add(f.window).After(f.now) {
-		until = t.at.Add(f.window)
+	if t := f.alert(); t != nil && until.IsZero() && f.storeError() != nil && t.at.Add(t.window).After(f.now) {
+		until = t.at.Add(t.window)
 	}
 	return until
 }
@@ -143,16 +168,115 @@ func (f findings) why() (status, text string) {
 			f.at(h.Undecodable.Enqueued), h.Partition, h.Undecodable.Sequence, h.Undecodable.Reason.Text(), f.also())
 	case h.Reading == nil:
 		return whyNotHeard, f.notHeard() + f.also()
-	case h.Reading.Value < f.threshold:
-		return whyBelow, fmt.Sprintf("Its last reading, %s %s, is below the threshold of %s%s",
-			number(h.Reading.Value), f.at(h.Reading.Enqueued), number(f.threshold), f.also())
 	}
-	return f.hot(*h.Reading)
+	return f.read(*h.Reading)
 }
 
-// hot is why for a device whose last reading, r, is over the threshold and settled.
-func (f findings) hot(r worker.Reading) (status, text string) {
+// What there is to say about a reading at one level, the most important last.
+const (
+	sayBelow = iota
+	sayOpen
+	sayPending
+	sayInhibited
+	sayHot
+)
+
+// A verdict is what a reading means at one level.
+type verdict struct {
+	say    int
+	rule   *rules.Rule
+	level  *rules.Level
+	limit  float64           // the device's own, if that is known
+	alarm  worker.AlarmState // zero if there is none
+	higher worker.AlarmState // that keeps it quiet
+}
+
+// verdicts returns what the reading r means at each level of the rules that read its field, the
+// most important first.
+func (f findings) verdicts(r worker.Reading) (all []verdict) {
+	fields, of := f.set.Fields()
+	for i := range f.set.Rules {
+		rule := &f.set.Rules[i]
+		if fields[of[i]].Paths != fields[r.Field].Paths {
+			continue
+		}
+		inhibited, higher := false, worker.AlarmState{}
+		for j := len(rule.Levels) - 1; j >= 0; j-- {
+			v := verdict{rule: rule, level: &rule.Levels[j], limit: rule.Levels[j].Limit, higher: higher}
+			for _, s := range f.state.Alarms {
+				if s.Rule == rule.Name && s.Level == v.level.Name && s.Phase != rules.Normal {
+					v.alarm, v.limit = s, s.Limit
+				}
+			}
+			breaching := rule.Breaching(r.Value, v.limit)
+			switch {
+			case v.alarm.Phase == rules.Pending:
+				v.say = sayPending
+			case v.alarm.Phase == rules.Open && !breaching:
+				v.say = sayOpen
+			case breaching && inhibited:
+				v.say = sayInhibited
+			case breaching:
+				v.say = sayHot
+			}
+			if v.alarm.Phase == rules.Open || v.say == sayHot {
+				inhibited, higher = true, v.alarm
+				higher.Level = v.level.Name
+			}
+			all = append(all, v)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y verdict) int { return cmp.Compare(y.say, x.say) })
+	return all
+}
+
+// read is why for a device whose last event had the reading r, which is settled.
+func (f findings) read(r worker.Reading) (status, text string) {
+	all := f.verdicts(r)
+	if len(all) == 0 { // there are no rules
+		return whyBelow, fmt.Sprintf("Its last reading is %s %s%s", number(r.Value), f.at(r.Enqueued), f.also())
+	}
+	v := all[0]
+	limit := v.text()
+	reading := fmt.Sprintf("Its last reading, %s %s,", number(r.Value), f.at(r.Enqueued))
+	below := "below"
+	if v.rule.Below {
+		below = "above"
+	}
+	switch {
+	case v.say == sayHot && r.Quiet:
+		return whyQuiet, fmt.Sprintf("%s reaches %s, but is not told: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
+	case v.say == sayHot:
+		return f.about(v.rule.Name, v.level.Name).hot(r, v)
+	case v.say == sayInhibited && v.higher.Since.IsZero():
+		return whyInhibited, fmt.Sprintf("%s reaches %s, which is not told because it reaches level %s too", reading, limit, v.higher.Level)
+	case v.say == sayInhibited:
+		return whyInhibited, fmt.Sprintf("%s reaches %s, which is not told while the alarm of level %s is open, since %s", reading, limit, v.higher.Level, f.clock(v.higher.Since))
+	case v.say == sayPending:
+		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
+			reading, limit, f.clock(v.alarm.Since), span(v.rule.For), f.clock(v.alarm.Since.Add(v.rule.For)))
+	case v.say == sayOpen:
+		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
+			reading, below, limit, below, number(v.rule.ClearOf(v.level, v.limit)), f.clock(v.alarm.Since), f.also())
+	case len(all) == 1:
+		return whyBelow, fmt.Sprintf("%s is %s %s%s", reading, below, limit, f.also())
+	}
+	var of []*rules.Rule
+	for _, v := range all {
+		if !slices.Contains(of, v.rule) {
+			of = append(of, v.rule)
+		}
+	}
+	return whyBelow, fmt.Sprintf("%s reaches no limit (%s)%s", reading, limits(of), f.also())
+}
+
+// hot is why for a device whose last reading, r, reaches the limit that v is about, which is all that
+// f is about, and is settled.
+func (f findings) hot(r worker.Reading, v verdict) (status, text string) {
 	reading := fmt.Sprintf("Its last reading over the threshold, %s %s,", number(r.Value), f.at(r.Enqueued))
+	if about(v.rule.Name, v.level.Name) != "" {
+		reading = fmt.Sprintf("Its last reading, %s %s, which reaches %s,", number(r.Value), f.at(r.Enqueued), v.text())
+	}
 	switch quiet, claimed, delivered := f.quiet(), f.claimed(), f.delivered(); {
 	case !quiet.IsZero():
 		return whyWindow, fmt.Sprintf("%s is suppressed: an alert was delivered %s, and its window is in force until %s", reading, f.at(delivered), f.until(quiet))
@@ -178,11 +302,16 @@ func (f findings) until(t time.Time) string {
 }
 
 func (f findings) waiting() string {
-	first := slices.MinFunc(f.state.Deliveries, func(x, y worker.DeliveryState) int { return x.Since.Compare(y.Since) })
+	first := f.state.Deliveries[0] // the oldest alert; if there is none, the oldest resolved
+	for _, d := range f.state.Deliveries {
+		if first.Resolved && !d.Resolved || first.Resolved == d.Resolved && d.Since.Before(first.Since) {
+			first = d
+		}
+	}
 	var parts []string
 	for _, d := range f.state.Deliveries {
 		part := d.String()
-		if claimed := f.claimed(); d.For == worker.WaitClaim && !claimed.IsZero() {
+		if claimed := f.about(d.Rule, d.Level).claimed(); d.For == worker.WaitClaim && !claimed.IsZero() {
 			part += "; the claim ends at the latest at " + f.until(claimed)
 		}
 		if !d.Until.IsZero() {
@@ -190,7 +319,11 @@ func (f findings) waiting() string {
 		}
 		parts = append(parts, part)
 	}
-	return fmt.Sprintf("An alert about %s has been waiting since %s: %s", number(first.Value), f.clock(first.Since), strings.Join(parts, "; "))
+	what := "An alert%s about %s has been waiting"
+	if first.Resolved {
+		what = "That the device is normal again%s, at %s, has been waiting to be told"
+	}
+	return fmt.Sprintf(what+" since %s: %s", which(first.Rule, first.Level), number(first.Value), f.clock(first.Since), strings.Join(parts, "; "))
 }
 
 func (f findings) deadLetter(l *ended) string {
@@ -198,8 +331,12 @@ func (f findings) deadLetter(l *ended) string {
 	if l.letter != "" {
 		where = "`alertworker deadletters replay " + l.letter + "` sends it again"
 	}
-	return fmt.Sprintf("The alert about %s %s became a dead letter of receiver %s %s: %s; %s",
-		number(l.temperature), f.at(l.enqueued), l.receiver, f.at(l.at), l.reason, where)
+	what := "The alert%s about %s %s became"
+	if l.resolved {
+		what = "That the device is normal again%s, with %s %s, became"
+	}
+	return fmt.Sprintf(what+" a dead letter of receiver %s %s: %s; %s",
+		which(l.rule, l.level), number(l.temperature), f.at(l.enqueued), l.receiver, f.at(l.at), l.reason, where)
 }
 
 func (f findings) notHeard() string {
@@ -215,15 +352,39 @@ func (f findings) notHeard() string {
 
 // also says what else is known of the device's alerts, as the end of a sentence.
 func (f findings) also() string {
-	switch quiet, claimed, delivered := f.quiet(), f.claimed(), f.delivered(); {
+	of, name := f.latest()
+	switch quiet, claimed, delivered := of.quiet(), of.claimed(), of.delivered(); {
 	case !quiet.IsZero():
-		return fmt.Sprintf("; its last alert was delivered %s, and its window is in force until %s", f.at(delivered), f.until(quiet))
+		return fmt.Sprintf("; its last alert%s was delivered %s, and its window is in force until %s", name, f.at(delivered), f.until(quiet))
 	case !claimed.IsZero():
-		return fmt.Sprintf("; a replica has a claim until %s: it is sending an alert, or it has died", f.until(claimed))
-	case !delivered.IsZero():
-		return "; its last alert was delivered " + f.at(delivered)
+		return fmt.Sprintf("; a replica has a claim%s until %s: it is sending an alert, or it has died", name, f.until(claimed))
+	case delivered.IsZero():
+		return ""
+	default:
+		text := fmt.Sprintf("; its last alert%s was delivered %s", name, f.at(delivered))
+		if r := of.resolved(); r != nil && r.at.After(delivered) {
+			text += ", and the receiver was told " + f.at(r.at) + " that the device is normal again"
+		}
+		return text
 	}
-	return ""
+}
+
+// latest returns what is known of the level that was told last, or is being told, and its name for a sentence.
+func (f findings) latest() (of findings, name string) {
+	var at time.Time
+	for _, r := range f.set.Rules {
+		for _, l := range r.Levels {
+			one := f.about(r.Name, l.Name)
+			last := one.delivered()
+			if c := one.claimed(); c.After(last) { // it ends later than now
+				last = c
+			}
+			if last.After(at) {
+				of, name, at = one, which(r.Name, l.Name), last
+			}
+		}
+	}
+	return of, name
 }
 
 // at says when t was: the time, and how long ago.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -17,17 +18,18 @@ func TestWhy(t *testing.T) {
 	reading := func(value float64, at time.Time) worker.DeviceState {
 		return heard(worker.Heard{Partition: "3", At: at, Reading: &worker.Reading{Value: value, Enqueued: at, Sequence: 17}})
 	}
-	open := gateState{receiver: "hook", State: throttle.State{Now: now}}
-	down := gateState{receiver: "hook", err: errors.New("connection refused")}
-	window := gateState{receiver: "hook", State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
-	over := gateState{receiver: "hook", State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
-	failed := gateState{receiver: "hook", State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
-	claim := gateState{receiver: "hook", State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
-	taken := ended{receiver: "hook", at: ago(19 * time.Second)}
-	letter := ended{receiver: "hook", at: ago(2 * time.Minute), temperature: 91.5, enqueued: ago(3 * time.Minute), reason: "refused for good: answered 400", letter: "20260302T031100.000Z-0123456789abcdef"}
+	open := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
+	down := gateState{receiver: "hook", rule: "temperature", window: time.Minute, err: errors.New("connection refused")}
+	window := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
+	over := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
+	failed := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
+	claim := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
+	taken := ended{receiver: "hook", rule: "temperature", window: time.Minute, at: ago(19 * time.Second)}
+	letter := ended{receiver: "hook", rule: "temperature", at: ago(2 * time.Minute), temperature: 91.5, enqueued: ago(3 * time.Minute), reason: "refused for good: answered 400", letter: "20260302T031100.000Z-0123456789abcdef"}
 	logged := letter
 	logged.letter = ""
 
+	threshold := rules.Threshold("temperature", 80, time.Minute)
 	for name, test := range map[string]struct {
 		state        worker.DeviceState
 		ended        []ended
@@ -51,12 +53,12 @@ func TestWhy(t *testing.T) {
 		"below, after an attempt that failed": {reading(21.5, now), nil, failed, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 02:13:00 UTC (61 min ago)"},
 		"undecodable": {heard(worker.Heard{Partition: "3", Undecodable: &worker.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
-			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD is in it"},
+			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
 		"undecodable after a reading": {heard(worker.Heard{
 			Partition: "3", Reading: &worker.Reading{Value: 99, Enqueued: ago(time.Minute), Sequence: 8},
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, open, whyUndecodable,
-			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: its temperature is null"},
+			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: its reading is null"},
 		"undecodable before a reading": {heard(worker.Heard{
 			Partition: "3", Reading: &worker.Reading{Value: 79.9, Enqueued: now, Sequence: 10},
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
@@ -83,17 +85,92 @@ func TestWhy(t *testing.T) {
 		"a dead letter that was replayed": {reading(21.5, now), []ended{letter}, window, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"waiting comes first": {worker.DeviceState{Heard: reading(21.5, now).Heard, Deliveries: []worker.DeliveryState{
-			{Receiver: "hook", Since: ago(3 * time.Minute), Value: 91.5, For: worker.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
-			{Receiver: "pager", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
+			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: worker.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
+			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
 		}}, []ended{letter}, window, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s; an attempt to alert receiver pager is under way"},
 		"another's claim is in the way": {worker.DeviceState{Deliveries: []worker.DeliveryState{
-			{Receiver: "hook", Since: ago(time.Minute), Value: 91.5, For: worker.WaitClaim, Until: now.Add(time.Second)},
+			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: worker.WaitClaim, Until: now.Add(time.Second)},
 		}}, nil, claim, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the claim ends at the latest at 03:14:12 UTC (another 12 s); the next attempt is due in 1 s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := findings{now: now, threshold: 80, window: time.Minute, partitions: test.state.Partitions, state: test.state, ended: test.ended, gates: []gateState{test.gate}}
+			f := findings{now: now, set: &threshold, partitions: test.state.Partitions, state: test.state, ended: test.ended, gates: []gateState{test.gate}}
+			if status, got := f.why(); status != test.status || got != test.want {
+				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)
+			}
+		})
+	}
+}
+
+func TestWhyOfRules(t *testing.T) {
+	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	set := rules.Set{Quiet: "quiet", Rules: []rules.Rule{
+		{Name: "hot", Field: "temperature", For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
+			{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65, Override: "maxTemp"},
+		}},
+		{Name: "cold", Field: "temperature", Below: true, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}},
+		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}}},
+	}}
+	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", For: time.Minute, Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75}}}}}
+	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) worker.AlarmState {
+		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Limit: limit, Since: ago(since)}
+	}
+	window := gateState{receiver: "hook", rule: "hot", level: "critical", window: 10 * time.Minute, State: throttle.State{
+		Phase: throttle.Closed, Until: now.Add(7 * time.Minute), Quiet: now.Add(7 * time.Minute), Claimed: ago(3 * time.Minute), Now: now,
+	}}
+	for name, test := range map[string]struct {
+		set          *rules.Set
+		reading      worker.Reading
+		alarms       []worker.AlarmState
+		deliveries   []worker.DeliveryState
+		ended        []ended
+		gates        []gateState
+		status, want string
+	}{
+		"no limit": {&set, worker.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
+			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)"},
+		"the only limit of its field": {&set, worker.Reading{Value: 20, Field: 2}, nil, nil, nil, nil, whyBelow,
+			"Its last reading, 20 at 03:13:55 UTC (5 s ago), is below the limit of 60 (rule damp)"},
+		"pending": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
+			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), as its readings have since 03:13:00 UTC, but not for 2 min yet: the first from 03:15:00 UTC on causes an alert"},
+		"told": {&set, worker.Reading{Value: 91}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), which reaches the limit of 90 (rule hot, level critical), is suppressed: an alert was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
+		"quiet": {&set, worker.Reading{Value: 91, Quiet: true}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is not told: the property quiet of its message keeps the device quiet"},
+		"a higher level": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
+			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which is not told while the alarm of level critical is open, since 03:00:00 UTC"},
+		"between": {&below, worker.Reading{Value: 77}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
+			"Its last reading, 77 at 03:13:55 UTC (5 s ago), is below the threshold of 80 but not below 75, so the alarm that is open since 03:00:00 UTC goes on"},
+		"between, of a rule below": {&set, worker.Reading{Value: 3}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
+			"Its last reading, 3 at 03:13:55 UTC (5 s ago), is above the limit of 2 (rule cold) but not above 4, so the alarm that is open since 03:00:00 UTC goes on" +
+				"; its last alert (rule hot, level critical) was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
+		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []ended{
+			{receiver: "hook", rule: "hot", level: "critical", resolved: true, at: ago(time.Minute)}, {receiver: "hook", rule: "hot", level: "critical", at: ago(14 * time.Minute)},
+		}, nil, whyBelow,
+			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)" +
+				"; its last alert (rule hot, level critical) was delivered at 03:00:00 UTC (14 min ago), and the receiver was told at 03:13:00 UTC (60 s ago) that the device is normal again"},
+		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
+			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, Since: ago(time.Minute), Value: 64, For: worker.WaitWindow, Until: now.Add(7 * time.Minute)},
+		}, nil, []gateState{window}, whyWaiting,
+			"That the device is normal again (rule hot, level critical), at 64, has been waiting to be told since 03:13:00 UTC: receiver hook is told that the device is normal again when the window of the alert before is over; the next attempt is due in 7 min"},
+		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
+			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, Since: ago(time.Hour), Value: 64, For: worker.WaitTurn},
+			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: worker.WaitAttempt},
+		}, nil, nil, whyWaiting,
+			"An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: other alerts are being sent to receiver hook first; an attempt to alert receiver hook is under way"},
+		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []ended{
+			{receiver: "hook", rule: "hot", level: "warning", at: ago(time.Minute)},
+			{receiver: "hook", rule: "hot", level: "critical", resolved: true, at: ago(2 * time.Minute), temperature: 64, enqueued: ago(3 * time.Minute), reason: "refused"},
+		}, nil, whyDeadLetter,
+			"That the device is normal again (rule hot, level critical), with 64 at 03:11:00 UTC (3 min ago), became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused; it is only in the log"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.reading.Enqueued = ago(5 * time.Second)
+			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: worker.DeviceState{
+				Heard: &worker.Heard{Reading: &test.reading}, Alarms: test.alarms, Deliveries: test.deliveries,
+			}}
 			if status, got := f.why(); status != test.status || got != test.want {
 				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)
 			}

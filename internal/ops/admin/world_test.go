@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -46,11 +47,11 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 	t.Helper()
-	w := &world{worker: &fakeWorker{}, gate: &fakeGate{}, recorder: &admin.Recorder{}, monitor: status.New(zap.NewNop())}
+	w := &world{worker: &fakeWorker{stats: worker.Stats{Levels: make([]worker.LevelStats, 4)}}, gate: &fakeGate{}, recorder: &admin.Recorder{}, monitor: status.New(zap.NewNop())}
 	o := admin.Options{
 		Source: "contoso/telemetry", Replica: "alertworker-7d9f-x2x1p", Version: "1.2.3",
-		Threshold: 80, Window: time.Minute, Started: time.Now(),
-		Worker: w.worker, Receivers: []admin.Receiver{{Name: "example.com", Gate: w.gate}},
+		Rules: rules.Threshold("temperature", 80, time.Minute), Started: time.Now(),
+		Worker: w.worker, Receivers: []admin.Receiver{{Name: "example.com", Rule: "temperature", Gate: w.gate}},
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
@@ -146,6 +147,7 @@ func (w *world) busy(alerts int) {
 	s.Over.Store(9_120)
 	s.Suppressed.Store(9_008)
 	s.Ambiguous.Store(1)
+	s.Levels[0].Sent.Store(209)
 	store := lease.Observe(&fakeStore{}, w.recorder.Store())
 	for range 3 {
 		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
@@ -156,6 +158,58 @@ func (w *world) busy(alerts int) {
 			Temperature: 80 + float64(i*37%190)/10, Threshold: 80, Partition: "0", Sequence: int64(1_203_000 + i),
 			Window: time.Minute, Token: int64(i), Suppressed: int64(i * 13), Enqueued: now,
 		})
+	}
+}
+
+// ruled are rules of all kinds.
+func ruled(o *admin.Options) {
+	o.Rules = rules.Set{Quiet: "quiet", Rules: []rules.Rule{
+		{Name: "hot", Field: "temperature, temp", For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
+			{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65, Override: "maxTemp"},
+		}},
+		{Name: "cold-chain", Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 2}}},
+		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 55}}},
+	}}
+	gate := o.Receivers[0].Gate
+	o.Receivers = nil
+	for _, r := range o.Rules.Rules {
+		for _, l := range r.Levels {
+			o.Receivers = append(o.Receivers, admin.Receiver{Name: "example.com", Rule: r.Name, Level: l.Name, Gate: gate})
+		}
+	}
+}
+
+// alarming makes it a world in which rules, which must be those of ruled, have alarms.
+func (w *world) alarming() {
+	now := time.Now()
+	w.set(func() {
+		w.worker.counts = []worker.AlarmCounts{
+			{Rule: "hot", Level: "warning", Pending: 7, Open: 1_204, Owed: 31}, {Rule: "hot", Level: "critical", Open: 2}, {Rule: "cold-chain"}, {Rule: "damp", Open: 1},
+		}
+		for i, device := range []string{"oven-3", "kiln/north", "boiler#12", "cellar", "line-2.press"} {
+			level := []string{"critical", "warning", "critical", "", "warning"}[i]
+			rule := []string{"hot", "damp"}[i/3%2]
+			if level != "" {
+				rule = "hot"
+			}
+			w.worker.alarms = append(w.worker.alarms, worker.AlarmState{
+				Partition: "0", Device: device, Rule: rule, Level: level, Phase: rules.Open, Since: now.Add(time.Duration(-60*(90-i*i*5)) * time.Second),
+			})
+		}
+		w.worker.partitions[1].Ledger = worker.LedgerState{Alarms: 12, Writes: 3, Err: errors.New("write ledger: service unavailable"), Since: now.Add(-3 * time.Minute)}
+	})
+	s := &w.worker.stats
+	s.Override[rules.OverrideUsed].Store(612)
+	s.Override[rules.OverrideOther].Store(4)
+	s.Quieted.Store(88)
+	for i, a := range []notify.Alert{
+		{Device: "oven-3", Rule: "hot", Level: "critical", Temperature: 93.5, Threshold: 85},
+		{Device: "fridge", Rule: "cold-chain", Below: true, Temperature: 1.25, Threshold: 2},
+		{Device: "press", Rule: "hot", Level: "warning", Temperature: 64.5, Threshold: 65, Resolved: true},
+		{Device: "cellar", Rule: "damp", Temperature: 61, Threshold: 60},
+	} {
+		a.ID, a.Partition, a.Sequence, a.Window, a.Suppressed, a.Enqueued = fmt.Sprint("ruled/", i), "0", int64(77+i), 10*time.Minute, int64(i*3), now
+		w.take(a)
 	}
 }
 
@@ -178,10 +232,16 @@ type fakeWorker struct {
 	partitions []worker.PartitionState
 	receivers  []worker.ReceiverState
 	devices    map[string]worker.DeviceState
+	counts     []worker.AlarmCounts
+	alarms     []worker.AlarmState // the oldest first
 }
 
 func (w *fakeWorker) Stats() *worker.Stats                    { return &w.stats }
 func (w *fakeWorker) Device(device string) worker.DeviceState { return w.devices[device] }
+func (w *fakeWorker) AlarmCounts() []worker.AlarmCounts       { return w.counts }
+func (w *fakeWorker) Alarms(limit int) []worker.AlarmState {
+	return w.alarms[:min(limit, len(w.alarms))]
+}
 
 func (w *fakeWorker) Receivers() []worker.ReceiverState {
 	w.mu.Lock()
@@ -204,6 +264,7 @@ func (w *fakeWorker) read(i int, events int64) {
 
 // A fakeGate remembers whom it was asked about.
 type fakeGate struct {
+	mu     sync.Mutex
 	state  throttle.State
 	err    error
 	asked  []string
@@ -211,6 +272,8 @@ type fakeGate struct {
 }
 
 func (g *fakeGate) Inspect(_ context.Context, device string) (throttle.State, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.asked = append(g.asked, device)
 	return g.state, g.err
 }

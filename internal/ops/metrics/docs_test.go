@@ -18,7 +18,7 @@ const docsFile = "../../../docs/metrics.md"
 
 // free are labels whose values docs/metrics.md describes, for they depend on
 // what is set up or built. Those of the others are written out.
-var free = []string{"partition", "receiver", "store", "version", "revision", "goversion"}
+var free = []string{"partition", "receiver", "rule", "level", "store", "version", "revision", "goversion"}
 
 // The tables of docs/metrics.md are those of the registry. They are also the list
 // of names that operators hold on to: think before you change them with -update.

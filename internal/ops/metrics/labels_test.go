@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -50,6 +51,9 @@ func TestLabelsAreFew(t *testing.T) {
 		"receiver":  true,                                      // NOTIFY_URLS
 		"store":     true,                                      // THROTTLE_STORE
 		"duty":      true,                                      // the few that there are
+		"rule":      true,                                      // RULES_FILE, 32 at most
+		"level":     true,                                      // likewise, 64 at most
+		"state":     true,                                      // of an alarm
 		"version":   true, "revision": true, "goversion": true, // one each
 	}
 	for _, s := range metricstest.All(t) {
@@ -69,18 +73,19 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
 		store := lease.Observe(memlease.New(), m.Store("memory"))
-		decoder, err := telemetry.NewDecoder("")
+		set := rules.Threshold("temperature", 30, time.Minute)
+		decoder, err := set.Decoder()
 		if err != nil {
 			t.Fatal(err)
 		}
 		config := worker.Config{
-			Origin: "ns/hub", Threshold: 30, Window: time.Minute, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
+			Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
 			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
 		}
 		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &unreliable{}} {
-			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: throttle.New(throttle.Config{
-				Store: store, Scope: "s", Receiver: name, Window: config.Window, SendTimeout: time.Second,
-			})})
+			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: func(rule *rules.Rule, _ *rules.Level) *throttle.Gate {
+				return throttle.New(throttle.Config{Store: store, Scope: "s", Receiver: name, Window: rule.Window, SendTimeout: time.Second})
+			}})
 		}
 		w := worker.New(config)
 		lag := m.Watch(w, func() telemetry.SourceStats { return telemetry.SourceStats{Owned: 1, Reading: 1} }, "memory")

@@ -41,7 +41,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 			result, reason := verdict(ctx, err)
 			attempts.WithLabelValues(result, reason).Inc()
 			duration.WithLabelValues(result).Observe(now.Sub(start).Seconds())
-			if err == nil && a.Alert != nil {
+			if err == nil && a.Alert != nil && !a.Alert.Resolved { // which may have waited for a window's end
 				delay.Observe(max(0, now.Sub(a.Alert.Enqueued).Seconds()))
 			}
 		}

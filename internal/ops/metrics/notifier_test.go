@@ -107,6 +107,10 @@ func TestDelays(t *testing.T) {
 		// A hub whose clock is ahead does not make it negative.
 		_ = n.Notify(t.Context(), notify.Alert{Enqueued: time.Now().Add(time.Hour)})
 		expect(t, m, map[string]float64{`delivery_delay_seconds_sum{receiver="hook"}`: 44})
+
+		// What waited for the end of a window, as it should, is not late.
+		_ = n.Notify(t.Context(), notify.Alert{Resolved: true, Enqueued: time.Now().Add(-time.Hour)})
+		expect(t, m, map[string]float64{`delivery_delay_seconds_sum{receiver="hook"}`: 44, `delivery_delay_seconds_count{receiver="hook"}`: 2})
 	})
 }
 

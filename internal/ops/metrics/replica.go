@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"alertworker/internal/ops/status"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -20,6 +21,7 @@ type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
 	Receivers() []worker.ReceiverState
+	AlarmCounts() []worker.AlarmCounts
 }
 
 // Watch exports the state of w and its source, which are read at each scrape. store
@@ -120,12 +122,22 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	eventsDesc     = desc("events_total", "Events read, by the result of decoding.", "result", "reason")
-	overDesc       = desc("readings_over_threshold_total", "Readings at or above the threshold.")
+	overDesc       = desc("readings_over_threshold_total", "Readings that reach a limit of any rule; with one rule, those at or above the threshold.")
 	filteredDesc   = desc("readings_filtered_total", "Readings over the threshold that a receiver does not get because of its level in NOTIFY_URLS, counted for each receiver.")
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
+	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold that were not told because their messages have the property of QUIET_PROPERTY.")
+	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were told as if their rule had no state, or not resolved.")
+	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")
 	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
 	deadDesc       = desc("dead_letters_total", "Alerts that will not be delivered to a receiver, stored as dead letters.")
+
+	alarmsDesc    = desc("alarms", "Alarms of the partitions that this replica reads: pending, over the limit but not for long enough; open; owed, cleared but not every receiver has been told.", "rule", "level", "state")
+	levelOverDesc = desc("readings_over_limit_total", "Readings that reach this limit.", "rule", "level")
+	openedDesc    = desc("alarms_opened_total", "Alarms opened, by rules with state.", "rule", "level")
+	clearedDesc   = desc("alarms_cleared_total", "Alarms that a reading beyond the clear value ended, by rules with state.", "rule", "level")
+	sentDesc      = desc("alerts_taken_total", "Alerts that a receiver took, counted for each receiver.", "rule", "level")
+	resolvedDesc  = desc("resolved_taken_total", "Messages that a device is normal again which a receiver took, counted for each receiver.", "rule", "level")
 
 	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: several attempts in a row have failed, and none has succeeded since.", "receiver")
 
@@ -147,11 +159,18 @@ var (
 	deliveringDesc = desc("partition_flights", "Alerts being delivered or waiting, at most one per device and receiver.", "partition")
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled; 0 if there is nothing to record.", "partition")
 
+	ledgerAlarmsDesc  = desc("partition_ledger_alarms", "Alarms that this replica keeps for the partition, in memory and in its ledger; absent if no rule has state.", "partition")
+	ledgerWritesDesc  = desc("partition_ledger_writes_total", "Writes of the partition's ledger since this replica took the partition over; absent if no rule has state.", "partition")
+	ledgerFailingDesc = desc("partition_ledger_failing_seconds", "How long the partition's ledger could not be read or written; 0 if it can; absent if no rule has state.", "partition")
+
 	descs = []*prometheus.Desc{
-		eventsDesc, overDesc, suppressedDesc, filteredDesc, gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
+		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, overridesDesc,
+		alarmsDesc, levelOverDesc, openedDesc, clearedDesc, sentDesc, resolvedDesc,
+		gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
 		movesDesc, startedOverDesc, eventsLostDesc,
 		lagEventsDesc, lagBehindDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
+		ledgerAlarmsDesc, ledgerWritesDesc, ledgerFailingDesc,
 	}
 )
 
@@ -194,6 +213,22 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(overDesc, stats.Over.Load())
 	counter(filteredDesc, stats.Filtered.Load())
 	counter(suppressedDesc, stats.Suppressed.Load())
+	counter(quietedDesc, stats.Quieted.Load())
+	counter(untrackedDesc, stats.Untracked.Load())
+	for result := range stats.Override {
+		counter(overridesDesc, stats.Override[result].Load(), rules.Override(result).String())
+	}
+	for i, n := range r.worker.AlarmCounts() {
+		gauge(alarmsDesc, float64(n.Pending), n.Rule, n.Level, "pending")
+		gauge(alarmsDesc, float64(n.Open), n.Rule, n.Level, "open")
+		gauge(alarmsDesc, float64(n.Owed), n.Rule, n.Level, "owed")
+		of := &stats.Levels[i]
+		counter(levelOverDesc, of.Over.Load(), n.Rule, n.Level)
+		counter(openedDesc, of.Opened.Load(), n.Rule, n.Level)
+		counter(clearedDesc, of.Cleared.Load(), n.Rule, n.Level)
+		counter(sentDesc, of.Sent.Load(), n.Rule, n.Level)
+		counter(resolvedDesc, of.Resolved.Load(), n.Rule, n.Level)
+	}
 	for outcome := range stats.Outcomes {
 		counter(gateDesc, stats.Outcomes[outcome].Load(), r.store, throttle.Outcome(outcome).String())
 	}
@@ -230,6 +265,15 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 		gauge(oldestDesc, oldest, id)
 		gauge(deliveringDesc, float64(p.Delivering), id)
 		gauge(checkpointDesc, ages[id].Seconds(), id)
+		if l := p.Ledger; l.Writes > 0 || l.Err != nil { // else no rule has state, or it is being read for the first time
+			gauge(ledgerAlarmsDesc, float64(l.Alarms), id)
+			counter(ledgerWritesDesc, l.Writes, id)
+			failing := 0.0
+			if l.Err != nil {
+				failing = max(0, now.Sub(l.Since).Seconds())
+			}
+			gauge(ledgerFailingDesc, failing, id)
+		}
 		if l, ok := r.lag.lag(id, now); ok {
 			gauge(lagEventsDesc, float64(l.events), id)
 			gauge(lagBehindDesc, float64(l.behind), id)
@@ -271,6 +315,9 @@ func byPartition(states []worker.PartitionState) map[string]worker.PartitionStat
 			s.Delivering += former.Delivering
 			if s.Oldest.IsZero() || !former.Oldest.IsZero() && former.Oldest.Before(s.Oldest) {
 				s.Oldest = former.Oldest
+			}
+			if s.Ledger.Err == nil && former.Ledger.Err != nil { // it waits for its ledger, and so has read nothing yet
+				s.Ledger.Err, s.Ledger.Since = former.Ledger.Err, former.Ledger.Since
 			}
 		}
 		one[s.Partition] = s

@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
@@ -46,6 +47,17 @@ func TestWorkerIsRead(t *testing.T) {
 			{Partition: "0"},
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
 		}
+		s.Counts.Quieted.Store(13)
+		s.Counts.Untracked.Store(14)
+		s.Counts.Override[rules.OverrideOther].Store(15)
+		s.Counts.Levels = make([]worker.LevelStats, 2)
+		s.Alarms = []worker.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Owed: 3}, {Rule: "hot", Level: "critical"}}
+		of := &s.Counts.Levels[1]
+		of.Over.Store(16)
+		of.Opened.Store(17)
+		of.Cleared.Store(18)
+		of.Sent.Store(19)
+		of.Resolved.Store(20)
 		expect(t, m, map[string]float64{
 			`events_total{reason="ok", result="reading"}`:              100,
 			`events_total{reason="not_telemetry", result="ignored"}`:   2,
@@ -72,11 +84,47 @@ func TestWorkerIsRead(t *testing.T) {
 			`partition_unsettled_events{partition="1"}`:                2,
 			`partition_oldest_unsettled_age_seconds{partition="1"}`:    60,
 			`partition_flights{partition="1"}`:                         3,
+			`readings_quieted_total`:                                   13,
+			`readings_untracked_total`:                                 14,
+			`overrides_total{result="not_a_number"}`:                   15,
+			`alarms{level="", rule="temperature", state="pending"}`:    1, // an empty level is none
+			`alarms{level="", rule="temperature", state="open"}`:       2,
+			`alarms{level="", rule="temperature", state="owed"}`:       3,
+			`alarms{level="critical", rule="hot", state="open"}`:       0,
+			`readings_over_limit_total{level="critical", rule="hot"}`:  16,
+			`readings_over_limit_total{level="", rule="temperature"}`:  0,
+			`alarms_opened_total{level="critical", rule="hot"}`:        17,
+			`alarms_cleared_total{level="critical", rule="hot"}`:       18,
+			`alerts_taken_total{level="critical", rule="hot"}`:         19,
+			`resolved_taken_total{level="critical", rule="hot"}`:       20,
 		})
 
 		// While a lost partition settles, more are read than owned.
 		s.SourceStats = telemetry.SourceStats{Owned: 0, Reading: 1}
 		expect(t, m, map[string]float64{`partitions_unread`: 0})
+	})
+}
+
+func TestLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const failing = `partition_ledger_failing_seconds{partition="0"}`
+		s := &metricstest.Worker{}
+		m := metrics.New("")
+		m.Watch(s, s.Source, "blob")
+		s.PartitionStates = []worker.PartitionState{{Partition: "0"}}
+		if v, ok := values(t, m)[failing]; ok {
+			t.Errorf("without rules with state it is %v", v)
+		}
+		s.PartitionStates[0].Ledger = worker.LedgerState{Alarms: 3, Writes: 7}
+		expect(t, m, map[string]float64{failing: 0, `partition_ledger_alarms{partition="0"}`: 3, `partition_ledger_writes_total{partition="0"}`: 7})
+
+		waits := worker.PartitionState{Partition: "0", Ledger: worker.LedgerState{Err: metricstest.ErrBroken, Since: time.Now().Add(-time.Minute)}}
+		s.PartitionStates[0] = waits
+		expect(t, m, map[string]float64{failing: 60})
+
+		// Its former consumer, which settles, does not hide that the partition waits.
+		s.PartitionStates = []worker.PartitionState{waits, {Partition: "0", Read: metricstest.At(10), Ledger: worker.LedgerState{Writes: 1}}}
+		expect(t, m, map[string]float64{failing: 60})
 	})
 }
 

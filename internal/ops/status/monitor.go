@@ -1,9 +1,11 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,7 +109,8 @@ func (m *Monitor) Report() Report {
 	for _, r := range receivers {
 		waiting.alerts += r.Waiting
 	}
-	for _, p := range m.replica.Worker.Partitions() {
+	partitions := m.replica.Worker.Partitions()
+	for _, p := range partitions {
 		if !p.Oldest.IsZero() && (waiting.oldest.IsZero() || p.Oldest.Before(waiting.oldest)) {
 			waiting.oldest = p.Oldest
 		}
@@ -145,6 +148,9 @@ func (m *Monitor) Report() Report {
 		add(problem(ByCheckpoints, checkpoints, effect))
 	}
 	if p, ok := m.unreadProblem(now, source); ok && source.Hub.Err == nil {
+		add(p)
+	}
+	if p, ok := m.ledgerProblem(now, partitions, source); ok {
 		add(p)
 	}
 	down := 0
@@ -228,6 +234,60 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, many(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
 		Effect: "Their readings wait in the hub. A moment of this is normal when partitions change hands.",
 	}, true
+}
+
+// ledgerProblem returns what there is to say about ledgers that cannot be read or written: of
+// partitions that wait for theirs, if any do. The caller holds m.mu.
+func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s telemetry.SourceStats) (Problem, bool) {
+	var waiting, others []worker.PartitionState
+	for _, p := range all {
+		switch l := p.Ledger; {
+		case l.Err == nil || now.Sub(l.Since) < settle:
+		case l.Writes == 0: // it has not been taken over
+			waiting = append(waiting, p)
+		default:
+			others = append(others, p)
+		}
+	}
+	of := waiting
+	if len(waiting) == 0 {
+		of = others
+	}
+	if len(of) == 0 {
+		return Problem{}, false
+	}
+	var names []string
+	oldest := of[0].Ledger
+	for _, p := range of {
+		names = append(names, p.Partition)
+		if p.Ledger.Since.Before(oldest.Since) {
+			oldest = p.Ledger
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) // they are numbers
+	partitions, its, waits := "partition ", "its ledger", "waits"
+	if len(of) > 1 {
+		partitions, its, waits = "partitions ", "their ledgers", "wait"
+	}
+	partitions += list(names)
+	what := fmt.Sprintf("%s cannot write %s", partitions, its)
+	effect := "Alerts leave, but nobody is told that a device is normal again, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
+	if len(waiting) > 0 {
+		what = fmt.Sprintf("%s %s for %s", partitions, waits, its)
+		effect = "Readings wait in the hub: without the ledger it is not known which alarms are open."
+	}
+	f := m.Checkpoints.explained(oldest.Since, oldest.Err) // it is the same container
+	p := problem(ByLedger, f, effect)
+	p.What, p.blocks = what, len(waiting) > 0 && len(waiting) >= s.Reading
+	return p, true
+}
+
+// list returns names as part of a sentence.
+func list(names []string) string {
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return names[0]
 }
 
 func receiverProblem(r worker.ReceiverState, now time.Time) Problem {

@@ -26,6 +26,7 @@ const (
 	ByHub         By = "hub"              // it does not answer
 	ByPartitions  By = "partitions"       // this replica owns some that it does not read
 	ByCheckpoints By = "checkpoint_store" // it does not answer
+	ByLedger      By = "ledger"           // that of a partition cannot be read or written
 	ByStore       By = "throttle_store"   // it does not answer
 	ByDeadLetters By = "dead_letters"     // their container cannot be opened; only at the start
 	ByReceiver    By = "receiver"         // it is down
@@ -33,7 +34,7 @@ const (
 )
 
 // Bys has all of them.
-var Bys = []By{ByHub, ByPartitions, ByCheckpoints, ByStore, ByDeadLetters, ByReceiver, ByCredentials}
+var Bys = []By{ByHub, ByPartitions, ByCheckpoints, ByLedger, ByStore, ByDeadLetters, ByReceiver, ByCredentials}
 
 // A Problem is one thing that is in the way.
 type Problem struct {
@@ -96,6 +97,7 @@ var words = map[By]struct{ begin, end string }{
 	ByHub:         {"the hub cannot be read", "the hub can be read again"},
 	ByPartitions:  {"partitions that this replica owns are not being read", "all partitions that this replica owns are being read again"},
 	ByCheckpoints: {"the checkpoint store cannot be used", "the checkpoint store can be used again"},
+	ByLedger:      {"the ledger of a partition cannot be used", "the ledger of a partition can be used again"},
 	ByStore:       {"the throttle store cannot be used", "the throttle store can be used again"},
 	ByDeadLetters: {"the dead letters cannot be opened", "the dead letters can be opened"},
 	ByReceiver:    {"receiver is down", "receiver is back"},

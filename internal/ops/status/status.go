@@ -78,15 +78,20 @@ func (d *Dependency) fault(now time.Time) (f fault) {
 
 // last returns the last failure, however short. The caller holds d.mu.
 func (d *Dependency) last() fault {
-	f := fault{since: d.since, err: d.err}
 	if d.err == nil {
 		return fault{}
 	}
+	return d.explained(d.since, d.err)
+}
+
+// explained returns err, with which calls of the service have failed since then, as a fault.
+func (d *Dependency) explained(since time.Time, err error) fault {
+	f := fault{since: since, err: err}
 	if d.Refused != nil {
-		f.refused = d.Refused(d.err)
+		f.refused = d.Refused(err)
 	}
 	if d.Explain != nil {
-		f.err = d.Explain(d.err)
+		f.err = d.Explain(err)
 	}
 	return f
 }

@@ -59,6 +59,7 @@ func fail(d *status.Dependency) {
 func TestReport(t *testing.T) {
 	up, down := worker.ReceiverState{Name: "up"}, worker.ReceiverState{Name: "pager", Down: true, Err: errors.New("post alert to https://pager: answered 401"), Waiting: 3}
 	reading := telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
+	long := time.Date(1999, 12, 31, 23, 59, 0, 0, time.UTC)
 	for _, test := range []struct {
 		name     string
 		replica  replica
@@ -110,6 +111,15 @@ func TestReport(t *testing.T) {
 			state: status.Blocked, headline: "No alerts are leaving: the throttle store cannot be used, and the hub cannot be read, and the checkpoint store cannot be used.", by: []status.By{status.ByStore, status.ByHub, status.ByCheckpoints}},
 		{name: "partitions", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 3, Reading: 2}},
 			state: status.Impaired, headline: "Alerts are leaving, but 1 of 3 partitions that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
+		{name: "a partition waits for its ledger", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}}},
+			state: status.Impaired, headline: "Alerts are leaving, but partition 3 waits for its ledger.", by: []status.By{status.ByLedger},
+			parts: []string{"partition 3 waits for its ledger, for 60 s (since 1999-12-31T23:59:00Z): no answer from 10.0.0.1: connection refused. Readings wait in the hub"}},
+		{name: "all partitions wait for their ledgers", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "10", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Err: errDown, Since: long}}}},
+			state: status.Blocked, headline: "No alerts are leaving: partitions 4 and 10 wait for their ledgers.", by: []status.By{status.ByLedger}},
+		{name: "a ledger cannot be written", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}, {Partition: "4"}}},
+			state: status.Impaired, headline: "Alerts are leaving, but partition 3 cannot write its ledger.", by: []status.By{status.ByLedger}, parts: []string{"nobody is told that a device is normal again"}},
+		{name: "a ledger cannot be written, for a moment", replica: replica{source: reading, partitions: []worker.PartitionState{{Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long.Add(56 * time.Second)}}}},
+			state: status.Leaving, ready: true, headline: "Alerts are leaving."},
 		{name: "one receiver of two", replica: replica{source: reading, receivers: []worker.ReceiverState{up, down}},
 			state: status.Partly, ready: true, headline: "Some alerts are not leaving: 1 of 2 receivers is down.", by: []status.By{status.ByReceiver},
 			parts: []string{"receiver pager is down", "post alert to https://pager: answered 401. 3 alerts wait; none is lost."}},

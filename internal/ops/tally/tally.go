@@ -91,13 +91,14 @@ func New(s Store, scope string, log *zap.Logger) *Tally {
 
 func folder(scope string) string { return "tallies/" + azure.Name(scope) + "/" }
 
-// Receiver returns an observer that counts the alerts that the named receiver takes; nil if t is.
+// Receiver returns an observer that counts the alerts that the named receiver takes, without those
+// that say that a device is normal again; nil if t is.
 func (t *Tally) Receiver(name string) notify.Observer {
 	if t == nil {
 		return nil
 	}
 	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
-		if a.Alert == nil {
+		if a.Alert == nil || a.Alert.Resolved {
 			return ctx, nil
 		}
 		return ctx, func(err error) {

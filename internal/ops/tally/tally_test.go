@@ -77,6 +77,9 @@ func TestDays(t *testing.T) {
 		for range 2 {
 			alert(t, notify.Observe(receiver{}, b.Receiver("q")), "d", 4)
 		}
+		if err := notify.Observe(receiver{}, b.Receiver("r")).Notify(t.Context(), notify.Alert{Device: "d", Resolved: true}); err != nil { // is no alert
+			t.Error(err)
+		}
 		if err := notify.Observe(receiver{errors.New("no")}, a.Receiver("r")).Notify(t.Context(), notify.Alert{Device: "not taken"}); err == nil {
 			t.Error("the failure is lost")
 		}

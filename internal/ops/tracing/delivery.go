@@ -19,6 +19,9 @@ const (
 	deviceKey     = attribute.Key("alertworker.device")
 	alertKey      = attribute.Key("alertworker.alert.id")
 	summaryKey    = attribute.Key("alertworker.summary.id")
+	ruleKey       = attribute.Key("alertworker.rule")
+	levelKey      = attribute.Key("alertworker.level")
+	resolvedKey   = attribute.Key("alertworker.resolved")
 	receiverKey   = attribute.Key("alertworker.receiver")
 	outcomeKey    = attribute.Key("alertworker.outcome") // of a delivery, a call or an attempt
 	suppressedKey = attribute.Key("alertworker.suppressed")
@@ -38,7 +41,12 @@ func (t *Tracing) begin(d worker.Start) worker.Trace {
 	attributes := []attribute.KeyValue{
 		deviceKey.String(d.Device),
 		alertKey.String(d.AlertID),
+		ruleKey.String(d.Rule),
+		resolvedKey.Bool(d.Resolved),
 		receiverKey.String(d.Receiver),
+	}
+	if d.Level != "" {
+		attributes = append(attributes, levelKey.String(d.Level))
 	}
 	kind, of := trace.SpanKindInternal, d.Partition
 	if d.FromHub {

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -35,17 +36,20 @@ func config() tracing.Config {
 // newReplica returns a worker with one receiver, traced unless t is nil.
 func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.Notifier, dead worker.DeadLetters) *worker.Worker {
 	tb.Helper()
-	decoder, err := telemetry.NewDecoder("")
+	set := rules.Threshold("temperature", 30, time.Minute)
+	decoder, err := set.Decoder()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return worker.New(worker.Config{
-		Origin: "ns/telemetry", Threshold: 30, Window: time.Minute, Concurrency: 4, GiveUp: time.Hour,
+		Origin: "ns/telemetry", Rules: set, Concurrency: 4, GiveUp: time.Hour,
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
 		Trace: t.Deliveries(),
-		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: throttle.New(throttle.Config{
-			Store: lease.Observe(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
-		})}},
+		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: func(*rules.Rule, *rules.Level) *throttle.Gate {
+			return throttle.New(throttle.Config{
+				Store: lease.Observe(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
+			})
+		}}},
 	})
 }
 

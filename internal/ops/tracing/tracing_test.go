@@ -41,7 +41,7 @@ func TestDeliveries(t *testing.T) {
 		want   string
 	}{
 		"sent": {want: `
-process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook suppressed=0
+process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=ok store=memory token=1
   notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=taken receiver=hook suppressed=0 token=1
   lease extend, internal outcome=ok store=memory token=1
@@ -50,13 +50,13 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven o
 			by:     time.Second,
 			events: func() []telemetry.Event { return []telemetry.Event{hot(1, "oven"), hot(2, "oven"), hot(3, "oven")} },
 			want: `
-process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook suppressed=2
+process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook resolved=false rule=temperature suppressed=2
   lease acquire, internal outcome=ok store=memory token=1
   notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=taken receiver=hook suppressed=0 token=1
   lease extend, internal outcome=ok store=memory token=1
 `},
 		"failed once": {answers: []error{busy}, want: `
-process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook suppressed=0
+process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=ok store=memory token=1
   notify hook, client, Error: 503 busy alert.id=ns/telemetry/3/1/946684800000 error.type=not_taken outcome=not_taken receiver=hook suppressed=0 token=1
   lease release, internal outcome=ok store=memory token=1
@@ -65,13 +65,13 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven o
   lease extend, internal outcome=ok store=memory token=2
 `},
 		"refused": {answers: []error{refused}, want: `
-process telemetry, consumer, Error: 422 no alert.id=ns/telemetry/3/1/946684800000 device=oven error.type=dead_letter outcome=dead_letter receiver=hook suppressed=0
+process telemetry, consumer, Error: 422 no alert.id=ns/telemetry/3/1/946684800000 device=oven error.type=dead_letter outcome=dead_letter receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=ok store=memory token=1
   notify hook, client, Error: 422 no alert.id=ns/telemetry/3/1/946684800000 error.type=refused outcome=refused receiver=hook suppressed=0 token=1
   lease release, internal outcome=ok store=memory token=1
 `},
 		"lost and stopped": {answers: []error{errBroken}, work: 100 * time.Millisecond, want: `
-process telemetry, consumer, Error: broken alert.id=ns/telemetry/3/1/946684800000 device=oven error.type=unsettled outcome=unsettled receiver=hook suppressed=0
+process telemetry, consumer, Error: broken alert.id=ns/telemetry/3/1/946684800000 device=oven error.type=unsettled outcome=unsettled receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=ok store=memory token=1
   notify hook, client, Error: broken alert.id=ns/telemetry/3/1/946684800000 error.type=unknown outcome=unknown receiver=hook suppressed=0 token=1
   lease release, internal outcome=ok store=memory token=1
@@ -81,7 +81,7 @@ process telemetry, consumer, Error: broken alert.id=ns/telemetry/3/1/94668480000
 				consume(t, newReplica(t, nil, s, &script{}, noDeadLetters{}), time.Second, hot(1, "oven"))
 			},
 			want: `
-process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven outcome=throttled receiver=hook suppressed=0
+process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven outcome=throttled receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=held store=memory
 `},
 		"covered by the last window": {
@@ -94,11 +94,11 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven o
 				consume(t, newReplica(t, nil, s, &script{}, noDeadLetters{}), time.Second, hot(1, "oven"))
 			},
 			want: `
-process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven outcome=throttled receiver=hook suppressed=0
+process telemetry, consumer alert.id=ns/telemetry/3/1/946684801000 device=oven outcome=throttled receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=declined store=memory
 `},
 		"no store": {work: 100 * time.Millisecond, store: func(lease.Store) lease.Store { return dead{} }, want: `
-process telemetry, consumer, Error: claim the window of device "oven": broken alert.id=ns/telemetry/3/1/946684800000 device=oven error.type=unsettled outcome=unsettled receiver=hook suppressed=0
+process telemetry, consumer, Error: claim the window of device "oven": broken alert.id=ns/telemetry/3/1/946684800000 device=oven error.type=unsettled outcome=unsettled receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal, Error: broken error.type=unavailable outcome=error store=memory
 `},
 	} {
@@ -127,6 +127,19 @@ process telemetry, consumer, Error: claim the window of device "oven": broken al
 				}
 			})
 		})
+	}
+}
+
+// A delivery says which limit it is about, and whether it tells that the device is normal again.
+func TestLevelIsTraced(t *testing.T) {
+	r := tracetest.NewSpanRecorder()
+	tr := tracing.Record(config(), r)
+	d := tr.Deliveries()(worker.Start{AlertID: "ns/telemetry/3/1/2/hot/critical/resolved", Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Receiver: "hook", Partition: "3", FromHub: true})
+	d.End(worker.End{Outcome: "sent"})
+	tr.Close()
+	want := "process telemetry, consumer alert.id=ns/telemetry/3/1/2/hot/critical/resolved device=oven level=critical outcome=sent receiver=hook resolved=true rule=hot suppressed=0\n"
+	if got := tree(t, r); got != want {
+		t.Errorf("got  %swant %s", got, want)
 	}
 }
 

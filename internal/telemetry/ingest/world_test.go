@@ -18,6 +18,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
@@ -35,15 +36,16 @@ const (
 // in store.
 func newIntake(t *testing.T, store lease.Store, r notify.Notifier) *worker.Intake {
 	t.Helper()
-	decoder, err := telemetry.NewDecoder("temperature")
+	set := rules.Threshold("temperature", 30, time.Minute)
+	decoder, err := set.Decoder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	gate := throttle.New(throttle.Config{Store: store, Scope: "ns/hub/group", Receiver: "r", Window: time.Minute, SendTimeout: 10 * time.Second})
 	in := worker.New(worker.Config{
-		Origin: "ns/hub", Replica: "a", Threshold: 30, Window: time.Minute, Concurrency: 64, GiveUp: 12 * time.Hour,
+		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
 		CheckpointInterval: 5 * time.Second, DrainTimeout: time.Second, Decoder: decoder, Log: zap.NewNop(),
-		Receivers: []worker.Receiver{{Name: "r", Gate: gate, Notifier: r}},
+		Receivers: []worker.Receiver{{Name: "r", Gate: func(*rules.Rule, *rules.Level) *throttle.Gate { return gate }, Notifier: r}},
 	}).NewIntake(t.Context(), "http")
 	t.Cleanup(in.Close)
 	return in

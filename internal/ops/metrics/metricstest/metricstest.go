@@ -40,6 +40,7 @@ type Worker struct {
 	PartitionStates []worker.PartitionState
 	ReceiverStates  []worker.ReceiverState
 	SourceStats     telemetry.SourceStats
+	Alarms          []worker.AlarmCounts // as many as Counts.Levels
 }
 
 func (w *Worker) Stats() *worker.Stats { return &w.Counts }
@@ -54,6 +55,12 @@ func (w *Worker) Receivers() []worker.ReceiverState {
 	w.Lock()
 	defer w.Unlock()
 	return slices.Clone(w.ReceiverStates)
+}
+
+func (w *Worker) AlarmCounts() []worker.AlarmCounts {
+	w.Lock()
+	defer w.Unlock()
+	return slices.Clone(w.Alarms)
 }
 
 func (w *Worker) Source() telemetry.SourceStats {

@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -20,7 +21,8 @@ import (
 // ScrapeInterval is how much time one Step simulates.
 const ScrapeInterval = 30 * time.Second
 
-// A Replica simulates an ordinary replica on a hub of two partitions, with one receiver.
+// A Replica simulates an ordinary replica on a hub of two partitions, with one receiver and a
+// rule with state of two levels.
 // What a test changes in it goes wrong from the next Step on. It needs a synctest bubble.
 type Replica struct {
 	Worker
@@ -37,7 +39,8 @@ type Replica struct {
 	Leaderless   bool
 	Failing      int // runs of a duty in a row
 	Standby      bool
-	Blocked      bool // by the hub
+	Blocked      bool      // by the hub
+	LedgerSince  time.Time // since then no ledger can be used; zero: they can
 
 	lag      *metrics.LagTracker
 	store    lease.Store
@@ -62,6 +65,8 @@ func NewReplica() *Replica {
 	r.ReceiverStates = []worker.ReceiverState{{Name: "hook"}}
 	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
 	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
+	r.Counts.Levels = make([]worker.LevelStats, 2)
+	r.Alarms = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Pending: 1, Open: 2}, {Rule: "hot", Level: "critical", Owed: 1}}
 	return r
 }
 
@@ -75,6 +80,12 @@ func (r *Replica) Step(t testing.TB) {
 		r.Counts.Events[telemetry.ReasonNotTelemetry].Add(10)
 		r.Counts.Over.Add(5)
 		r.Counts.Suppressed.Add(4)
+		r.Counts.Levels[0].Over.Add(5)
+		r.Counts.Levels[0].Opened.Add(1)
+		r.Counts.Levels[0].Cleared.Add(1)
+		r.Counts.Levels[0].Sent.Add(1)
+		r.Counts.Levels[0].Resolved.Add(1)
+		r.Counts.Override[rules.OverrideAbsent].Add(5)
 	}
 	for i := range r.PartitionStates {
 		p := &r.PartitionStates[i]
@@ -85,6 +96,10 @@ func (r *Replica) Step(t testing.TB) {
 		}
 		if !r.Unmarked {
 			p.Committed = former // as far as the last scrape saw
+		}
+		p.Ledger = worker.LedgerState{Alarms: 2, Position: p.Settled.Sequence, Writes: r.Steps}
+		if !r.LedgerSince.IsZero() {
+			p.Ledger.Err, p.Ledger.Since = ErrBroken, r.LedgerSince
 		}
 		p.Unsettled, p.Oldest, p.Delivering = 0, r.WaitingSince, 0
 		if !r.WaitingSince.IsZero() {

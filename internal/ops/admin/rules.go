@@ -1,0 +1,186 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/worker"
+)
+
+// maxOpen is how many open alarms are shown.
+const maxOpen = 20
+
+// oneThreshold reports whether s is one limit that the page calls the threshold, and nothing else.
+func oneThreshold(s *rules.Set) bool {
+	if len(s.Rules) == 0 {
+		return true
+	}
+	r := &s.Rules[0]
+	return len(s.Rules) == 1 && r.Name == rules.DefaultName && !r.Below && !r.Stateful() &&
+		len(r.Levels) == 1 && r.Levels[0].Name == "" && r.Levels[0].Override == "" && s.Quiet == ""
+}
+
+// A ruleRow is one level of a rule, and how many devices it concerns.
+type ruleRow struct {
+	Rule, Field        string // empty for the further levels of a rule
+	Level              string
+	Limit, Override    string
+	For, Clear, Window string // For and Clear are empty if there is none
+	Told               bool   // when a device is normal again
+	Pending, Open      string // empty if the rule keeps no alarms
+	Owed               string
+	Alarmed            bool // Open is not 0
+}
+
+// ruleRows returns a row for each level of each rule, the mildest first.
+func (a *Admin) ruleRows() (rows []ruleRow) {
+	counts := a.Worker.AlarmCounts()
+	for i := range a.Rules.Rules {
+		r := &a.Rules.Rules[i]
+		for j := range r.Levels {
+			l := &r.Levels[j]
+			row := ruleRow{Level: l.Name, Limit: sign(r) + " " + number(l.Limit), Override: l.Override, Window: span(r.Window), Told: r.Resolved}
+			if j == 0 {
+				row.Rule, row.Field = r.Name, paths(r.Field)
+			}
+			if r.For > 0 {
+				row.For = span(r.For)
+			}
+			if r.Stateful() {
+				row.Clear = clearSign(r) + " " + number(l.Clear)
+				var n worker.AlarmCounts
+				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
+					n = counts[at]
+				}
+				row.Pending, row.Open, row.Owed, row.Alarmed = count(int64(n.Pending)), count(int64(n.Open)), count(int64(n.Owed)), n.Open > 0
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// paths shows the paths of a field so that a line may break between them.
+func paths(field string) string {
+	all := strings.Split(field, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return strings.Join(all, ", ")
+}
+
+func sign(r *rules.Rule) string {
+	if r.Below {
+		return "≤"
+	}
+	return "≥"
+}
+
+func clearSign(r *rules.Rule) string {
+	if r.Below {
+		return ">"
+	}
+	return "<"
+}
+
+// An alarmRow is an open alarm.
+type alarmRow struct{ Device, About, Lasts string }
+
+// alarmRows returns the alarms that have been open for the longest, and how many more there are.
+func (a *Admin) alarmRows(now time.Time) (rows []alarmRow, more string) {
+	total := 0
+	for _, n := range a.Worker.AlarmCounts() {
+		total += n.Open
+	}
+	for _, s := range a.Worker.Alarms(maxOpen) {
+		rows = append(rows, alarmRow{Device: s.Device, About: about(s.Rule, s.Level), Lasts: span(max(0, now.Sub(s.Since)))})
+	}
+	if n := total - len(rows); n > 0 {
+		more = count(int64(n))
+	}
+	return rows, more
+}
+
+// ruleFigures returns what rules count besides, where they can.
+func (a *Admin) ruleFigures() (all []figure) {
+	stats := a.Worker.Stats()
+	hasOverride := func(r rules.Rule) bool {
+		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
+	}
+	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
+		own := figure{Name: "Limits of devices", Value: count(stats.Override[rules.OverrideUsed].Load()), Help: "readings compared with the number that their message has, instead of the rule's limit"}
+		if n := stats.Override[rules.OverrideOther].Load(); n > 0 {
+			own.Class, own.Detail = "warn", count(n)+" are not numbers: the limit of the rule was used"
+		}
+		all = append(all, own)
+	}
+	if a.Rules.Quiet != "" {
+		all = append(all, figure{Name: "Kept quiet", Value: count(stats.Quieted.Load()), Help: "readings over a limit that are not told because of the property " + a.Rules.Quiet})
+	}
+	if n := stats.Untracked.Load(); n > 0 {
+		all = append(all, figure{Name: "Without room", Value: count(n), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})
+	}
+	return all
+}
+
+// about names a level of a rule in a table; empty if it is the one that every version has.
+func about(rule, level string) string {
+	switch {
+	case level != "":
+		return rule + " · " + level
+	case rule == rules.DefaultName:
+		return ""
+	}
+	return rule
+}
+
+// which names a level of a rule in brackets, for a sentence, with a space before; empty as about.
+func which(rule, level string) string {
+	switch {
+	case level != "":
+		return fmt.Sprintf(" (rule %s, level %s)", rule, level)
+	case rule == rules.DefaultName:
+		return ""
+	}
+	return fmt.Sprintf(" (rule %s)", rule)
+}
+
+// text names the limit that v is about for a sentence.
+func (v verdict) text() string {
+	name := "limit"
+	if about(v.rule.Name, v.level.Name) == "" {
+		name = "threshold"
+	}
+	text := "the " + name + " of " + number(v.limit) + which(v.rule.Name, v.level.Name)
+	if v.level.Override != "" && v.alarm.Phase == rules.Normal { // else it is the device's own
+		text += ", or what its property " + v.level.Override + " says"
+	}
+	return text
+}
+
+// limits lists the limits of rules for a sentence: hot at or above 70 (warning) or 80 (critical), cold at or below 2.
+func limits(all []*rules.Rule) string {
+	var parts []string
+	for _, r := range all {
+		var levels []string
+		for _, l := range r.Levels {
+			text := number(l.Limit)
+			if l.Name != "" {
+				text += " (" + l.Name + ")"
+			}
+			if l.Override != "" {
+				text += " or its property " + l.Override
+			}
+			levels = append(levels, text)
+		}
+		side := "above"
+		if r.Below {
+			side = "below"
+		}
+		parts = append(parts, fmt.Sprintf("%s at or %s %s", r.Name, side, strings.Join(levels, " or ")))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,408 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/worker"
+)
+
+// told returns what r heard of a device: for each alert and resolved the level, what it is
+// and the sequence number of its reading.
+func (r *receiver) told(device string) string {
+	var all []string
+	for _, a := range r.alerts(device) {
+		what := "alert"
+		if a.Resolved {
+			what = "resolved"
+		}
+		all = append(all, strings.TrimSpace(fmt.Sprint(a.Level, " ", what, " ", a.Sequence)))
+	}
+	return strings.Join(all, ", ")
+}
+
+// with returns a setup whose one rule has been changed.
+func with(t *testing.T, change func(*rules.Rule), receivers ...*receiver) *setup {
+	s := newSetup(t, receivers...)
+	r := &s.config.Rules.Rules[0]
+	r.Resolved = true
+	if change != nil {
+		change(r)
+	}
+	return s
+}
+
+// feed publishes values of a device every step.
+func (p *partition) feed(device string, step time.Duration, values ...float64) {
+	for _, v := range values {
+		p.publish(device, v)
+		synctest.Wait()
+		time.Sleep(step)
+	}
+}
+
+func TestAlarms(t *testing.T) {
+	const warm, hot = threshold - 2, threshold + 5 // between clear and limit, over the limit
+	const cool = threshold - 10
+	clear := func(r *rules.Rule) { r.Levels[0].Clear = threshold - 5 }
+	levels := func(r *rules.Rule) {
+		r.Levels = []rules.Level{{Name: "warning", Limit: threshold, Clear: threshold}, {Name: "critical", Limit: threshold + 50, Clear: threshold + 50}}
+	}
+	const critical = threshold + 60
+	for _, tt := range []struct {
+		name   string
+		change func(*rules.Rule)
+		step   time.Duration
+		values []float64
+		want   string
+	}{
+		{"resolved when the window is over", nil, 10 * time.Second, []float64{hot, cool}, "alert 1, resolved 2"},
+		{"resolved at once after the window", nil, 90 * time.Second, []float64{hot, cool}, "alert 1, resolved 2"},
+		{"nothing to resolve", nil, 10 * time.Second, []float64{cool, cool}, ""},
+		{"flapping within the window is one alert", nil, 5 * time.Second, []float64{hot, cool, hot, cool, hot, cool}, "alert 1, resolved 6"},
+		{"hot again before the resolved", nil, 5 * time.Second, []float64{hot, cool, hot}, "alert 1"},
+		{"an alert follows a resolved at once", nil, 70 * time.Second, []float64{hot, cool, hot}, "alert 1, resolved 2, alert 3"},
+		{"between clear and limit nothing ends", clear, 70 * time.Second, []float64{hot, warm, warm}, "alert 1"},
+		{"below clear it ends", clear, 70 * time.Second, []float64{hot, warm, cool}, "alert 1, resolved 3"},
+		{"a reminder while it lasts", clear, 35 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 1, alert 3, resolved 5"},
+		{"not for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, cool, hot, hot, cool}, ""},
+		{"for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool}, "alert 4, resolved 6"},
+		{"far apart is sustained", func(r *rules.Rule) { r.For = time.Minute }, time.Hour, []float64{hot, hot}, "alert 2"},
+		{"only sustained", func(r *rules.Rule) { r.For, r.Resolved = time.Minute, false }, 20 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 4"},
+		{"a higher level keeps the lower one quiet", levels, 70 * time.Second, []float64{hot, critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical alert 3, warning alert 4, critical resolved 4, warning resolved 5"},
+		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical resolved 2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, tt.change, r)
+				s.start(p)
+				p.feed("oven", tt.step, tt.values...)
+				time.Sleep(5 * time.Minute)
+				s.end()
+				if got := r.told("oven"); !sameSet(got, tt.want) {
+					t.Errorf("told %s; want %s", got, tt.want)
+				}
+				if n := int64(len(tt.values)); p.checkpoint() != n {
+					t.Errorf("checkpoint %d of %d", p.checkpoint(), n)
+				}
+			})
+		})
+	}
+}
+
+// sameSet compares what was told, in any order of what was told at the same time.
+func sameSet(got, want string) bool {
+	if strings.Count(got, ",") != strings.Count(want, ",") {
+		return false
+	}
+	for _, part := range strings.Split(want, ", ") {
+		if !strings.Contains(got+",", part+",") {
+			return false
+		}
+	}
+	return true
+}
+
+func TestResolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Levels[0].Clear = 25 }, r)
+		start := time.Now()
+		var at []time.Duration
+		r.answer = func(context.Context, notify.Alert) error { at = append(at, time.Since(start)); return nil }
+		s.start(p)
+		p.feed("oven", 10*time.Second, 40, 20)
+		time.Sleep(2 * time.Minute)
+		s.end()
+		all := r.alerts("oven")
+		if len(all) != 2 {
+			t.Fatalf("%+v", all)
+		}
+		a, b := all[0], all[1]
+		if b.ID != fmt.Sprintf("ns/hub/0/2/%d/resolved", start.Add(10*time.Second).UnixMilli()) || b.Source != a.Source || b.Token <= a.Token {
+			t.Errorf("resolved %+v after %+v", b, a)
+		}
+		if b.Temperature != 20 || b.Threshold != 25 || !b.Since.Equal(start) || !a.Since.Equal(start) || !b.Enqueued.Equal(start.Add(10*time.Second)) {
+			t.Errorf("resolved %+v after %+v", b, a)
+		}
+		if at[1]-at[0] < window || at[1]-at[0] > window+2*time.Second {
+			t.Errorf("resolved %v after the alert", at[1]-at[0])
+		}
+	})
+}
+
+// A new owner goes on where the last one stopped, whatever state the alarm was in.
+func TestTakeOver(t *testing.T) {
+	sustained := func(r *rules.Rule) { r.For = time.Minute }
+	for _, tt := range []struct {
+		name          string
+		change        func(*rules.Rule)
+		before, after []float64
+		pause         time.Duration
+		want          string
+	}{
+		{"pending", sustained, []float64{40, 40}, []float64{40}, 50 * time.Second, "alert 3"},
+		{"pending and cool", sustained, []float64{40, 40}, []float64{20, 40}, 30 * time.Second, ""},
+		{"open", nil, []float64{40}, []float64{20}, 0, "alert 1, resolved 2"},
+		{"open with for", sustained, []float64{40, 40, 40, 40, 40, 40, 40}, []float64{20}, 0, "alert 7, resolved 8"},
+		{"owed", nil, []float64{40, 20}, nil, 0, "alert 1, resolved 2"},
+		{"owed and hot again", nil, []float64{40, 20}, []float64{40}, 0, "alert 1"},
+		{"normal", nil, []float64{20}, []float64{20}, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, crash := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					p, r := newPartition("0"), &receiver{}
+					s := with(t, tt.change, r)
+					s.start(p)
+					p.feed("oven", 10*time.Second, tt.before...)
+					if crash {
+						p.fail(errors.New("the process is gone"))
+					}
+					s.end()
+					next := with(t, tt.change, r)
+					next.store, next.ledgers = s.store, s.ledgers
+					p = p.reopen()
+					time.Sleep(tt.pause)
+					next.start(p)
+					p.feed("oven", 10*time.Second, tt.after...)
+					time.Sleep(3 * time.Minute)
+					next.end()
+					if got := r.told("oven"); got != tt.want {
+						t.Errorf("crash %v: told %s; want %s", crash, got, tt.want)
+					}
+				})
+			}
+		})
+	}
+}
+
+func (p *partition) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = err
+}
+
+// A partition whose ledger cannot be read is not read, and says so.
+func TestUnreadableLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		if _, err := s.ledgers.Write(t.Context(), "0", ledger.Record{Owner: "x", Content: []byte("garbage")}); err != nil {
+			t.Fatal(err)
+		}
+		s.start(p)
+		p.feed("oven", time.Minute, 40)
+		state := s.worker.Partitions()[0]
+		if state.Ledger.Err == nil || state.Read.Sequence != 0 || len(r.alerts("")) != 0 {
+			t.Errorf("%+v, alerts %v", state, r.alerts(""))
+		}
+		s.end()
+		if p.checkpoint() != 0 {
+			t.Errorf("checkpoint %d", p.checkpoint())
+		}
+	})
+}
+
+// An owner that has lost its ledger tells nobody that a device is normal again: the new owner
+// may have read on.
+func TestLostLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		s.start(p)
+		p.feed("oven", 10*time.Second, 40, 20)
+		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		s.work.Wait() // it has noticed
+		if got := r.told("oven"); got != "alert 1" {
+			t.Errorf("told %s", got)
+		}
+		s.end()
+	})
+}
+
+// What is owed stays owed until every receiver has settled it.
+func TestOwedToEachReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, a, b := newPartition("0"), &receiver{}, &receiver{}
+		s := with(t, nil, a, b)
+		s.start(p)
+		p.feed("oven", 10*time.Second, 40, 20)
+		b.set(func(context.Context, notify.Alert) error { return errBusy })
+		time.Sleep(10 * time.Minute)
+		if got := a.told("oven") + "; " + b.told("oven"); got != "alert 1, resolved 2; alert 1" {
+			t.Errorf("told %s", got)
+		}
+		if n := s.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature", Owed: 1}) {
+			t.Errorf("%+v", n)
+		}
+		s.end()
+		next := with(t, nil, a, b)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		b.set(nil)
+		next.start(p)
+		time.Sleep(10 * time.Minute)
+		if got := a.told("oven") + "; " + b.told("oven"); got != "alert 1, resolved 2; alert 1, resolved 2" {
+			t.Errorf("told %s", got)
+		}
+		if n := next.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature"}) {
+			t.Errorf("%+v", n)
+		}
+		next.end()
+		if c := readLedger(t, next.ledgers); len(c.Alarms) != 0 {
+			t.Errorf("the ledger has %+v", c.Alarms)
+		}
+	})
+}
+
+func readLedger(t *testing.T, store ledger.Store) ledger.Content {
+	t.Helper()
+	_, c, err := ledger.Open(t.Context(), store, "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Rules with state that were off for a while: what was pending is forgotten, what was open
+// stays open.
+func TestStateTurnedOffAndOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		on := func(r *rules.Rule) { r.For = time.Minute }
+		s := with(t, on, r)
+		s.start(p)
+		for range 8 {
+			p.feed("open", 5*time.Second, 40)
+			p.feed("cool", 5*time.Second, 20)
+		}
+		p.feed("pending", time.Second, 40)
+		s.end()
+
+		off := newSetup(t, r)
+		off.store, off.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		off.start(p)
+		p.feed("cool", time.Second, 20)
+		off.end()
+
+		again := with(t, on, r)
+		again.store, again.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		again.start(p)
+		time.Sleep(2 * time.Minute)
+		p.feed("pending", time.Second, 40)
+		p.feed("open", time.Second, 20)
+		time.Sleep(2 * time.Minute)
+		again.end()
+		if got := r.told("pending") + "; " + r.told("open"); got != "; alert 13, resolved 20" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
+// A rule that is not there any more resolves what it had opened.
+func TestRemovedRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Name, r.Levels[0].Name = "hot", "critical" }, r)
+		s.start(p)
+		p.feed("oven", 10*time.Second, 40)
+		s.end()
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		p.feed("kiln", 10*time.Second, 20)
+		time.Sleep(3 * time.Minute)
+		next.end()
+		if got := r.told("oven"); got != "critical alert 1, critical resolved 1" {
+			t.Errorf("told %s", got)
+		}
+		if all := r.alerts("oven"); all[1].Source != "/ns/hub/hot/critical" || all[1].Rule != "hot" || !strings.HasSuffix(all[1].ID, "/hot/critical/resolved") {
+			t.Errorf("%+v", all[1])
+		}
+		if c := readLedger(t, next.ledgers); len(c.Alarms) != 0 {
+			t.Errorf("the ledger has %+v", c.Alarms)
+		}
+	})
+}
+
+// However many devices flap, a partition's ledger is written at most once in
+// CheckpointInterval, and not while nothing changes.
+func TestLedgerWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const devices = 1000
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		s.start(p)
+		for minute := range 60 {
+			for d := range devices {
+				p.publish(fmt.Sprint("device-", d), float64(20+40*((minute+d)%2)))
+				if d%100 == 0 {
+					time.Sleep(6 * time.Second)
+				}
+			}
+		}
+		state := s.worker.Partitions()[0]
+		counts := s.worker.AlarmCounts()[0]
+		t.Logf("%d devices that go over the limit and back every minute: %d writes of the ledger in an hour; %d alarms are open, %d resolved are owed",
+			devices, state.Ledger.Writes, counts.Open, counts.Owed)
+		if most := int64(time.Hour/interval) + 1; state.Ledger.Writes > most || state.Ledger.Writes < most/3 {
+			t.Errorf("%d writes, want at most %d", state.Ledger.Writes, most)
+		}
+		time.Sleep(10 * time.Minute)
+		before := s.worker.Partitions()[0].Ledger.Writes
+		for range 100 {
+			p.feed("cool", 10*time.Second, 20)
+		}
+		if n := s.worker.Partitions()[0].Ledger.Writes; n != before {
+			t.Errorf("%d writes while nothing changed", n-before)
+		}
+		s.end()
+	})
+}
+
+// A hub that was created anew is read from some time before the old one's end: its first events
+// may be enqueued before the ledger's position, and nobody has read them.
+func TestAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		s.start(old)
+		p := newPartition("0") // of the new hub
+		p.publish("kiln", 40)
+		old.feed("oven", time.Second, 40, 40, 40)
+		time.Sleep(2 * window)
+		s.end()
+
+		for range 2 { // the first owner is killed before it has read on
+			next := with(t, nil, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			p.over = p.checkpoint() == 0
+			next.start(p)
+			p.feed("oven", 10*time.Second, 40)
+			next.end()
+			p = p.reopen()
+		}
+		if c := readLedger(t, s.ledgers); c.Position.Sequence != 2 || !c.Position.Time.Equal(p.log[1].Time) || len(c.Alarms) != 2 || p.checkpoint() != 3 {
+			t.Errorf("the ledger has %+v, the checkpoint is %d", c, p.checkpoint())
+		}
+		if got := r.told("kiln"); got != "alert 1" {
+			t.Errorf("told %s of the new hub's first event", got)
+		}
+	})
+}

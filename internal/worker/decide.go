@@ -1,0 +1,287 @@
+package worker
+
+import (
+	"strings"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// A rule is one of Config.Rules as the worker uses it.
+type rule struct {
+	*rules.Rule
+	field    int      // its index among those that the decoder finds
+	levels   []*level // the highest first
+	stateful bool
+	override bool    // whether a level has one
+	mildest  float64 // limit, if no level has an override
+}
+
+// A level is one of a rule's as the worker uses it: what alarms, deliveries and gates are
+// for.
+type level struct {
+	*rules.Level
+	rule    *rule
+	removed bool             // it is not configured any more, but had an alarm
+	gates   []*throttle.Gate // one for each receiver
+	suffix  string           // of the source of its alerts and of their ids
+	stats   *LevelStats
+}
+
+// newRules returns what c's rules are to the worker, and their levels in the order of
+// Config.
+func newRules(c *Config, stats []LevelStats) (all []*rule, levels []*level) {
+	_, fields := c.Rules.Fields()
+	for i := range c.Rules.Rules {
+		r := &rule{Rule: &c.Rules.Rules[i], field: fields[i]}
+		r.stateful, r.mildest = r.Stateful(), r.Levels[0].Limit
+		for j := range r.Levels {
+			l := newLevel(c, r, &r.Levels[j], &stats[len(levels)])
+			r.override = r.override || l.Override != ""
+			r.levels = append([]*level{l}, r.levels...)
+			levels = append(levels, l)
+		}
+		all = append(all, r)
+	}
+	return all, levels
+}
+
+func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
+	made := &level{Level: l, rule: r, suffix: suffix(r.Name, l.Name), stats: stats}
+	for _, to := range c.Receivers {
+		made.gates = append(made.gates, to.Gate(r.Rule, l))
+	}
+	return made
+}
+
+// suffix tells the ids and sources of a level's alerts from those of all others. The rule
+// that every version has, with its one limit, has none.
+func suffix(rule, level string) string {
+	if rule == rules.DefaultName && level == "" {
+		return ""
+	}
+	return strings.TrimSuffix("/"+rule+"/"+level, "/")
+}
+
+// concerns reports whether any rule may have something to say about e, in which the decoder found
+// found: a value reaches a limit, or the device has an alarm. This is the hot path: it
+// takes no lock and allocates nothing.
+func (s *stream) concerns(e *telemetry.Event, found []telemetry.Found) bool {
+	for _, r := range s.rules {
+		f := &found[r.field]
+		if f.Reason != telemetry.ReasonOK {
+			continue
+		}
+		if !r.override && r.Breaching(f.Value, r.mildest) || r.override && s.overridden(e, r, f.Value) {
+			return true
+		}
+	}
+	return s.alarms != nil && s.alarms.mayHave(e.Device)
+}
+
+// overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
+// what e has for them.
+func (s *stream) overridden(e *telemetry.Event, r *rule, value float64) (reached bool) {
+	for _, l := range r.levels {
+		limit, kind := l.limitFor(e)
+		if l.Override != "" {
+			s.stats.Override[kind].Add(1)
+		}
+		reached = reached || r.Breaching(value, limit)
+	}
+	return reached
+}
+
+// limitFor returns the limit of l for e's device, and what e has for its override.
+func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
+	if l.Override == "" {
+		return l.Limit, rules.OverrideAbsent
+	}
+	limit, kind := rules.Limit(e.Properties.Get(l.Override))
+	if kind != rules.OverrideUsed {
+		return l.Limit, kind
+	}
+	return limit, kind
+}
+
+// decide takes e through every rule: it changes the device's alarms, and takes the reading to the receivers
+// where a level tells of it. before is the position of the event before e. It reports
+// whether e reaches a limit, and sets in shown, unless that is nil, what people are shown of it. If a is not nil the reading came through an Intake: then no
+// rule has state, and joined are the deliveries that the reading is part of, with ended set.
+func (s *stream) decide(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, shown *result, a *arrival) (over bool, joined []*delivery) {
+	t := telling{stream: s, before: before, event: e, shown: shown, arrival: a}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rules {
+		if f := &found[r.field]; f.Reason == telemetry.ReasonOK {
+			t.apply(r, f.Value)
+		}
+	}
+	newest := t.mark.newest() // that of e, if it is unsettled: the watermark may stop before the changes
+	for _, c := range t.changed {
+		s.alarms.history.change(c.key, c.to, before, e.Sequence, newest, s.batch)
+	}
+	return t.over, t.joined
+}
+
+// A change is what an event did to one alarm.
+type change struct {
+	key alarmKey
+	to  kept
+}
+
+// A telling takes one event through the rules. The stream's lock is held.
+type telling struct {
+	*stream
+	before  telemetry.Position
+	event   *telemetry.Event
+	shown   *result
+	arrival *arrival
+
+	over    bool
+	changed []change
+	held    *entry // holds the watermark before the event; nil until a delivery does
+	joined  []*delivery
+}
+
+// apply takes the event's value through one rule.
+func (t *telling) apply(r *rule, value float64) {
+	inhibited := false // by a higher level that is open
+	for _, l := range r.levels {
+		limit, _ := l.limitFor(t.event)
+		rd := reading{value: value, enqueued: micros(t.event.Enqueued), sequence: t.event.Sequence, limit: limit, arrival: t.arrival}
+		breaching := r.Breaching(value, rd.limit)
+		if breaching {
+			if !t.over && t.shown != nil {
+				t.shown.value, t.shown.field = value, uint8(r.field)
+			}
+			t.over = true
+			l.stats.Over.Add(1)
+		}
+		open, opened := breaching, false
+		if r.stateful && t.arrival == nil {
+			open, opened = t.step(l, &rd)
+		}
+		if breaching && open && !inhibited {
+			t.tell(l, rd, opened)
+		}
+		inhibited = inhibited || open
+	}
+}
+
+// step takes l's alarm of the device through the reading, whose since it sets. It reports whether l is open
+// after it, and whether it was not before.
+func (t *telling) step(l *level, rd *reading) (open, opened bool) {
+	device, a := t.event.Device, t.alarms
+	was := a.of(device, l)
+	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, rd.enqueued), owed: was.owed}
+	switch {
+	case next.Phase == rules.Normal:
+	case was == (kept{}) && !a.room(device):
+		t.stats.Untracked.Add(1)
+		return true, false // there is no room for its state: better too early than never
+	case was.Phase == next.Phase:
+		next.value, next.limit = was.value, was.limit
+	default:
+		next.value, next.limit = rd.value, rd.limit
+	}
+	opened = next.Phase == rules.Open && was.Phase != rules.Open
+	if opened {
+		l.stats.Opened.Add(1)
+		next.owed = nil
+	}
+	rd.since = next.Since
+	if was.Phase == rules.Open && next.Phase == rules.Normal {
+		l.stats.Cleared.Add(1)
+		next.owed = t.owe(l, rd, was)
+	}
+	if next == was {
+		return next.Phase == rules.Open, false
+	}
+	a.set(device, l, next)
+	t.changed = append(t.changed, change{alarmKey{device, l}, next})
+	if next.owed != was.owed {
+		for _, q := range t.queues {
+			q.owe(device, l)
+		}
+	}
+	return next.Phase == rules.Open, opened
+}
+
+// owe returns the resolved of the reading rd, which cleared the alarm was; nil if nobody wants it.
+func (t *telling) owe(l *level, rd *reading, was kept) *owed {
+	if !l.rule.Resolved {
+		return nil
+	}
+	if t.alarms.total[owedAlarms] >= maxAlarms {
+		t.stats.Untracked.Add(1)
+		return nil
+	}
+	o := &owed{reading: *rd, receivers: t.wanting(l)}
+	o.since, o.limit = was.Since, l.rule.ClearOf(l.Level, rd.limit)
+	if o.receivers == 0 {
+		return nil
+	}
+	return o
+}
+
+// wanting returns the receivers that want alerts of l, a bit for each.
+func (s *stream) wanting(l *level) (receivers uint32) {
+	for i, q := range s.queues {
+		if q.to.wants(l.Name) {
+			receivers |= 1 << i
+		}
+	}
+	return receivers
+}
+
+// tell takes a reading to every receiver that wants alerts of l: it joins the delivery of the device
+// and level if there is one; else the window suppresses it if that is in force, unless it
+// opened an alarm: then the gate is asked, because the device may have been normal again
+// since the window began. Otherwise it starts a delivery.
+func (t *telling) tell(l *level, rd reading, opened bool) {
+	device := t.event.Device
+	if t.Rules.Quiet != "" && t.arrival == nil && rules.Quiet(t.event.Properties.Get(t.Rules.Quiet), t.event.Enqueued) {
+		t.stats.Quieted.Add(1)
+		if t.shown != nil {
+			t.shown.quiet = true
+		}
+		return
+	}
+	for i, q := range t.queues {
+		d := q.deliveries[alarmKey{device, l}]
+		switch {
+		case !q.to.wants(l.Name):
+			t.stats.Filtered.Add(1)
+			continue
+		case d != nil:
+			if d.entry == nil {
+				q.hold(d, t.entry())
+			}
+			d.join(rd)
+			t.stats.Suppressed.Add(1)
+		case !opened && l.gates[i].Recent(device):
+			t.stats.Suppressed.Add(1)
+			continue
+		default:
+			d = q.begin(device, l, rd, nil)
+			q.hold(d, t.entry())
+			q.waitTurn(d)
+		}
+		if t.arrival != nil {
+			if d.ended == nil {
+				d.ended = make(chan struct{})
+			}
+			t.joined = append(t.joined, d)
+		}
+	}
+}
+
+// entry returns what holds the watermark before the event.
+func (t *telling) entry() *entry {
+	if t.held == nil {
+		t.held = t.mark.admit(t.before, micros(t.event.Enqueued))
+	}
+	return t.held
+}

@@ -1,0 +1,198 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/ledger"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// takeOver takes over the partition's ledger and starts from the alarms that it holds. It tries until it
+// succeeds, and reports false if the stream ends before: a ledger that cannot be read
+// is not an empty one.
+func (s *stream) takeOver() bool {
+	for n := 1; ; n++ {
+		l, content, err := s.Ledger(s.ctx, s.id)
+		if err == nil {
+			s.start(l, content)
+			return true
+		}
+		if s.ctx.Err() != nil {
+			return false
+		}
+		s.log.Debug("the partition waits: its ledger, which keeps alarms, cannot be taken over", zap.Error(err)) // what lasts is in LedgerState
+		s.ledgerAnswered(err)
+		if !backoff.Sleep(s.ctx, retryDelay(n)) {
+			return false
+		}
+	}
+}
+
+// start begins with what the ledger l holds.
+func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
+	resumed, over := s.partition.Resumed()
+	passed := resumed.Offset != "" && resumed.Ledger != l.ID() && !upTo(resumed.Position, content.Position)
+	at := content.Position                                                  // where the alarms go on
+	if resumed.Offset != "" && !after(content.Position, resumed.Position) { // else the last owner did not get to its checkpoint
+		at = resumed.Position
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledgers.Writes++
+	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
+	a := newAlarms(s.maxChanges)
+	s.ledger, s.alarms, s.skip, s.lastRead = l, a, content.Position, resumed.Position
+	switch {
+	case passed:
+		s.skip = resumed.Position // from now on the alarms are those of there
+	case over:
+		s.skip = telemetry.Position{} // that of the ledger is of another hub
+	}
+	a.history.position = s.skip
+	if resumed.Offset != "" {
+		s.mark.read(at)
+	}
+	for _, kept := range content.Alarms {
+		s.restore(kept, at, passed)
+	}
+	if over || passed && a.history.edits > 0 {
+		a.history.unwritten = &telemetry.Position{} // the next write says so; a checkpoint before would be taken for one of this ledger
+	}
+	for device, d := range a.byDevice {
+		for _, alarm := range d.alarms {
+			for _, q := range s.queues {
+				q.owe(device, alarm.level)
+			}
+		}
+	}
+}
+
+// after reports whether a is sequenced after b, in the same hub: a hub that was created anew starts its
+// sequences again.
+func after(a, b telemetry.Position) bool {
+	return a.Sequence > b.Sequence && !a.Time.Before(b.Time)
+}
+
+// upTo reports whether p is neither sequenced nor enqueued after q.
+func upTo(p, q telemetry.Position) bool {
+	return p.Sequence <= q.Sequence && !p.Time.After(q.Time)
+}
+
+// restore makes an alarm of what the ledger holds. at is where the alarms go on; passed says
+// that the checkpoint has passed events after it that no rule with state has seen. The caller
+// holds s.mu.
+func (s *stream) restore(from ledger.Alarm, at telemetry.Position, passed bool) {
+	l := s.levelOf(from)
+	k := kept{State: rules.State{Since: micros0(from.Since)}, value: from.Value, limit: from.Limit}
+	switch {
+	case from.Since.IsZero():
+	case from.Open:
+		k.Phase = rules.Open
+	default:
+		k.Phase = rules.Pending
+	}
+	if o := from.Owed; o != nil {
+		k.owed = &owed{receivers: s.wanting(l), reading: reading{
+			value: o.Value, limit: o.Limit, enqueued: micros(o.Enqueued), sequence: o.Sequence, since: micros0(o.Since),
+		}}
+	}
+	was := k
+	switch {
+	case k.Phase == rules.Pending && (passed || !l.keeps()):
+		k.State, k.value, k.limit = rules.State{}, 0, 0 // nobody knows whether it lasted
+	case k.Phase == rules.Open && !l.keeps(): // nothing will ever clear it
+		k = kept{owed: &owed{receivers: s.wanting(l), reading: reading{
+			value: k.value, limit: k.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: k.Since,
+		}}}
+	}
+	if k.owed != nil && (k.owed.receivers == 0 || !l.rule.Resolved) {
+		k.owed = nil
+	}
+	if k.Phase == rules.Normal {
+		k.State, k.value, k.limit = rules.State{}, 0, 0
+	}
+	if k != was {
+		s.alarms.history.edits++
+	}
+	s.alarms.set(from.Device, l, k)
+	s.alarms.history.keep(alarmKey{from.Device, l}, k)
+}
+
+// keeps reports whether l's alarms are kept: it is configured, and its rule has state.
+func (l *level) keeps() bool { return !l.removed && l.rule.stateful }
+
+// levelOf returns the level of an alarm. For one that is not configured any more it makes one.
+func (s *stream) levelOf(a ledger.Alarm) *level {
+	for _, l := range s.levels {
+		if l.rule.Name == a.Rule && l.Name == a.Level {
+			return l
+		}
+	}
+	s.removedMu.Lock()
+	defer s.removedMu.Unlock()
+	key := [2]string{a.Rule, a.Level}
+	if l := s.removed[key]; l != nil {
+		return l
+	}
+	r := &rules.Rule{Name: a.Rule, Window: s.Rules.Rules[0].Window, Resolved: a.Resolved}
+	l := newLevel(&s.Config, &rule{Rule: r}, &rules.Level{Name: a.Level}, &LevelStats{})
+	l.removed = true
+	s.removed[key] = l
+	return l
+}
+
+// writeLedger writes the alarms as they were at the watermark, if they have changed since
+// the last write.
+func (s *stream) writeLedger(ctx context.Context) error {
+	s.mu.Lock()
+	h := &s.alarms.history
+	p := s.mark.position()
+	if upTo(p, h.position) {
+		p = h.position // nothing has been read, or only what the last owner had settled
+	}
+	p = h.reach(p)
+	if !h.behind() {
+		s.mu.Unlock()
+		return nil
+	}
+	content, edits := h.content(p), h.edits
+	s.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	err := s.ledger.Write(ctx, content)
+	if errors.Is(err, ledger.ErrLost) {
+		s.log.Info("another replica has taken over the partition's ledger; the partition is lost")
+		s.lose()
+		return telemetry.ErrLost
+	}
+	s.ledgerAnswered(err)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.wrote(p, edits)
+	s.ledgers.Writes++
+	return nil
+}
+
+// ledgerAnswered records whether the ledger could be read or written, for people.
+func (s *stream) ledgerAnswered(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
+		return
+	}
+	if s.ledgers.Err == nil {
+		s.ledgers.Since = time.Now()
+	}
+	s.ledgers.Err = err
+}

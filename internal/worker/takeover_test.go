@@ -1,0 +1,188 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// What was pending when events passed without rules is forgotten for good, also if the owner that forgot it has
+// written a checkpoint, and dies before it has written the ledger.
+func TestPassedWithoutRulesAndCrashed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		sustained := func(r *rules.Rule) { r.For = time.Minute }
+		s := with(t, sustained, r)
+		s.start(p)
+		p.feed("oven", time.Second, 40)
+		s.end()
+
+		off := newSetup(t, r)
+		off.store, off.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		off.start(p)
+		p.feed("oven", time.Second, 20)
+		off.end()
+
+		dies := with(t, sustained, r)
+		dies.store, dies.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		dies.start(p)
+		for range 10_000 {
+			p.publish("kiln", 20)
+		}
+		synctest.Wait() // so many are a reason for a checkpoint
+		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * interval)
+		dies.end()
+
+		next := with(t, sustained, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		time.Sleep(2 * time.Minute)
+		next.start(p)
+		p.feed("oven", time.Second, 40)
+		next.end()
+		if got := r.told("oven"); got != "" {
+			t.Errorf("told %s, which has lasted for a second", got)
+		}
+	})
+}
+
+// A ledger may have been written last when events came from another hub, as before an IoT Hub failed over. Its
+// position says nothing about how far this one has been settled.
+func TestLedgerOfAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: func(context.Context, notify.Alert) error { return errBusy }}
+		s := with(t, nil, r)
+		l, _, err := ledger.Open(t.Context(), s.ledgers, "0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Write(t.Context(), ledger.Content{Position: telemetry.Position{Sequence: 1_000_000, Offset: "x", Time: time.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		p.resumed = telemetry.Checkpoint{Position: p.publish("kiln", 20).Position, Ledger: l.ID()}
+		p.next = 1
+		s.start(p)
+		synctest.Wait()
+		if state := s.worker.Partitions()[0]; state.Read.Sequence != 0 || state.Settled.Sequence != 1 {
+			t.Errorf("nothing has been read: %+v", state)
+		}
+		p.feed("oven", 3*interval, 40)
+		s.end()
+		if c := readLedger(t, s.ledgers); len(c.Alarms) > 0 {
+			t.Errorf("the ledger at %v has %+v, and the alert is not settled", c.Position, c.Alarms)
+		}
+	})
+}
+
+// Without room for one more alarm a device that has one, because a resolved is owed, keeps it.
+func TestNoRoomForAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		l, _, err := ledger.Open(t.Context(), s.ledgers, "0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var full ledger.Content
+		for i := range ledger.MaxAlarms/2 - 1 {
+			full.Alarms = append(full.Alarms, ledger.Alarm{Device: fmt.Sprint("device-", i), Rule: "temperature", Open: true, Since: time.Now()})
+		}
+		if err := l.Write(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		s.start(p)
+		p.feed("oven", time.Second, 40, 20)
+		p.feed("kiln", time.Second, 40) // takes the room
+		p.feed("oven", time.Second, 40)
+		p.feed("kiln", time.Second, 20)
+		p.feed("oven", 3*time.Minute, 40)
+		if got := r.told("oven") + "; " + r.told("kiln"); got != "alert 1; alert 3, resolved 5" {
+			t.Errorf("told %s", got)
+		}
+		if n := s.worker.Stats().Untracked.Load(); n != 0 {
+			t.Errorf("%d untracked", n)
+		}
+		s.end()
+		if p.checkpoint() != 6 {
+			t.Errorf("checkpoint %d", p.checkpoint())
+		}
+	})
+}
+
+// silentOwner is a ledger.Store that, for as long as it takes, does not say who the owner is.
+type silentOwner struct {
+	ledger.Store
+	silent atomic.Bool
+}
+
+func (s *silentOwner) Owner(ctx context.Context, name string) (string, error) {
+	if s.silent.Load() {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return s.Store.Owner(ctx, name)
+}
+
+// While the ledger cannot be asked no resolved is sent. Alerts do not need it, and do not wait.
+func TestAlertsWhileTheLedgerIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		ledgers := &silentOwner{Store: s.ledgers}
+		s.ledgers = ledgers
+		s.start(p)
+		const devices = 2000
+		for _, value := range []float64{40, 20} {
+			for i := range devices {
+				p.publish(fmt.Sprint("oven-", i), value)
+			}
+			synctest.Wait()
+		}
+		ledgers.silent.Store(true)
+		time.Sleep(2 * window)
+		p.feed("kiln", 15*time.Second, 40)
+		if got := r.told("kiln"); got != fmt.Sprint("alert ", 2*devices+1) {
+			t.Errorf("told %s", got)
+		}
+		ledgers.silent.Store(false)
+		time.Sleep(2 * time.Minute)
+		s.end()
+		if n := len(r.alerts("")); n != 2*devices+1 {
+			t.Errorf("%d told", n)
+		}
+	})
+}
+
+// A rule that is removed long after an alarm was opened, and told again, resolves it too: the ledger has not
+// been written since.
+func TestRemovedRuleAfterReminders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
+		s.start(p)
+		p.feed("oven", 35*time.Second, 40, 40, 40, 40)
+		s.end()
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		time.Sleep(3 * time.Minute)
+		next.end()
+		if got := r.told("oven"); got != "alert 1, alert 3, resolved 4" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
