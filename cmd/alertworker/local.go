@@ -10,7 +10,9 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"alertworker/internal/config"
+	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/simulator"
+	"alertworker/internal/ledger"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
@@ -44,29 +46,34 @@ func local(ctx context.Context, args []string) error {
 // memory. They balance more often than in production so that nobody waits for
 // partitions.
 func inProcess(o simulator.Options) simulator.Start {
-	shared := stores{leases: o.Leases(), checkpoints: &eventhubs.MemoryCheckpoints{}, ownership: &ownership.Memory{}}
+	shared := stores{leases: o.Leases(), checkpoints: &eventhubs.MemoryCheckpoints{}, ledgers: &ledger.Memory{}, ownership: &ownership.Memory{}}
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{
-			EventHubConnectionString: config.NewSecret(w.Hub),
-			EventHubConsumerGroup:    "$Default",
-			EventHubStart:            eventhubs.Start{Earliest: true},
-			EventHubPrefetch:         eventhubs.DefaultPrefetch,
-			TemperatureThreshold:     o.Threshold,
-			TemperatureField:         telemetry.DefaultFields,
-			ThrottleWindow:           o.Window,
-			ThrottleStore:            config.StoreMemory,
-			CheckpointInterval:       time.Second,
-			NotifyURLs:               config.NewURLs(w.NotifyURL),
-			NotifyWebhookSecret:      config.NewSecret(w.Secret),
-			NotifyTimeout:            5 * time.Second,
-			NotifyConcurrency:        64,
-			NotifyGiveUp:             time.Hour,
-			OwnershipExpiry:          5 * time.Second,
-			BalanceInterval:          250 * time.Millisecond,
-			DrainTimeout:             10 * time.Second,
-			ReplicaName:              name,
-			HTTPAddr:                 "127.0.0.1:0",
+			EventHubConnectionString:     config.NewSecret(w.Hub),
+			EventHubConsumerGroup:        "$Default",
+			EventHubStart:                eventhubs.Start{Earliest: true},
+			EventHubPrefetch:             eventhubs.DefaultPrefetch,
+			TemperatureThreshold:         o.Threshold,
+			TemperatureClear:             &o.Clear,
+			TemperatureFor:               o.Sustained,
+			TemperatureThresholdProperty: devices.MaxTemp,
+			QuietProperty:                devices.Quiet,
+			TemperatureField:             telemetry.DefaultFields,
+			ThrottleWindow:               o.Window,
+			ThrottleStore:                config.StoreMemory,
+			CheckpointInterval:           time.Second,
+			NotifyURLs:                   config.NewURLs(w.NotifyURL),
+			NotifyWebhookSecret:          config.NewSecret(w.Secret),
+			NotifyResolved:               o.Resolved,
+			NotifyTimeout:                5 * time.Second,
+			NotifyConcurrency:            64,
+			NotifyGiveUp:                 time.Hour,
+			OwnershipExpiry:              5 * time.Second,
+			BalanceInterval:              250 * time.Millisecond,
+			DrainTimeout:                 10 * time.Second,
+			ReplicaName:                  name,
+			HTTPAddr:                     "127.0.0.1:0",
 		}
 		o, err := newOperations(c, log)
 		if err != nil {

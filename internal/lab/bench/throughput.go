@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 )
@@ -15,20 +16,25 @@ const (
 // throughput prints what a second of CPU time is worth: start to end of each process, the programs
 // in turn, so that a noisy neighbor disturbs all of them.
 func (b *bench) throughput(ctx context.Context) error {
+	state := map[string]string{"TEMPERATURE_CLEAR": "75", "TEMPERATURE_FOR": "2s", "NOTIFY_RESOLVED": "true"}
 	fmt.Println("| readings | bare loop, events per CPU second | naive program | worker | worker / bare | worker's memory |")
 	fmt.Println("|---|---|---|---|---|---|")
 	for _, l := range []struct {
 		name  string
 		cores int
 		readings
+		rule map[string]string // settings of the worker
 	}{
-		{"normal", 1, readings{partitions: 1}},
-		{"normal, TLS", 1, readings{partitions: 1, tls: true}},
-		{"normal, 2 cores", 2, readings{partitions: 1}},
-		{"normal, 8 partitions", 1, readings{partitions: 8}},
-		{"normal, 32 partitions", 1, readings{partitions: 32}},
-		{"1 % hot", 1, readings{partitions: 1, hot: 1}},
-		{"all hot", 1, readings{partitions: 1, hot: 100}},
+		{"normal", 1, readings{partitions: 1}, nil},
+		{"normal, TLS", 1, readings{partitions: 1, tls: true}, nil},
+		{"normal, 2 cores", 2, readings{partitions: 1}, nil},
+		{"normal, 8 partitions", 1, readings{partitions: 8}, nil},
+		{"normal, 32 partitions", 1, readings{partitions: 32}, nil},
+		{"normal, rule with state", 1, readings{partitions: 1}, state},
+		{"1 % hot", 1, readings{partitions: 1, hot: 1}, nil},
+		{"1 % hot, rule with state", 1, readings{partitions: 1, hot: 1}, state},
+		{"all hot", 1, readings{partitions: 1, hot: 100}, nil},
+		{"all hot, rule with state", 1, readings{partitions: 1, hot: 100}, state},
 	} {
 		l.events, l.devices = b.events, 1024
 		hub, certificate, err := b.hub(l.readings)
@@ -49,7 +55,9 @@ func (b *bench) throughput(ctx context.Context) error {
 				}
 				rates[i] = append(rates[i], float64(b.events)/used.Seconds())
 			}
-			c, err := b.works(ctx, l.cores, settings)
+			worker := maps.Clone(settings)
+			maps.Copy(worker, l.rule)
+			c, err := b.works(ctx, l.cores, worker)
 			if err != nil {
 				return fmt.Errorf("worker: %w", err)
 			}

@@ -173,7 +173,7 @@ func TestDeclarations(t *testing.T) {
 }
 
 // functions of Bicep that are in use, besides decorators.
-var functions = strings.Fields(`concat empty guid json last listKeys resourceGroup resourceId split string
+var functions = strings.Fields(`concat empty guid items json last listKeys resourceGroup resourceId split string
 	subscription subscriptionResourceId uniqueString`)
 
 // Names in expressions are declared, or functions.
@@ -274,12 +274,17 @@ func TestEnvironment(t *testing.T) {
 	}
 
 	// With any choice of parameters the worker accepts its settings.
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("rules: [{name: hot, field: temperature, above: 80}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	values := map[string]string{
 		"EVENTHUB_NAMESPACE": "evhns-x.servicebus.windows.net", "EVENTHUB_NAME": "telemetry", "EVENTHUB_CONSUMER_GROUP": "alertworker",
 		"IOTHUB_CONNECTION_STRING": "HostName=iot-x.azure-devices.net;SharedAccessKeyName=service;SharedAccessKey=c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I=",
 		"STORAGE_ACCOUNT_URL":      "https://stx.blob.core.windows.net", "COSMOS_ENDPOINT": "https://cosmos-x.documents.azure.com:443/",
 		"THROTTLE_STORE": "blob", "THROTTLE_WINDOW": "60s", "TEMPERATURE_THRESHOLD": "80", "TEMPERATURE_FIELD": "temperature,temp",
 		"NOTIFY_URLS": "https://example.com/hook", "NOTIFY_WEBHOOK_SECRET": "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I=", "AZURE_CLIENT_ID": "x", "GOMEMLIMIT": "900MiB",
+		"RULES_FILE": rules,
 	}
 	for _, name := range names {
 		if _, ok := values[name]; !ok {
@@ -287,14 +292,16 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	for _, store := range []string{"blob", "blob-lease", "cosmos"} {
-		for _, source := range []string{"eventhubs", "iothub"} {
+		for _, source := range []string{"eventhubs", "iothub", "eventhubs with rules"} {
+			source, withRules := strings.CutSuffix(source, " with rules")
 			for _, v := range config.Variables() {
 				t.Setenv(v.Name, "")
 				os.Unsetenv(v.Name)
 			}
 			for _, name := range names {
 				switch {
-				case name == "IOTHUB_CONNECTION_STRING" && source != "iothub", strings.HasPrefix(name, "EVENTHUB_NAM") && source != "eventhubs", name == "COSMOS_ENDPOINT" && store != "cosmos":
+				case name == "IOTHUB_CONNECTION_STRING" && source != "iothub", strings.HasPrefix(name, "EVENTHUB_NAM") && source != "eventhubs", name == "COSMOS_ENDPOINT" && store != "cosmos",
+					name == "RULES_FILE" && !withRules, strings.HasPrefix(name, "TEMPERATURE_") && withRules:
 					continue
 				}
 				t.Setenv(name, values[name])

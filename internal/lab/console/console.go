@@ -34,6 +34,8 @@ type Options struct {
 	Color     bool       // use colors, which never carry meaning alone
 	Width     func() int // columns, asked at every redraw; nil means 80
 	Threshold float64    // of readings
+	Sustained bool       // readings have to last to be worth an alert
+	Resolved  bool       // the end of an alarm is told
 }
 
 // Detect returns the Options for f. NO_COLOR turns colors off; CI and a dumb
@@ -72,6 +74,7 @@ type Console struct {
 	readings int
 	over     int
 	alerts   int
+	resolved int
 	rated    int       // readings at the last drawing that renewed the rate
 	ratedAt  time.Time // when that was
 	rate     float64
@@ -188,13 +191,17 @@ func (c *Console) Reading(device string, temperature float64, over bool) {
 	t.readings = append(t.readings, temperature)
 }
 
-// Alert prints the line of an alert that was taken lag after its reading.
+// Alert prints the line of an alert, or of a device that is normal again, that was taken lag after its reading.
 func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.alerts++
-	sent := c.sent[a.Replica]
-	c.sent[a.Replica] = tally{sent.alerts + 1, sent.suppressed + a.Suppressed}
+	if a.Resolved {
+		c.resolved++
+	} else {
+		c.alerts++
+		sent := c.sent[a.Replica]
+		c.sent[a.Replica] = tally{sent.alerts + 1, sent.suppressed + a.Suppressed}
+	}
 	c.above(c.alertLine(a, lag) + "\n")
 }
 

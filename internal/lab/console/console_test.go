@@ -222,6 +222,25 @@ func TestPlain(t *testing.T) {
 	})
 }
 
+// What ends is told in a line of its own, and counted apart.
+func TestResolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		c := console.New(&b, console.Options{Threshold: 30, Resolved: true})
+		at := time.Now()
+		c.Reading("press-07", 31.5, true)
+		c.Alert(notify.Alert{Device: "press-07", Temperature: 31.5, Threshold: 30, Replica: "w1", Enqueued: at, Since: at}, 3*time.Millisecond)
+		time.Sleep(4*time.Second + time.Millisecond)
+		ended := notify.Alert{Device: "press-07", Temperature: 27.9, Threshold: 30, Replica: "w2", Resolved: true, Enqueued: at.Add(72 * time.Second), Since: at}
+		c.Alert(ended, 41200*time.Millisecond)
+		ended.Since = time.Time{}
+		c.Alert(ended, 0)
+		time.Sleep(time.Second)
+		c.Close()
+		golden(t, "resolved.golden", b.String())
+	})
+}
+
 func TestColorsAreOptional(t *testing.T) {
 	style := regexp.MustCompile(`\x1b\[[0-9]*m`)
 	output := func(color bool) (out string) {
@@ -277,6 +296,11 @@ func TestSummary(t *testing.T) {
 		Second: verify.Delivery{Device: "press-07", ID: "hub/0/2", Token: 2, At: at.Add(3 * time.Second)},
 	}}
 	broken.Dropped, broken.Open = 2, 1
+	recovered := report
+	recovered.Opened, recovered.Resolved = 14, 9
+	untrue := recovered
+	untrue.Stale = []verify.Stale{{Receiver: "inbox", Rule: "temperature", Since: lost.Reading, Heard: verify.Delivery{Device: "oven", ID: "hub/1/6", At: at}}}
+	untrue.Wrong = []verify.Wrong{{Delivery: verify.Delivery{Receiver: "inbox", Device: "oven", ID: "hub/1/8/resolved", Resolved: true, At: at}, Why: "its reading ended no alarm"}}
 
 	for _, tt := range []struct {
 		name   string
@@ -286,12 +310,14 @@ func TestSummary(t *testing.T) {
 		{"held", report, []string{"lost 0", "too close 0"}},
 		{"quiet", verify.Report{Readings: 5}, []string{"lost 0", "too close 0"}},
 		{"broken", broken, []string{"BROKEN: lost 12, too close 1"}},
+		{"recovered", recovered, []string{"lost 0, too close 0, stale 0, wrong 0: ", "9  resolved sent", "and so was its recovery"}},
+		{"false", untrue, []string{"BROKEN: lost 0, too close 0, stale 1, wrong 1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, color := range []bool{false, true} {
 					var b bytes.Buffer
-					c := console.New(&b, console.Options{Threshold: 30, Color: color})
+					c := console.New(&b, console.Options{Threshold: 30, Color: color, Resolved: tt.report.Resolved > 0})
 					c.Close()
 					c.Summary(tt.report)
 					for _, want := range tt.want {

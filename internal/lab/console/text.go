@@ -48,25 +48,45 @@ func (c *Console) elapsed() string {
 func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 	name := shorten(Clean(a.Device), maxName)
 	c.names = max(c.names, utf8.RuneCountInString(name))
+	what := c.paint(red, "ALERT")
+	far := fmt.Sprintf("%6s over %s", "+"+degrees(a.Temperature-a.Threshold), plainNumber(a.Threshold))
 	since := "first alert"
-	if a.Suppressed > 0 {
+	switch {
+	case a.Resolved:
+		what = c.paint(green, pad("OK", len("ALERT")))
+		far = fmt.Sprintf("%5s under %s", degrees(a.Threshold-a.Temperature), plainNumber(a.Threshold))
+		since = "resolved"
+		if !a.Since.IsZero() {
+			since = "hot for " + a.Enqueued.Sub(a.Since).Round(time.Second).String()
+		}
+	case a.Suppressed > 0:
 		since = grouped(int(a.Suppressed)) + " suppressed"
+	}
+	took := fmt.Sprintf("%d ms", lag.Milliseconds())
+	if a.Resolved { // it waits for the window
+		took = lag.Round(time.Second).String()
 	}
 	return fmt.Sprintf("%s  %s  %s  %s  %s  %-16s  %s",
 		c.elapsed(),
-		c.paint(red, "ALERT"),
+		what,
 		c.paint(bold, pad(name, c.names)),
 		c.paint(bold, fmt.Sprintf("%7s", degrees(a.Temperature))),
-		fmt.Sprintf("%6s over %s", "+"+degrees(a.Temperature-a.Threshold), plainNumber(a.Threshold)),
+		far,
 		since,
-		c.paint(dim, fmt.Sprintf("%s, %d ms", Clean(a.Replica), lag.Milliseconds())))
+		c.paint(dim, Clean(a.Replica)+", "+took))
 }
 
 func (c *Console) statusLine() string {
-	return fmt.Sprintf("%s  %s readings  %s/s  %s over %s  %s alerts  %s suppressed",
+	line := fmt.Sprintf("%s  %s readings  %s/s  %s over %s  %s alerts",
 		c.elapsed(), c.paint(bold, grouped(c.readings)), strconv.FormatFloat(c.rate, 'f', 0, 64),
-		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold),
-		c.paint(bold, grouped(c.alerts)), c.paint(bold, grouped(max(0, c.over-c.alerts))))
+		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold), c.paint(bold, grouped(c.alerts)))
+	if c.opts.Resolved {
+		line += "  " + c.paint(bold, grouped(c.resolved)) + " resolved"
+	}
+	if !c.opts.Sustained {
+		line += "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
+	}
+	return line
 }
 
 // hottestLines shows the hottest devices, one line each.
@@ -109,8 +129,8 @@ func (c *Console) workerLines() (lines []string) {
 	return lines
 }
 
-// Summary prints a report as a table and in words, which contain "lost 0" and "too
-// close 0" if the promise held.
+// Summary prints a report as a table and in words, which contain "lost 0, too close 0,
+// stale 0, wrong 0" if the promise held.
 func (c *Console) Summary(r verify.Report) {
 	took := time.Since(c.start).Round(100 * time.Millisecond)
 
@@ -121,7 +141,13 @@ func (c *Console) Summary(r verify.Report) {
 	b.WriteByte('\n')
 	row(r.Readings, "readings in %v", took)
 	row(r.Over, "over the threshold of %s", plainNumber(c.opts.Threshold))
+	if r.Opened > 0 {
+		row(r.Opened, "alarms")
+	}
 	row(r.Alerts, "alerts sent")
+	if c.opts.Resolved {
+		row(r.Resolved, "resolved sent")
+	}
 	row(r.Suppressed, "suppressed, within %v of an alert", r.Rules.Window)
 	if r.Dropped > 0 {
 		row(r.Dropped, "repeated, for the receiver to drop")
@@ -131,19 +157,27 @@ func (c *Console) Summary(r verify.Report) {
 	}
 	row(len(r.Lost), "lost")
 	row(len(r.TooClose), "too close")
+	row(len(r.Stale), "stale: what was heard last is not so")
+	row(len(r.Wrong), "wrong: nothing should have been sent")
 	b.WriteByte('\n')
 
-	counts := fmt.Sprintf("lost %d, too close %d", len(r.Lost), len(r.TooClose))
+	counts := fmt.Sprintf("lost %d, too close %d, stale %d, wrong %d", len(r.Lost), len(r.TooClose), len(r.Stale), len(r.Wrong))
 	switch {
 	case !r.OK():
 		fmt.Fprintf(&b, "  %s\n", c.paint(red, "BROKEN: "+counts))
 	case r.Over == 0:
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": nothing was over the threshold"))
 	default:
-		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": every hot device was reported, none twice within "+r.Rules.Window.String()))
+		text := ": every hot device was reported, none twice within " + r.Rules.Window.String()
+		if r.Resolved > 0 {
+			text += ", and so was its recovery"
+		}
+		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+text))
 	}
 	evidence(&b, "lost", r.Lost)
 	evidence(&b, "too close", r.TooClose)
+	evidence(&b, "stale", r.Stale)
+	evidence(&b, "wrong", r.Wrong)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

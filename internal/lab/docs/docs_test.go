@@ -108,7 +108,7 @@ func TestVariables(t *testing.T) {
 			continue // they tell of other times and programs
 		}
 		for _, name := range regexp.MustCompile(`\b[A-Z]+(?:_[A-Z]+)+\b`).FindAllString(read(t, page), -1) {
-			if !slices.Contains(names, strings.TrimSuffix(name, "_FILE")) && !slices.Contains(foreign, name) {
+			if !slices.Contains(names, strings.TrimSuffix(name, "_FILE")) && !slices.Contains(names, name) {
 				t.Errorf("%s names %s, which is not a setting", page, name)
 			}
 		}

@@ -157,8 +157,8 @@ func local(t *testing.T, args ...string) (stdout string) {
 func judgedGood(t *testing.T, p *process) (stdout string) {
 	t.Helper()
 	out := p.stdout.String()
-	if !strings.Contains(out, "lost 0, too close 0") {
-		t.Errorf("want lost 0, too close 0:\n%s", p.stdout.last(15))
+	if !strings.Contains(out, "lost 0, too close 0, stale 0, wrong 0") {
+		t.Errorf("want lost 0, too close 0, stale 0, wrong 0:\n%s", p.stdout.last(15))
 	}
 	if m := sentAlerts.FindStringSubmatch(out); m == nil || m[1] == "0" {
 		t.Errorf("want an alert:\n%s", p.stdout.last(15))

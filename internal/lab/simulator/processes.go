@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"alertworker/internal/lab/console"
+	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/process"
 )
 
@@ -62,6 +63,11 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	p := &processes{binary: binary, emulators: []*process.Process{azurite.Process}, pages: pages, env: []string{
 		"EVENTHUB_START=earliest",
 		fmt.Sprint("TEMPERATURE_THRESHOLD=", o.Threshold),
+		fmt.Sprint("TEMPERATURE_CLEAR=", o.Clear),
+		fmt.Sprint("TEMPERATURE_FOR=", o.Sustained),
+		fmt.Sprint("NOTIFY_RESOLVED=", o.Resolved),
+		"TEMPERATURE_THRESHOLD_PROPERTY=" + devices.MaxTemp,
+		"QUIET_PROPERTY=" + devices.Quiet,
 		fmt.Sprint("THROTTLE_WINDOW=", o.Window),
 		"THROTTLE_STORE=" + o.store,
 		"CHECKPOINT_INTERVAL=1s",

@@ -12,11 +12,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +30,7 @@ import (
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
 )
 
 const (
@@ -39,14 +42,20 @@ const (
 	shortly     = time.Second            // settling that takes longer is announced
 	waitEvery   = 10_000                 // readings of a partition, after which a recording waits for the workers
 	receiverID  = "inbox"                // the name of the receiver in the report
+	clearBelow  = 2                      // degrees
+	patience    = 10 * time.Second       // windows up to this are waited for at the end
 )
 
 // Options are the flags of a simulation: see Define and Check.
 type Options struct {
 	Threshold float64
+	Clear     float64       // after Check
+	Sustained time.Duration // readings have to last for so long
+	Resolved  bool          // after Check: it is told when a device is normal again
 	Window    time.Duration
 	Processes bool // workers are processes
 
+	clear    *float64
 	duration time.Duration
 	devices  int
 	rate     float64
@@ -78,6 +87,13 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.StringVar(&o.replay, "replay", "", "instead of simulated devices, the readings of `FILE.csv`: timestamp,value or timestamp,device,value")
 	flags.StringVar(&o.speed, "speed", "1", "of the replay, in `TIMES` real time; max: as fast as possible. Windows run in recorded time")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
+	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) error {
+		value, err := strconv.ParseFloat(text, 64)
+		o.clear = &value
+		return err
+	})
+	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: at the first")
+	flags.BoolVar(&o.Resolved, "resolved", true, "also tell when a device is normal again, after the window; never in a replay at another speed than 1")
 	flags.DurationVar(&o.Window, "window", time.Minute, "`DURATION` without a second alert of one device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
 	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on emulators of Azure: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
@@ -96,6 +112,10 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
 	case o.Window < time.Second:
 		return fmt.Errorf("--window %v: want at least 1s", o.Window)
+	case o.clear != nil && !(*o.clear <= o.Threshold): // NaN, too
+		return fmt.Errorf("--clear %v: want at most the threshold, %v", *o.clear, o.Threshold)
+	case o.Sustained < 0 || o.Sustained > 24*time.Hour:
+		return fmt.Errorf("--sustained %v: want 0 to 24h", o.Sustained)
 	case o.duration < 0:
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
 	case o.kill < 0:
@@ -115,6 +135,11 @@ func (o *Options) Check() error {
 	}
 	if o.replay != "" && speed != 1 {
 		o.recording = newRecording()
+		o.Resolved = false // it waits for the window in real time
+	}
+	o.Clear = o.Threshold - clearBelow
+	if o.clear != nil {
+		o.Clear = *o.clear
 	}
 	if o.replay != "" {
 		o.source, err = devices.OpenReplay(o.replay, speed)
@@ -161,7 +186,7 @@ type Start func(w World, name string, i int) (Worker, error)
 // process are started by start. An error means that the simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
-	options.Threshold = o.Threshold
+	options.Threshold, options.Sustained, options.Resolved = o.Threshold, o.Sustained > 0, o.Resolved
 
 	// In this process windows last as long as they should, and no worker is killed.
 	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
@@ -199,7 +224,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, leader: leader, known: map[string]bool{}}
+	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, leader: leader, known: map[string]bool{}, verifyLog: verify.NewLog(o.rule())}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -212,7 +237,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	s.running = s.workers.running()
-	fmt.Fprintf(view, "%s, %d workers; alerts from %v°, one per device in %v\n%s\n", s.describe(), o.replicas, o.Threshold, o.Window, s.workers.pages())
+	fmt.Fprintf(view, "%s, %d workers; alerts from %v°%s%s, one per device in %v%s\n%s\n", s.describe(), o.replicas, o.Threshold, s.lasting(), s.exceptions(), o.Window, s.ending(), s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
 	}
@@ -242,7 +267,7 @@ type simulation struct {
 	ended   func() error                 // why something other than a worker has ended; nil while all runs
 	leader  func(context.Context) string // see processes.leader; nil if the workers are not processes
 
-	verifyLog verify.Log
+	verifyLog *verify.Log
 	mu        sync.Mutex
 	known     map[string]bool // devices that have published
 }
@@ -257,6 +282,38 @@ func (s *simulation) describe() string {
 		return "replay of " + s.replay
 	}
 	return fmt.Sprintf("%d devices, %v readings a second", s.devices, s.rate)
+}
+
+// lasting says how long readings have to last.
+func (s *simulation) lasting() string {
+	if s.Sustained == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %v", s.Sustained)
+}
+
+// exceptions says which devices have a limit of their own.
+func (s *simulation) exceptions() string {
+	if s.replay != "" {
+		return ""
+	}
+	return fmt.Sprintf(", ovens from %v°", s.Threshold+devices.OvensBear)
+}
+
+// ending says when an alarm ends.
+func (s *simulation) ending() string {
+	if !s.Resolved {
+		return ""
+	}
+	return fmt.Sprintf("; normal again below %v°", s.Clear)
+}
+
+// rule returns what the workers decide by, for the judge.
+func (o *Options) rule() verify.Rule {
+	return verify.Rule{
+		Name: notify.DefaultRule, Levels: []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp}},
+		For: o.Sustained, Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
+	}
 }
 
 // publish publishes m to the hub, and records and shows it.
@@ -275,16 +332,40 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	if err != nil {
 		return err
 	}
-	over := m.IsTelemetry && m.Temperature >= s.Threshold
+	properties := texts(m.Properties)
+	over := m.IsTelemetry && m.Temperature >= s.limit(properties)
 	// The hub keeps 65,536 events: it must not drop any that nobody has read.
 	if s.recording != nil && (over || at.Sequence%waitEvery == waitEvery-1) {
 		s.recording.wait(position{at.Partition, at.Sequence})
 	}
-	s.verifyLog.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, Over: over, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
+	reading := verify.Reading{Device: m.Device, Temperature: math.NaN(), At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties}
+	if m.IsTelemetry {
+		reading.Temperature = m.Temperature
+	}
+	s.verifyLog.Published(reading)
 	if m.IsTelemetry {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
 	return nil
+}
+
+// limit returns what is hot for a device whose messages have these properties.
+func (s *simulation) limit(properties map[string]string) float64 {
+	if own, err := strconv.ParseFloat(properties[devices.MaxTemp], 64); err == nil {
+		return own
+	}
+	return s.Threshold
+}
+
+// texts returns the properties that are texts, as those of an IoT Hub are.
+func texts(properties map[string]any) map[string]string {
+	all := make(map[string]string, len(properties))
+	for name, value := range properties {
+		if s, ok := value.(string); ok {
+			all[name] = s
+		}
+	}
+	return all
 }
 
 // settled reports whether a worker knows that the reading at p is settled.
@@ -311,7 +392,10 @@ func (s *simulation) delivered(d inbox.Delivery) {
 		at, took = s.recording.now(), s.recording.since(position{d.Alert.Partition, d.Alert.Sequence})
 	}
 	if known {
-		s.verifyLog.Delivered(verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: at, Receiver: receiverID})
+		s.verifyLog.Delivered(verify.Delivery{
+			Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: at, Receiver: receiverID,
+			Rule: d.Alert.Rule, Level: d.Alert.Level, Resolved: d.Alert.Resolved, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
+		})
 	}
 	if d.Dropped {
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
@@ -357,7 +441,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			err = s.tick(!settling.IsZero())
 			switch {
 			case settling.IsZero():
-			case time.Since(settling) > s.rules.Bound, quiet && len(s.verifyLog.Check(s.rules).Lost) == 0:
+			case time.Since(settling) > s.rules.Bound, quiet && s.heard():
 				return err
 			case !announced && time.Since(settling) > shortly:
 				announced = true
@@ -396,6 +480,13 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			settling, over = time.Now(), nil
 		}
 	}
+}
+
+// heard reports whether the receiver has heard all that is to be waited for: of the end of an alarm
+// only if the window is short.
+func (s *simulation) heard() bool {
+	report := s.verifyLog.Check(s.rules)
+	return len(report.Lost) == 0 && (len(report.Stale) == 0 || s.Window > patience)
 }
 
 // watchLeader asks which worker leads, every second until ctx ends, and sends its name.

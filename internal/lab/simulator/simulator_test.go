@@ -37,6 +37,11 @@ func TestOptions(t *testing.T) {
 		{"--processes --window 4s", "--window 4s"},
 		{"--window 999ms", "--window 999ms"},
 		{"--for -1s", "--for -1s"},
+		{"--threshold 30 --clear 25.5 --sustained 10s --resolved=false", ""},
+		{"--threshold 30 --clear 30.1", "--clear 30.1"},
+		{"--clear NaN", "--clear NaN"},
+		{"--clear cool", "clear"},
+		{"--sustained -1s", "--sustained -1s"},
 		{"--processes --kill -1s", "--kill -1s"},
 		{"--kill 1s", "need --processes"},
 		{"--http 8081", "need --processes"},
@@ -78,7 +83,7 @@ func TestOthersAreNotJudged(t *testing.T) {
 	defer hub.Close()
 	for device, tooClose := range map[string]int{"oven": 1, "somebody's": 0} {
 		view := console.New(io.Discard, console.Options{})
-		s := &simulation{view: view, hub: hub, known: map[string]bool{}}
+		s := &simulation{view: view, hub: hub, known: map[string]bool{}, verifyLog: new(verify.Log)}
 		if err := s.publish(t.Context(), devices.Message{Device: "oven", Body: []byte("{}")}); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +132,7 @@ func (f *fake) Settled(string, int64) bool { return false }
 
 // play is what happens to two workers, in either kind of view.
 func play(t *testing.T, view *console.Console) {
-	s := &simulation{Options: Options{replicas: 2}, view: view, known: map[string]bool{}}
+	s := &simulation{Options: Options{replicas: 2}, view: view, known: map[string]bool{}, verifyLog: new(verify.Log)}
 	s.workers = newWorkers(2, view, func(string, int) (Worker, error) { return &fake{}, nil })
 	c := s.workers
 	alert := func(worker string, suppressed int64, dropped bool) {

@@ -1,12 +1,11 @@
-// Package verify checks the promise from the outside: by what was published and what
-// receivers got, no reading over the threshold may be without an alert, and no two
-// alerts of one device may be within the window. It knows nothing of workers and
-// their counters.
+// Package verify checks the promise from the outside, by what was published and what
+// receivers got: no reading that is worth an alert may be without one, no two alerts of one
+// device may be within the window, and what a receiver heard last must be what is. It knows
+// nothing of workers and their counters, and decides by itself what a rule makes of a reading.
 package verify
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -17,25 +16,43 @@ import (
 // A Reading is one message as it was published.
 type Reading struct {
 	Device      string    `json:"device"`
-	Temperature float64   `json:"temperature"`
-	Over        bool      `json:"over"` // at or above the threshold, so that it needs an alert
-	At          time.Time `json:"at"`   // when the hub got it
+	Temperature float64   `json:"temperature"` // NaN: the message holds no reading
+	Over        bool      `json:"over"`        // at or above the threshold, so that it needs an alert; of no meaning to a NewLog
+	At          time.Time `json:"at"`          // when the hub got it
 	Partition   string    `json:"partition,omitempty"`
 	Sequence    int64     `json:"sequence,omitempty"`
+
+	// What rules other than that of Temperature look at.
+	Values     map[string]float64 `json:"values,omitempty"`     // other fields, by name
+	Properties map[string]string  `json:"properties,omitempty"` // application properties
 }
 
-// A Delivery is one alert as a receiver took it, repetitions included.
+// A Delivery is one alert as a receiver took it, repetitions included, or that the device is
+// normal again.
 type Delivery struct {
 	Device   string    `json:"device"`
 	ID       string    `json:"id"`
 	Token    int64     `json:"token"`
 	At       time.Time `json:"at"` // by the receiver's clock
 	Receiver string    `json:"receiver,omitempty"`
+	Until    time.Time `json:"until,omitzero"` // the receiver remembers its token, if that is later than after a window
+
+	Rule     string `json:"rule,omitempty"` // this and Level are those of a Rule, empty for the zero Log
+	Level    string `json:"level,omitempty"`
+	Resolved bool   `json:"resolved,omitempty"`
+
+	// The reading that it is about. HTTP as the partition means that the reading came that
+	// way: nobody owes a resolved for it. An empty one that it is not known.
+	Partition string `json:"partition,omitempty"`
+	Sequence  int64  `json:"sequence,omitempty"`
 }
+
+// HTTP is the partition of readings that did not come from the hub.
+const HTTP = "http"
 
 // Rules say what is promised, and within which tolerances.
 type Rules struct {
-	Window    time.Duration // successive alerts of a device are at least so far apart
+	Window    time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
 	Tolerance time.Duration // ... less this, for the time between taking an alert and recording when
 	Bound     time.Duration // an alert comes at most this long after its reading
 	Slack     time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
@@ -43,93 +60,49 @@ type Rules struct {
 	Receivers []string      // must get alerts, in addition to those that got any
 }
 
-// A Report is the result of a check. With several receivers all counts but Readings
-// and Over are sums over the receivers.
-type Report struct {
-	Rules    Rules
-	Readings int // published
-	Over     int // of these, over the threshold
-
-	Alerts     int // deliveries that a receiver keeps
-	Dropped    int // deliveries that it drops: their id, or a greater token for the device, was kept within the last Window
-	Suppressed int // readings over the threshold that are neither lost nor open and have no alert of their own
-	Open       int // readings over the threshold without an alert, too close to the end to tell
-
-	Lost     []Lost     // must be empty
-	TooClose []TooClose // must be empty
-}
-
-// OK reports whether the promise held.
-func (r Report) OK() bool { return len(r.Lost) == 0 && len(r.TooClose) == 0 }
-
-// Lost is a reading over the threshold for which a receiver got no alert: none of its
-// deliveries of the device is between Window+Slack before the reading and Bound after
-// it. A repeated delivery counts, because the window starts again with it; one that
-// came after a greater token does not, because it starts no window.
-type Lost struct {
-	Receiver string
-	Reading  Reading
-	Before   Delivery // the last that counts before the reading; zero if there is none
-	After    Delivery // the first that counts from the reading on; zero if there is none
-}
-
-func (l Lost) String() string {
-	r := l.Reading
-	s := fmt.Sprintf("%q was at %v at %s (partition %s, sequence %d)", r.Device, r.Temperature, clock(r.At), r.Partition, r.Sequence)
-	if l.Receiver != "" {
-		s += fmt.Sprintf(", and %q did not hear of it", l.Receiver)
-	}
-	if l.Before.At.IsZero() {
-		s += ": no alert before"
-	} else {
-		s += fmt.Sprintf(": last alert %v before (id %s)", r.At.Sub(l.Before.At), l.Before.ID)
-	}
-	if l.After.At.IsZero() {
-		return s + ", none after"
-	}
-	return s + fmt.Sprintf(", next %v after (id %s)", l.After.At.Sub(r.At), l.After.ID)
-}
-
-// TooClose is two successive alerts, both kept, less than Window-Tolerance apart.
-type TooClose struct{ First, Second Delivery }
-
-func (c TooClose) String() string {
-	a, b := c.First, c.Second
-	s := fmt.Sprintf("%q had two alerts %v apart", a.Device, b.At.Sub(a.At))
-	if a.Receiver != "" {
-		s += fmt.Sprintf(" at %q", a.Receiver)
-	}
-	return s + fmt.Sprintf(": id %s token %d at %s, id %s token %d at %s", a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))
-}
-
-func clock(t time.Time) string { return t.Format("15:04:05.000") }
-
-// A Log records what was published and delivered, in any order. The zero Log is empty
-// and ready to use. It is safe for concurrent use. It keeps deliveries and readings
-// over the threshold, and only counts other readings.
+// A Log records what was published and delivered. It is safe for concurrent use. It keeps
+// deliveries, readings that need an alert and those that end an alarm, and only counts other
+// readings.
+//
+// The zero Log is empty and ready to use: Reading.Over says which readings need an alert, and
+// no device is ever said to be normal again. It takes records in any order.
 type Log struct {
+	rules []Rule // nil: Reading.Over decides
+
 	mu         sync.Mutex
 	readings   int
-	over       map[string][]Reading  // by device
-	deliveries map[stream][]Delivery // by receiver and device
+	over       int
+	tracks     map[alarm]*track
+	deliveries map[stream][]Delivery
 }
 
-// A stream is the alerts of one device to one receiver. Each is checked on its own.
-type stream struct{ receiver, device string }
+// NewLog returns a Log that decides by rules. It has to be told of a device's readings in
+// the order in which the hub took them.
+func NewLog(rules ...Rule) *Log { return &Log{rules: rules} }
+
+// A stream is what one receiver is told about one alarm. Each is checked on its own.
+type stream struct {
+	receiver string
+	alarm
+}
 
 // Published records that r was published.
 func (l *Log) Published(r Reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
 	l.readings++
-	if !r.Over {
+	if l.rules != nil {
+		if l.follow(r) {
+			l.over++
+		}
 		return
 	}
-	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
-	if l.over == nil {
-		l.over = make(map[string][]Reading)
+	if r.Over {
+		l.over++
+		t := l.track(alarm{device: r.Device})
+		t.events = append(t.events, event{Reading: r, tells: true})
 	}
-	l.over[r.Device] = append(l.over[r.Device], r)
 }
 
 // Delivered records that a receiver took d.
@@ -140,25 +113,38 @@ func (l *Log) Delivered(d Delivery) {
 	if l.deliveries == nil {
 		l.deliveries = make(map[stream][]Delivery)
 	}
-	s := stream{d.Receiver, d.Device}
+	s := stream{d.Receiver, alarm{d.Device, d.Rule, d.Level}}
 	l.deliveries[s] = append(l.deliveries[s], d)
 }
 
-// Check checks what has been recorded so far. The order of the records does not
-// matter. Check keeps the records and can be called again.
+// Check checks what has been recorded so far. It keeps the records and can be called again.
 func (l *Log) Check(rules Rules) Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	report := Report{Rules: rules, Readings: l.readings}
-	for _, over := range l.over {
-		report.Over += len(over)
-		slices.SortFunc(over, func(a, b Reading) int {
-			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
-		})
+	report := Report{Rules: rules, Readings: l.readings, Over: l.over}
+	for _, t := range l.tracks {
+		for _, e := range t.events {
+			if e.opens {
+				report.Opened++
+			}
+		}
+		if l.rules == nil {
+			slices.SortFunc(t.events, func(a, b event) int {
+				return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
+			})
+		}
 	}
 	for s := range l.streams(rules) {
-		report.add(s.receiver, l.over[s.device], l.deliveries[s])
+		j := judge{Report: &report, stream: s, window: rules.Window}
+		if r := l.rule(s.rule); r != nil {
+			j.window, j.resolved = cmp.Or(r.Window, rules.Window), r.Resolved
+		}
+		if t := l.tracks[s.alarm]; t != nil {
+			j.events = t.events
+		}
+		j.known = l.rules != nil
+		j.check(l.deliveries[s])
 	}
 	return report
 }
@@ -178,74 +164,11 @@ func (l *Log) streams(rules Rules) iter.Seq[stream] {
 		receivers[""] = true // there should have been one
 	}
 	for receiver := range receivers {
-		for device := range l.over {
-			all[stream{receiver, device}] = true
+		for a := range l.tracks {
+			all[stream{receiver, a}] = true
 		}
 	}
 	return slices.Values(slices.SortedFunc(maps.Keys(all), func(a, b stream) int {
-		return cmp.Or(cmp.Compare(a.receiver, b.receiver), cmp.Compare(a.device, b.device))
+		return cmp.Or(cmp.Compare(a.receiver, b.receiver), cmp.Compare(a.device, b.device), cmp.Compare(a.rule, b.rule), cmp.Compare(a.level, b.level))
 	}))
-}
-
-// add checks one stream and adds it to the report. over is sorted.
-func (r *Report) add(receiver string, over []Reading, deliveries []Delivery) {
-	slices.SortFunc(deliveries, func(a, b Delivery) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID))
-	})
-
-	// What the receiver keeps. A kept alert's token is never below that of one
-	// kept less than a window before it, so the last one stands for all.
-	counting := make([]Delivery, 0, len(deliveries))
-	kept := make(map[string]time.Time) // when each id was last kept
-	var last *Delivery
-	alerted := 0 // readings with an alert of their own
-	for i := range deliveries {
-		d := &deliveries[i]
-		within := func(t time.Time) bool { return d.At.Sub(t) < r.Rules.Window }
-		if last != nil && last.Token > d.Token && within(last.At) {
-			r.Dropped++
-			continue
-		}
-		counting = append(counting, *d)
-		at, again := kept[d.ID]
-		again = again && d.ID != ""
-		if again && within(at) {
-			r.Dropped++
-			continue
-		}
-		r.Alerts++
-		if !again {
-			alerted++
-		}
-		if last != nil && d.At.Sub(last.At) < r.Rules.Window-r.Rules.Tolerance {
-			r.TooClose = append(r.TooClose, TooClose{*last, *d})
-		}
-		kept[d.ID] = d.At
-		last = d
-	}
-
-	covered := 0
-	next := 0 // the first of counting that is not before the reading
-	for _, reading := range over {
-		for next < len(counting) && counting[next].At.Before(reading.At) {
-			next++
-		}
-		lost := Lost{Receiver: receiver, Reading: reading}
-		if next > 0 {
-			lost.Before = counting[next-1]
-		}
-		if next < len(counting) {
-			lost.After = counting[next]
-		}
-		switch {
-		case next > 0 && reading.At.Sub(lost.Before.At) <= r.Rules.Window+r.Rules.Slack,
-			next < len(counting) && lost.After.At.Sub(reading.At) <= r.Rules.Bound:
-			covered++
-		case !r.Rules.Until.IsZero() && r.Rules.Until.Sub(reading.At) < r.Rules.Bound:
-			r.Open++
-		default:
-			r.Lost = append(r.Lost, lost)
-		}
-	}
-	r.Suppressed += max(0, covered-alerted)
 }

@@ -34,6 +34,11 @@ func alert(device, id string, token int64, seconds float64) verify.Delivery {
 	return verify.Delivery{Device: device, ID: id, Token: token, At: at(seconds)}
 }
 
+func until(remembered float64, d verify.Delivery) verify.Delivery {
+	d.Until = at(remembered)
+	return d
+}
+
 func via(receiver string, d verify.Delivery) verify.Delivery {
 	d.Receiver = receiver
 	return d
@@ -138,6 +143,19 @@ func TestCheck(t *testing.T) {
 			want: counts{readings: 3, over: 3, alerts: 1, dropped: 1, suppressed: 1, lost: 1},
 		},
 		{
+			name: "a smaller token than that of a repetition is dropped",
+			log:  []any{hot("a", 0), alert("a", "0", 1, 0), alert("a", "0", 3, 8), alert("a", "1", 2, 12)},
+			want: counts{readings: 1, over: 1, alerts: 1, dropped: 2},
+		},
+		{
+			name: "tokens are remembered while a claim may last, ids for the window",
+			log: []any{
+				hot("a", 0), until(20, alert("a", "0", 2, 0)), until(15, alert("a", "0", 3, 9)), alert("a", "1", 1, 19.5),
+				alert("a", "0", 3, 19.6), alert("a", "2", 2, 29.7),
+			},
+			want: counts{readings: 1, over: 1, alerts: 3, dropped: 2},
+		},
+		{
 			name: "a greater token is forgotten after the window",
 			log:  []any{hot("a", 0), alert("a", "1", 2, 3), alert("a", "0", 1, 13)},
 			want: counts{readings: 1, over: 1, alerts: 2},
@@ -204,7 +222,10 @@ func TestCheck(t *testing.T) {
 }
 
 func record(records []any) *verify.Log {
-	var log verify.Log
+	return recordTo(new(verify.Log), records)
+}
+
+func recordTo(log *verify.Log, records []any) *verify.Log {
 	for _, r := range records {
 		switch r := r.(type) {
 		case verify.Reading:
@@ -213,7 +234,7 @@ func record(records []any) *verify.Log {
 			log.Delivered(r)
 		}
 	}
-	return &log
+	return log
 }
 
 func TestEvidence(t *testing.T) {
@@ -255,7 +276,11 @@ func history(t *rapid.T) []any {
 	delivery := rapid.Custom(func(t *rapid.T) any {
 		id := rapid.SampledFrom([]string{"", "0", "1", "2", "3", "4"}).Draw(t, "id")
 		token := int64(rapid.IntRange(0, 5).Draw(t, "token"))
-		return via(receiver.Draw(t, "receiver"), alert(device.Draw(t, "device"), id, token, seconds.Draw(t, "at")))
+		d := via(receiver.Draw(t, "receiver"), alert(device.Draw(t, "device"), id, token, seconds.Draw(t, "at")))
+		if rapid.IntRange(0, 3).Draw(t, "until") == 0 {
+			d.Until = d.At.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "remembered")) * time.Second)
+		}
+		return d
 	})
 	return rapid.SliceOfN(rapid.OneOf(reading, delivery), 0, 40).Draw(t, "records")
 }
@@ -287,25 +312,43 @@ func reference(records []any, rules verify.Rules) counts {
 	}
 	slices.Sort(receivers)
 	slices.SortStableFunc(deliveries, func(a, b verify.Delivery) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID), a.Until.Compare(b.Until))
 	})
 
 	for _, receiver := range slices.Compact(receivers) {
 		for device := range devices {
+			type remembered struct {
+				verify.Delivery
+				until time.Time
+			}
 			var kept, counting []verify.Delivery
+			var known []remembered
 			for _, d := range deliveries {
 				if d.Receiver != receiver || d.Device != device {
 					continue
 				}
 				repeated, outdated := false, false
 				for _, k := range kept {
-					if d.At.Sub(k.At) < rules.Window {
-						repeated = repeated || (k.ID == d.ID && d.ID != "")
-						outdated = outdated || k.Token > d.Token
+					repeated = repeated || d.At.Sub(k.At) < rules.Window && k.ID == d.ID && d.ID != ""
+				}
+				greatest, until := int64(-1), d.At.Add(rules.Window)
+				if d.Until.After(until) {
+					until = d.Until
+				}
+				for _, k := range known {
+					if d.At.Before(k.until) {
+						greatest = max(greatest, k.Token)
+						if k.until.After(until) {
+							until = k.until
+						}
 					}
 				}
+				outdated = greatest > d.Token
 				if !outdated {
 					counting = append(counting, d)
+				}
+				if !outdated && (!repeated || d.Token > greatest) {
+					known = append(known, remembered{d, until})
 				}
 				if repeated || outdated {
 					c.dropped++

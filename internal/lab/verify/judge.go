@@ -1,0 +1,252 @@
+package verify
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+	"time"
+)
+
+// A judge checks one stream and adds it to a report.
+type judge struct {
+	*Report
+	stream
+	window   time.Duration
+	resolved bool    // that the device is normal again is told
+	known    bool    // the events are all that happened to the alarm
+	events   []event // in their order
+
+	kept     []Delivery // what the receiver keeps
+	counting []Delivery // alerts that start a window: those kept, and repetitions
+	alerted  int        // readings with an alert of their own
+}
+
+func (j *judge) check(deliveries []Delivery) {
+	slices.SortFunc(deliveries, inOrder)
+	j.receive(deliveries)
+	j.readings()
+	if j.known {
+		j.about(deliveries)
+		j.order()
+		j.last()
+	}
+}
+
+// inOrder compares deliveries by the order in which they came.
+func inOrder(a, b Delivery) int {
+	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID), a.Until.Compare(b.Until))
+}
+
+// receive finds what a receiver keeps that does its part. It drops what has an id that it took less than a window
+// ago, or a token smaller than the greatest that it remembers, which may be that of something that it dropped.
+func (j *judge) receive(deliveries []Delivery) {
+	ids := make(map[string]time.Time) // when each was last kept
+	alerted := make(map[string]bool)  // ids of alerts that were ever kept
+	var token int64                   // the greatest
+	var until time.Time               // it is remembered
+	var alert *Delivery               // the last that was kept
+	for i := range deliveries {
+		d := &deliveries[i]
+		if !d.At.Before(until) {
+			token, until = 0, time.Time{}
+		}
+		if token > d.Token {
+			j.Dropped++
+			continue
+		}
+		if !d.Resolved {
+			j.counting = append(j.counting, *d)
+		}
+		at, again := ids[d.ID]
+		again = again && d.ID != "" && d.At.Sub(at) < j.window
+		if !again || d.Token > token {
+			token, until = d.Token, later(later(until, d.Until), d.At.Add(j.window))
+		}
+		if again {
+			j.Dropped++
+			continue
+		}
+		ids[d.ID] = d.At
+		j.kept = append(j.kept, *d)
+		if alert != nil && d.At.Sub(alert.At) < j.window-j.Rules.Tolerance {
+			j.TooClose = append(j.TooClose, TooClose{*alert, *d})
+		}
+		if d.Resolved {
+			j.Resolved++
+			continue
+		}
+		j.Alerts++
+		if d.ID == "" || !alerted[d.ID] {
+			j.alerted++
+		}
+		alerted[d.ID] = true
+		alert = d
+	}
+}
+
+// readings looks for the alert of every reading that needs one.
+func (j *judge) readings() {
+	taken := j.takenBack()
+	covered := 0
+	for i, e := range j.events {
+		if !e.tells {
+			continue
+		}
+		next := sort.Search(len(j.counting), func(n int) bool { return !j.counting[n].At.Before(e.At) })
+		lost := Lost{Receiver: j.receiver, Rule: j.rule, Level: j.level, Reading: e.Reading}
+		if next > 0 {
+			lost.Before = j.counting[next-1]
+		}
+		if next < len(j.counting) {
+			lost.After = j.counting[next]
+		}
+		heard := next > 0 && e.At.Sub(lost.Before.At) <= j.window+j.Rules.Slack && !taken(lost.Before, i)
+		for n := next; !heard && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.Rules.Bound; n++ {
+			heard = !taken(j.counting[n], i)
+		}
+		switch {
+		case heard:
+			covered++
+		case j.early(e.At):
+			j.Open++
+		default:
+			j.Lost = append(j.Lost, lost)
+		}
+	}
+	j.Suppressed += max(0, covered-j.alerted)
+}
+
+// early reports whether the records end before what at asks for must have come.
+func (j *judge) early(at time.Time) bool {
+	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.Rules.Bound
+}
+
+// takenBack returns a function that reports whether the receiver, after an alert, kept a resolved about
+// a reading before event i: then the alert says nothing about that event.
+func (j *judge) takenBack() func(alert Delivery, i int) bool {
+	var resolved []Delivery
+	var about []int // of each, the least event that it or a later one is about
+	for _, d := range j.kept {
+		if !d.Resolved {
+			continue
+		}
+		if i := j.event(d); i >= 0 {
+			resolved, about = append(resolved, d), append(about, i)
+		}
+	}
+	least := math.MaxInt
+	for n := len(about) - 1; n >= 0; n-- {
+		least = min(least, about[n])
+		about[n] = least
+	}
+	return func(alert Delivery, i int) bool {
+		n := sort.Search(len(resolved), func(n int) bool { return inOrder(resolved[n], alert) > 0 })
+		return n < len(resolved) && about[n] < i
+	}
+}
+
+// event returns the index of the event that d is about, -1 if there is none.
+func (j *judge) event(d Delivery) int {
+	i := sort.Search(len(j.events), func(i int) bool { return j.events[i].Sequence >= d.Sequence })
+	if i < len(j.events) && j.events[i].Sequence == d.Sequence && j.events[i].Partition == d.Partition {
+		return i
+	}
+	return -1
+}
+
+// about checks that every delivery is about a reading that needed it: whatever crashes, alarms open and close
+// at the readings that the rule says.
+func (j *judge) about(deliveries []Delivery) {
+	for _, d := range deliveries {
+		if d.Partition == "" || d.Partition == HTTP {
+			continue
+		}
+		i := j.event(d)
+		switch {
+		case !d.Resolved && (i < 0 || !j.events[i].tells):
+			j.Wrong = append(j.Wrong, Wrong{d, "its reading needs no alert"})
+		case d.Resolved && (i < 0 || !j.events[i].clears):
+			j.Wrong = append(j.Wrong, Wrong{d, "its reading ended no alarm"})
+		case d.Resolved && !j.resolved:
+			j.Wrong = append(j.Wrong, Wrong{d, "the rule tells of none"})
+		}
+	}
+}
+
+// order checks that no resolved is kept without an alert since the last one, unless it is a repetition.
+func (j *judge) order() {
+	var heard Delivery
+	for _, d := range j.kept {
+		if d.Resolved && (heard.At.IsZero() || heard.Resolved && heard.ID != d.ID) {
+			j.Wrong = append(j.Wrong, Wrong{d, "there was no alert before it"})
+		}
+		heard = d
+	}
+}
+
+// last checks that what the receiver heard last is what is: whenever an alarm has ended, until it opens again, and at the end.
+func (j *judge) last() {
+	open := -1 // the first event of the open alarm that needed an alert
+	for i, e := range j.events {
+		switch {
+		case e.clears:
+			open = -1
+			if j.resolved {
+				j.ended(i)
+			}
+		case e.tells && open < 0:
+			open = i
+		}
+	}
+	if open < 0 {
+		return
+	}
+	since := j.events[open]
+	heard := before(j.kept, time.Time{})
+	if (heard.At.IsZero() || heard.Resolved) && !j.early(later(since.At, heard.At)) {
+		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, true, since.Reading, heard})
+	}
+}
+
+// ended checks that the receiver has heard in time that event i ended the alarm, if it did not open again before.
+func (j *judge) ended(i int) {
+	c := j.events[i]
+	until, end := j.Rules.Until, time.Time{}
+	if i+1 < len(j.events) { // nothing but opening happens to an alarm that has ended
+		end = j.events[i+1].At
+		until = end
+	}
+	heard := before(j.kept, end)
+	if heard.At.IsZero() || heard.Resolved || heard.Partition == HTTP {
+		return
+	}
+	// The window began with the last alert, also if that was dropped.
+	window := before(j.counting, end).At
+	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.Rules.Bound)
+	switch {
+	case until.IsZero() || !due.After(until):
+		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, false, c.Reading, heard})
+	case end.IsZero():
+		j.Open++
+	}
+}
+
+// before returns the last of deliveries before at, or the last of all if at is zero; zero if there is none.
+func before(deliveries []Delivery, at time.Time) (last Delivery) {
+	n := len(deliveries)
+	if !at.IsZero() {
+		n = sort.Search(n, func(n int) bool { return !deliveries[n].At.Before(at) })
+	}
+	if n > 0 {
+		last = deliveries[n-1]
+	}
+	return last
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,151 @@
+package verify
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// A Rule is a rule of a worker, as it is configured.
+type Rule struct {
+	Name     string
+	Field    string // of Reading.Values; empty: Reading.Temperature
+	Below    bool   // readings at or below a limit are worth an alert; else those at or above it
+	Levels   []Level
+	For      time.Duration // how long readings must have reached a limit
+	Window   time.Duration // 0: that of Rules
+	Resolved bool          // receivers are told when a device is normal again
+	Quiet    string        // the property that keeps a device's alerts from being told; empty: none
+}
+
+// A Level is a limit of a rule. The mildest comes first.
+type Level struct {
+	Name     string
+	Limit    float64
+	Clear    float64 // an alarm ends beyond it; if it is Limit, beyond the device's own limit
+	Override string  // the property whose number replaces Limit; empty: none
+}
+
+// An alarm is one level of one device.
+type alarm struct{ device, rule, level string }
+
+// A track is what became of one alarm. It goes through normal, pending and open.
+type track struct {
+	pending, open bool
+	since         time.Time // if it is pending
+	events        []event
+}
+
+// An event is a reading that did something to an alarm.
+type event struct {
+	Reading
+	opens  bool // the alarm
+	tells  bool // it needs an alert, or a window in force
+	clears bool // it ends the alarm
+}
+
+// rule returns the rule of that name, nil if there is none.
+func (l *Log) rule(name string) *Rule {
+	if i := slices.IndexFunc(l.rules, func(r Rule) bool { return r.Name == name }); i >= 0 {
+		return &l.rules[i]
+	}
+	return nil
+}
+
+// track returns what became of a, from now on.
+func (l *Log) track(a alarm) *track {
+	t := l.tracks[a]
+	if t == nil {
+		if l.tracks == nil {
+			l.tracks = make(map[alarm]*track)
+		}
+		t = &track{}
+		l.tracks[a] = t
+	}
+	return t
+}
+
+// follow has every alarm of the device follow the reading, and reports whether it reaches
+// any limit.
+func (l *Log) follow(r Reading) (over bool) {
+	for i := range l.rules {
+		rule := &l.rules[i]
+		value := r.Temperature
+		if rule.Field != "" {
+			var ok bool
+			if value, ok = r.Values[rule.Field]; !ok {
+				continue
+			}
+		}
+		if math.IsNaN(value) {
+			continue
+		}
+		// A level is not told while a higher one is open: the highest comes first.
+		higher := false
+		for _, level := range slices.Backward(rule.Levels) {
+			a := alarm{r.Device, rule.Name, level.Name}
+			limit := level.limit(r)
+			ends := limit
+			if level.Clear != level.Limit {
+				ends = level.Clear
+			}
+			breaching, cleared := value >= limit, value < min(limit, ends)
+			if rule.Below {
+				breaching, cleared = value <= limit, value > max(limit, ends)
+			}
+			over = over || breaching
+			t := l.tracks[a]
+			if t == nil && !breaching {
+				continue // as nearly always
+			}
+			t = l.track(a)
+			e := event{Reading: Reading{Device: r.Device, Temperature: value, Over: breaching, At: r.At, Partition: r.Partition, Sequence: r.Sequence}}
+			switch {
+			case t.open && cleared:
+				t.open = false
+				e.clears = true
+			case t.open:
+			case !breaching:
+				t.pending = false
+			default:
+				if !t.pending {
+					t.pending, t.since = true, r.At
+				}
+				if r.At.Sub(t.since) >= rule.For {
+					t.pending, t.open = false, true
+					e.opens = true
+				}
+			}
+			e.tells = t.open && breaching && !higher && !quiet(r, rule.Quiet)
+			higher = higher || t.open
+			if e.opens || e.tells || e.clears {
+				t.events = append(t.events, e)
+			} else if !t.open && !t.pending && len(t.events) == 0 {
+				delete(l.tracks, a)
+			}
+		}
+	}
+	return over
+}
+
+// limit returns the limit for the device of r. IoT Hub makes a text of a number, and leaves
+// "$twin.…" where the twin has no such number.
+func (l Level) limit(r Reading) float64 {
+	if l.Override != "" {
+		if own, err := strconv.ParseFloat(r.Properties[l.Override], 64); err == nil && !math.IsNaN(own) && !math.IsInf(own, 0) {
+			return own
+		}
+	}
+	return l.Limit
+}
+
+// quiet reports whether the property keeps r from being told.
+func quiet(r Reading, property string) bool {
+	if property == "" {
+		return false
+	}
+	text := r.Properties[property]
+	until, err := time.Parse(time.RFC3339, text)
+	return text == "true" || err == nil && r.At.Before(until)
+}

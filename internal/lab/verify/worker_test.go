@@ -1,0 +1,260 @@
+package verify_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"alertworker/internal/lab/verify"
+)
+
+// A bug is one that a worker may have.
+type bug string
+
+const (
+	none              bug = ""
+	ignoresFor        bug = "the first reading at the limit opens"
+	ignoresClear      bug = "an alarm ends at its limit"
+	ignoresOverride   bug = "the limit of the device is not looked at"
+	ignoresQuiet      bug = "a quiet device is told of"
+	ignoresHigher     bug = "a lower level is told beside a higher one"
+	ignoresWindow     bug = "every reading is told"
+	resolvesAtOnce    bug = "a resolved does not wait for the window"
+	resolvesTwice     bug = "a resolved is sent again under another id"
+	resolvesUntold    bug = "a resolved is sent although nothing was told"
+	keepsOwed         bug = "a resolved is sent although the alarm is open again"
+	forgetsOwed       bug = "the resolved of some is forgotten"
+	forgetsAlarms     bug = "a take-over forgets alarms"
+	forgetsTold       bug = "a take-over forgets that something was told"
+	takesForReplay    bug = "what opens soon after a resolved is taken for a replay"
+	remembersWindow   bug = "what opens within the window before a resolved is taken for told"
+	resolvesLate      bug = "a resolved comes long after its window"
+	resolvesOnLowered bug = "a resolved is sent about a reading that is between clear and limit"
+)
+
+var bugs = []bug{
+	ignoresFor, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, ignoresWindow, resolvesAtOnce, resolvesTwice, resolvesUntold, keepsOwed,
+	forgetsOwed, forgetsAlarms, forgetsTold, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
+}
+
+// A scene is a rule, what one device published, and chance.
+type scene struct {
+	rule     verify.Rule
+	readings []verify.Reading
+	chance   *rand.Rand
+}
+
+const quarter = 250 * time.Millisecond
+
+// newScene draws one whose times and values collide with the bounds of the rules.
+func newScene(seed uint64) scene {
+	chance := rand.New(rand.NewPCG(seed, 0))
+	s := scene{chance: chance, rule: verify.Rule{
+		Name: "temperature", Resolved: true, For: time.Duration(chance.IntN(3)) * 2 * time.Second, Quiet: "quiet",
+		Levels: []verify.Level{{Name: "warning", Limit: 30, Clear: 28, Override: "warning"}},
+	}}
+	if chance.IntN(2) == 0 {
+		s.rule.Levels = append(s.rule.Levels, verify.Level{Name: "critical", Limit: 34, Clear: 32})
+	}
+	now, value := start, 29
+	for range 1 + chance.IntN(40) {
+		now = now.Add(time.Duration(chance.IntN(12)) * quarter)
+		if chance.IntN(12) == 0 {
+			now = now.Add(time.Duration(chance.IntN(20)) * time.Second)
+		}
+		value = min(max(value+chance.IntN(9)-4, 26), 36)
+		r := verify.Reading{Device: "a", Temperature: float64(value), At: now, Partition: "0", Sequence: int64(len(s.readings)), Properties: map[string]string{}}
+		if chance.IntN(10) == 0 {
+			r.Properties["quiet"] = "true"
+		}
+		if chance.IntN(10) == 0 {
+			r.Properties["warning"] = []string{"31", "29", "$twin.tags.warning"}[chance.IntN(3)]
+		}
+		s.readings = append(s.readings, r)
+	}
+	return s
+}
+
+// A key is one level of the device: its alarm, its window and what the worker owes.
+type key struct {
+	level  verify.Level
+	open   bool
+	since  int             // the first of the readings at the limit, -1: none
+	owed   *verify.Reading // that ended the alarm
+	due    time.Time       // the worker gets round to it then
+	told   bool            // something, since the last resolved
+	forgot bool            // that it was
+	window time.Time       // the end of the last one
+	token  int64
+	clock  time.Time // of the deliveries
+}
+
+// work is a worker that has a bug or none. It takes up to 2 s to read and to send, sends some alerts
+// and resolveds again, and some of its requests arrive late, with an old token.
+func (s scene) work(b bug, log *verify.Log) {
+	var keys []*key
+	for _, l := range s.rule.Levels {
+		keys = append(keys, &key{level: l, since: -1, clock: start, window: start})
+	}
+	little := func() time.Duration { return time.Duration(s.chance.IntN(9)) * quarter }
+	send := func(k *key, r verify.Reading, id string, resolved bool, at time.Time) {
+		k.clock = at
+		k.token++
+		d := verify.Delivery{Device: r.Device, Rule: s.rule.Name, Level: k.level.Name, ID: id, Token: k.token, At: at, Resolved: resolved, Partition: r.Partition, Sequence: r.Sequence}
+		log.Delivered(d)
+		if s.chance.IntN(8) == 0 { // its answer was lost
+			late := d
+			k.clock = at.Add(little() / 2)
+			k.token++
+			d.Token, d.At = k.token, k.clock
+			log.Delivered(d)
+			if s.chance.IntN(2) == 0 { // and so was the request, for a while
+				late.At = k.clock.Add(little())
+				log.Delivered(late)
+			}
+		}
+		if !resolved {
+			k.told, k.forgot = true, false
+			k.window = k.clock.Add(rules.Window + time.Duration(s.chance.IntN(5))*quarter)
+		}
+	}
+	resolve := func(k *key, until time.Time) {
+		at := k.due
+		if at.Before(k.clock) {
+			at = k.clock
+		}
+		if at.Before(k.window) && b != resolvesAtOnce {
+			at = k.window
+		}
+		if b == resolvesLate && k.owed != nil {
+			at = at.Add(time.Minute)
+		}
+		if k.owed == nil || at.After(until) {
+			return
+		}
+		if k.told && !k.forgot || b == resolvesUntold {
+			id := fmt.Sprint(k.owed.Sequence, "/resolved")
+			if b != forgetsOwed || s.chance.IntN(4) > 0 {
+				send(k, *k.owed, id, true, at)
+			}
+			if b == resolvesTwice {
+				send(k, *k.owed, id+"/again", true, k.clock.Add(rules.Window))
+			}
+			if b == remembersWindow {
+				k.window = k.clock.Add(rules.Window)
+			}
+			k.told = b == resolvesTwice
+		}
+		if b == takesForReplay {
+			k.window = k.clock.Add(2 * time.Second)
+		}
+		k.owed = nil
+	}
+
+	for i, r := range s.readings {
+		log.Published(r)
+		at := r.At.Add(little())
+		if b == forgetsAlarms && s.chance.IntN(10) == 0 {
+			for _, k := range keys {
+				k.open, k.since, k.owed = false, -1, nil
+			}
+		}
+		if b == forgetsTold && s.chance.IntN(10) == 0 {
+			for _, k := range keys {
+				k.forgot = true
+			}
+		}
+		higher := false
+		for _, k := range slices.Backward(keys) {
+			limit := k.level.Limit
+			switch own := r.Properties[k.level.Override]; {
+			case b == ignoresOverride:
+			case own == "31":
+				limit = 31
+			case own == "29":
+				limit = 29
+			}
+			ends := min(k.level.Clear, limit)
+			if b == ignoresClear {
+				ends = limit
+			}
+			if r.Temperature < limit {
+				k.since = -1
+			} else if k.since < 0 {
+				k.since = i
+			}
+			switch {
+			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
+				resolve(k, at)
+				k.open, k.owed, k.due = false, &r, at
+			case !k.open && k.since >= 0 && (b == ignoresFor || r.At.Sub(s.readings[k.since].At) >= s.rule.For):
+				k.open = true
+			}
+			resolve(k, at) // what was due before this was read
+			if k.open && b != keepsOwed {
+				k.owed = nil
+			}
+			tells := k.open && r.Temperature >= limit && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			higher = higher || k.open
+			covered := !r.At.After(k.window) && (k.told || b == takesForReplay || b == remembersWindow)
+			if tells && (!covered || b == ignoresWindow) {
+				if at.Before(k.clock) {
+					at = k.clock // one delivery at a time
+				}
+				if at.Before(k.window) && b != ignoresWindow {
+					at = k.window
+				}
+				send(k, r, fmt.Sprint(r.Sequence), false, at.Add(little()/4))
+			}
+		}
+	}
+	for _, k := range keys {
+		resolve(k, start.Add(time.Hour))
+	}
+}
+
+// check has the worker work, and judges.
+func (s scene) check(b bug) verify.Report {
+	log := verify.NewLog(s.rule)
+	s.work(b, log)
+	return log.Check(verify.Rules{Window: rules.Window, Bound: rules.Bound + 5*time.Second, Slack: 2 * time.Second})
+}
+
+// histories is how many the two tests below look at.
+const histories = 500
+
+// A worker without a bug is never found wanting, whatever devices publish and whatever comes late or twice.
+func TestNobodyIsWronged(t *testing.T) {
+	for seed := range uint64(histories) {
+		s := newScene(seed)
+		if r := s.check(none); !r.OK() {
+			t.Fatalf("history %d, %+v\n%v\n%v %v %v %v", seed, s.rule, s.readings, r.Lost, r.TooClose, r.Stale, r.Wrong)
+		}
+	}
+}
+
+// Every bug is found in some of the same histories.
+func TestBugsAreFound(t *testing.T) {
+	for _, b := range bugs {
+		t.Run(string(b), func(t *testing.T) {
+			found, kinds := 0, map[string]int{}
+			for seed := range uint64(histories) {
+				r := newScene(seed).check(b)
+				if !r.OK() {
+					found++
+				}
+				for kind, n := range map[string]int{"lost": len(r.Lost), "too close": len(r.TooClose), "stale": len(r.Stale), "wrong": len(r.Wrong)} {
+					if n > 0 {
+						kinds[kind]++
+					}
+				}
+			}
+			t.Logf("found in %d of %d histories: %v", found, histories, kinds)
+			if found == 0 {
+				t.Error("it was never found")
+			}
+		})
+	}
+}
