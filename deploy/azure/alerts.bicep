@@ -113,7 +113,7 @@ resource unreachable 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
   kind: 'LogAlert'
   properties: {
     displayName: 'alertworker: a service cannot be reached'
-    description: 'The hub, the checkpoints or the throttle store have not answered for some time. Alerts wait; no event is lost within the hub\'s retention.'
+    description: 'The hub, the checkpoints, the throttle store or a ledger have not answered for some time. Alerts wait; no event is lost within the hub\'s retention.'
     severity: 1
     enabled: true
     scopes: [
@@ -124,7 +124,7 @@ resource unreachable 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
     criteria: {
       allOf: [
         {
-          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = replace_string(tostring(line.msg), "still: ", "") | where msg startswith "the hub can" or msg startswith "the checkpoint store can" or msg startswith "the throttle store can" | extend service = extract("^the (hub|checkpoint store|throttle store)", 1, msg) | summarize arg_max(TimeGenerated, msg), begun = min(TimeGenerated) by service, ContainerGroupName_s | where msg contains "cannot" and begun < ago(2m)'
+          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = replace_string(tostring(line.msg), "still: ", "") | where msg startswith "the hub can" or msg startswith "the checkpoint store can" or msg startswith "the throttle store can" or msg startswith "the ledger of a partition can" | extend service = extract("^the (hub|checkpoint store|throttle store|ledger)", 1, msg) | summarize arg_max(TimeGenerated, msg), begun = min(TimeGenerated) by service, ContainerGroupName_s | where msg contains "cannot" and begun < ago(2m)'
           timeAggregation: 'Count'
           operator: 'GreaterThan'
           threshold: 0

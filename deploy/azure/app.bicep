@@ -18,6 +18,8 @@ param throttleStore string
 param throttleWindow string
 param temperatureThreshold string
 param temperatureField string
+param rules string
+param settings object
 @secure()
 param notifyUrls string
 @secure()
@@ -103,6 +105,34 @@ var webhookSecretEnv = empty(webhookSecret) ? [] : [
   }
 ]
 
+// Either a file of rules or one threshold: the worker refuses both.
+var rulesSecret = empty(rules) ? [] : [
+  {
+    name: 'rules'
+    value: rules
+  }
+]
+var rulesEnv = [
+  {
+    name: 'RULES_FILE'
+    value: '/etc/alertworker/rules.yaml'
+  }
+]
+var temperatureEnv = [
+  {
+    name: 'TEMPERATURE_THRESHOLD'
+    value: temperatureThreshold
+  }
+  {
+    name: 'TEMPERATURE_FIELD'
+    value: temperatureField
+  }
+]
+var furtherEnv = [for setting in items(settings): {
+  name: setting.key
+  value: string(setting.value)
+}]
+
 // KEDA asks both the hub and the checkpoints with the identity, which IoT Hub's own endpoint does not take.
 // All names are lower case, as the worker writes them in the names of checkpoints.
 var lagRule = {
@@ -153,7 +183,7 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
           identity: identityId
         }
       ]
-      secrets: concat(iotHubSecret, webhookSecretSecret, [
+      secrets: concat(iotHubSecret, webhookSecretSecret, rulesSecret, [
         {
           name: 'notify-urls'
           value: notifyUrls
@@ -170,7 +200,7 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
             cpu: json('0.5')
             memory: '1Gi'
           }
-          env: concat(routed ? eventHubsEnv : iotHubEnv, cosmosEnv, webhookSecretEnv, [
+          env: concat(routed ? eventHubsEnv : iotHubEnv, cosmosEnv, webhookSecretEnv, empty(rules) ? temperatureEnv : rulesEnv, furtherEnv, [
             {
               name: 'AZURE_CLIENT_ID'
               value: identityClientId
@@ -196,18 +226,16 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
               value: throttleWindow
             }
             {
-              name: 'TEMPERATURE_THRESHOLD'
-              value: temperatureThreshold
-            }
-            {
-              name: 'TEMPERATURE_FIELD'
-              value: temperatureField
-            }
-            {
               name: 'NOTIFY_URLS'
               secretRef: 'notify-urls'
             }
           ])
+          volumeMounts: empty(rules) ? [] : [
+            {
+              volumeName: 'rules'
+              mountPath: '/etc/alertworker'
+            }
+          ]
           probes: [
             {
               type: 'Startup' // the first token of an identity may take a minute
@@ -237,6 +265,18 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
               periodSeconds: 10
               timeoutSeconds: 5
               failureThreshold: 3
+            }
+          ]
+        }
+      ]
+      volumes: empty(rules) ? [] : [
+        {
+          name: 'rules'
+          storageType: 'Secret' // the only kind of volume that takes a text; rules are no secret
+          secrets: [
+            {
+              secretRef: 'rules'
+              path: 'rules.yaml'
             }
           ]
         }

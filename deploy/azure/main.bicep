@@ -15,8 +15,8 @@ param image string
 @description('Resource id of the Azure container registry that the image is in. Empty: the image is public.')
 param registryId string = ''
 
-@description('TEMPERATURE_THRESHOLD. A string, because Bicep has no fractions.')
-param temperatureThreshold string
+@description('TEMPERATURE_THRESHOLD. A string, because Bicep has no fractions. Required without rules.')
+param temperatureThreshold string = ''
 
 @description('TEMPERATURE_FIELD.')
 param temperatureField string = 'temperature,temp'
@@ -66,6 +66,12 @@ param eventsPerSecondPerReplica int = 1000
 @description('Device twin tags that IoT Hub adds to every message as application properties: [{ key: \'…\', value: \'$twin.tags.…\' }], at most 10.')
 param enrichments array = []
 
+@description('The text of a RULES_FILE, for several limits, levels or fields: then temperatureThreshold and temperatureField do not count. Empty: none.')
+param rules string = ''
+
+@description('Further settings by their names, such as { TEMPERATURE_FOR: \'2m\', NOTIFY_RESOLVED: \'true\' }. No secrets: everybody who may read the app sees them.')
+param settings object = {}
+
 @description('Who gets an e-mail when an alert rule fires. Empty: nobody; the alerts show in the portal.')
 param alertEmail string = ''
 
@@ -100,6 +106,8 @@ module all 'resources.bicep' = {
     retentionDays: retentionDays
     eventsPerSecondPerReplica: eventsPerSecondPerReplica
     enrichments: enrichments
+    rules: rules
+    settings: settings
     alertEmail: alertEmail
   }
 }

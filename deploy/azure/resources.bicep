@@ -19,6 +19,8 @@ param iotHubUnits int
 param retentionDays int
 param eventsPerSecondPerReplica int
 param enrichments array
+param rules string
+param settings object
 param alertEmail string
 
 var iotHubName = 'iot-${token}'
@@ -108,6 +110,8 @@ module app 'app.bicep' = {
     throttleWindow: throttleWindow
     temperatureThreshold: temperatureThreshold
     temperatureField: temperatureField
+    rules: rules
+    settings: settings
     notifyUrls: notifyUrls
     webhookSecret: webhookSecret
     partitions: partitions

@@ -201,6 +201,85 @@ func TestSettings(t *testing.T) {
 	})
 }
 
+// With the component rules a worker alerts by the file that is mounted.
+func TestRulesComponent(t *testing.T) {
+	files := filesys.MakeFsInMemory()
+	if err := files.WriteFile("overlays/rules/kustomization.yaml", []byte("resources: [../../base]\ncomponents: [../../components/rules]\n")); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"base", "components/rules"} {
+		entries, err := os.ReadDir(root + dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			content, err := os.ReadFile(path.Join(root, dir, e.Name()))
+			if err == nil {
+				err = files.WriteFile(path.Join(dir, e.Name()), content)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	found, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "overlays/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d appsv1.Deployment
+	maps := map[string]corev1.ConfigMap{}
+	for _, r := range found.Resources() {
+		text, err := r.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch r.GetKind() {
+		case "Deployment":
+			_, err = json.UnmarshalStrict(text, &d)
+		case "ConfigMap":
+			var m corev1.ConfigMap
+			_, err = json.UnmarshalStrict(text, &m)
+			maps[m.Name] = m
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, v := range config.Variables() {
+		t.Setenv(v.Name, "")
+	}
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	for name, value := range maps[c.EnvFrom[0].ConfigMapRef.Name].Data {
+		t.Setenv(name, value)
+	}
+	t.Setenv("NOTIFY_URLS_FILE", "")
+	t.Setenv("NOTIFY_URLS", "log:")
+	t.Setenv("EVENTHUB_CONNECTION_STRING", overlays["keys"]["EVENTHUB_CONNECTION_STRING"])
+	t.Setenv("STORAGE_CONNECTION_STRING", overlays["keys"]["STORAGE_CONNECTION_STRING"])
+	for _, e := range c.Env {
+		value := e.Value
+		if e.Name == "RULES_FILE" {
+			dir, file := path.Split(e.Value)
+			mount := c.VolumeMounts[slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path.Clean(dir) })]
+			volume := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })]
+			value = path.Join(t.TempDir(), file)
+			if err := os.WriteFile(value, []byte(maps[volume.ConfigMap.Name].Data[file]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv(e.Name, value)
+	}
+	loaded, _, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set := loaded.Rules(); len(set.Rules) != 2 || set.Rules[0].Name != "hot" {
+		t.Errorf("got the rules %+v", set)
+	}
+}
+
 // handOver is what handing over may take besides DRAIN_TIMEOUT, as cmd/alertworker has it.
 const handOver = time.Minute
 
