@@ -205,7 +205,7 @@ func (h *history) change(key alarmKey, k kept, before telemetry.Position, sequen
 		h.segments = append(h.segments, s)
 	}
 	n := len(s.changes)
-	s.changes[key], s.last = k, sequence
+	s.changes[key], s.last = k, max(s.last, sequence)
 	if h.changes += len(s.changes) - n; h.changes > h.bound {
 		h.merge()
 	}

@@ -327,9 +327,13 @@ func TestRemovedRule(t *testing.T) {
 		p = p.reopen()
 		next.start(p)
 		p.feed("kiln", 10*time.Second, 20)
-		time.Sleep(3 * time.Minute)
+		time.Sleep(9 * time.Minute)
+		if got := r.told("oven"); got != "critical alert 1" {
+			t.Errorf("told %s before it is sure that the rule is removed", got)
+		}
+		time.Sleep(2 * time.Minute)
 		next.end()
-		if got := r.told("oven"); got != "critical alert 1, critical resolved 1" {
+		if got := r.told("oven"); got != "critical alert 1, critical resolved 2" {
 			t.Errorf("told %s", got)
 		}
 		if all := r.alerts("oven"); all[1].Source != "/ns/hub/hot/critical" || all[1].Rule != "hot" || !strings.HasSuffix(all[1].ID, "/hot/critical/resolved") {
@@ -337,6 +341,31 @@ func TestRemovedRule(t *testing.T) {
 		}
 		if c := readLedger(t, next.ledgers); len(c.Alarms) != 0 {
 			t.Errorf("the ledger has %+v", c.Alarms)
+		}
+	})
+}
+
+// During a rollout a partition may go back to a replica that does not have a rule yet: it leaves
+// the rule's alarms as they are, for the next that has it.
+func TestRolloutOfARule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		hot := func(r *rules.Rule) { r.Name = "hot" }
+		first := with(t, hot, r)
+		first.start(p)
+		p.feed("oven", 10*time.Second, 40)
+		first.end()
+		for _, change := range []func(*rules.Rule){nil, hot} {
+			next := with(t, change, r)
+			next.store, next.ledgers = first.store, first.ledgers
+			p = p.reopen()
+			next.start(p)
+			p.feed("oven", 10*time.Second, 29)
+			p.feed("kiln", 5*time.Minute, 20)
+			next.end()
+		}
+		if got := r.told("oven"); got != "alert 1, resolved 4" {
+			t.Errorf("told %s", got)
 		}
 	})
 }

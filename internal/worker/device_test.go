@@ -21,16 +21,6 @@ import (
 	"alertworker/internal/worker"
 )
 
-// publishBody adds an event with any body.
-func (p *partition) publishBody(device, body string) telemetry.Event {
-	p.publish(device, 0)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := &p.log[len(p.log)-1]
-	e.Body = []byte(body)
-	return *e
-}
-
 func TestDeviceThatIsNotHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartition("7")

@@ -56,13 +56,18 @@ func newPartition(id string) *partition {
 func (p *partition) ID() string { return p.id }
 
 func (p *partition) publish(device string, temperature float64) telemetry.Event {
+	return p.publishBody(device, fmt.Sprintf(`{"temperature":%v}`, temperature))
+}
+
+// publishBody adds an event with any body.
+func (p *partition) publishBody(device, body string) telemetry.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := int64(len(p.log) + 1)
 	e := telemetry.Event{
 		Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
 		Device:   device,
-		Body:     fmt.Appendf(nil, `{"temperature":%v}`, temperature),
+		Body:     []byte(body),
 		Enqueued: time.Now(),
 	}
 	p.log = append(p.log, e)

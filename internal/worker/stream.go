@@ -40,17 +40,20 @@ type stream struct {
 	send context.Context         // of attempts: it outlives ctx, until cut is called
 	cut  context.CancelFunc
 
-	mu        sync.Mutex
-	mark      watermark
-	alarms    *alarms // nil if no rule has state
-	batch     int64   // counts batches read
-	ledgers   LedgerState
-	askLedger time.Duration      // when its owner may be asked again, by the worker's clock; 0 unless it did not answer
-	malformed int                // malformed events being kept
-	sinceMark int                // events since progress was signalled
-	first     int64              // sequence number of the first event read
-	readUntil time.Time          // when the last event read was enqueued
-	committed telemetry.Position // the last checkpoint; checkpoint calls come one at a time
+	mu      sync.Mutex
+	mark    watermark
+	alarms  *alarms // nil if no rule has state
+	batch   int64   // counts batches read
+	ledgers LedgerState
+	// removedSince is when the ledger was found to have alarms of rules that this replica does
+	// not have; zero if it has none, or they have ended.
+	removedSince time.Time
+	askLedger    time.Duration      // when its owner may be asked again, by the worker's clock; 0 unless it did not answer
+	malformed    int                // malformed events being kept
+	sinceMark    int                // events since progress was signalled
+	first        int64              // sequence number of the first event read
+	readUntil    time.Time          // when the last event read was enqueued
+	committed    telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 }
 
 // newStream returns a stream, which must be drained after ctx has ended.
@@ -261,6 +264,7 @@ func (s *stream) commit(ctx context.Context) {
 		select {
 		case <-tick.C:
 			due = true
+			s.endRemoved()
 		case <-s.progress:
 		case <-ctx.Done():
 			return

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -59,7 +60,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 		s.mark.read(at)
 	}
 	for _, kept := range content.Alarms {
-		s.restore(kept, at, passed)
+		s.restore(kept, passed)
 	}
 	if over || passed && a.history.edits > 0 {
 		a.history.unwritten = &telemetry.Position{} // the next write says so; a checkpoint before would be taken for one of this ledger
@@ -84,10 +85,9 @@ func upTo(p, q telemetry.Position) bool {
 	return p.Sequence <= q.Sequence && !p.Time.After(q.Time)
 }
 
-// restore makes an alarm of what the ledger holds. at is where the alarms go on; passed says
-// that the checkpoint has passed events after it that no rule with state has seen. The caller
-// holds s.mu.
-func (s *stream) restore(from ledger.Alarm, at telemetry.Position, passed bool) {
+// restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
+// events after it that no rule with state has seen. The caller holds s.mu.
+func (s *stream) restore(from ledger.Alarm, passed bool) {
 	l := s.levelOf(from)
 	k := kept{State: rules.State{Since: micros0(from.Since)}, value: from.Value, limit: from.Limit}
 	switch {
@@ -104,12 +104,13 @@ func (s *stream) restore(from ledger.Alarm, at telemetry.Position, passed bool) 
 	}
 	was := k
 	switch {
-	case k.Phase == rules.Pending && (passed || !l.keeps()):
-		k.State, k.value, k.limit = rules.State{}, 0, 0 // nobody knows whether it lasted
-	case k.Phase == rules.Open && !l.keeps(): // nothing will ever clear it
-		k = kept{owed: &owed{receivers: s.wanting(l), reading: reading{
-			value: k.value, limit: k.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: k.Since,
-		}}}
+	case k.Phase == rules.Pending && (passed || l.removed): // nobody knows, or will, whether it lasted
+		k.State = rules.State{}
+	case l.removed && k.Phase == rules.Open:
+		s.removedSince = time.Now()
+	case l.removed:
+	case !l.rule.stateful:
+		k.State = rules.State{}
 	}
 	if k.owed != nil && (k.owed.receivers == 0 || !l.rule.Resolved) {
 		k.owed = nil
@@ -124,8 +125,42 @@ func (s *stream) restore(from ledger.Alarm, at telemetry.Position, passed bool) 
 	s.alarms.history.keep(alarmKey{from.Device, l}, k)
 }
 
-// keeps reports whether l's alarms are kept: it is configured, and its rule has state.
-func (l *level) keeps() bool { return !l.removed && l.rule.stateful }
+// removedAfter is how long after a take-over a rule that this replica does not have counts as removed.
+// During a rollout the partition may go on to a replica that has it.
+const removedAfter = 10 * time.Minute
+
+// endRemoved ends the alarms of rules that are removed, once it is sure that they are: nothing
+// else ever would. What is owed is about the last event read, so that no alert was about a later one.
+func (s *stream) endRemoved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.removedSince.IsZero() || time.Since(s.removedSince) < removedAfter {
+		return
+	}
+	s.removedSince = time.Time{}
+	at := s.mark.last
+	if upTo(at, s.alarms.history.position) {
+		at = s.alarms.history.position
+	}
+	for device, d := range s.alarms.byDevice {
+		for _, a := range slices.Clone(d.alarms) {
+			if !a.level.removed || a.Phase != rules.Open {
+				continue
+			}
+			next := kept{}
+			if receivers := s.wanting(a.level); a.level.rule.Resolved && receivers != 0 {
+				next.owed = &owed{receivers: receivers, reading: reading{
+					value: a.value, limit: a.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: a.Since,
+				}}
+			}
+			s.alarms.set(device, a.level, next)
+			s.alarms.history.change(alarmKey{device, a.level}, next, at, at.Sequence, s.mark.newest(), s.batch)
+			for _, q := range s.queues {
+				q.owe(device, a.level)
+			}
+		}
+	}
+}
 
 // levelOf returns the level of an alarm. For one that is not configured any more it makes one.
 func (s *stream) levelOf(a ledger.Alarm) *level {

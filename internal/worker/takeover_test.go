@@ -179,7 +179,7 @@ func TestRemovedRuleAfterReminders(t *testing.T) {
 		next := with(t, nil, r)
 		next.store, next.ledgers = s.store, s.ledgers
 		next.start(p.reopen())
-		time.Sleep(3 * time.Minute)
+		time.Sleep(12 * time.Minute)
 		next.end()
 		if got := r.told("oven"); got != "alert 1, alert 3, resolved 4" {
 			t.Errorf("told %s", got)
