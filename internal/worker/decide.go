@@ -68,16 +68,18 @@ func suffix(rule, level string) string {
 // found: a value reaches a limit, or the device has an alarm. This is the hot path: it
 // takes no lock and allocates nothing.
 func (s *stream) concerns(e *telemetry.Event, found []telemetry.Found) bool {
+	reached := false
 	for _, r := range s.rules {
 		f := &found[r.field]
-		if f.Reason != telemetry.ReasonOK {
-			continue
-		}
-		if !r.override && r.Breaching(f.Value, r.mildest) || r.override && s.overridden(e, r, f.Value) {
-			return true
+		switch {
+		case f.Reason != telemetry.ReasonOK:
+		case r.override: // each of them, because it counts
+			reached = s.overridden(e, r, f.Value) || reached
+		case r.Breaching(f.Value, r.mildest):
+			reached = true
 		}
 	}
-	return s.alarms != nil && s.alarms.mayHave(e.Device)
+	return reached || s.alarms != nil && s.alarms.mayHave(e.Device)
 }
 
 // overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
