@@ -141,6 +141,9 @@ func (c *Console) Summary(r verify.Report) {
 	b.WriteByte('\n')
 	row(r.Readings, "readings in %v", took)
 	row(r.Over, "over the threshold of %s", plainNumber(c.opts.Threshold))
+	if r.Quieted > 0 {
+		row(r.Quieted, "of quiet devices, which nobody is told of")
+	}
 	if r.Opened > 0 {
 		row(r.Opened, "alarms")
 	}

@@ -6,11 +6,12 @@ import (
 )
 
 // A Report is the result of a check. With several receivers all counts but Readings,
-// Over and Opened are sums over the receivers.
+// Over, Quieted and Opened are sums over the receivers.
 type Report struct {
 	Rules    Rules
 	Readings int // published
 	Over     int // of these, over the threshold, or at a limit of any rule
+	Quieted  int // of the others, those at a limit of a device that is quiet
 	Opened   int // alarms that opened; 0 of the zero Log
 
 	Alerts     int // deliveries that a receiver keeps

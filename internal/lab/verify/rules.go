@@ -67,8 +67,8 @@ func (l *Log) track(a alarm) *track {
 }
 
 // follow has every alarm of the device follow the reading, and reports whether it reaches
-// any limit.
-func (l *Log) follow(r Reading) (over bool) {
+// a limit of a rule by which the device is not quiet, and of one by which it is.
+func (l *Log) follow(r Reading) (over, quieted bool) {
 	for i := range l.rules {
 		rule := &l.rules[i]
 		value := r.Temperature
@@ -94,7 +94,11 @@ func (l *Log) follow(r Reading) (over bool) {
 			if rule.Below {
 				breaching, cleared = value <= limit, value > max(limit, ends)
 			}
-			over = over || breaching
+			if breaching && quiet(r, rule.Quiet) {
+				quieted = true
+			} else {
+				over = over || breaching
+			}
 			t := l.tracks[a]
 			if t == nil && !breaching {
 				continue // as nearly always
@@ -126,7 +130,7 @@ func (l *Log) follow(r Reading) (over bool) {
 			}
 		}
 	}
-	return over
+	return over, quieted
 }
 
 // limit returns the limit for the device of r. IoT Hub makes a text of a number, and leaves

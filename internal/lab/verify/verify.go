@@ -72,6 +72,7 @@ type Log struct {
 	mu         sync.Mutex
 	readings   int
 	over       int
+	quieted    int
 	tracks     map[alarm]*track
 	deliveries map[stream][]Delivery
 }
@@ -93,8 +94,11 @@ func (l *Log) Published(r Reading) {
 	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
 	l.readings++
 	if l.rules != nil {
-		if l.follow(r) {
+		switch over, quieted := l.follow(r); {
+		case over:
 			l.over++
+		case quieted:
+			l.quieted++
 		}
 		return
 	}
@@ -122,7 +126,7 @@ func (l *Log) Check(rules Rules) Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	report := Report{Rules: rules, Readings: l.readings, Over: l.over}
+	report := Report{Rules: rules, Readings: l.readings, Over: l.over, Quieted: l.quieted}
 	for _, t := range l.tracks {
 		for _, e := range t.events {
 			if e.opens {
