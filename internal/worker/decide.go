@@ -107,10 +107,11 @@ func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
 	return limit, kind
 }
 
-// decide takes e through every rule: it changes the device's alarms, and takes the reading to the receivers
-// where a level tells of it. before is the position of the event before e. It reports
-// whether e reaches a limit, and sets in shown, unless that is nil, what people are shown of it. If a is not nil the reading came through an Intake: then no
-// rule has state, and joined are the deliveries that the reading is part of, with ended set.
+// decide takes e through every rule: it changes the device's alarms, and takes the reading to
+// the receivers where a level tells of it. before is the position of the event before e. It
+// reports whether e reaches a limit, and sets in shown, unless that is nil, what people are
+// shown of it. If a is not nil the reading came through an Intake: then no rule has state, and
+// joined are the deliveries that the reading is part of, with ended set.
 func (s *stream) decide(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, shown *result, a *arrival) (over bool, joined []*delivery) {
 	t := telling{stream: s, before: before, event: e, shown: shown, arrival: a}
 	s.mu.Lock()
@@ -172,8 +173,8 @@ func (t *telling) apply(r *rule, value float64) {
 	}
 }
 
-// step takes l's alarm of the device through the reading, whose since it sets. It reports whether l is open
-// after it, and whether it was not before.
+// step takes l's alarm of the device through the reading, whose since it sets. It reports
+// whether l is open after it, and whether it was not before.
 func (t *telling) step(l *level, rd *reading) (open, opened bool) {
 	device, a := t.event.Device, t.alarms
 	was := a.of(device, l)
@@ -238,8 +239,8 @@ func (s *stream) wanting(l *level) (receivers uint32) {
 	return receivers
 }
 
-// tell takes a reading to every receiver that wants alerts of l: it joins the delivery of the device
-// and level if there is one; else the window suppresses it if that is in force, unless it
+// tell takes a reading to every receiver that wants alerts of l: it joins the delivery of the
+// device and level if there is one; else the window suppresses it if that is in force, unless it
 // opened an alarm: then the gate is asked, because the device may have been normal again
 // since the window began. Otherwise it starts a delivery.
 func (t *telling) tell(l *level, rd reading, opened bool) {
