@@ -10,9 +10,13 @@ import (
 
 // A Position is a place in a partition. The zero Position is before the first event.
 type Position struct {
-	Sequence int64
-	Offset   string    // as the hub gave it; opaque
-	Time     time.Time // when the hub took the event there, by its clock; zero if it is not known
+	// Generation identifies the hub that numbered the event: its namespace, its name and when it
+	// was created. Positions of one generation are in the order of Sequence alone. Those of two
+	// cannot be compared. It is empty if the hub is not known.
+	Generation string
+	Sequence   int64
+	Offset     string    // as the hub gave it; opaque
+	Time       time.Time // when the hub took the event there, by its clock; zero if it is not known
 }
 
 // An Event is one message as the hub delivered it. It is read-only, and valid
