@@ -25,7 +25,7 @@ import (
 const (
 	root = "../../.." // of the repository
 
-	imageLimit   = 20_000_000 // bytes of all files in the image
+	imageLimit   = 30_000_000 // bytes of all files in the image
 	imageVersion = "1.2.3-test"
 	imageCommit  = "0123456789abcdef0123456789abcdef01234567"
 )

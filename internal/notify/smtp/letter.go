@@ -202,8 +202,7 @@ func (l letter) text() string {
 
 const textColumn = 20
 
-// page is the letter in HTML, without images and scripts, and without links but the one. It is written
-// without html/template, which makes the whole binary larger.
+// page is the letter in HTML, without images and scripts, and without links but the one.
 func (l letter) page() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<!DOCTYPE html>

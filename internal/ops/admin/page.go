@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
+	"html/template"
 	"maps"
 	"net/http"
 	"slices"
@@ -34,12 +35,10 @@ var (
 	//go:embed page.js
 	pageJS string
 
-	pageTemplate = mustParse(pageHTML, pageFuncs)
-	pageFuncs    = map[string]any{
-		"css":    func() raw { return raw(pageCSS) },
-		"js":     func() raw { return raw(pageJS) },
-		"format": func(t time.Time, layout string) string { return t.Format(layout) },
-	}
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+		"css": func() template.CSS { return template.CSS(pageCSS) },
+		"js":  func() template.JS { return template.JS(pageJS) },
+	}).Parse(pageHTML))
 
 	// pagePolicy lets the page use only its own content and server.
 	pagePolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -56,7 +55,7 @@ func digest(s string) string {
 
 func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	var b bytes.Buffer
-	if err := pageTemplate.execute(&b, a.page(r)); err != nil {
+	if err := pageTemplate.Execute(&b, a.page(r)); err != nil {
 		a.Log.Error("the status page could not be rendered", zap.Error(err))
 		plain(w, http.StatusInternalServerError, "the status page could not be rendered: see the log\n")
 		return

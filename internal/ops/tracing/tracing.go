@@ -9,7 +9,10 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -58,18 +62,17 @@ type Tracing struct {
 }
 
 // Open reads OpenTelemetry's variables and returns nil if they do not enable tracing. It
-// makes no connection, and fails only if a variable is invalid; the error
-// names the variable without its value. While spans cannot be exported, that is logged at most twice a minute.
+// makes no connection, and fails only if spans would go nowhere; the error
+// names the variable without its value. Other invalid variables are logged and ignored. While spans cannot be exported, that is logged at most twice a minute.
 func Open(ctx context.Context, c Config) (*Tracing, error) {
-	to, err := environment()
-	if to == nil || err != nil {
+	if on, err := enabled(); !on || err != nil {
 		return nil, err
 	}
-	report := reporter(c.Log, to.secrets)
+	report := reporter(c.Log, secrets())
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
 	otel.SetLogger(logr.New(sink{report}))
 
-	client := newClient(*to, c.Version)
+	client := otlptracehttp.NewClient()
 	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
@@ -116,7 +119,9 @@ func (t *Tracing) Close() {
 func reporter(log *zap.Logger, secrets []string) func(error) {
 	var pairs []string
 	for _, s := range secrets {
-		pairs = append(pairs, s, "[redacted]")
+		if s != "" {
+			pairs = append(pairs, s, "[redacted]")
+		}
 	}
 	redact := strings.NewReplacer(pairs...)
 	var last atomic.Int64
@@ -130,13 +135,28 @@ func reporter(log *zap.Logger, secrets []string) func(error) {
 	}
 }
 
-// A sink reports errors that the SDK finds in its variables, without the values
-// that the SDK adds.
+// A sink reports what the SDK and the exporter find wrong in their variables, without the values.
 type sink struct{ report func(error) }
 
-func (sink) Init(logr.RuntimeInfo)                   {}
-func (sink) Enabled(int) bool                        { return false }
-func (sink) Info(int, string, ...any)                {}
-func (s sink) Error(err error, msg string, _ ...any) { s.report(fmt.Errorf("%s: %w", msg, err)) }
-func (s sink) WithValues(...any) logr.LogSink        { return s }
-func (s sink) WithName(string) logr.LogSink          { return s }
+func (sink) Init(logr.RuntimeInfo)    {}
+func (sink) Enabled(int) bool         { return false }
+func (sink) Info(int, string, ...any) {}
+func (s sink) Error(err error, msg string, _ ...any) {
+	s.report(fmt.Errorf("a variable of OpenTelemetry is ignored: %s: %w", msg, withoutValue(err)))
+}
+func (s sink) WithValues(...any) logr.LogSink { return s }
+func (s sink) WithName(string) logr.LogSink   { return s }
+
+// withoutValue returns err without what was parsed.
+func withoutValue(err error) error {
+	if parsed, ok := errors.AsType[*url.Error](err); ok {
+		return parsed.Err
+	}
+	if parsed, ok := errors.AsType[*strconv.NumError](err); ok {
+		return parsed.Err
+	}
+	if _, ok := errors.AsType[url.EscapeError](err); ok {
+		return errors.New("invalid URL escape")
+	}
+	return err
+}
