@@ -303,6 +303,58 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// A figure has one page, and others quote it in a link to its section: the numbers in a link's
+// text stand there too.
+func TestFigures(t *testing.T) {
+	link := regexp.MustCompile(`\[([^\]]*)\]\(([^)\s:]*)#([^)\s]+)\)`)
+	number := regexp.MustCompile(`\d[\d,.]*\d|\d`)
+	quoted := 0
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			target := page
+			if m[2] != "" {
+				target = path.Join(path.Dir(page), m[2])
+			}
+			if path.Ext(target) != ".md" {
+				continue
+			}
+			there := number.FindAllString(under(read(t, target), m[3]), -1)
+			for _, n := range number.FindAllString(m[1], -1) {
+				if quoted++; !slices.Contains(there, n) {
+					t.Errorf("%s quotes %s, which %s#%s does not have", page, n, target, m[3])
+				}
+			}
+		}
+	}
+	if quoted == 0 {
+		t.Error("no page quotes a figure")
+	}
+}
+
+// under returns what stands under the heading with an anchor, down to the next heading of its level.
+func under(text, anchor string) string {
+	var found strings.Builder
+	level := 0
+	fenced := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		if n := strings.IndexByte(line, ' '); !fenced && n > 0 && line[:n] == strings.Repeat("#", n) {
+			switch {
+			case level == 0 && slices.Contains(anchors(line), anchor):
+				level = n
+			case level >= n:
+				return found.String()
+			}
+		}
+		if level > 0 {
+			found.WriteString(line)
+		}
+	}
+	return found.String()
+}
+
 // anchors are those of a page's headings, made as GitHub makes them.
 func anchors(text string) (all []string) {
 	fences := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
