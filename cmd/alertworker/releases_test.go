@@ -389,7 +389,10 @@ func otherSettings(t *testing.T, azurite *emulators.Azurite, left leftovers, gro
 		if err := json.Unmarshal(b.Body, &mine); err != nil {
 			t.Fatal(err)
 		}
-		mine.Window += time.Second
+		for name, rule := range mine.Rules {
+			rule.Window += time.Second
+			mine.Rules[name] = rule
+		}
 		reason, err := peers.Open(azurite.RetryingContainer(t, containers[0], nil), group, mine, zap.NewNop()).Look(t.Context())
 		if err != nil {
 			t.Error(err)

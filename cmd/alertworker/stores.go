@@ -283,8 +283,8 @@ func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*
 		return nil, err
 	}
 	return peers.Open(client, groupName(c), peers.Settings{
-		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(), Window: c.ThrottleWindow,
-		Rules: peers.Rules(c.Rules(), c.ThrottleWindow),
+		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(),
+		Rules: peers.Rules(c.Rules()),
 	}, log), nil
 }
 

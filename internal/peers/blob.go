@@ -22,7 +22,7 @@ import (
 )
 
 // maxBlob is more than any settings need, in bytes.
-const maxBlob = 16 << 10
+const maxBlob = 64 << 10
 
 // Open returns a replica with settings. prefix identifies the replicas that must share
 // them: namespace/hub/group, as in the names of checkpoints. c is the container of their

@@ -1,22 +1,25 @@
 // Package peers prevents replicas with different settings from running at the same
-// time. Two replicas that store windows in different places, or of different lengths,
-// would each alert for the same device; of two of which only one tells when a device is normal
-// again, neither would tell it reliably.
+// time. Two replicas that store windows in different places, or whose rules have windows of different lengths,
+// would each alert for the same device; of two of which only one sends recoveries, neither would send them reliably.
 //
 // A small blob beside the checkpoints holds the settings in force for a consumer group.
 // Replicas with these settings renew it every 10 s. A replica with other settings stands
-// by until it has seen that the blob was not renewed for 30 s plus a window. Then it
-// replaces the settings with its own.
+// by until it has seen that the blob, or the rule that differs, was not renewed for 30 s and, if the windows are in
+// another place, until the last of them is over. Then it replaces the settings with its own.
 package peers
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
+
+	"alertworker/internal/rules"
 )
 
 // Format is the version of the records in the throttle store. Replicas with another
@@ -25,19 +28,38 @@ const Format = 1
 
 // Settings are what all replicas of a consumer group must have in common.
 type Settings struct {
-	Format int           `json:"format"`
-	Store  string        `json:"store"` // THROTTLE_STORE
-	Place  string        `json:"place"` // its location: a container's address, without secrets
-	Scope  string        `json:"scope"`
-	Window time.Duration `json:"windowNanoseconds"`
-	// Rules is what Rules returns, and in a record also what other replicas had. It is empty if
-	// there is only the rule that every version has, so that earlier versions read what they wrote.
-	Rules string `json:"rules,omitempty"`
+	Format int             `json:"format"`
+	Store  string          `json:"store"` // THROTTLE_STORE
+	Place  string          `json:"place"` // its location: a container's address, without secrets
+	Scope  string          `json:"scope"`
+	Rules  map[string]Rule `json:"rules"` // by name. One that only one replica has shares no key with the rules of others
+}
+
+// A Rule is what replicas that have a rule of this name must have in common.
+type Rule struct {
+	Window   time.Duration `json:"windowNanoseconds"`
+	Resolved bool          `json:"resolved,omitempty"`
+
+	// Unseen is for how long the record was renewed only by replicas without the rule.
+	Unseen time.Duration `json:"unseenNanoseconds,omitempty"`
+}
+
+// Rules returns what Settings have of set.
+func Rules(set rules.Set) map[string]Rule {
+	all := map[string]Rule{}
+	for _, r := range set.Rules {
+		all[r.Name] = Rule{Window: r.Window, Resolved: r.Resolved}
+	}
+	return all
 }
 
 // Difference returns in one line how other differs from s, naming the variables; empty if it does not.
 func (s Settings) Difference(other Settings) string {
-	var parts []string
+	return strings.Join(append(s.differentPlace(other), s.differentRules(other)...), ", ")
+}
+
+// differentPlace says why s does not see the windows of other.
+func (s Settings) differentPlace(other Settings) (parts []string) {
 	differ := func(what string, theirs, ours any) {
 		if theirs != ours {
 			parts = append(parts, fmt.Sprintf("%s is %v there and %v here", what, theirs, ours))
@@ -47,9 +69,30 @@ func (s Settings) Difference(other Settings) string {
 	differ("THROTTLE_STORE", other.Store, s.Store)
 	differ("the throttle store's location", other.Place, s.Place)
 	differ("THROTTLE_SCOPE", other.Scope, s.Scope)
-	differ("THROTTLE_WINDOW", other.Window, s.Window)
-	parts = append(parts, s.differentRules(other)...)
-	return strings.Join(parts, ", ")
+	return parts
+}
+
+// differentRules says how rules that both have differ.
+func (s Settings) differentRules(other Settings) (parts []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Rules)) {
+		ours := s.Rules[name]
+		theirs, both := other.Rules[name]
+		if both && theirs.Window != ours.Window {
+			parts = append(parts, fmt.Sprintf("the window of the rule %s is %v there and %v here", name, theirs.Window, ours.Window))
+		}
+		if both && theirs.Resolved != ours.Resolved {
+			parts = append(parts, fmt.Sprintf("resolved of the rule %s is %t there and %t here", name, theirs.Resolved, ours.Resolved))
+		}
+	}
+	return parts
+}
+
+// longest returns the longest window of s.
+func (s Settings) longest() (longest time.Duration) {
+	for _, r := range s.Rules {
+		longest = max(longest, r.Window)
+	}
+	return longest
 }
 
 // A record is the content of the blob, with times by the store's clock.
@@ -98,8 +141,11 @@ func (m *Member) Look(ctx context.Context) (reason string, err error) {
 }
 
 // patience is how long r must not have been renewed before it can be replaced: until its
-// users are gone and the last window that they started is over.
+// users are gone and, unless m sees their windows, the last window that they started is over.
 func (m *Member) patience(r record) time.Duration {
+	if len(m.settings.differentPlace(r.Settings)) == 0 {
+		return m.expiry
+	}
 	return m.expiry + max(r.longest(), m.settings.longest())
 }
 
@@ -208,17 +254,40 @@ func (m *Member) keep(ctx context.Context) error {
 	return nil // another replica has renewed it, or the next look will show
 }
 
-// renew writes the settings of m in place of r, unless they are what has just been written. Rules that only
-// r has stay until other settings replace it: who has them may be active.
+// renew writes the settings of m in place of r, unless they have just been written.
 func (m *Member) renew(ctx context.Context, r record) error {
 	next := m.settings
+	since := max(0, r.now.Sub(r.written))
 	if r.version != "" && next.Difference(r.Settings) == "" {
-		next = next.withRules(r.Settings)
-	}
-	if r.version != "" && r.Settings == next && r.now.Sub(r.written) < m.beat/2 {
-		return nil
+		fresh := since < m.beat/2
+		for name := range next.Rules {
+			theirs, ok := r.Rules[name]
+			fresh = fresh && ok && theirs.Unseen < m.beat/2
+		}
+		if fresh {
+			return nil
+		}
+		next = m.withOthers(r, since)
 	}
 	return m.write(ctx, r, next)
+}
+
+// maxRules bounds the rules in a record. It is more than several configurations have.
+const maxRules = 200
+
+// withOthers returns the settings of m and the rules that only r has, until they have not been renewed for too
+// long: who has them may be active. since is how old r is.
+func (m *Member) withOthers(r record, since time.Duration) Settings {
+	next := m.settings
+	next.Rules = maps.Clone(next.Rules)
+	for name, rule := range r.Rules {
+		// A longer time is one in which nobody could renew anything.
+		rule.Unseen += min(since, m.beat)
+		if _, ours := next.Rules[name]; !ours && rule.Unseen <= m.expiry && len(next.Rules) < maxRules {
+			next.Rules[name] = rule
+		}
+	}
+	return next
 }
 
 func (m *Member) read(ctx context.Context) (record, error) {

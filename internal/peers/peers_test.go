@@ -2,9 +2,9 @@ package peers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -65,9 +65,14 @@ func (b *blackboard) fail(err error) {
 }
 
 var (
-	inBlob   = Settings{Format: Format, Store: "blob", Place: "acc/throttle", Scope: "ns/hub/group", Window: time.Minute}
-	inCosmos = Settings{Format: Format, Store: "cosmos", Place: "acc/db/leases", Scope: "ns/hub/group", Window: 2 * time.Minute}
+	inBlob   = Settings{Format: Format, Store: "blob", Place: "acc/throttle", Scope: "ns/hub/group", Rules: window(time.Minute)}
+	inCosmos = Settings{Format: Format, Store: "cosmos", Place: "acc/db/leases", Scope: "ns/hub/group", Rules: window(2 * time.Minute)}
 )
+
+// window returns the only rule, with this window.
+func window(d time.Duration) map[string]Rule {
+	return map[string]Rule{rules.DefaultName: {Window: d}}
+}
 
 // A replica joins and then keeps until it is ended.
 type replica struct {
@@ -162,7 +167,7 @@ func TestRollingChange(t *testing.T) {
 		old[1].is(t, true)
 		for _, y := range young {
 			y.is(t, false)
-			for _, want := range []string{"THROTTLE_STORE is blob there and cosmos here", "THROTTLE_WINDOW is 1m0s there and 2m0s here", "are active (", "stop them all", "2m30s after"} {
+			for _, want := range []string{"THROTTLE_STORE is blob there and cosmos here", "the window of the rule temperature is 1m0s there and 2m0s here", "are active (", "stop them all", "2m30s after"} {
 				if reason := y.why(); !strings.Contains(reason, want) {
 					t.Errorf("the reason %q lacks %q", reason, want)
 				}
@@ -265,7 +270,7 @@ func TestNeverSideBySide(t *testing.T) {
 			}
 			for _, p := range all {
 				for _, q := range all {
-					if p.settings != q.settings && !p.since.IsZero() && q.since.After(p.since) && q.since.Sub(p.until) < 2*time.Minute {
+					if p.settings.Store != q.settings.Store && !p.since.IsZero() && q.since.After(p.since) && q.since.Sub(p.until) < 2*time.Minute {
 						r.Errorf("%s was active until %v, %s from %v", p.settings.Store, p.until, q.settings.Store, q.since)
 					}
 				}
@@ -278,9 +283,9 @@ func TestDifference(t *testing.T) {
 	if d := inBlob.Difference(inBlob); d != "" {
 		t.Errorf("%q", d)
 	}
-	other := Settings{Format: 2, Store: "blob-lease", Place: "acc/other", Scope: "s", Window: time.Second}
+	other := Settings{Format: 2, Store: "blob-lease", Place: "acc/other", Scope: "s", Rules: window(time.Second)}
 	want := "record format is 2 there and 1 here, THROTTLE_STORE is blob-lease there and blob here, the throttle store's location is acc/other there and acc/throttle here, " +
-		"THROTTLE_SCOPE is s there and ns/hub/group here, THROTTLE_WINDOW is 1s there and 1m0s here"
+		"THROTTLE_SCOPE is s there and ns/hub/group here, the window of the rule temperature is 1s there and 1m0s here"
 	if got := inBlob.Difference(other); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -289,7 +294,7 @@ func TestDifference(t *testing.T) {
 // ruled returns inBlob with these rules.
 func ruled(all ...rules.Rule) Settings {
 	s := inBlob
-	s.Rules = Rules(rules.Set{Rules: all}, s.Window)
+	s.Rules = Rules(rules.Set{Rules: all})
 	return s
 }
 
@@ -308,23 +313,13 @@ func TestDifferentRules(t *testing.T) {
 		{ruled(told), inBlob, "resolved of the rule temperature is true there and false here"},
 		{inBlob, ruled(longer), "the window of the rule temperature is 1m0s there and 1h0m0s here"},
 		{ruled(hot, longer), ruled(hot, told), "the window of the rule temperature is 1h0m0s there and 1m0s here, resolved of the rule temperature is false there and true here"},
-		{Settings{Rules: "? = hot=x"}, Settings{Rules: "hot=1m0s"}, "the window of the rule hot is x there and 1m0s here"},
 	} {
 		if got := test.ours.Difference(test.theirs); got != test.want {
-			t.Errorf("%q beside %q: %q, want %q", test.ours.Rules, test.theirs.Rules, got, test.want)
+			t.Errorf("%v beside %v: %q, want %q", test.ours.Rules, test.theirs.Rules, got, test.want)
 		}
 	}
 	if got := ruled(hot, temperature).longest(); got != 10*time.Minute {
 		t.Errorf("the longest window is %v", got)
-	}
-}
-
-// Where no rule but the first is used, a record is what earlier versions wrote, to the byte.
-func TestRecordOfEarlierVersions(t *testing.T) {
-	got, err := json.Marshal(ruled(rules.Rule{Name: "temperature", Window: time.Minute, For: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 70}}}))
-	want := `{"format":1,"store":"blob","place":"acc/throttle","scope":"ns/hub/group","windowNanoseconds":60000000000}`
-	if string(got) != want || err != nil {
-		t.Errorf("%s, %v; want %s", got, err, want)
 	}
 }
 
@@ -357,12 +352,12 @@ func TestRollingRules(t *testing.T) {
 		young := start(t, b, ruled(other))
 		time.Sleep(time.Hour)
 		young.is(t, true)
-		if waited := young.since.Sub(ended); waited < 10*time.Minute {
-			t.Errorf("took over %v after the last one had stopped: less than the longest window", waited)
+		if waited := young.since.Sub(ended); waited < 15*time.Second || waited > time.Minute {
+			t.Errorf("took over %v after the last one had stopped", waited)
 		}
 		young.stop()
-		if want := ruled(other).Rules; b.r.Rules != want {
-			t.Errorf("the record has %q, want %q: the others are gone", b.r.Rules, want)
+		if want := ruled(other).Rules; !maps.Equal(b.r.Rules, want) {
+			t.Errorf("the record has %v, want %v: the others are gone", b.r.Rules, want)
 		}
 	})
 }
@@ -377,7 +372,7 @@ func TestBlob(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(s Settings) *Member {
-		s.Window = time.Second
+		s.Rules = window(time.Second)
 		m := Open(c, "ns/hub/$default", s, zap.NewNop())
 		m.beat, m.expiry = time.Second, 4*time.Second
 		return m
@@ -434,4 +429,59 @@ func TestBlob(t *testing.T) {
 	if _, err := young.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "does not contain settings: delete it") {
 		t.Errorf("a foreign blob: %v", err)
 	}
+}
+
+// A changed rule waits for the replicas that have the old one, and not for windows, which stay in force: both
+// have the same keys in the same store.
+func TestChangedRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		long := rules.Rule{Name: "hot", Window: 24 * time.Hour}
+		short := rules.Rule{Name: "hot", Window: time.Hour, Resolved: true}
+		old := start(t, b, ruled(long))
+		old.is(t, true)
+		young := start(t, b, ruled(short))
+		time.Sleep(time.Hour)
+		old.is(t, true)
+		young.is(t, false)
+		old.stop()
+		stopped := time.Now()
+		time.Sleep(time.Minute)
+		young.is(t, true)
+		if waited := young.since.Sub(stopped); waited < 15*time.Second {
+			t.Errorf("took over %v after the old one had stopped", waited)
+		}
+		young.stop()
+	})
+}
+
+// A rule that no replica has any more is forgotten, although others go on, also when the store was down for
+// longer than it is remembered.
+func TestRemovedRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &blackboard{}
+		cold, hot := rules.Rule{Name: "cold", Window: time.Minute}, rules.Rule{Name: "hot", Window: 24 * time.Hour}
+		changed := rules.Rule{Name: "hot", Window: time.Hour}
+		one, two := start(t, b, ruled(cold)), start(t, b, ruled(hot))
+		time.Sleep(time.Minute)
+		b.fail(errors.New("outage"))
+		time.Sleep(time.Hour)
+		b.fail(nil)
+		time.Sleep(time.Second)
+		three := start(t, b, ruled(changed))
+		time.Sleep(time.Hour)
+		one.is(t, true)
+		two.is(t, true)
+		three.is(t, false)
+		two.stop()
+		stopped := time.Now()
+		time.Sleep(time.Minute)
+		three.is(t, true)
+		if waited := three.since.Sub(stopped); waited < 15*time.Second {
+			t.Errorf("took over %v after the old one had stopped", waited)
+		}
+		one.is(t, true)
+		one.stop()
+		three.stop()
+	})
 }
