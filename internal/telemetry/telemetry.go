@@ -59,13 +59,13 @@ type Partition interface {
 	Receive(ctx context.Context) ([]Event, error)
 
 	// Resumed returns the checkpoint after which Receive begins, a zero one if there is
-	// none. over reports that the partition starts over although there was one: it is of another
+	// none. Its Generation is that of the events that come. over reports that the partition starts over although there was one: it is of another
 	// hub, or cannot be read. What it was the checkpoint of says nothing about the events that come.
 	Resumed() (c Checkpoint, over bool)
 
 	// Checkpoint records that every event up to and including c's position is settled. It
 	// never moves a checkpoint back: an older position than the one recorded is not an
-	// error and changes nothing. At the same position c's ledger is recorded. ErrLost
+	// error and changes nothing, nor does a position of another generation. At the same position c's ledger is recorded. ErrLost
 	// once another replica owns the partition.
 	Checkpoint(ctx context.Context, c Checkpoint) error
 }

@@ -342,7 +342,7 @@ func (k *checkup) progress(written map[string]eventhubs.Checkpoint) string {
 	}
 	behind, others := int64(0), 0
 	for id, c := range written {
-		if !c.HubCreated.IsZero() && !c.HubCreated.Equal(snapshot.Created) {
+		if c.Generation != "" && c.Generation != snapshot.Generation {
 			others++
 			continue
 		}

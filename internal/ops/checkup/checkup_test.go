@@ -52,7 +52,7 @@ func TestProgress(t *testing.T) {
 		return all
 	}
 	others := at(1, 100)
-	others["1"] = eventhubs.Checkpoint{Position: others["1"].Position, HubCreated: time.Now().Add(-time.Hour)}
+	others["1"] = eventhubs.Checkpoint{Position: telemetry.Position{Sequence: 100, Generation: "another"}}
 	for want, written := range map[string]map[string]eventhubs.Checkpoint{
 		"no checkpoints yet: the first start begins at latest": nil,
 		"1 checkpoint, 2 events behind":                        at(0),

@@ -29,9 +29,8 @@ func (g Group) Checkpoint(partition string) string { return g.String() + "/check
 
 // A Checkpoint is how far a partition is settled.
 type Checkpoint struct {
-	telemetry.Position           // of the last event that is settled
-	HubCreated         time.Time // when the hub of the position was created; zero if it is not known
-	Ledger             string    // as in a [telemetry.Checkpoint]
+	telemetry.Position        // of the last event that is settled; other tools write no Generation
+	Ledger             string // as in a [telemetry.Checkpoint]
 
 	etag string // of the record; empty if there is none yet
 }
@@ -39,23 +38,23 @@ type Checkpoint struct {
 // Names of a checkpoint's values. The first two are those of azeventhubs; it and
 // KEDA ignore the others and leave them alone.
 const (
-	sequenceValue = "sequencenumber"
-	offsetValue   = "offset"
-	timeValue     = "enqueuedtime" // of the event; RFC 3339
-	createdValue  = "hubcreated"   // RFC 3339
-	ledgerValue   = "ledger"
+	sequenceValue   = "sequencenumber"
+	offsetValue     = "offset"
+	timeValue       = "enqueuedtime" // of the event; RFC 3339
+	generationValue = "generation"
+	ledgerValue     = "ledger"
 )
 
 // Values returns c as a record.
 func (c Checkpoint) Values() map[string]string {
 	values := map[string]string{sequenceValue: strconv.FormatInt(c.Sequence, 10), offsetValue: c.Offset}
-	for name, t := range map[string]time.Time{timeValue: c.Time, createdValue: c.HubCreated} {
-		if !t.IsZero() {
-			values[name] = t.UTC().Format(time.RFC3339Nano)
-		}
+	if !c.Time.IsZero() {
+		values[timeValue] = c.Time.UTC().Format(time.RFC3339Nano)
 	}
-	if c.Ledger != "" {
-		values[ledgerValue] = c.Ledger
+	for name, text := range map[string]string{generationValue: c.Generation, ledgerValue: c.Ledger} {
+		if text != "" {
+			values[name] = text
+		}
 	}
 	return values
 }
@@ -71,7 +70,7 @@ func parseCheckpoint(r Record) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("its metadata has no %s", offsetValue)
 	}
 	c.Time, _ = time.Parse(time.RFC3339, r.Values[timeValue])
-	c.HubCreated, _ = time.Parse(time.RFC3339, r.Values[createdValue])
+	c.Generation = r.Values[generationValue]
 	return c, nil
 }
 
@@ -108,14 +107,14 @@ func ReadCheckpoints(ctx context.Context, records Records, g Group) (map[string]
 	return readable, unreadable, nil
 }
 
-// checkpoints are those of one consumer group, for the hub that was created at a
-// certain time: reading never continues from a checkpoint of another hub of that
-// name, and any new position replaces it. Safe for concurrent use.
+// checkpoints are those of one consumer group, for one generation of the hub: reading
+// never continues from a checkpoint of another generation, and any position of this one
+// replaces it. Safe for concurrent use.
 type checkpoints struct {
-	records  Records
-	group    Group
-	created  time.Time // of the hub that is read; set before the first use, zero if it is not known
-	rejected *sync.Map // ETags, by name, of checkpoints that the hub's events have shown to be of another hub
+	records    Records
+	group      Group
+	generation string    // of the hub that is read; set before the first use, empty if it is not known
+	rejected   *sync.Map // ETags, by name, of checkpoints that the hub's events have shown to be of another hub
 
 	mu       sync.Mutex
 	resuming map[string]Checkpoint // by partition, what the Processor was last given
@@ -165,11 +164,11 @@ func (cs *checkpoints) resumed(partition string) (c Checkpoint, ok, withheld boo
 
 // ofOtherHub reports whether a checkpoint is of another hub than the one that is read.
 func (cs *checkpoints) ofOtherHub(partition string, c Checkpoint) bool {
-	if !c.HubCreated.IsZero() && !cs.created.IsZero() && !c.HubCreated.Equal(cs.created) {
-		return true
-	}
-	return cs.isRejected(partition, c)
+	return !sameGeneration(c.Generation, cs.generation) || cs.isRejected(partition, c)
 }
+
+// sameGeneration reports whether two generations may be one: either may be unknown.
+func sameGeneration(a, b string) bool { return a == "" || b == "" || a == b }
 
 // reject declares a checkpoint to be of another hub, until it is next written.
 func (cs *checkpoints) reject(partition string, c Checkpoint) {
@@ -203,7 +202,8 @@ func (cs *checkpoints) read(ctx context.Context, partition string) (c Checkpoint
 // write replaces before by c; a zero before stands for no checkpoint. One attempt;
 // ErrConflict if the store has something else.
 func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before Checkpoint) (Checkpoint, error) {
-	next := Checkpoint{Position: c.Position, Ledger: c.Ledger, HubCreated: cs.created}
+	next := Checkpoint{Position: c.Position, Ledger: c.Ledger}
+	next.Generation = cs.generation
 	err := attempt(ctx, "write a checkpoint", func(ctx context.Context) (err error) {
 		next.etag, err = cs.records.Write(ctx, cs.group.Checkpoint(partition), next.Values(), before.etag)
 		return err
@@ -217,10 +217,13 @@ const advanceRounds = 4
 
 // advance moves a checkpoint forward to c unless the store has a later one, and
 // returns what the store then has, nil if that is not known. At the same position
-// c's ledger replaces another. known is what the store had when it was last seen,
+// c's ledger replaces another. A c of another generation changes nothing. known is what the store had when it was last seen,
 // nil if it was not. owned is called right before each write, and its error ends
 // advance.
 func (cs *checkpoints) advance(ctx context.Context, partition string, c telemetry.Checkpoint, known *Checkpoint, owned func() error) (*Checkpoint, error) {
+	if !sameGeneration(c.Generation, cs.generation) {
+		return known, nil
+	}
 	for round := 1; ; round++ {
 		if known == nil {
 			there, err := cs.read(ctx, partition)

@@ -2,6 +2,8 @@ package eventhubs
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,6 +21,12 @@ func (at endpoint) String() string { return at.namespace + "/" + at.hub }
 // lower is at in lower case, as records have it.
 func (at endpoint) lower() endpoint {
 	return endpoint{strings.ToLower(at.namespace), strings.ToLower(at.hub)}
+}
+
+// generation identifies the hub that was created there at a time: see [telemetry.Position].
+func (at endpoint) generation(created time.Time) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%v/%d", at.lower(), created.UnixMilli()))
+	return hex.EncodeToString(sum[:8])
 }
 
 // parseEndpoint reads a connection string. Its hub is empty if there is no EntityPath.

@@ -46,13 +46,14 @@ func (s *Source) Address() string {
 // Reader is a partition that only reads.
 func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 	return &partition{
-		client:     client,
-		log:        zap.NewNop(),
-		held:       context.Background(),
-		lose:       func(error) {},
-		missed:     func(gap) {},
-		unanswered: func(error) {},
-		credit:     credit{budget: newBudget(bytes, 1), limit: prefetch},
+		client:      client,
+		log:         zap.NewNop(),
+		checkpoints: &checkpoints{},
+		held:        context.Background(),
+		lose:        func(error) {},
+		missed:      func(gap) {},
+		unanswered:  func(error) {},
+		credit:      credit{budget: newBudget(bytes, 1), limit: prefetch},
 	}
 }
 

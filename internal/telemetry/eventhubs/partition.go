@@ -125,6 +125,7 @@ func (p *partition) follow(events []telemetry.Event) bool {
 	defer p.mu.Unlock()
 	for i := range events {
 		at := &events[i].Position
+		at.Generation = p.checkpoints.generation
 		if events[i].Undecodable != "" {
 			p.place(at)
 			continue

@@ -20,7 +20,7 @@ const (
 
 // A Snapshot is what Probe found in a hub.
 type Snapshot struct {
-	Created    time.Time         // when the hub was created
+	Generation string            // of the hub: see telemetry.Position
 	Partitions []PartitionState  // in the hub's order
 	Events     []telemetry.Event // the newest of each partition; they stay valid
 }
@@ -70,7 +70,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	}
 	probing.Wait()
 
-	snapshot := Snapshot{Created: hub.CreatedOn, Partitions: states}
+	snapshot := Snapshot{Generation: s.endpoint().generation(hub.CreatedOn), Partitions: states}
 	for i, err := range errs {
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, s.endpoint(), err))

@@ -87,6 +87,7 @@ func (s *session) newPartition(id string, client receiver) *partition {
 		last := c.Position
 		p.written, p.last, p.fresh = &c, &last, true
 		p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
+		p.resumed.Generation = s.store.checkpoints.generation
 	case withheld || s.plan.moved[id]:
 		p.over = true
 		s.source.count(func(stats *telemetry.SourceStats) { stats.StartedOver++ })

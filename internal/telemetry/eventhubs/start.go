@@ -55,7 +55,7 @@ func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClie
 	if err != nil {
 		return nil, s.hubFailed(ctx, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err))
 	}
-	cs.created = hub.CreatedOn
+	cs.generation = at.generation(hub.CreatedOn)
 	plan := &startPlan{
 		partitions: hub.PartitionIDs,
 		created:    hub.CreatedOn,
