@@ -611,19 +611,19 @@ func TestDuties(t *testing.T) {
 		status = leader.Status{
 			Leader: "me", Term: 17, Since: now.Add(-time.Hour),
 			Terms: []leader.Ended{
-				{Leader: "first", From: now.Add(-3 * time.Hour), Until: now.Add(-2 * time.Hour), End: leader.Lost, Cause: "no <route>"},
-				{Leader: "second", From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: leader.HandedBack},
+				{Term: 15, Leader: "first", From: now.Add(-3 * time.Hour), Until: now.Add(-2 * time.Hour), End: leader.Lost, Cause: "no <route>"},
+				{Term: 16, Leader: "second", From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: leader.HandedBack},
 			},
 			Runs: []leader.Run{
-				{Duty: "chore-1", Replica: "first", Start: now.Add(-150 * time.Minute), Took: 1500 * time.Millisecond, Outcome: leader.Done},
-				{Duty: "chore-2", Replica: "second", Start: now.Add(-90 * time.Minute), Outcome: leader.Failed, Detail: "no <room>"},
+				{Duty: "chore-1", Term: 15, Replica: "first", Start: now.Add(-150 * time.Minute), Took: 1500 * time.Millisecond, Outcome: leader.Done},
+				{Duty: "chore-2", Term: 16, Replica: "second", Start: now.Add(-90 * time.Minute), Outcome: leader.Failed, Detail: "no <room>"},
 			},
 		}
 		check(`{"leader":"me","term":17,"since":"1999-12-31T23:00:00Z","terms":[`+
-			`{"leader":"second","from":"1999-12-31T22:00:00Z","until":"1999-12-31T23:00:00Z","end":"handed back"},`+
-			`{"leader":"first","from":"1999-12-31T21:00:00Z","until":"1999-12-31T22:00:00Z","end":"lost","cause":"no \u003croute\u003e"}],`+
-			`"runs":[{"duty":"chore-2","replica":"second","start":"1999-12-31T22:30:00Z","seconds":0,"outcome":"failed","detail":"no \u003croom\u003e"},`+
-			`{"duty":"chore-1","replica":"first","start":"1999-12-31T21:30:00Z","seconds":1.5,"outcome":"done"}],"read":"2000-01-01T00:03:00Z"}`,
+			`{"term":16,"leader":"second","from":"1999-12-31T22:00:00Z","until":"1999-12-31T23:00:00Z","end":"handed back"},`+
+			`{"term":15,"leader":"first","from":"1999-12-31T21:00:00Z","until":"1999-12-31T22:00:00Z","end":"lost","cause":"no \u003croute\u003e"}],`+
+			`"runs":[{"duty":"chore-2","term":16,"replica":"second","start":"1999-12-31T22:30:00Z","seconds":0,"outcome":"failed","detail":"no \u003croom\u003e"},`+
+			`{"duty":"chore-1","term":15,"replica":"first","start":"1999-12-31T21:30:00Z","seconds":1.5,"outcome":"done"}],"read":"2000-01-01T00:03:00Z"}`,
 			"leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1", "Former leaders", "second", "handed back", "first", "no &lt;route&gt;", "lost")
 
 		down = errors.New("connection refused")

@@ -31,11 +31,12 @@ type dutiesAnswer struct {
 	Term   int64        `json:"term,omitempty"`   // of the leader, as in its log
 	Since  *time.Time   `json:"since,omitempty"`  // by the store's clock
 	Terms  []termAnswer `json:"terms"`            // that have ended, at most ten
-	Runs   []runAnswer  `json:"runs"`             // at most ten
+	Runs   []runAnswer  `json:"runs"`             // at most ten of each duty
 	Read   time.Time    `json:"read"`             // when this was read, by this replica's clock
 }
 
 type termAnswer struct {
+	Term   int64     `json:"term"`
 	Leader string    `json:"leader"`
 	From   time.Time `json:"from"` // by the store's clock
 	Until  time.Time `json:"until"`
@@ -45,8 +46,9 @@ type termAnswer struct {
 
 type runAnswer struct {
 	Duty    string    `json:"duty"`
-	Replica string    `json:"replica"`
-	Start   time.Time `json:"start"` // by the replica's clock
+	Term    int64     `json:"term"`              // in which it began
+	Replica string    `json:"replica,omitempty"` // missing if the term is not listed any more
+	Start   time.Time `json:"start"`             // by the replica's clock
 	Seconds float64   `json:"seconds"`
 	Outcome string    `json:"outcome"` // begun, done, failed or interrupted
 	Detail  string    `json:"detail,omitempty"`
@@ -67,15 +69,18 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 		answer.Term, answer.Since = d.Term, known(d.Since)
 	}
 	for _, t := range slices.Backward(d.Terms) {
-		answer.Terms = append(answer.Terms, termAnswer{Leader: t.Leader, From: t.From, Until: t.Until, End: t.End.String(), Cause: t.Cause})
+		answer.Terms = append(answer.Terms, termAnswer{Term: t.Term, Leader: t.Leader, From: t.From, Until: t.Until, End: t.End.String(), Cause: t.Cause})
 	}
 	for _, run := range slices.Backward(d.Runs) {
 		answer.Runs = append(answer.Runs, runAnswer{
-			Duty: run.Duty, Replica: run.Replica, Start: run.Start.UTC(), Seconds: run.Took.Seconds(), Outcome: run.Outcome.String(), Detail: run.Detail,
+			Duty: run.Duty, Term: run.Term, Replica: run.Replica, Start: run.Start.UTC(), Seconds: run.Took.Seconds(), Outcome: run.Outcome.String(), Detail: run.Detail,
 		})
 	}
 	httpapi.Write(w, http.StatusOK, answer)
 }
+
+// runsShown is how many runs of each duty are on the page. GET /duties has more.
+const runsShown = 5
 
 type dutiesView struct {
 	Old    string // how old this is, if the store does not respond
@@ -122,7 +127,11 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		}
 		v.Terms = append(v.Terms, row)
 	}
+	shown := map[string]int{}
 	for _, run := range slices.Backward(d.Runs) {
+		if shown[run.Duty]++; shown[run.Duty] > runsShown {
+			continue
+		}
 		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
 		if run.Took > 0 {
 			row.Took = span(run.Took)

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -105,7 +104,7 @@ type Roster struct {
 	mu       sync.Mutex
 	failures map[string]int // by duty; see Failures
 	lost     struct {       // the last term of this replica that was lost
-		from  time.Time
+		term  int64
 		cause string
 	}
 }
@@ -173,7 +172,7 @@ func (r *Roster) begin(prev lease.Record) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lost.cause != "" { // the store may not have heard why
-		n.explain(r.Replica, r.lost.from, r.lost.cause)
+		n.explain(r.lost.term, r.lost.cause)
 	}
 	return n.String()
 }
@@ -187,7 +186,7 @@ func (r *Roster) end(t *Term, n *note, why error) {
 	t.SetNote(n.String())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost.from, r.lost.cause = t.Begun, n.Lost
+	r.lost.term, r.lost.cause = t.Token, n.Lost
 }
 
 // lead runs duties until ctx ends.
@@ -217,21 +216,22 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 // first due as if it had just run.
 func (r *Roster) schedule(n *note) []*scheduled {
 	now := time.Now()
-	last := make(map[string]int64, len(r.Duties))
+	known := n.Duties
+	n.Duties = make(map[string]history, len(r.Duties))
 	var duties []*scheduled
 	for _, d := range r.Duties {
-		at := now
-		if seconds, known := n.Last[d.Name]; known && !time.Unix(seconds, 0).After(now.Add(maxClockGap)) {
-			at = time.Unix(seconds, 0)
+		h := known[d.Name]
+		at := time.Unix(h.Last, 0)
+		if h.Last == 0 || at.After(now.Add(maxClockGap)) {
+			at = now
 		}
-		last[d.Name] = at.Unix()
-		r.setFailures(d.Name, n.failures(d.Name))
+		h.Last = at.Unix()
+		n.Duties[d.Name] = h
+		r.setFailures(d.Name, h.failures())
 		a := &scheduled{Duty: d}
 		a.next(at)
 		duties = append(duties, a)
 	}
-	n.Last = last
-	maps.DeleteFunc(n.Marks, func(name, _ string) bool { _, known := last[name]; return !known })
 	return duties
 }
 
@@ -247,15 +247,17 @@ func earliest(duties []*scheduled) (first *scheduled) {
 // run runs a duty once, records the run in n, and schedules the next.
 func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	start := time.Now()
-	done := Run{Duty: a.Name, Replica: r.Replica, Start: start}
-	n.begin(done)
+	done := Run{Term: t.Token, Start: start}
+	h := n.Duties[a.Name]
+	h.Runs = last(append(h.Runs, done), maxRuns)
+	n.Duties[a.Name] = h
 	t.SetNote(n.String())
 
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
-	call := &Call{Due: a.due, Term: t.Token, Mark: n.Marks[a.Name]}
+	call := &Call{Due: a.due, Term: t.Token, Mark: h.Mark}
 	report, err := a.Do(try, call)
 	cancel()
-	n.setMark(a.Name, call.Mark)
+	h.Mark = storable(call.Mark)
 
 	done.Took, done.Outcome, done.Detail = time.Since(start), Done, report
 	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", done.Took))
@@ -272,19 +274,20 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
 	}
 	switch {
-	case err == nil && n.Marks[a.Name] != "":
+	case err == nil && h.Mark != "":
 		a.at, a.tries = time.Now().Add(goOnAfter), 0
 	case err == nil || a.tries == maxTries:
-		last := a.due
-		if start.After(last) {
-			last = start // of several missed times one is made up for
+		settled := a.due
+		if start.After(settled) {
+			settled = start // of several missed times one is made up for
 		}
-		n.Last[a.Name] = last.Unix()
-		a.next(last)
+		h.Last = settled.Unix()
+		a.next(settled)
 	default:
 		wait := firstRetry << max(0, a.tries-1)
 		a.at = time.Now().Add(wait/2 + rand.N(wait/2))
 	}
-	n.end(done)
+	h.Runs[len(h.Runs)-1] = done
+	n.Duties[a.Name] = h
 	t.SetNote(n.String())
 }

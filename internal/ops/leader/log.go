@@ -1,8 +1,10 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -11,7 +13,7 @@ import (
 )
 
 const (
-	maxRuns  = 10  // recorded
+	maxRuns  = 10  // recorded for each duty
 	maxTerms = 10  // recorded
 	maxMark  = 256 // bytes, as JSON
 )
@@ -22,12 +24,13 @@ type Status struct {
 	Term   int64     // the current or last one
 	Since  time.Time // when it began, by the store's clock
 	Terms  []Ended   // the last ten that have ended, latest last
-	Runs   []Run     // the last ten, latest last
+	Runs   []Run     // the last ten of each duty, latest last
 }
 
 // An Ended is a term that has ended. Names and causes may be truncated. Its times are by the store's
 // clock, to the second.
 type Ended struct {
+	Term        int64
 	Leader      string
 	From, Until time.Time
 	End         End
@@ -48,14 +51,15 @@ const (
 
 func (e End) String() string { return [...]string{"handed back", "expired", "lost"}[e] }
 
-// A Run is one attempt at a duty. Names and details may be truncated. Its times
-// are by the replica's wall clock.
+// A Run is one attempt at a duty. Details may be truncated. Its times are by the replica's wall clock.
 type Run struct {
-	Duty, Replica string
-	Start         time.Time     // to the second
-	Took          time.Duration // to the millisecond
-	Outcome       Outcome
-	Detail        string // the report or the error
+	Duty    string
+	Term    int64         // in which it began
+	Replica string        // that led; empty if the term is not among those in the Status
+	Start   time.Time     // to the second
+	Took    time.Duration // to the millisecond
+	Outcome Outcome
+	Detail  string // the report or the error
 }
 
 // An Outcome says how a Run ended.
@@ -85,81 +89,78 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	} else {
 		n.endTerm(r)
 	}
-	status.Terms, status.Runs = n.Terms, n.Runs
+	leaders := map[int64]string{r.Token: status.Leader}
+	for _, t := range n.Terms {
+		leaders[t.Term] = t.Leader
+	}
+	for name, d := range n.Duties {
+		for _, run := range d.Runs {
+			run.Duty, run.Replica = name, leaders[run.Term]
+			status.Runs = append(status.Runs, run)
+		}
+	}
+	slices.SortFunc(status.Runs, func(x, y Run) int { return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.Duty, y.Duty)) })
+	status.Terms = n.Terms
 	return status, nil
 }
 
-// A note is what the leader stores in its lease record.
+// A note is what the leader stores in its lease record, as JSON. Runs and terms are arrays there, because all has
+// to fit into lease.MaxNote.
 type note struct {
-	Leader string
-	Lost   string            // why the leader could not keep its lease; empty if it could
-	Last   map[string]int64  // by duty: when it was last due and settled, Unix seconds
-	Marks  map[string]string // by duty: see Call
-	Terms  []Ended           // latest last
-	Runs   []Run             // latest last
+	Leader string             `json:"leader,omitempty"`
+	Lost   string             `json:"lost,omitempty"`  // why the leader could not keep its lease; empty if it could
+	Terms  []Ended            `json:"terms,omitempty"` // latest last
+	Duties map[string]history `json:"duties,omitempty"`
 }
 
-// written is a note in JSON. Field names are short and no name is repeated, for it has to
-// fit into lease.MaxNote. Fields may be added, never changed: replicas of other versions read them.
-type written struct {
-	Names []string          `json:"n,omitempty"` // of replicas and duties; the leader first
-	Lost  string            `json:"lost,omitempty"`
-	Last  map[string]int64  `json:"last,omitempty"`
-	Marks map[string]string `json:"marks,omitempty"`
-	Terms []writtenTerm     `json:"terms,omitempty"`
-	Runs  []writtenRun      `json:"runs,omitempty"`
+// A history is what the note has about one duty.
+type history struct {
+	Last int64  `json:"last,omitempty"` // when it was last due and settled, Unix seconds
+	Mark string `json:"mark,omitempty"` // see Call
+	Runs []Run  `json:"runs,omitempty"` // latest last, without Duty and Replica
 }
 
-type writtenTerm struct {
-	Leader int    `json:"r,omitempty"` // in Names
-	From   int64  `json:"f"`           // Unix seconds
-	Until  int64  `json:"u"`           // Unix seconds
-	End    End    `json:"e,omitempty"`
-	Cause  string `json:"x,omitempty"`
+func (t Ended) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{t.Term, t.Leader, t.From.Unix(), t.Until.Unix(), t.End, t.Cause})
 }
 
-type writtenRun struct {
-	Duty    int     `json:"d,omitempty"` // in Names
-	Replica int     `json:"r,omitempty"` // in Names
-	Start   int64   `json:"s"`           // Unix seconds
-	Took    int64   `json:"t,omitempty"` // ms
-	Outcome Outcome `json:"o,omitempty"`
-	Detail  string  `json:"x,omitempty"`
-}
-
-// parseNote parses what String returned. Of anything else it uses what it can.
-func parseNote(s string) note {
-	var w written
-	if json.Unmarshal([]byte(s), &w) != nil {
-		return note{}
+func (t *Ended) UnmarshalJSON(b []byte) error {
+	var from, until int64
+	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End, &t.Cause}); err != nil {
+		return err
 	}
-	name := func(i int) string {
-		if i < 0 || i >= len(w.Names) {
-			return ""
-		}
-		return w.Names[i]
+	t.From, t.Until, t.End = time.Unix(from, 0).UTC(), time.Unix(until, 0).UTC(), min(max(t.End, HandedBack), Lost)
+	return nil
+}
+
+func (r Run) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{r.Term, r.Start.Unix(), r.Took.Milliseconds(), r.Outcome, r.Detail})
+}
+
+func (r *Run) UnmarshalJSON(b []byte) error {
+	var start, took int64
+	if err := json.Unmarshal(b, &[]any{&r.Term, &start, &took, &r.Outcome, &r.Detail}); err != nil {
+		return err
 	}
-	n := note{Leader: name(0), Lost: w.Lost, Last: w.Last, Marks: w.Marks}
-	for _, t := range w.Terms {
-		if t.End < HandedBack || t.End > Lost {
-			continue
-		}
-		n.addTerm(Ended{
-			Leader: name(t.Leader), From: time.Unix(t.From, 0).UTC(), Until: time.Unix(t.Until, 0).UTC(), End: t.End, Cause: t.Cause,
-		})
+	r.Start, r.Took, r.Outcome = time.Unix(start, 0).UTC(), time.Duration(took)*time.Millisecond, min(max(r.Outcome, Begun), Interrupted)
+	return nil
+}
+
+// parseNote parses what String returned, and returns an empty note for anything else.
+func parseNote(s string) (n note) {
+	if json.Unmarshal([]byte(s), &n) != nil {
+		n = note{}
 	}
-	for _, r := range w.Runs {
-		if r.Outcome < Begun || r.Outcome > Interrupted {
-			continue
-		}
-		n.begin(Run{
-			Duty: name(r.Duty), Replica: name(r.Replica),
-			Start: time.Unix(r.Start, 0).UTC(), Took: time.Duration(r.Took) * time.Millisecond,
-			Outcome: r.Outcome, Detail: r.Detail,
-		})
+	n.Terms = last(n.Terms, maxTerms)
+	for name, d := range n.Duties {
+		d.Runs = last(d.Runs, maxRuns)
+		n.Duties[name] = d
 	}
 	return n
 }
+
+// last returns the last n of list.
+func last[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
 // String returns n in at most lease.MaxNote: the longest texts are truncated until it fits.
 func (n note) String() string {
@@ -171,43 +172,31 @@ func (n note) String() string {
 	}
 }
 
-// cut returns n with all texts truncated to limit bytes.
-func (n note) cut(limit int) written {
-	w := written{Lost: clip(n.Lost, limit), Last: n.Last, Marks: n.Marks, Names: []string{clip(n.Leader, limit)}}
-	name := func(s string) int {
-		s = clip(s, limit)
-		i := slices.Index(w.Names, s)
-		if i < 0 {
-			i = len(w.Names)
-			w.Names = append(w.Names, s)
+// cut returns n with names, causes and details truncated to limit bytes.
+func (n note) cut(limit int) note {
+	n.Leader, n.Lost = clip(n.Leader, limit), clip(n.Lost, limit)
+	n.Terms = slices.Clone(n.Terms)
+	for i := range n.Terms {
+		t := &n.Terms[i]
+		t.Leader, t.Cause = clip(t.Leader, limit), clip(t.Cause, limit)
+	}
+	n.Duties = maps.Clone(n.Duties)
+	for name, d := range n.Duties {
+		d.Runs = slices.Clone(d.Runs)
+		for i := range d.Runs {
+			d.Runs[i].Detail = clip(d.Runs[i].Detail, limit)
 		}
-		return i
+		n.Duties[name] = d
 	}
-	for _, t := range n.Terms {
-		w.Terms = append(w.Terms, writtenTerm{
-			Leader: name(t.Leader), From: t.From.Unix(), Until: t.Until.Unix(), End: t.End, Cause: clip(t.Cause, limit),
-		})
-	}
-	for _, r := range n.Runs {
-		w.Runs = append(w.Runs, writtenRun{
-			Duty: name(r.Duty), Replica: name(r.Replica),
-			Start: r.Start.Unix(), Took: r.Took.Milliseconds(),
-			Outcome: r.Outcome, Detail: clip(r.Detail, limit),
-		})
-	}
-	return w
+	return n
 }
 
-// setMark stores the duty's mark, or none if it is empty, too long or not UTF-8.
-func (n *note) setMark(duty, mark string) {
-	delete(n.Marks, duty)
-	if b, _ := json.Marshal(mark); mark == "" || len(b) > maxMark || !utf8.ValidString(mark) {
-		return
+// storable returns a duty's mark, or none if it is too long or not UTF-8.
+func storable(mark string) string {
+	if b, _ := json.Marshal(mark); len(b) > maxMark || !utf8.ValidString(mark) {
+		return ""
 	}
-	if n.Marks == nil {
-		n.Marks = map[string]string{}
-	}
-	n.Marks[duty] = mark
+	return mark
 }
 
 // endTerm adds the term that r, which holds n and is no longer held, was the record of.
@@ -215,40 +204,34 @@ func (n *note) endTerm(r lease.Record) {
 	if r.Token == 0 || n.Leader == "" { // there was none, or it is not known whose it was
 		return
 	}
-	t := Ended{Leader: n.Leader, From: r.Claimed.UTC().Truncate(time.Second), Until: r.Written.Add(r.Hold).UTC().Truncate(time.Second)}
+	t := Ended{Term: r.Token, Leader: n.Leader, From: r.Claimed.UTC().Truncate(time.Second), Until: r.Written.Add(r.Hold).UTC().Truncate(time.Second)}
 	switch {
 	case n.Lost != "":
 		t.End, t.Cause = Lost, n.Lost
 	case r.Hold > 0:
 		t.End = Expired
 	}
-	n.addTerm(t)
+	n.Terms = last(append(n.Terms, t), maxTerms)
 	n.Leader, n.Lost = "", ""
 }
 
-// addTerm adds a term and drops the oldest beyond ten.
-func (n *note) addTerm(t Ended) {
-	n.Terms = append(n.Terms, t)
-	n.Terms = n.Terms[max(0, len(n.Terms)-maxTerms):]
-}
-
-// explain adds why the term of leader that began at from was lost, if it is listed without that.
-func (n *note) explain(leader string, from time.Time, cause string) {
+// explain adds why a term was lost, if it is listed without that.
+func (n *note) explain(term int64, cause string) {
 	for i := range n.Terms {
-		if t := &n.Terms[i]; t.Leader == leader && t.End == Expired && t.From.Equal(from.UTC().Truncate(time.Second)) {
+		if t := &n.Terms[i]; t.Term == term && t.End == Expired {
 			t.End, t.Cause = Lost, cause
 		}
 	}
 }
 
-// failures returns how often the duty has failed in a row, of the runs that are listed.
+// failures returns how many of the last runs have failed in a row.
 // Interrupted runs do not count; those whose replica died do.
-func (n *note) failures(duty string) int {
+func (d history) failures() int {
 	count := 0
-	for _, r := range slices.Backward(n.Runs) {
-		switch {
-		case r.Duty != duty || r.Outcome == Interrupted:
-		case r.Outcome == Done:
+	for _, r := range slices.Backward(d.Runs) {
+		switch r.Outcome {
+		case Interrupted:
+		case Done:
 			return count
 		default:
 			count++
@@ -256,15 +239,6 @@ func (n *note) failures(duty string) int {
 	}
 	return count
 }
-
-// begin adds a run and drops the oldest beyond ten.
-func (n *note) begin(r Run) {
-	n.Runs = append(n.Runs, r)
-	n.Runs = n.Runs[max(0, len(n.Runs)-maxRuns):]
-}
-
-// end replaces the run that began last.
-func (n *note) end(r Run) { n.Runs[len(n.Runs)-1] = r }
 
 // clip returns s in at most limit bytes: an ellipsis and the end of s if it is longer, for what tells
 // replicas of one deployment apart, and the cause of an error, come last.

@@ -142,7 +142,7 @@ func TestFailingDuty(t *testing.T) {
 		bad := work{do: func(context.Context, int) (string, error) { return "", errors.New("no route") }}
 		var good work
 		stop := run(s, "a", bad.duty("bad", leader.Every(24*time.Hour)), good.duty("good", leader.Every(time.Minute)))
-		time.Sleep(30 * time.Hour)
+		time.Sleep(34 * time.Hour)
 		stop()
 		at, _ := bad.seen()
 		if len(at) != 5 {
@@ -203,7 +203,7 @@ func TestDutyIsCutShort(t *testing.T) {
 	})
 }
 
-// The log has the last ten runs of whatever leaders there were.
+// The log has the last ten runs of a duty, of whatever leaders there were.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
@@ -241,7 +241,7 @@ func TestLog(t *testing.T) {
 		for i, got := range st.Runs {
 			n := len(at) - 9 + i
 			want := leader.Run{
-				Duty: "janitor", Replica: "b", Start: at[n-1].UTC().Truncate(time.Second), Took: time.Duration(n) * time.Second,
+				Duty: "janitor", Term: got.Term, Replica: "b", Start: at[n-1].UTC().Truncate(time.Second), Took: time.Duration(n) * time.Second,
 				Outcome: leader.Done, Detail: fmt.Sprint("report ", n),
 			}
 			if n%2 == 0 {
@@ -253,6 +253,25 @@ func TestLog(t *testing.T) {
 			if got != want {
 				t.Errorf("run %d is %+v, want %+v", n, got, want)
 			}
+		}
+	})
+}
+
+// Runs of a duty that fails again and again do not push out those of another.
+func TestLogOfEachDuty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memlease.New()
+		summary := work{}
+		janitor := work{do: func(context.Context, int) (string, error) { return "", errors.New("refused") }}
+		stop := run(s, "a", summary.duty("summary", daily(t)), janitor.duty("janitor", leader.Every(time.Hour)))
+		time.Sleep(34 * time.Hour)
+		stop()
+		runs := map[string]int{}
+		for _, r := range status(t, s).Runs {
+			runs[r.Duty]++
+		}
+		if at, _ := janitor.seen(); runs["janitor"] != 10 || runs["summary"] != 2 || len(at) < 100 {
+			t.Errorf("of %d runs of the janitor and 2 of the summary these are listed: %v", len(at), runs)
 		}
 	})
 }
@@ -443,10 +462,10 @@ func TestClockGoneWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
 		l, err := s.Acquire(t.Context(), key, time.Minute, func(lease.Record) (string, error) {
-			return fmt.Sprintf(`{"last":{"near":%d,"far":%d}}`, time.Now().Add(30*time.Minute).Unix(), time.Now().AddDate(1, 0, 0).Unix()), nil
+			return fmt.Sprintf(`{"duties":{"near":{"last":%d},"far":{"last":%d}}}`, time.Now().Add(30*time.Minute).Unix(), time.Now().AddDate(1, 0, 0).Unix()), nil
 		})
 		if err == nil {
-			err = s.Release(t.Context(), l, fmt.Sprintf(`{"last":{"near":%d,"far":%d}}`, time.Now().Add(30*time.Minute).Unix(), time.Now().AddDate(1, 0, 0).Unix()))
+			err = s.Release(t.Context(), l, fmt.Sprintf(`{"duties":{"near":{"last":%d},"far":{"last":%d}}}`, time.Now().Add(30*time.Minute).Unix(), time.Now().AddDate(1, 0, 0).Unix()))
 		}
 		if err != nil {
 			t.Fatal(err)
