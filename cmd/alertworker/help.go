@@ -3,7 +3,7 @@ package main
 import "alertworker/internal/config"
 
 const helpHead = `alertworker reads telemetry from an Azure IoT Hub and sends an alert when a device reports a temperature at or
-above a threshold: never two for one device within the window, and never none, however many replicas run.
+above a threshold: at most one per device within the window, and none is ever lost, however many replicas run.
 
 Usage: alertworker [command] [flags]
 

@@ -47,12 +47,12 @@ type Config struct {
 	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" instead:"RULES_FILE" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
 	TemperatureField             fieldPaths    `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
 	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD" desc:"a device is normal again below this temperature; not above the threshold"`
-	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: at the first"`
+	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: on the first reading"`
 	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY" desc:"application property of a message whose number replaces the threshold for its device, for example from a message enrichment"`
-	QuietProperty                string        `envconfig:"QUIET_PROPERTY" desc:"application property of a message that suppresses the alerts of its device: true, or the RFC 3339 time until which"`
+	QuietProperty                string        `envconfig:"QUIET_PROPERTY" desc:"application property of a message that suppresses the alerts of its device: true, or an RFC 3339 end time"`
 	RulesFile                    RulesFile     `envconfig:"RULES_FILE" desc:"YAML file with several rules, levels or fields, instead of TEMPERATURE_...; read at start"`
 
-	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"minimum time between two alerts for a device, 1s to 24h; a device that reports exactly once per window alerts every second time"`
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"minimum time between two alerts for a device, 1s to 24h"`
 	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are stored: memory (single replica only), blob (ETags), blob-lease (native leases, 15 to 60 s) or cosmos"`
 	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"replicas with the same scope share windows; set it only to share or separate them deliberately"`
 
@@ -70,10 +70,10 @@ type Config struct {
 	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created if missing and permitted"`
 	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created if missing and permitted"`
 
-	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line ends: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); name=NAME in front of one, and a space, names it"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line breaks: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); prefix with 'name=NAME ' to name it"`
 	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64"`
 	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; alerts link to it"`
-	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also tell when a device is normal again; in RULES_FILE the default of resolved"`
+	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also send a recovery when a device is normal again; the default of resolved in RULES_FILE"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an undelivered alert becomes a dead letter; keep it below the hub's retention"`

@@ -85,19 +85,19 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
 	flags.IntVar(&o.replicas, "workers", 2, "the same as --replicas: `NUMBER` of workers")
 	flags.StringVar(&o.replay, "replay", "", "instead of simulated devices, the readings of `FILE.csv`: timestamp,value or timestamp,device,value")
-	flags.StringVar(&o.speed, "speed", "1", "of the replay, in `TIMES` real time; max: as fast as possible. Windows run in recorded time")
+	flags.StringVar(&o.speed, "speed", "1", "speed of the replay, in `TIMES` real time; max: as fast as possible. Windows run in recorded time")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) error {
 		value, err := strconv.ParseFloat(text, 64)
 		o.clear = &value
 		return err
 	})
-	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: at the first")
-	flags.BoolVar(&o.Resolved, "resolved", true, "also tell when a device is normal again, after the window; never in a replay at another speed than 1")
-	flags.DurationVar(&o.Window, "window", time.Minute, "`DURATION` without a second alert of one device")
+	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading")
+	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window; never in a replay at a speed other than 1")
+	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
 	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on emulators of Azure: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
-	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that remembers windows: blob, blob-lease or cosmos")
+	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos")
 	flags.DurationVar(&o.kill, "kill", 0, "with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand")
 	flags.IntVar(&o.port, "http", 0, "with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any")
 }
