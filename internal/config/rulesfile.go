@@ -293,7 +293,7 @@ func (r *rulesReader) file(root ast.Node) {
 
 // rule reads one rule. name is where it has a valid name, nil if it has none.
 func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
-	values := r.pick(n, "name", "field", "above", "below", "clear", "for", "window", "resolved", "override")
+	values := r.pick(n, "name", "field", "above", "below", "clear", "hysteresis", "for", "window", "resolved", "override")
 	rule = rules.Rule{Window: r.window, Resolved: r.resolved}
 
 	if at := values["name"]; at == nil {
@@ -326,10 +326,10 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		if below != nil {
 			r.wrong(below, "below and above are both set: make two rules of them")
 		}
-		r.limits(&rule, above, values["clear"], values["override"])
+		r.limits(&rule, above, values)
 	case below != nil:
 		rule.Below = true
-		r.limits(&rule, below, values["clear"], values["override"])
+		r.limits(&rule, below, values)
 	default:
 		r.wrong(n, "a rule has no limit: must have above: or below:, and a number")
 	}
@@ -434,9 +434,8 @@ func (r *rulesReader) byLevel(n ast.Node, what string) (g given, ok bool) {
 	return g, ok
 }
 
-// limits reads the limits of a rule, and what is said of each: clear and override may be
-// nil.
-func (r *rulesReader) limits(rule *rules.Rule, limits, clear, override ast.Node) {
+// limits reads the limits of a rule, and what values say of each: clear or hysteresis, and override.
+func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[string]ast.Node) {
 	what := "above"
 	if rule.Below {
 		what = "below"
@@ -475,10 +474,19 @@ func (r *rulesReader) limits(rule *rules.Rule, limits, clear, override ast.Node)
 		}
 	}
 	// What is said of levels that could not be read would only repeat their mistakes.
-	if clear != nil && ok {
-		r.clears(rule, clear)
+	if !ok {
+		return
 	}
-	if override != nil && ok {
+	clear, hysteresis := values["clear"], values["hysteresis"]
+	switch {
+	case clear != nil && hysteresis != nil:
+		r.wrong(hysteresis, "clear and hysteresis are both set: they say the same, so remove one of them")
+	case clear != nil:
+		r.clears(rule, clear, "clear")
+	case hysteresis != nil:
+		r.clears(rule, hysteresis, "hysteresis")
+	}
+	if override := values["override"]; override != nil {
 		r.overrides(rule, override)
 	}
 }
@@ -514,17 +522,26 @@ func (r *rulesReader) apply(rule *rules.Rule, n ast.Node, what string, all bool,
 	}
 }
 
-func (r *rulesReader) clears(rule *rules.Rule, n ast.Node) {
+// clears reads n, the value of clear, or of hysteresis: how far clear is from the limit.
+func (r *rulesReader) clears(rule *rules.Rule, n ast.Node, key string) {
 	wrong := len(r.mistakes)
-	at := n
-	r.apply(rule, n, "clear", true, func(l *rules.Level, value ast.Node, what string) {
+	r.apply(rule, n, key, true, func(l *rules.Level, value ast.Node, what string) {
+		if len(r.mistakes) > wrong && value == n {
+			return // one number is wrong once, not for each level
+		}
 		f, ok := r.number(value, what)
 		switch {
-		case !ok || len(r.mistakes) > wrong && value == at: // one number is wrong once, not for each level
+		case !ok:
+		case key == "hysteresis" && f < 0:
+			r.wrong(value, "%s is %v; must be 0 or more, the distance between the limit and where an alarm ends", what, f)
+		case key == "hysteresis" && rule.Below:
+			l.Clear = l.Limit + f
+		case key == "hysteresis":
+			l.Clear = l.Limit - f
 		case !rule.Below && f > l.Limit:
-			r.wrong(value, "%s is %v, above the limit %v: an alarm would end while it lasts", what, f, l.Limit)
+			r.wrong(value, "%s is %v, above the limit %v: the alarm would clear while still active", what, f, l.Limit)
 		case rule.Below && f < l.Limit:
-			r.wrong(value, "%s is %v, below the limit %v: an alarm would end while it lasts", what, f, l.Limit)
+			r.wrong(value, "%s is %v, below the limit %v: the alarm would clear while still active", what, f, l.Limit)
 		default:
 			l.Clear = f
 		}

@@ -128,7 +128,7 @@ func (c *Config) validateReadings(e *configError) {
 		case !finite(*clear):
 			e.add("TEMPERATURE_CLEAR", "must be a finite number, for example 75")
 		case !e.has("TEMPERATURE_THRESHOLD") && !c.HasRulesFile() && *clear > c.TemperatureThreshold:
-			e.add("TEMPERATURE_CLEAR", "is %v; must be at most TEMPERATURE_THRESHOLD (%v), or alarms would end while they last", *clear, c.TemperatureThreshold)
+			e.add("TEMPERATURE_CLEAR", "is %v; must be at most TEMPERATURE_THRESHOLD (%v), or alarms would clear while still active", *clear, c.TemperatureThreshold)
 		}
 	}
 	between(e, "TEMPERATURE_FOR", c.TemperatureFor, 0, rules.MaxFor)

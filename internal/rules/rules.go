@@ -45,7 +45,7 @@ type Level struct {
 	Limit float64
 	Clear float64 // an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
 	// Override is the name of an application property with a number that replaces Limit for
-	// one device; empty if there is none.
+	// one device. It is empty if there is none.
 	Override string
 }
 
@@ -111,16 +111,14 @@ func (r *Rule) Breaching(value, limit float64) bool {
 	return value >= limit
 }
 
-// ClearOf returns the value beyond which an alarm of l ends for a device whose limit is limit: l.Clear if
-// that is set, which is to say that it is not l.Limit, and not beyond limit; else limit.
+// ClearOf returns the value beyond which an alarm of l ends for a device whose limit is limit: as
+// far from it as Clear is from Limit. A device with a limit of its own would otherwise never clear,
+// if its limit is milder than Clear, or clear much too late.
 func (r *Rule) ClearOf(l *Level, limit float64) float64 {
-	switch {
-	case l.Clear == l.Limit:
-		return limit
-	case r.Below:
-		return max(l.Clear, limit)
+	if limit == l.Limit {
+		return l.Clear // exactly, whatever a difference is rounded to
 	}
-	return min(l.Clear, limit)
+	return limit + (l.Clear - l.Limit)
 }
 
 // Cleared reports whether value ends an alarm of a level whose limit is, for this device, limit.

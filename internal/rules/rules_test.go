@@ -32,6 +32,7 @@ func TestNext(t *testing.T) {
 	const normal, pending, open = rules.Normal, rules.Pending, rules.Open
 	high := rules.Rule{Levels: []rules.Level{{Limit: 80, Clear: 80}}}
 	clear := rules.Rule{Levels: []rules.Level{{Limit: 80, Clear: 75}}}
+	freezer := rules.Rule{Levels: []rules.Level{{Limit: -15, Clear: -16}}}
 	low := rules.Rule{Below: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}}
 	lasting := func(r rules.Rule, d time.Duration) rules.Rule { r.For = d; return r }
 	for name, test := range map[string]struct {
@@ -53,9 +54,10 @@ func TestNext(t *testing.T) {
 		"time stands still":                {lasting(high, 10*time.Second), 0, []reading{{80, 5}, {80, 5}, {80, 4}}, []rules.Phase{pending, pending, pending}, 5},
 		"override above":                   {high, 95, []reading{{90, 1}, {95, 2}, {94, 3}}, []rules.Phase{normal, open, normal}, 0},
 		"override below":                   {high, 60, []reading{{59, 1}, {60, 2}, {59, 3}}, []rules.Phase{normal, open, normal}, 0},
-		"override above, with a clear":     {clear, 95, []reading{{94, 1}, {95, 2}, {76, 3}, {74, 4}}, []rules.Phase{normal, open, open, normal}, 0},
-		"override beyond clear":            {clear, 60, []reading{{60, 1}, {59, 2}}, []rules.Phase{open, normal}, 0},
-		"override of a rule that is below": {low, 10, []reading{{10, 1}, {10.1, 2}}, []rules.Phase{open, normal}, 0},
+		"clear moves with an override":     {clear, 95, []reading{{94, 1}, {95, 2}, {90, 3}, {89, 4}}, []rules.Phase{normal, open, open, normal}, 0},
+		"override beyond clear":            {clear, 60, []reading{{60, 1}, {55, 2}, {54, 3}}, []rules.Phase{open, open, normal}, 0},
+		"override far above a low clear":   {freezer, 8, []reading{{9, 1}, {7.5, 2}, {2, 3}}, []rules.Phase{open, open, normal}, 0},
+		"override of a rule that is below": {low, 10, []reading{{10, 1}, {12, 2}, {12.1, 3}}, []rules.Phase{open, open, normal}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limit := test.rule.Levels[0].Limit

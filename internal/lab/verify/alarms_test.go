@@ -201,12 +201,12 @@ func TestAlarms(t *testing.T) {
 		{name: "a quiet device is told of", rule: own, log: []any{with(reading(0, 31), "maintenance", "true"), told(0, 1, 0)}, want: findings{opened: 1, alerts: 1, wrong: 1}},
 		{
 			name: "a limit of its own", rule: own,
-			log:  []any{with(reading(0, 31), "limit", "35"), with(reading(1, 35), "limit", "35"), told(1, 1, 1), with(reading(2, 29), "limit", "35")},
+			log:  []any{with(reading(0, 31), "limit", "35"), with(reading(1, 35), "limit", "35"), told(1, 1, 1), with(reading(2, 33), "limit", "35")},
 			want: findings{over: 1, opened: 1, alerts: 1},
 		},
 		{
-			name: "a lower limit is its clear, too", rule: own,
-			log:  []any{with(reading(0, 20), "limit", "20"), told(0, 1, 0), with(reading(1, 19.9), "limit", "20"), well(1, 2, 10)},
+			name: "clear moves with a limit of its own", rule: own,
+			log:  []any{with(reading(0, 20), "limit", "20"), told(0, 1, 0), with(reading(1, 18), "limit", "20"), with(reading(1.5, 17.9), "limit", "20"), well(1.5, 2, 10)},
 			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1},
 		},
 		{

@@ -86,13 +86,13 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 		for _, level := range slices.Backward(rule.Levels) {
 			a := alarm{r.Device, rule.Name, level.Name}
 			limit := level.limit(r)
-			ends := limit
-			if level.Clear != level.Limit {
-				ends = level.Clear
+			ends := level.Clear
+			if limit != level.Limit {
+				ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
 			}
-			breaching, cleared := value >= limit, value < min(limit, ends)
+			breaching, cleared := value >= limit, value < ends
 			if rule.Below {
-				breaching, cleared = value <= limit, value > max(limit, ends)
+				breaching, cleared = value <= limit, value > ends
 			}
 			if breaching && quiet(r, rule.Quiet) {
 				quieted = true

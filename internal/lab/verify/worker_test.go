@@ -176,7 +176,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			case own == "29":
 				limit = 29
 			}
-			ends := min(k.level.Clear, limit)
+			ends := limit - (k.level.Limit - k.level.Clear)
 			if b == ignoresClear {
 				ends = limit
 			}
