@@ -134,6 +134,9 @@ func (r *rulesReader) document(text []byte) ast.Node {
 		if why := refused[t.Type]; why != "" {
 			r.wrongAt(t, "%s", why)
 		}
+		if typographic(t) {
+			r.wrongAt(t, "%s has typographic quotation marks: use \" or none", shown(strings.TrimSpace(t.Value)))
+		}
 		switch t.Type {
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
@@ -154,6 +157,9 @@ func (r *rulesReader) document(text []byte) ast.Node {
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil && r.typed(source) {
+		return nil
+	}
 	if err != nil {
 		// Its text quotes the file; its message and its token do not.
 		var detailed interface {
@@ -214,6 +220,8 @@ func (r *rulesReader) pick(n ast.Node, known ...string) map[string]ast.Node {
 			r.wrong(m.key, "must be the name of a setting")
 		case name == "quiet":
 			r.wrong(m.key, "quiet belongs in QUIET_PROPERTY, and holds for all rules")
+		case isNull(m.value) && decimal.MatchString(name): // {above: -15,5}
+			r.wrong(m.key, "%s is not known: a number has a point, not a comma", name)
 		case !slices.Contains(known, name):
 			r.wrong(m.key, "%s is not known%s", shown(name), didYouMean(name, known))
 		case seen[name]:
@@ -293,7 +301,7 @@ func (r *rulesReader) file(root ast.Node) {
 
 // rule reads one rule. name is where it has a valid name, nil if it has none.
 func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
-	values := r.pick(n, "name", "field", "above", "below", "clear", "hysteresis", "for", "window", "resolved", "override")
+	values := r.pick(n, ruleKeys...)
 	rule = rules.Rule{Window: r.window, Resolved: r.resolved}
 
 	if at := values["name"]; at == nil {
@@ -370,12 +378,10 @@ func (r *rulesReader) duration(n ast.Node, what string, low, high time.Duration)
 	text, _, _ := scalar(n)
 	d, err := time.ParseDuration(text)
 	switch {
+	case err != nil && text == "":
+		r.wrong(n, "%s must be a duration such as 30s, 5m or 1h30m", what)
 	case err != nil:
-		hint := "such as 30s, 5m or 1h30m"
-		if text != "" && strings.Trim(text, "0123456789") == "" && len(text) < 8 {
-			hint = "with its unit: did you mean " + text + "s?"
-		}
-		r.wrong(n, "%s must be a duration %s", what, hint)
+		r.wrong(n, "%s is %s; must be a duration such as 30s, 5m or 1h30m%s", what, shown(text), didYouMeanValue(durationMeant(text)))
 	case d < low || d > high:
 		r.wrong(n, "%s is %s; must be %s to %s", what, Plain(d), Plain(low), Plain(high))
 	}
@@ -390,8 +396,10 @@ func (r *rulesReader) number(n ast.Node, what string) (float64, bool) {
 	text, quoted, ok := scalar(n)
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
-	case !ok || !decimal.MatchString(text):
+	case !ok:
 		r.wrong(n, "%s must be a number such as 80 or 80.5", what)
+	case !decimal.MatchString(text):
+		r.wrong(n, "%s is %s; must be a number such as 80 or 80.5%s", what, shown(text), didYouMeanValue(numberMeant(text)))
 	case quoted:
 		r.wrong(n, "%s must be a number: remove the quotes", what)
 	case err != nil || math.IsInf(f, 0):
