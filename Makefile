@@ -15,8 +15,9 @@ COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git status --porcelai
 OUTPUT   ?= bin/alertworker
 IMAGE    ?= alertworker:$(or $(VERSION),dev)
 KEDATIME ?= 5m
+race      = $(shell command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 
-.PHONY: help run stack test lint fuzz bench ci build image keda
+.PHONY: help run stack test lint azure fuzz bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -34,8 +35,8 @@ test: ## all tests, with the race detector
 	@status=0; $$(command -v timeout && echo $(KEDATIME)) $(MAKE) --no-print-directory keda || status=$$?; case $$status in 0) ;; \
 		124) echo "KEDA's scaler was not built within $(KEDATIME): its test is skipped, and the next run continues building" ;; \
 		*) exit $$status ;; esac
-	@race=-race; command -v "$$($(GO) env CC)" >/dev/null || { race=; echo "no C compiler: testing without the race detector"; }; \
-	set -x; $(GO) build $$race ./...; $(GO) test $$race -p 4 -timeout 30m ./...; $(GO) -C tools test -count=1 $$race -timeout 10m ./...
+	@$(if $(race),,echo "no C compiler: testing without the race detector";) \
+	set -x; $(GO) build $(race) ./...; $(GO) test $(race) -p 4 -timeout 30m ./...; $(GO) -C tools test -count=1 $(race) -timeout 10m ./...
 
 # A test asks it about our checkpoints. The first build takes some minutes, of which make test waits for KEDATIME; later
 # ones take seconds. Two files of KEDA's module are laid over a directory here, because all of their package takes far longer.
@@ -55,6 +56,10 @@ lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 		$(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 	$(GO) -C tools/keda mod tidy -diff
 
+# Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
+azure: ## lint deploy/azure and test what it would deploy, if bicep is on PATH
+	@if command -v bicep >/dev/null; then set -x; $(GO) test $(race) -timeout 30m ./internal/lab/bicep; else echo "no bicep on PATH: deploy/azure is not checked"; fi
+
 # go test -list prints the names of a package's targets, then a line with the package.
 fuzz: ## every fuzz target for FUZZTIME=5s
 	@$(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[n++] = $$1 } $$1 == "ok" { while (n > 0) print $$2, names[--n] }' | \
@@ -68,7 +73,7 @@ bench: ## the worker beside the client's bare loop, in CPU time; ARGS="-rounds 1
 
 # make test runs the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is
 # no fault of the change at hand, so it runs on a schedule, not here.
-ci: lint test ## all that a change has to pass: lint, test, a short run
+ci: lint test azure ## all that a change has to pass: lint, test, a short run
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
 build: ## bin/alertworker, static; VERSION=1.2.3 for a release

@@ -1,9 +1,10 @@
-// Alert rules on what Azure Monitor has of the worker: its log and the platform's metrics. Container Apps does
-// not collect the worker's own metrics; deploy/prometheus has the rules on those.
+// Alert rules on what Azure Monitor has of the worker: its log, and the platform's metrics. deploy/prometheus has the rules on
+// the worker's own metrics.
 param location string
 param tags object
 param workspaceId string
 param appId string
+param namespaceId string
 param appName string
 param alertEmail string
 
@@ -28,27 +29,75 @@ resource actionGroup 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(a
   }
 }
 
-// Lines of level error: dead letters, lost events, a container that was deleted. A start with wrong settings
-// prints no JSON; the rule on restarts has it.
-resource errors 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
-  name: '${appName}-errors'
+// Azure disables a rule whose query fails for a week, so it must not fail before the table has its first line.
+var lines = '''union isfuzzy=true (datatable(TimeGenerated: datetime, ContainerAppName: string, ContainerGroupName: string, Log: string)[]), ContainerAppConsoleLogs
+  | where ContainerAppName == "{0}"
+  | project TimeGenerated, replica = ContainerGroupName, text = Log, line = parse_json(Log)
+  | extend msg = tostring(line.msg)'''
+
+// A replica logs a problem with its effect when it begins, again ("still: ") after 1, 2, 4, … and then every 60 minutes, and logs its
+// end, unless it stops first. So a problem lasts if its newest line is younger than the longest pause, and newer than the
+// last start or stop of the replica. One of a replica that was lost without a word counts for those 70 minutes.
+var problems = '''let lines = {0};
+  let ends = lines | where msg in ("starting", "stopped") | summarize ended = max(TimeGenerated) by replica;
+  lines
+  | extend over = msg matches regex " (is back|again|can be opened)$"
+  | where over or isnotempty(line.effect)
+  | extend what = extract("^(?:still: |all )?(receiver|the hub|partitions|the checkpoint store|the ledger|the throttle store|the dead letters)", 1, msg), receiver = tostring(line.receiver)
+  | summarize arg_max(TimeGenerated, over), begun = maxif(TimeGenerated, not(over) and msg !startswith "still: ") by replica, what, receiver
+  | join kind=leftouter ends on replica
+  | where not(over) and TimeGenerated > ago(70m) and (isnull(ended) or TimeGenerated > ended) and (isnull(begun) or begun < ago({1}))'''
+
+var rules = [
+  {
+    name: 'errors'
+    severity: 1
+    window: 'PT5M'
+    description: 'Alerts that became dead letters, events that were lost, containers that were deleted: the line says which, and docs/operations.md what to do.'
+    query: '${format(lines, appName)}\n  | where line.level == "error" and isempty(line.effect) // what has an effect lasts, and has the next two rules'
+  }
+  {
+    name: 'receiver-down'
+    severity: 1
+    window: 'PT2H'
+    description: 'A receiver has been down for 5 minutes. Its alerts wait; those older than NOTIFY_GIVE_UP become dead letters.'
+    query: '${format(problems, format(lines, appName), '5m')} and what == "receiver"'
+  }
+  {
+    name: 'blocked'
+    severity: 1
+    window: 'PT2H'
+    description: 'The hub, the checkpoints, the throttle store or a ledger have not answered for 10 minutes. Alerts wait; no event is lost within the hub\'s retention.'
+    query: '${format(problems, format(lines, appName), '10m')} and what != "receiver"' // after the first deployment roles take minutes
+  }
+  {
+    name: 'restarts'
+    severity: 1
+    window: 'PT30M'
+    description: 'A replica was started more than 3 times within half an hour. Its last lines say why; with a wrong setting they list all of them.'
+    query: '${format(lines, appName)}\n  | where msg == "starting" or text startswith "alertworker: " // which is how a start with wrong settings ends\n  | summarize starts = count() by replica\n  | where starts > 3'
+  }
+]
+
+resource logAlerts 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [for rule in rules: {
+  name: '${appName}-${rule.name}'
   location: location
   tags: tags
   kind: 'LogAlert'
   properties: {
-    displayName: 'alertworker: errors in the log'
-    description: 'Alerts that became dead letters, events that were lost, containers that were deleted: the line says which, and docs/operations.md what to do.'
-    severity: 1
+    displayName: 'alertworker: ${rule.name}'
+    description: rule.description
+    severity: rule.severity
     enabled: true
     scopes: [
       workspaceId
     ]
     evaluationFrequency: 'PT5M'
-    windowSize: 'PT5M'
+    windowSize: rule.window
     criteria: {
       allOf: [
         {
-          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | where line.level == "error"'
+          query: rule.query
           timeAggregation: 'Count'
           operator: 'GreaterThan'
           threshold: 0
@@ -65,115 +114,7 @@ resource errors 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
       actionGroups: actionGroupIds
     }
   }
-}
-
-// A receiver is announced when it goes down and when it is back, with reminders at least every hour between.
-resource receiverDown 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
-  name: '${appName}-receiver-down'
-  location: location
-  tags: tags
-  kind: 'LogAlert'
-  properties: {
-    displayName: 'alertworker: a receiver is down'
-    description: 'A receiver is down and has not come back. Its alerts wait; those older than NOTIFY_GIVE_UP become dead letters.'
-    severity: 1
-    enabled: true
-    scopes: [
-      workspaceId
-    ]
-    evaluationFrequency: 'PT5M'
-    windowSize: 'PT2H'
-    criteria: {
-      allOf: [
-        {
-          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = replace_string(tostring(line.msg), "still: ", ""), receiver = tostring(line.receiver) | where msg startswith "receiver is down" or msg startswith "receiver is back" | summarize arg_max(TimeGenerated, msg), begun = min(TimeGenerated) by receiver, ContainerGroupName_s | where msg startswith "receiver is down" and begun < ago(5m)'
-          timeAggregation: 'Count'
-          operator: 'GreaterThan'
-          threshold: 0
-          failingPeriods: {
-            numberOfEvaluationPeriods: 1
-            minFailingPeriodsToAlert: 1
-          }
-        }
-      ]
-    }
-    skipQueryValidation: true
-    autoMitigate: true
-    actions: {
-      actionGroups: actionGroupIds
-    }
-  }
-}
-
-// A replica announces what it cannot use, reminds of it at least every hour, and announces that it is back.
-resource unreachable 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = {
-  name: '${appName}-unreachable'
-  location: location
-  tags: tags
-  kind: 'LogAlert'
-  properties: {
-    displayName: 'alertworker: a service cannot be reached'
-    description: 'The hub, the checkpoints, the throttle store or a ledger have not answered for some time. Alerts wait; no event is lost within the hub\'s retention.'
-    severity: 1
-    enabled: true
-    scopes: [
-      workspaceId
-    ]
-    evaluationFrequency: 'PT5M'
-    windowSize: 'PT2H'
-    criteria: {
-      allOf: [
-        {
-          query: 'ContainerAppConsoleLogs_CL | where ContainerAppName_s == "${appName}" | extend line = parse_json(Log_s) | extend msg = replace_string(tostring(line.msg), "still: ", "") | where msg startswith "the hub can" or msg startswith "the checkpoint store can" or msg startswith "the throttle store can" or msg startswith "the ledger of a partition can" | extend service = extract("^the (hub|checkpoint store|throttle store|ledger)", 1, msg) | summarize arg_max(TimeGenerated, msg), begun = min(TimeGenerated) by service, ContainerGroupName_s | where msg contains "cannot" and begun < ago(2m)'
-          timeAggregation: 'Count'
-          operator: 'GreaterThan'
-          threshold: 0
-          failingPeriods: {
-            numberOfEvaluationPeriods: 1
-            minFailingPeriodsToAlert: 1
-          }
-        }
-      ]
-    }
-    skipQueryValidation: true
-    autoMitigate: true
-    actions: {
-      actionGroups: actionGroupIds
-    }
-  }
-}
-
-resource restarts 'Microsoft.Insights/metricAlerts@2018-03-01' = {
-  name: '${appName}-restarts'
-  location: 'global'
-  tags: tags
-  properties: {
-    description: 'Replicas end and are started again: exit code 2 is a wrong setting, and the log lists all of them.'
-    severity: 1
-    enabled: true
-    scopes: [
-      appId
-    ]
-    evaluationFrequency: 'PT5M'
-    windowSize: 'PT15M'
-    criteria: {
-      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
-      allOf: [
-        {
-          name: 'restarts'
-          criterionType: 'StaticThresholdCriterion'
-          metricName: 'RestartCount'
-          timeAggregation: 'Maximum'
-          operator: 'GreaterThan'
-          threshold: 2
-        }
-      ]
-    }
-    actions: [for id in actionGroupIds: {
-      actionGroupId: id
-    }]
-  }
-}
+}]
 
 resource absent 'Microsoft.Insights/metricAlerts@2018-03-01' = {
   name: '${appName}-absent'
@@ -196,6 +137,47 @@ resource absent 'Microsoft.Insights/metricAlerts@2018-03-01' = {
           criterionType: 'StaticThresholdCriterion'
           metricName: 'Replicas'
           timeAggregation: 'Maximum'
+          operator: 'LessThan'
+          threshold: 1
+        }
+      ]
+    }
+    actions: [for id in actionGroupIds: {
+      actionGroupId: id
+    }]
+  }
+}
+
+// The metric of replicas may have no value at all when none runs.
+resource unread 'Microsoft.Insights/metricAlerts@2018-03-01' = if (!empty(namespaceId)) {
+  name: '${appName}-unread'
+  location: 'global'
+  tags: tags
+  properties: {
+    description: 'Devices send messages, and nobody reads them. No event is lost within the hub\'s retention.'
+    severity: 0
+    enabled: true
+    scopes: [
+      namespaceId
+    ]
+    evaluationFrequency: 'PT5M'
+    windowSize: 'PT15M'
+    criteria: {
+      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
+      allOf: [
+        {
+          name: 'incoming'
+          criterionType: 'StaticThresholdCriterion'
+          metricName: 'IncomingMessages'
+          timeAggregation: 'Total'
+          operator: 'GreaterThan'
+          threshold: 0
+        }
+        {
+          name: 'outgoing'
+          criterionType: 'StaticThresholdCriterion'
+          metricName: 'OutgoingMessages'
+          timeAggregation: 'Total'
           operator: 'LessThan'
           threshold: 1
         }

@@ -21,9 +21,13 @@ param temperatureField string
 param rules string
 param settings object
 @secure()
-param notifyUrls string
+param notifyUrls string?
 @secure()
 param webhookSecret string
+param keyVaultName string
+param fromKeyVault object
+param subnetId string
+param ingress bool
 param partitions int
 param eventsPerSecondPerReplica int
 
@@ -42,17 +46,17 @@ resource workspace 'Microsoft.OperationalInsights/workspaces@2023-09-01' = {
   }
 }
 
-resource environment 'Microsoft.App/managedEnvironments@2025-01-01' = {
+resource appEnvironment 'Microsoft.App/managedEnvironments@2025-01-01' = {
   name: 'cae-${token}'
   location: location
   tags: tags
   properties: {
     appLogsConfiguration: {
-      destination: 'log-analytics'
-      logAnalyticsConfiguration: {
-        customerId: workspace.properties.customerId
-        sharedKey: workspace.listKeys().primarySharedKey
-      }
+      destination: 'azure-monitor'
+    }
+    vnetConfiguration: empty(subnetId) ? null : {
+      infrastructureSubnetId: subnetId
+      internal: true
     }
     workloadProfiles: [
       {
@@ -63,75 +67,115 @@ resource environment 'Microsoft.App/managedEnvironments@2025-01-01' = {
   }
 }
 
+resource log 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+  name: 'log'
+  scope: appEnvironment
+  properties: {
+    workspaceId: workspace.id
+    logs: [
+      {
+        category: 'ContainerAppConsoleLogs'
+        enabled: true
+      }
+      {
+        category: 'ContainerAppSystemLogs'
+        enabled: true
+      }
+    ]
+  }
+}
+
 // IoT Hub's own endpoint takes no identity. The policy "service" may read, and nothing of the registry.
-var iotHubSecret = routed ? [] : [
+#disable-next-line use-recognized-resource-type // Bicep has no type for it; the version is given
+var iotHubKey = routed ? '' : listKeys(resourceId('Microsoft.Devices/IotHubs/IotHubKeys', iotHubName, 'service'), '2023-06-30').primaryKey
+
+// Either a file of rules or one threshold: the worker refuses both.
+var ownEnv = union(
+  {
+    EVENTHUB_CONSUMER_GROUP: consumerGroup
+    STORAGE_ACCOUNT_URL: 'https://${storageName}.blob.${environment().suffixes.storage}'
+    THROTTLE_STORE: throttleStore
+    THROTTLE_WINDOW: throttleWindow
+    GOMEMLIMIT: '900MiB'
+  },
+  routed ? {
+    EVENTHUB_NAMESPACE: '${namespaceName}.servicebus.windows.net'
+    EVENTHUB_NAME: eventHubName
+  } : {},
+  throttleStore == 'cosmos' ? {
+    COSMOS_ENDPOINT: 'https://${cosmosName}.documents.azure.com:443/'
+  } : {},
+  empty(rules) ? {
+    TEMPERATURE_THRESHOLD: temperatureThreshold
+    TEMPERATURE_FIELD: temperatureField
+  } : {
+    RULES_FILE: '/etc/alertworker/rules.yaml'
+  }
+)
+var twice = intersection(objectKeys(settings), concat(objectKeys(ownEnv), objectKeys(fromKeyVault), [
+  'AZURE_CLIENT_ID'
+  'IOTHUB_CONNECTION_STRING'
+  'NOTIFY_URLS'
+  'NOTIFY_WEBHOOK_SECRET'
+]))
+var plainEnv = map(items(union(ownEnv, empty(twice) ? settings : fail('Remove from settings what has a parameter of its own: ${join(twice, ', ')}'))), e => {
+  name: e.key
+  value: string(e.value)
+})
+
+// What fromKeyVault has is not set by value.
+var iotHubSecret = routed || contains(fromKeyVault, 'IOTHUB_CONNECTION_STRING') ? [] : [
   {
     name: 'iothub'
-    value: 'HostName=${iotHubName}.azure-devices.net;SharedAccessKeyName=service;SharedAccessKey=${listKeys(resourceId('Microsoft.Devices/IotHubs/IotHubKeys', iotHubName, 'service'), '2023-06-30').primaryKey}'
+    value: 'HostName=${iotHubName}.azure-devices.net;SharedAccessKeyName=service;SharedAccessKey=${iotHubKey}'
   }
 ]
-var iotHubEnv = [
+var iotHubEnv = empty(iotHubSecret) ? [] : [
   {
     name: 'IOTHUB_CONNECTION_STRING'
     secretRef: 'iothub'
   }
 ]
-var eventHubsEnv = [
+var notifySecret = contains(fromKeyVault, 'NOTIFY_URLS') ? [] : [
   {
-    name: 'EVENTHUB_NAMESPACE'
-    value: '${namespaceName}.servicebus.windows.net'
-  }
-  {
-    name: 'EVENTHUB_NAME'
-    value: eventHubName
+    name: 'notify-urls'
+    value: notifyUrls
   }
 ]
-var cosmosEnv = throttleStore == 'cosmos' ? [
+var notifyEnv = empty(notifySecret) ? [] : [
   {
-    name: 'COSMOS_ENDPOINT'
-    value: 'https://${cosmosName}.documents.azure.com:443/'
+    name: 'NOTIFY_URLS'
+    secretRef: 'notify-urls'
   }
-] : []
-var webhookSecretSecret = empty(webhookSecret) ? [] : [
+]
+var webhookSecretSecret = empty(webhookSecret) || contains(fromKeyVault, 'NOTIFY_WEBHOOK_SECRET') ? [] : [
   {
     name: 'webhook-secret'
     value: webhookSecret
   }
 ]
-var webhookSecretEnv = empty(webhookSecret) ? [] : [
+var webhookSecretEnv = empty(webhookSecret) || contains(fromKeyVault, 'NOTIFY_WEBHOOK_SECRET') ? [] : [
   {
     name: 'NOTIFY_WEBHOOK_SECRET'
     secretRef: 'webhook-secret'
   }
 ]
-
-// Either a file of rules or one threshold: the worker refuses both.
 var rulesSecret = empty(rules) ? [] : [
   {
     name: 'rules'
     value: rules
   }
 ]
-var rulesEnv = [
-  {
-    name: 'RULES_FILE'
-    value: '/etc/alertworker/rules.yaml'
-  }
-]
-var temperatureEnv = [
-  {
-    name: 'TEMPERATURE_THRESHOLD'
-    value: temperatureThreshold
-  }
-  {
-    name: 'TEMPERATURE_FIELD'
-    value: temperatureField
-  }
-]
-var furtherEnv = [for setting in items(settings): {
-  name: setting.key
-  value: string(setting.value)
-}]
+var vaultSecrets = map(items(fromKeyVault), s => {
+  name: s.value
+  keyVaultUrl: 'https://${keyVaultName}${environment().suffixes.keyvaultDns}/secrets/${s.value}'
+  identity: identityId
+})
+var vaultEnv = map(items(fromKeyVault), s => {
+  name: s.key
+  secretRef: s.value
+})
+var secrets = concat(iotHubSecret, notifySecret, webhookSecretSecret, rulesSecret, vaultSecrets)
 
 // KEDA asks both the hub and the checkpoints with the identity, which IoT Hub's own endpoint does not take.
 // All names are lower case, as the worker writes them in the names of checkpoints.
@@ -173,22 +217,21 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
     }
   }
   properties: {
-    managedEnvironmentId: environment.id
+    managedEnvironmentId: appEnvironment.id
     workloadProfileName: 'Consumption'
     configuration: {
       activeRevisionsMode: 'Single'
+      ingress: ingress ? {
+        external: true // to the virtual network: the environment is internal
+        targetPort: 8080
+      } : null
       registries: empty(registryServer) ? [] : [
         {
           server: registryServer
           identity: identityId
         }
       ]
-      secrets: concat(iotHubSecret, webhookSecretSecret, rulesSecret, [
-        {
-          name: 'notify-urls'
-          value: notifyUrls
-        }
-      ])
+      secrets: secrets
     }
     template: {
       terminationGracePeriodSeconds: 60 // more than DRAIN_TIMEOUT, 20 s, and what comes after it
@@ -200,34 +243,14 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
             cpu: json('0.5')
             memory: '1Gi'
           }
-          env: concat(routed ? eventHubsEnv : iotHubEnv, cosmosEnv, webhookSecretEnv, empty(rules) ? temperatureEnv : rulesEnv, furtherEnv, [
+          env: concat(plainEnv, iotHubEnv, notifyEnv, webhookSecretEnv, vaultEnv, [
             {
               name: 'AZURE_CLIENT_ID'
               value: identityClientId
             }
             {
-              name: 'GOMEMLIMIT'
-              value: '900MiB'
-            }
-            {
-              name: 'EVENTHUB_CONSUMER_GROUP'
-              value: consumerGroup
-            }
-            {
-              name: 'STORAGE_ACCOUNT_URL'
-              value: 'https://${storageName}.blob.core.windows.net'
-            }
-            {
-              name: 'THROTTLE_STORE'
-              value: throttleStore
-            }
-            {
-              name: 'THROTTLE_WINDOW'
-              value: throttleWindow
-            }
-            {
-              name: 'NOTIFY_URLS'
-              secretRef: 'notify-urls'
+              name: 'SECRETS_HASH' // a changed secret alone makes no revision, and replicas would keep the old one
+              value: uniqueString(string(secrets))
             }
           ])
           volumeMounts: empty(rules) ? [] : [
@@ -238,12 +261,12 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
           ]
           probes: [
             {
-              type: 'Startup' // the first token of an identity may take a minute
+              type: 'Startup' // /healthz answers at once: this only covers a slow start of the container
               httpGet: {
                 path: '/healthz'
                 port: 8080
               }
-              periodSeconds: 15
+              periodSeconds: 2
               failureThreshold: 10
             }
             {
@@ -290,6 +313,9 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
       }
     }
   }
+  dependsOn: [
+    log // or its first lines are missing
+  ]
 }
 
 output workspaceId string = workspace.id

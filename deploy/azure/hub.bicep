@@ -8,6 +8,7 @@ param source string
 param consumerGroup string
 param partitions int
 param iotHubUnits int
+param throughputUnits int
 param retentionDays int
 param enrichments array
 param principalId string
@@ -24,13 +25,13 @@ resource namespace 'Microsoft.EventHub/namespaces@2024-01-01' = if (routed) {
   sku: {
     name: 'Standard'
     tier: 'Standard'
-    capacity: 1
+    capacity: throughputUnits
   }
   properties: {
     disableLocalAuth: true
     minimumTlsVersion: '1.2'
     isAutoInflateEnabled: true
-    maximumThroughputUnits: 10 // 1,000 events or 1 MB a second each
+    maximumThroughputUnits: max(10, throughputUnits)
   }
 }
 
@@ -70,7 +71,7 @@ resource send 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (routed)
   name: guid(eventHub.id, hubIdentity.id, eventHubsDataSender)
   scope: eventHub
   properties: {
-    principalId: hubIdentity.properties.principalId
+    principalId: hubIdentity!.properties.principalId
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', eventHubsDataSender)
   }
@@ -156,3 +157,5 @@ resource builtInGroup 'Microsoft.Devices/IotHubs/eventHubEndpoints/ConsumerGroup
     name: consumerGroup
   }
 }
+
+output namespaceId string = routed ? namespace.id : ''

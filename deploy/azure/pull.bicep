@@ -1,4 +1,4 @@
-// Leave to pull images from a registry, which may be in another resource group.
+// Permission to pull images from a registry, which may be in another resource group.
 param registryName string
 param principalId string
 

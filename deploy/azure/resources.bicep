@@ -7,20 +7,25 @@ param image string
 param registryId string
 param temperatureThreshold string
 param temperatureField string
+param rules string
 @secure()
-param notifyUrls string
+param notifyUrls string?
 @secure()
 param webhookSecret string
+param keyVaultId string
+param fromKeyVault object
 param throttleWindow string
 param throttleStore string
+param settings object
 param source string
 param partitions int
 param iotHubUnits int
+param throughputUnits int
 param retentionDays int
 param eventsPerSecondPerReplica int
 param enrichments array
-param rules string
-param settings object
+param subnetId string
+param ingress bool
 param alertEmail string
 
 var iotHubName = 'iot-${token}'
@@ -30,10 +35,9 @@ var cosmosName = 'cosmos-${token}'
 var appName = 'ca-${token}'
 var consumerGroup = 'alertworker'
 
-// The id of a registry is /subscriptions/…/resourceGroups/…/providers/Microsoft.ContainerRegistry/registries/…
-var registrySubscription = empty(registryId) ? subscription().subscriptionId : split(registryId, '/')[2]
-var registryGroup = empty(registryId) ? resourceGroup().name : split(registryId, '/')[4]
-var registryName = last(split(registryId, '/'))
+// An id is /subscriptions/…/resourceGroups/…/providers/…/…/….
+var registry = split(empty(registryId) ? resourceGroup().id : registryId, '/')
+var vault = split(empty(keyVaultId) ? resourceGroup().id : keyVaultId, '/')
 
 // The worker's identity. Each module below gives it the roles that it needs there.
 resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2023-01-31' = {
@@ -43,10 +47,20 @@ resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2023-01-31' 
 }
 
 module pull 'pull.bicep' = if (!empty(registryId)) {
-  name: 'pull'
-  scope: resourceGroup(registrySubscription, registryGroup)
+  name: 'pull-${token}' // in a group that others may be deploying to
+  scope: resourceGroup(registry[2], registry[4])
   params: {
-    registryName: registryName
+    registryName: last(registry)
+    principalId: identity.properties.principalId
+  }
+}
+
+module secrets 'vault.bicep' = if (!empty(fromKeyVault)) {
+  name: 'secrets-${token}'
+  scope: resourceGroup(vault[2], vault[4])
+  params: {
+    vaultName: empty(keyVaultId) ? fail('fromKeyVault needs keyVaultId') : last(vault)
+    secretNames: map(items(fromKeyVault), secret => secret.value)
     principalId: identity.properties.principalId
   }
 }
@@ -62,6 +76,7 @@ module hub 'hub.bicep' = {
     consumerGroup: consumerGroup
     partitions: partitions
     iotHubUnits: iotHubUnits
+    throughputUnits: throughputUnits
     retentionDays: retentionDays
     enrichments: enrichments
     principalId: identity.properties.principalId
@@ -96,7 +111,7 @@ module app 'app.bicep' = {
     appName: appName
     token: token
     image: image
-    registryServer: empty(registryId) ? '' : '${registryName}.azurecr.io'
+    registryServer: empty(registryId) ? '' : split(image, '/')[0] // it may have a hash that the registry's name has not
     identityId: identity.id
     identityClientId: identity.properties.clientId
     source: source
@@ -114,12 +129,17 @@ module app 'app.bicep' = {
     settings: settings
     notifyUrls: notifyUrls
     webhookSecret: webhookSecret
+    keyVaultName: last(vault)
+    fromKeyVault: fromKeyVault
+    subnetId: subnetId
+    ingress: ingress && empty(subnetId) ? fail('ingress needs subnetId') : ingress
     partitions: partitions
     eventsPerSecondPerReplica: eventsPerSecondPerReplica
   }
   // It starts with its roles, or its first replicas fail until they have them.
   dependsOn: [
     pull
+    secrets
     hub
     storage
     cosmos
@@ -133,6 +153,7 @@ module alerts 'alerts.bicep' = {
     tags: tags
     workspaceId: app.outputs.workspaceId
     appId: app.outputs.appId
+    namespaceId: hub.outputs.namespaceId
     appName: appName
     alertEmail: alertEmail
   }

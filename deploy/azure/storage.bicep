@@ -82,6 +82,7 @@ resource lifecycle 'Microsoft.Storage/storageAccounts/managementPolicies@2023-05
               prefixMatch: [
                 'alertworker-deadletters/alerts/'
                 'alertworker-deadletters/malformed/'
+                'alertworker-deadletters/replayed/'
               ]
             }
             actions: {
