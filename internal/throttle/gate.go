@@ -1,12 +1,3 @@
-// Package throttle lets at most one alert per device and window through,
-// however many replicas ask, and never eats one; and what tells that the device is well
-// again, the resolved, after the window of the last alert.
-//
-// A [Gate] works in two phases. It claims the device's key, lets the caller
-// send, and only then records the window. A claim alone proves nothing, because its
-// holder may have died: it makes others wait, never give up. The only thing
-// that suppresses an alert is a recorded window. The package holds policy and
-// no clock of its own; a [lease.Store] decides what time it is.
 package throttle
 
 import (

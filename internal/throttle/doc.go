@@ -1,0 +1,72 @@
+// Package throttle is the gate: it lets at most one alert per device and window through,
+// however many replicas ask, and never loses one; and a recovery, the message that a device is
+// normal again, once the window of the alert before it is over.
+//
+// The package holds policy and no clock of its own: a [lease.Store] decides what time it is.
+// Each key (scope, receiver, rule, level, device) has one record there.
+//
+// # Three steps
+//
+// A [Gate] claims the key, lets the caller send, and only then records the window. What it
+// decides at the claim holds for exactly the record that it replaces, by compare-and-swap:
+//
+//   - A window that is in force, or that ended after the reading was enqueued, covers the
+//     reading. So does a later reading whose recovery was sent or whose alert was given up
+//     (R4). The gate writes nothing: [Throttled].
+//   - A claim that is in force, or a record that proves nothing any more (R2), makes the gate
+//     wait and ask again: [Busy]. The holder of the claim may have died.
+//   - If it is not known whether the last alert was taken (R1), the gate claims the key and
+//     sends that alert's id again.
+//   - Otherwise it claims the key and sends the id of the reading.
+//
+// The send gets at most [Config.SendTimeout], and nothing is sent under a claim with less than
+// that and 3 s left, as after a slow answer of the store or after the machine was suspended.
+// If the alert was taken, the claim's record becomes the window, counted from the receiver's
+// answer. If it was not, the key is freed at once. If it may have been taken, its id stays in
+// the record.
+//
+// # Rules
+//
+//   - R1, the id survives. A claim's record holds the alert's id. The id is removed only when a
+//     window is recorded, or when the receiver certainly did not take an alert that was sent for
+//     the first time. A claim made less than claim length + window after one whose alert may
+//     have been taken sends the same id again, and the send counts as ambiguous.
+//   - R2, a late record suppresses nothing. A record counts as proof of delivery only until
+//     claim time + claim length + window. After that it still blocks other claims.
+//   - R3, replays are silent. A record keeps the end of the last recorded window. A reading
+//     enqueued before it is covered, however late it is read.
+//   - R4, a recovery ends the window. An alert may follow a recovery at once, so the claim of a
+//     recovery removes the window's end from the record and remembers its reading instead.
+//     Readings up to that one are covered, as by R3. A dead letter does the same, unless the
+//     key is held, and keeps an id whose fate is unknown. Readings by HTTP have no place in a
+//     partition: only windows cover them.
+//
+// # Recoveries
+//
+// A recovery shares key, claim and token with the alerts of its device, so that the last
+// message that a receiver got is accurate. For a recovery about the reading c the gate asks
+// the record, in this order:
+//
+//   - A recovery about c or a later reading was taken, or the key was claimed for an alert
+//     about a later one: [Unneeded].
+//   - A claim or a window is in force: [Busy].
+//   - An alert may have been taken, less than claim length + window ago: [Busy], because it may
+//     still arrive.
+//   - The receiver was not notified since the last recovery: [Unneeded].
+//   - A recovery may have been taken, and no alert was claimed since: the gate claims the key
+//     and sends that recovery's id again, however late.
+//   - Otherwise it claims the key and sends the id of c.
+//
+// R1 holds within a kind: an alert is never sent under a recovery's id, nor the reverse. An
+// alert's claim forgets a recovery's id. If that alert is then refused and becomes a dead
+// letter, the next recovery may follow the last one with no alert between them. A record that
+// was removed says that nobody was notified.
+//
+// # Clocks
+//
+// The store's clock decides whether a key is free and, compared with the hub's, whether a
+// reading is covered. This machine's clocks can only make a replica stop early: what a gate
+// remembers of windows counts from before the call that it learned them from, and holds only
+// while both the wall clock, which can be set, and the monotonic clock, which stands still
+// while the machine is suspended, say so.
+package throttle
