@@ -1,0 +1,257 @@
+package records
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+
+	"alertworker/internal/azure"
+)
+
+// Blobs is a Store in a container of Azure Storage. A record is a blob, and its values are the blob's
+// metadata. Each call makes one request, and two if it creates a record with [Any]. Use OpenBlobs.
+//
+// Errors name the blob and the container, say what to do, have no keys or signatures, and wrap what [azure.Again] looks for.
+type Blobs struct {
+	container *container.Client
+	home      *azure.Container
+}
+
+var _ Store = (*Blobs)(nil)
+
+// OpenBlobs returns the store in c, a container that it creates when it is missing. created, if
+// not nil, is called whenever the container has gone and was created again; it must not block. c
+// needs azure.Once and an azure.NewHTTPClient.
+func OpenBlobs(ctx context.Context, c *container.Client, created func(container string)) (*Blobs, error) {
+	b := &Blobs{container: c}
+	b.home = azure.NewContainer(b.address(), azure.ContainerMissing, func(ctx context.Context) error {
+		_, err := c.Create(ctx, nil)
+		return err
+	})
+	for try := 0; ; try++ {
+		// An identity that may neither create nor look at containers may look at a blob.
+		_, err := b.Stat(ctx, "probe")
+		if err == nil || errors.Is(err, ErrNotFound) {
+			b.home.OnCreate(created)
+			return b, nil
+		}
+		if !azure.Again(ctx, try, err) {
+			return nil, fmt.Errorf("open container %q: %w", b.address(), err)
+		}
+	}
+}
+
+// address returns the container's, without a signature.
+func (b *Blobs) address() string {
+	address, _, _ := strings.Cut(b.container.URL(), "?")
+	return address
+}
+
+// Missing returns why the container, which calls have found missing, could not be created; nil if
+// it could, or a call has found it since.
+func (b *Blobs) Missing() error { return b.home.Missing() }
+
+// Read implements [Store].
+func (b *Blobs) Read(ctx context.Context, name string, limit int) (r Record, err error) {
+	err = b.do(ctx, "read blob", name, func() error {
+		resp, err := b.container.NewBlobClient(name).DownloadStream(large(ctx), nil)
+		if err != nil {
+			r = absent(err)
+			return err
+		}
+		defer resp.Body.Close()
+		if r, err = found(name, resp.Metadata, resp.ETag, resp.LastModified, resp.Date, resp.LeaseState); err == nil {
+			r.Content, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+		}
+		return err
+	})
+	return r, err
+}
+
+// Stat implements [Store].
+func (b *Blobs) Stat(ctx context.Context, name string) (r Record, err error) {
+	err = b.do(ctx, "read blob", name, func() error {
+		resp, err := b.container.NewBlobClient(name).GetProperties(ctx, nil)
+		if err != nil {
+			r = absent(err)
+			return err
+		}
+		r, err = found(name, resp.Metadata, resp.ETag, resp.LastModified, resp.Date, resp.LeaseState)
+		return err
+	})
+	return r, err
+}
+
+// Write implements [Store].
+func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
+	metadata := make(map[string]*string, len(r.Values))
+	for name, value := range r.Values {
+		metadata[name] = &value
+	}
+	client, only := b.container.NewBlockBlobClient(r.Name), conditions(r.ETag)
+	err = b.do(ctx, "write blob", r.Name, func() error {
+		var written *azcore.ETag
+		var err error
+		// Where deleted blobs are kept for a while, so is each one that is uploaded over, but
+		// not one whose metadata are changed.
+		if r.ETag != "" && r.Content == nil {
+			var resp blob.SetMetadataResponse
+			resp, err = client.SetMetadata(ctx, metadata, &blob.SetMetadataOptions{AccessConditions: only})
+			written = resp.ETag
+		}
+		if r.ETag == "" || r.Content != nil || r.ETag == Any && notFound(err) {
+			options := &blockblob.UploadOptions{Metadata: metadata, AccessConditions: only}
+			if r.Type != "" {
+				options.HTTPHeaders = &blob.HTTPHeaders{BlobContentType: &r.Type}
+			}
+			if len(r.Content) > 0 {
+				ctx = large(ctx)
+			}
+			var resp blockblob.UploadResponse
+			resp, err = client.Upload(ctx, streaming.NopCloser(bytes.NewReader(r.Content)), options)
+			written = resp.ETag
+		}
+		switch {
+		case notFound(err):
+			return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
+		case err == nil && written == nil:
+			return errors.New("the answer lacks an ETag")
+		case err == nil:
+			etag = string(*written)
+		}
+		return err
+	})
+	return etag, err
+}
+
+// Delete implements [Store].
+func (b *Blobs) Delete(ctx context.Context, name, etag string) error {
+	return b.do(ctx, "delete blob", name, func() error {
+		_, err := b.container.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{AccessConditions: conditions(etag)})
+		if !notFound(err) {
+			return err
+		}
+		if etag == Any {
+			return nil
+		}
+		return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
+	})
+}
+
+// List implements [Store].
+func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err error) {
+	err = b.do(ctx, "list blobs", prefix, func() error {
+		p = Page{}
+		resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
+			Include: container.ListBlobsInclude{Metadata: true}, Prefix: &prefix, Marker: &from, MaxResults: to.Ptr[int32](pageSize),
+		}).NextPage(large(ctx))
+		if err != nil {
+			return err
+		}
+		if resp.Segment == nil {
+			return errors.New("the answer lacks blobs")
+		}
+		for _, item := range resp.Segment.BlobItems {
+			if item.Name == nil || item.Properties == nil {
+				continue
+			}
+			r, err := found(*item.Name, item.Metadata, item.Properties.ETag, item.Properties.LastModified, resp.Date, item.Properties.LeaseState)
+			if err != nil {
+				return err
+			}
+			p.Records = append(p.Records, r)
+		}
+		if resp.NextMarker != nil {
+			p.Next = *resp.NextMarker
+		}
+		return nil
+	})
+	return p, err
+}
+
+// do makes a call, which it repeats once if it had to create the container.
+func (b *Blobs) do(ctx context.Context, what, name string, call func() error) error {
+	err := b.home.Do(ctx, call)
+	if err == nil {
+		return nil
+	}
+	switch already := errors.Is(err, ErrConflict); {
+	case !already && conflict(err):
+		err = fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
+	case !already && notFound(err):
+		err = fmt.Errorf("%w: %w", ErrNotFound, azure.Explain(err))
+	case !already:
+		err = azure.Explain(err)
+	}
+	return fmt.Errorf("%s %q in %q: %w", what, name, b.address(), err)
+}
+
+// large returns ctx for a request or an answer that may be large.
+func large(ctx context.Context) context.Context { return policy.WithRetryOptions(ctx, azure.Patient()) }
+
+// conditions returns those of a request that is for the blob with an ETag.
+func conditions(etag string) *blob.AccessConditions {
+	switch etag {
+	case Any:
+		return nil
+	case "":
+		return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}
+	}
+	return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))}}
+}
+
+// found returns the record of a blob. Names of metadata come capitalised, and ETags without quotes from a listing.
+func found(name string, metadata map[string]*string, etag *azcore.ETag, written, now *time.Time, state *lease.StateType) (Record, error) {
+	if etag == nil || written == nil || now == nil {
+		return Record{}, errors.New("the answer lacks ETag, Last-Modified or Date")
+	}
+	r := Record{Name: name, Values: make(map[string]string, len(metadata)), ETag: string(*etag), Written: *written, Now: *now}
+	if !strings.HasPrefix(r.ETag, `"`) {
+		r.ETag = `"` + r.ETag + `"`
+	}
+	for name, value := range metadata {
+		if value != nil {
+			r.Values[strings.ToLower(name)] = *value
+		}
+	}
+	r.Locked = state != nil && (*state == lease.StateTypeLeased || *state == lease.StateTypeBreaking)
+	return r, nil
+}
+
+// absent returns what a failed read tells of a record that there is none of.
+func absent(err error) (r Record) {
+	var answer *azcore.ResponseError
+	if errors.As(err, &answer) {
+		r.Now, _ = azure.Date(answer.RawResponse)
+	}
+	return r
+}
+
+// conflict says whether a condition was not met. Where snapshots keep a blob from being deleted it is not ours to delete.
+func conflict(err error) bool {
+	var answer *azcore.ResponseError
+	return errors.As(err, &answer) && answer.StatusCode == http.StatusPreconditionFailed ||
+		bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent)
+}
+
+// notFound says whether there is no blob of that name, though its container is there.
+func notFound(err error) bool {
+	var answer *azcore.ResponseError
+	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound &&
+		!azure.ContainerMissing(err) && !bloberror.HasCode(err, bloberror.ResourceNotFound)
+}
