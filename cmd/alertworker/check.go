@@ -12,7 +12,7 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/peers"
-	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/records"
 )
 
 // check is `alertworker check`.
@@ -48,7 +48,7 @@ func checkTo(ctx context.Context, out checkup.Output, args []string) error {
 	passed := checkup.Run(ctx, out, c, rs, checkup.Services{
 		Identity:    s.identity,
 		Resolve:     func() (config.Config, error) { return resolveHub(ctx, c, log) },
-		Checkpoints: func(ctx context.Context) (eventhubs.Records, error) { return s.openCheckpoints(ctx, c, quiet) },
+		Records:     func(ctx context.Context) (records.Store, error) { return s.openRecords(ctx, c, quiet) },
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, c, zap.NewNop()) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, c, quiet) },
 		Member: func(ctx context.Context, c config.Config) (*peers.Member, error) {

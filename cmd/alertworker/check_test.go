@@ -26,10 +26,9 @@ import (
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/ops/checkup"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
-	"alertworker/internal/telemetry/ownership"
 )
 
 // hubWith starts a hub of two partitions with an event of device d for each body.
@@ -423,7 +422,11 @@ func TestCheckOnAzureStorage(t *testing.T) {
 // settle reads a hub's n events as a worker does.
 func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	t.Helper()
-	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Checkpoints: blobcheckpoint.New(c), Ownership: &ownership.Memory{}})
+	store, err := records.OpenBlobs(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := eventhubs.New(eventhubs.Config{ConnectionString: hub, Start: eventhubs.Start{Earliest: true}, Records: records.Reliable(store)})
 	if err != nil {
 		t.Fatal(err)
 	}

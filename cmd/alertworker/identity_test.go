@@ -72,7 +72,7 @@ func TestSlowIdentity(t *testing.T) {
 	if _, err := s.openLeases(t.Context(), c, zap.NewNop()); err != nil {
 		t.Errorf("open the throttle store: %v", err)
 	}
-	if _, err := s.openCheckpoints(t.Context(), c, zap.NewNop()); err != nil {
+	if _, err := s.openRecords(t.Context(), c, zap.NewNop()); err != nil {
 		t.Errorf("open the checkpoints: %v", err)
 	}
 	if n := asked.Load(); n != 1 {

@@ -15,8 +15,7 @@ import (
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
-	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/records"
 )
 
 // operations are what operators see of a replica, from before it has connected to anything
@@ -80,38 +79,21 @@ func (o *operations) close() {
 	}
 }
 
-// watchedRecords tells a Dependency of what becomes of each call.
-type watchedRecords struct {
-	eventhubs.Records
-	calls *status.Dependency
+// watched returns next whose calls a Dependency hears of. Heartbeats make it the surest sign of
+// all: there is one every BALANCE_INTERVAL.
+func watched(next records.Store, calls *status.Dependency) records.Store {
+	return records.Around(next, func(ctx context.Context, _ records.Op, _ string, call func(context.Context) error) error {
+		err := call(ctx)
+		if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
+			calls.Called(nil) // an answer
+		} else {
+			calls.Called(err)
+		}
+		return err
+	})
 }
 
-func (w watchedRecords) called(err error) {
-	if errors.Is(err, eventhubs.ErrNoRecord) || errors.Is(err, eventhubs.ErrConflict) {
-		err = nil // an answer
-	}
-	w.calls.Called(err)
-}
-
-func (w watchedRecords) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {
-	all, err := w.Records.List(ctx, prefix)
-	w.called(err)
-	return all, err
-}
-
-func (w watchedRecords) Read(ctx context.Context, name string) (eventhubs.Record, error) {
-	r, err := w.Records.Read(ctx, name)
-	w.called(err)
-	return r, err
-}
-
-func (w watchedRecords) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
-	etag, err := w.Records.Write(ctx, name, values, etag)
-	w.called(err)
-	return etag, err
-}
-
-// watchedLedgers does so too.
+// watchedLedgers does so for ledgers.
 type watchedLedgers struct {
 	ledger.Store
 	calls *status.Dependency
@@ -137,29 +119,4 @@ func (w watchedLedgers) Write(ctx context.Context, name string, r ledger.Record)
 		w.calls.Called(err)
 	}
 	return etag, err
-}
-
-// watchedOwnership does so too. Heartbeats and listings make it the surest sign of all: there
-// is one every BALANCE_INTERVAL.
-type watchedOwnership struct {
-	ownership.Store
-	calls *status.Dependency
-}
-
-func (w watchedOwnership) List(ctx context.Context, scope string) (ownership.Records, error) {
-	all, err := w.Store.List(ctx, scope)
-	w.calls.Called(err)
-	return all, err
-}
-
-func (w watchedOwnership) Claim(ctx context.Context, scope, partition, owner, version string) (bool, error) {
-	ok, err := w.Store.Claim(ctx, scope, partition, owner, version)
-	w.calls.Called(err)
-	return ok, err
-}
-
-func (w watchedOwnership) Beat(ctx context.Context, scope, owner string, leaving bool) error {
-	err := w.Store.Beat(ctx, scope, owner, leaving)
-	w.calls.Called(err)
-	return err
 }

@@ -31,6 +31,7 @@ import (
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
 )
 
@@ -307,14 +308,14 @@ func readRelease(t *testing.T, file string) string {
 	var out strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	group := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
-	checkpoints, unreadable, err := eventhubs.ReadCheckpoints(t.Context(), s.checkpoints, group)
+	checkpoints, unreadable, err := eventhubs.ReadCheckpoints(t.Context(), s.records, group)
 	if err != nil || len(unreadable) > 0 {
 		t.Error(err, unreadable)
 	}
 	for _, id := range slices.Sorted(maps.Keys(checkpoints)) {
 		say("checkpoint of %s: %v", id, checkpoints[id].Values())
 	}
-	owned, err := s.ownership.List(t.Context(), group.String())
+	owned, err := ownership.List(t.Context(), s.records, group.String())
 	if err != nil {
 		t.Error(err)
 	}

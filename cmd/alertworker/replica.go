@@ -63,7 +63,7 @@ func (r *replica) waiting() string {
 // tracer may be nil.
 func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
 	r := &replica{operations: o}
-	s.checkpoints, s.ownership = watchedRecords{s.checkpoints, &o.monitor.Checkpoints}, watchedOwnership{s.ownership, &o.monitor.Checkpoints}
+	s.records = watched(s.records, &o.monitor.Checkpoints)
 	s.ledgers = watchedLedgers{s.ledgers, &o.monitor.Checkpoints}
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
@@ -170,8 +170,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 		OwnershipExpiry:  c.OwnershipExpiry,
 		BalanceInterval:  c.BalanceInterval,
 		Owner:            c.ReplicaName,
-		Checkpoints:      s.checkpoints,
-		Ownership:        s.ownership,
+		Records:          s.records,
 		Logger:           log,
 	})
 }

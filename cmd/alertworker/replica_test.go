@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +15,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
-	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/ownership"
+	"alertworker/internal/records"
 )
 
 // A handOver notes in what order a replica hands over, and what /readyz answers then.
@@ -36,26 +36,19 @@ func (h *handOver) note(step string) {
 	h.steps, h.codes = append(h.steps, step), append(h.codes, code)
 }
 
-type notedCheckpoints struct {
-	eventhubs.Records
+type notedRecords struct {
+	records.Store
 	*handOver
 }
 
-func (n notedCheckpoints) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
-	n.note("checkpoint written")
-	return n.Records.Write(ctx, name, values, etag)
-}
-
-type notedOwnership struct {
-	ownership.Store
-	*handOver
-}
-
-func (n notedOwnership) Claim(ctx context.Context, scope, partition, owner, version string) (bool, error) {
-	if owner == "" {
+func (n notedRecords) Write(ctx context.Context, r records.Record) (string, error) {
+	if strings.Contains(r.Name, "/checkpoint/") {
+		n.note("checkpoint written")
+	}
+	if owner, ok := r.Values["ownerid"]; ok && owner == "" {
 		n.note("partition handed back")
 	}
-	return n.Store.Claim(ctx, scope, partition, owner, version)
+	return n.Store.Write(ctx, r)
 }
 
 // The order of docs/protocol.md: unready, deliveries, checkpoint, partitions, HTTP.
@@ -78,10 +71,9 @@ func TestHandOverOrder(t *testing.T) {
 	}
 	log := zap.NewNop()
 	shared := stores{
-		ledgers:     &ledger.Memory{},
-		leases:      memlease.New(),
-		checkpoints: notedCheckpoints{&eventhubs.MemoryCheckpoints{}, order},
-		ownership:   notedOwnership{&ownership.Memory{}, order},
+		ledgers: &ledger.Memory{},
+		leases:  memlease.New(),
+		records: notedRecords{&records.Memory{}, order},
 	}
 	o, err := newOperations(c, log)
 	if err != nil {

@@ -28,10 +28,8 @@ import (
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/eventhubs/blobcheckpoint"
-	"alertworker/internal/telemetry/ownership"
-	"alertworker/internal/telemetry/ownership/blobownership"
 )
 
 // openTimeout is for connecting to one store at start.
@@ -40,9 +38,8 @@ const openTimeout = 30 * time.Second
 // stores are what replicas share. Close closes their connections.
 type stores struct {
 	leases      lease.Store
-	checkpoints eventhubs.Records
-	ledgers     ledger.Store // beside the checkpoints
-	ownership   ownership.Store
+	records     records.Store     // checkpoints, and what replicas have to agree about
+	ledgers     ledger.Store      // beside the checkpoints
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
 	http        *http.Client
@@ -86,11 +83,8 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 		}
 	}
 	var err error
-	if s.checkpoints, err = s.openCheckpoints(ctx, c, log); err == nil {
+	if s.records, err = s.openRecords(ctx, c, log); err == nil {
 		s.ledgers, err = s.openLedgers(ctx, c)
-	}
-	if err == nil {
-		s.ownership, err = s.openOwnership(ctx, c)
 	}
 	if err != nil {
 		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.Locate(err, c.StorageVariable()))}
@@ -115,28 +109,26 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 	return s, nil
 }
 
-// checkpointRetry is for checkpoints, and for ledgers, which may be large.
+// checkpointRetry is for ledgers, which may be large.
 var checkpointRetry = policy.RetryOptions{TryTimeout: 5 * time.Second}
 
-func (s stores) openCheckpoints(ctx context.Context, c config.Config, log *zap.Logger) (eventhubs.Records, error) {
+func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logger) (records.Store, error) {
 	if c.CheckpointStore == config.StoreMemory {
-		return &eventhubs.MemoryCheckpoints{}, nil
+		return &records.Memory{}, nil
 	}
-	client, restored, err := s.restoredContainer(ctx, c, c.CheckpointContainer, checkpointRetry)
+	client, err := s.container(ctx, c, c.CheckpointContainer, azure.Once())
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	if _, err := client.GetProperties(ctx, nil); errors.As(err, new(*azure.MissingError)) {
-		return nil, err
-	} else if err != nil {
-		return nil, fmt.Errorf("look up container %q: %w", c.CheckpointContainer, azure.Explain(err))
-	}
-	restored.OnCreate(func(container string) {
+	blobs, err := records.OpenBlobs(ctx, client, func(container string) {
 		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
 	})
-	return blobcheckpoint.New(client), nil
+	if err != nil {
+		return nil, err
+	}
+	return records.Reliable(blobs), nil
 }
 
 // openLedgers returns the store in the checkpoints' container.
@@ -149,18 +141,6 @@ func (s stores) openLedgers(ctx context.Context, c config.Config) (ledger.Store,
 		return nil, err
 	}
 	return blobledger.New(client), nil
-}
-
-// openOwnership returns the store in the checkpoints' container.
-func (s stores) openOwnership(ctx context.Context, c config.Config) (ownership.Store, error) {
-	if c.CheckpointStore == config.StoreMemory {
-		return &ownership.Memory{}, nil
-	}
-	client, _, err := s.restoredContainer(ctx, c, c.CheckpointContainer, azure.Retry())
-	if err != nil {
-		return nil, err
-	}
-	return blobownership.New(client), nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {

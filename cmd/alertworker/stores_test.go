@@ -8,6 +8,8 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/ledger"
+	"alertworker/internal/records"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // Somebody deletes the checkpoint container while workers run.
@@ -20,34 +22,27 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if s.checkpoints, err = s.openCheckpoints(t.Context(), c, zap.NewNop()); err != nil {
+	if s.records, err = s.openRecords(t.Context(), c, zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
 	if s.ledgers, err = s.openLedgers(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if s.ownership, err = s.openOwnership(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
 	blobs := azurite.RetryingContainer(t, c.CheckpointContainer, nil)
 	for what, call := range map[string]func() error{
 		"a checkpoint": func() error {
-			_, err := s.checkpoints.Write(t.Context(), "a/b/c/checkpoint/0", map[string]string{"offset": "1"}, "")
+			_, err := s.records.Write(t.Context(), records.Record{Name: "a/b/c/checkpoint/0", Values: map[string]string{"offset": "1"}})
 			return err
 		},
 		"checkpoints": func() error {
-			_, err := s.checkpoints.List(t.Context(), "a/b/c")
+			_, err := records.All(t.Context(), s.records, "a/b/c")
 			return err
 		},
 		"a ledger": func() error {
 			_, _, err := ledger.Open(t.Context(), s.ledgers, "a/b/c/ledger/0")
 			return err
 		},
-		"a heartbeat": func() error { return s.ownership.Beat(t.Context(), "a/b/c", "owner", false) },
-		"a claim": func() error {
-			_, err := s.ownership.Claim(t.Context(), "a/b/c", "0", "owner", "")
-			return err
-		},
+		"a heartbeat": func() error { return ownership.Beat(t.Context(), s.records, "a/b/c", "owner", false) },
 	} {
 		if _, err := blobs.Delete(t.Context(), nil); err != nil {
 			t.Fatal(err)

@@ -32,12 +32,10 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
-	internal/telemetry/eventhubs                 internal/backoff internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
+	internal/telemetry/eventhubs                 internal/backoff internal/records internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
 	internal/telemetry/eventhubs/amqpfilter      internal/telemetry
-	internal/telemetry/eventhubs/blobcheckpoint  internal/telemetry/eventhubs
 	internal/telemetry/iothub                    internal/telemetry/transport
-	internal/telemetry/ownership                 internal/backoff
-	internal/telemetry/ownership/*               internal/telemetry/ownership internal/azure
+	internal/telemetry/ownership                 internal/backoff internal/records
 	internal/telemetry/transport
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
@@ -52,6 +50,9 @@ const arrows = `
 	internal/notify/smtp                         internal/notify internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/httppost
 
+	internal/records              internal/azure
+	internal/records/recordstest  internal/records
+
 	internal/backoff
 	internal/build
 	internal/azure   internal/backoff
@@ -60,7 +61,7 @@ const arrows = `
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
 
 	internal/ops/admin    internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
-	internal/ops/checkup  internal/config internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
+	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/letters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
@@ -94,10 +95,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs internal/lab/bench cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/ledger/blobledger internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/ledger/blobledger internal/records internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/ledger/blobledger internal/telemetry/eventhubs internal/telemetry/ownership/blobownership internal/telemetry/eventhubs/blobcheckpoint internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/ledger/blobledger internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
 	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
 	github.com/wneessen/go-mail                                     internal/notify/smtp
@@ -158,7 +159,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/ledger/blobledger, internal/telemetry/ownership/blobownership, internal/telemetry/eventhubs/blobcheckpoint, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/ledger/blobledger, internal/records, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

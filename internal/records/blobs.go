@@ -51,7 +51,7 @@ func OpenBlobs(ctx context.Context, c *container.Client, created func(container 
 			return b, nil
 		}
 		if !azure.Again(ctx, try, err) {
-			return nil, fmt.Errorf("open container %q: %w", b.address(), err)
+			return nil, err
 		}
 	}
 }
@@ -187,8 +187,8 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 // do makes a call, which it repeats once if it had to create the container.
 func (b *Blobs) do(ctx context.Context, what, name string, call func() error) error {
 	err := b.home.Do(ctx, call)
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(*azure.MissingError)) {
+		return err
 	}
 	switch already := errors.Is(err, ErrConflict); {
 	case !already && conflict(err):

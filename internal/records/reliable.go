@@ -11,8 +11,8 @@ import (
 	"alertworker/internal/azure"
 )
 
-// callLimit is for one call of a reliable store, with all its tries.
-const callLimit = 10 * time.Second
+// CallLimit is for one call of a reliable store, with all its tries.
+const CallLimit = 10 * time.Second
 
 // Reliable returns next so that a call is tried up to six times within 10 s, as azure.Again decides.
 // A write succeeds if the record has become what was to be written: an earlier try did that, and its answer was
@@ -70,7 +70,7 @@ func (s reliable) Delete(ctx context.Context, name, etag string) error {
 }
 
 func retry(ctx context.Context, _ Op, _ string, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("no answer within %v", callLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("no answer within %v", CallLimit))
 	defer cancel()
 	for try := 0; ; try++ {
 		err := call(ctx)

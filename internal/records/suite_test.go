@@ -292,7 +292,7 @@ func checkClock(t tester, open func() records.Store) {
 // A listing has every record once, in the order of names.
 func checkPages(t tester, open func() records.Store) {
 	store := open()
-	const n = 1100
+	const n = 1010
 	var want []string
 	for i := range n {
 		want = append(want, fmt.Sprintf("many/%04d", i))
@@ -348,29 +348,26 @@ func checkEndedContext(t tester, open func() records.Store) {
 // Whatever single fault befalls a reliable store, its user does not notice.
 func checkFaults(t tester, open func() records.Store) {
 	clean := open()
-	for _, fault := range recordstest.Faults {
-		for n := 0; ; n++ {
-			var network recordstest.Network
-			store := records.Reliable(network.Via(clean))
-			network.Arm(fault, n)
-			for _, content := range [][]byte{nil, []byte("content")} {
-				r := records.Record{Name: name, Values: map[string]string{"n": "1"}, Content: content}
-				for i := range 3 {
-					r.Values = map[string]string{"n": fmt.Sprint(i % 2)}
-					stale := r
-					stale.Values = map[string]string{"n": "stale"}
-					r = write(t, store, r)
-					refused(t, store, stale)
-				}
+	for _, content := range [][]byte{nil, []byte("content")} {
+		for _, fault := range recordstest.Faults {
+			for n := 0; ; n++ {
+				var network recordstest.Network
+				store := records.Reliable(network.Via(clean))
+				network.Arm(fault, n)
+				r := write(t, store, records.Record{Name: name, Values: map[string]string{"n": "1"}, Content: content})
+				stale := r
+				r.Values = map[string]string{"n": "2"}
+				r = write(t, store, r)
+				stale.Values = map[string]string{"n": "stale"}
+				refused(t, store, stale)
 				is(t, store, r)
-				list(t, store, name, r)
 				if err := store.Delete(t.Context(), name, r.ETag); err != nil && !(fault == recordstest.Repeated && errors.Is(err, records.ErrConflict)) {
 					t.Errorf("%s at call %d: delete: %v", fault, n+1, err)
 				}
-				isAbsent(t, store, name)
-			}
-			if !network.Disarm() {
-				break
+				isAbsent(t, clean, name)
+				if !network.Disarm() {
+					break
+				}
 			}
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/peers"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -56,7 +57,7 @@ const (
 type Services struct {
 	Identity    *azure.Credential             // nil if everything has a key
 	Resolve     func() (config.Config, error) // the configuration with the IoT Hub's endpoint
-	Checkpoints func(context.Context) (eventhubs.Records, error)
+	Records     func(context.Context) (records.Store, error)
 	Leases      func(context.Context) (lease.Store, error)
 	DeadLetters func(context.Context) (*deadletter.Store, error)
 	Member      func(ctx context.Context, resolved config.Config) (*peers.Member, error)
@@ -297,7 +298,7 @@ func (k *checkup) elsewhere() string {
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
-	store, err := k.services.Checkpoints(ctx)
+	store, err := k.services.Records(ctx)
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -310,15 +311,12 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	}
 	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil {
-		return "", k.storageError(fmt.Errorf("list checkpoints in container %q: %w", c.CheckpointContainer, azure.Explain(err)))
+		return "", k.storageError(err)
 	}
 	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, testGroup).Checkpoint("0")
-	present, err := store.Read(ctx, name)
-	if err == nil || errors.Is(err, eventhubs.ErrNoRecord) {
-		_, err = store.Write(ctx, name, eventhubs.Checkpoint{Position: telemetry.Position{Offset: "0"}}.Values(), present.ETag)
-	}
-	if err != nil && !errors.Is(err, eventhubs.ErrConflict) { // another check is as good
-		return "", k.storageError(fmt.Errorf("write a checkpoint into container %q: %w", c.CheckpointContainer, azure.Explain(err)))
+	_, err = store.Write(ctx, records.Record{Name: name, Values: eventhubs.Checkpoint{Position: telemetry.Position{Offset: "0"}}.Values(), ETag: records.Any})
+	if err != nil {
+		return "", k.storageError(fmt.Errorf("write a checkpoint: %w", err))
 	}
 	for _, partition := range slices.Sorted(maps.Keys(unreadable)) {
 		return "", unreadable[partition]

@@ -162,8 +162,7 @@ func TestBufferIsBoundedInBytesPerReplica(t *testing.T) {
 		Start:            eventhubs.Start{Earliest: true},
 		BufferBytes:      bound,
 		BalanceInterval:  100 * time.Millisecond,
-		Checkpoints:      newFaultyStore(),
-		Ownership:        newFaultyOwnership(),
+		Records:          newFaultyStore(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -45,7 +46,7 @@ const (
 	ledgerValue     = "ledger"
 )
 
-// Values returns c as a record.
+// Values returns c as the values of a record.
 func (c Checkpoint) Values() map[string]string {
 	values := map[string]string{sequenceValue: strconv.FormatInt(c.Sequence, 10), offsetValue: c.Offset}
 	if !c.Time.IsZero() {
@@ -60,7 +61,7 @@ func (c Checkpoint) Values() map[string]string {
 }
 
 // parseCheckpoint reads a record. A time that cannot be parsed is as good as none.
-func parseCheckpoint(r Record) (Checkpoint, error) {
+func parseCheckpoint(r records.Record) (Checkpoint, error) {
 	c := Checkpoint{etag: r.ETag, Ledger: r.Values[ledgerValue]}
 	var err error
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
@@ -88,18 +89,18 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // ReadCheckpoints returns the checkpoints of g by partition, and why those that
 // cannot be read cannot, each an *UnreadableError.
-func ReadCheckpoints(ctx context.Context, records Records, g Group) (map[string]Checkpoint, map[string]error, error) {
+func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[string]Checkpoint, map[string]error, error) {
 	prefix := g.Checkpoint("")
-	all, err := records.List(ctx, prefix)
+	all, err := records.All(ctx, store, prefix)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("checkpoint store: %w", err)
 	}
 	readable, unreadable := map[string]Checkpoint{}, map[string]error{}
-	for name, r := range all {
-		partition := strings.TrimPrefix(name, prefix)
+	for _, r := range all {
+		partition := strings.TrimPrefix(r.Name, prefix)
 		c, err := parseCheckpoint(r)
 		if err != nil {
-			unreadable[partition] = &UnreadableError{Name: name, Err: err}
+			unreadable[partition] = &UnreadableError{Name: r.Name, Err: err}
 			continue
 		}
 		readable[partition] = c
@@ -111,7 +112,7 @@ func ReadCheckpoints(ctx context.Context, records Records, g Group) (map[string]
 // never continues from a checkpoint of another generation, and any position of this one
 // replaces it. Safe for concurrent use.
 type checkpoints struct {
-	records    Records
+	store      records.Store
 	group      Group
 	generation string    // of the hub that is read; set before the first use, empty if it is not known
 	rejected   *sync.Map // ETags, by name, of checkpoints that the hub's events have shown to be of another hub
@@ -121,17 +122,13 @@ type checkpoints struct {
 	withheld map[string]bool       // by partition, whether there is a checkpoint that it was not given
 }
 
-// all returns the checkpoints by partition, and those that cannot be read. One attempt.
+// all returns the checkpoints by partition, and those that cannot be read.
 func (cs *checkpoints) all(ctx context.Context) (readable map[string]Checkpoint, unreadable map[string]error, err error) {
-	err = attempt(ctx, "list checkpoints", func(ctx context.Context) (err error) {
-		readable, unreadable, err = ReadCheckpoints(ctx, cs.records, cs.group)
-		return err
-	})
-	return readable, unreadable, err
+	return ReadCheckpoints(ctx, cs.store, cs.group)
 }
 
 // resume returns the checkpoints to continue from, by partition, and remembers
-// them for resumed. One attempt.
+// them for resumed.
 func (cs *checkpoints) resume(ctx context.Context) (map[string]Checkpoint, error) {
 	resuming, unreadable, err := cs.all(ctx)
 	if err != nil {
@@ -180,35 +177,33 @@ func (cs *checkpoints) isRejected(partition string, c Checkpoint) bool {
 	return ok && etag == c.etag
 }
 
-// read returns a partition's checkpoint, a zero one if there is none. One attempt.
-func (cs *checkpoints) read(ctx context.Context, partition string) (c Checkpoint, err error) {
+// read returns a partition's checkpoint, a zero one if there is none.
+func (cs *checkpoints) read(ctx context.Context, partition string) (Checkpoint, error) {
 	name := cs.group.Checkpoint(partition)
-	err = attempt(ctx, "read a checkpoint", func(ctx context.Context) error {
-		r, err := cs.records.Read(ctx, name)
-		if errors.Is(err, ErrNoRecord) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if c, err = parseCheckpoint(r); err != nil {
-			return &UnreadableError{Name: name, Err: err}
-		}
-		return nil
-	})
-	return c, err
+	r, err := cs.store.Stat(ctx, name)
+	if errors.Is(err, records.ErrNotFound) {
+		return Checkpoint{}, nil
+	}
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint store: %w", err)
+	}
+	c, err := parseCheckpoint(r)
+	if err != nil {
+		return Checkpoint{}, &UnreadableError{Name: name, Err: err}
+	}
+	return c, nil
 }
 
-// write replaces before by c; a zero before stands for no checkpoint. One attempt;
-// ErrConflict if the store has something else.
-func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before Checkpoint) (Checkpoint, error) {
-	next := Checkpoint{Position: c.Position, Ledger: c.Ledger}
+// write replaces before by c; a zero before stands for no checkpoint.
+// records.ErrConflict if the store has something else.
+func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before Checkpoint) (next Checkpoint, err error) {
+	next = Checkpoint{Position: c.Position, Ledger: c.Ledger}
 	next.Generation = cs.generation
-	err := attempt(ctx, "write a checkpoint", func(ctx context.Context) (err error) {
-		next.etag, err = cs.records.Write(ctx, cs.group.Checkpoint(partition), next.Values(), before.etag)
-		return err
-	})
-	return next, err
+	next.etag, err = cs.store.Write(ctx, records.Record{Name: cs.group.Checkpoint(partition), Values: next.Values(), ETag: before.etag})
+	if err != nil {
+		return next, fmt.Errorf("checkpoint store: %w", err)
+	}
+	return next, nil
 }
 
 // advanceRounds is how often advance writes; a conflict means that another reader
@@ -243,7 +238,7 @@ func (cs *checkpoints) advance(ctx context.Context, partition string, c telemetr
 		if err == nil {
 			return &next, nil
 		}
-		if !errors.Is(err, ErrConflict) || round == advanceRounds {
+		if !errors.Is(err, records.ErrConflict) || round == advanceRounds {
 			return nil, err
 		}
 		known = nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -17,17 +18,17 @@ var testGroup = eventhubs.NewGroup("NS.example", "Hub", "$Default")
 
 // monotonic sees every write, in the order in which the store took them.
 type monotonic struct {
-	eventhubs.MemoryCheckpoints
+	records.Memory
 	mu   sync.Mutex
 	last int64
 	back bool
 }
 
-func (m *monotonic) Write(ctx context.Context, name string, values map[string]string, etag string) (string, error) {
+func (m *monotonic) Write(ctx context.Context, r records.Record) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	etag, err := m.MemoryCheckpoints.Write(ctx, name, values, etag)
-	if n, _ := strconv.ParseInt(values["sequencenumber"], 10, 64); err == nil {
+	etag, err := m.Memory.Write(ctx, r)
+	if n, _ := strconv.ParseInt(r.Values["sequencenumber"], 10, 64); err == nil {
 		m.back = m.back || n < m.last
 		m.last = n
 	}
@@ -42,7 +43,7 @@ func TestRacingCheckpointsMoveForward(t *testing.T) {
 		racers.Go(func() {
 			for i := range 200 {
 				p := telemetry.Position{Sequence: int64(i*8 + (racer*37+i*11)%97), Offset: "1"}
-				if err := eventhubs.Advance(t.Context(), m, testGroup, "0", p); err != nil && !errors.Is(err, eventhubs.ErrConflict) {
+				if err := eventhubs.Advance(t.Context(), m, testGroup, "0", p); err != nil && !errors.Is(err, records.ErrConflict) {
 					t.Error(err)
 				}
 			}
@@ -64,8 +65,8 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sequence, offset, enqueued, generation, ledger string) {
 		ctx := t.Context()
 		read := func(values map[string]string) (eventhubs.Checkpoint, error) {
-			store := &eventhubs.MemoryCheckpoints{}
-			if _, err := store.Write(ctx, testGroup.Checkpoint("0"), values, ""); err != nil {
+			store := &records.Memory{}
+			if _, err := store.Write(ctx, records.Record{Name: testGroup.Checkpoint("0"), Values: values}); err != nil {
 				t.Fatal(err)
 			}
 			readable, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, testGroup)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/ownership"
 )
 
 const connection = "Endpoint=sb://Telemetry.servicebus.windows.net/;SharedAccessKeyName=listen;SharedAccessKey=s3cr3tKey"
 
 func TestNew(t *testing.T) {
-	store, owners := &eventhubs.MemoryCheckpoints{}, &ownership.Memory{}
+	store := &records.Memory{}
 	credential, err := azidentity.NewClientSecretCredential("tenant", "client", "secret", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -25,42 +25,42 @@ func TestNew(t *testing.T) {
 		wrong  []string // what the error says; none if there is no error
 	}{
 		"connection string": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=Readings", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=Readings", Records: store},
 			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"hub beside the string": {
-			config: eventhubs.Config{ConnectionString: connection, Hub: "readings", ConsumerGroup: "Alerts", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: connection, Hub: "readings", ConsumerGroup: "Alerts", Records: store},
 			names:  "telemetry.servicebus.windows.net/readings/alerts",
 		},
 		"hub named twice, the same": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "readings", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "readings", Records: store},
 			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"emulator": {
-			config: eventhubs.Config{ConnectionString: "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;EntityPath=readings", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;EntityPath=readings", Records: store},
 			names:  "127.0.0.1:5672/readings/$default",
 		},
 		"keyless": {
-			config: eventhubs.Config{Namespace: "telemetry.servicebus.windows.net", Credential: credential, Hub: "readings", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{Namespace: "telemetry.servicebus.windows.net", Credential: credential, Hub: "readings", Records: store},
 			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
 		"nothing": {
-			wrong: []string{"neither a connection string nor a namespace", "no hub", "no checkpoint store", "no ownership store"},
+			wrong: []string{"neither a connection string nor a namespace", "no hub", "no checkpoint store"},
 		},
 		"everything": {
-			config: eventhubs.Config{ConnectionString: connection, Namespace: "ns", Hub: "h", Prefetch: 5001, BufferBytes: -1, OwnershipExpiry: time.Second, BalanceInterval: time.Second, Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: connection, Namespace: "ns", Hub: "h", Prefetch: 5001, BufferBytes: -1, OwnershipExpiry: time.Second, BalanceInterval: time.Second, Records: store},
 			wrong:  []string{"both a connection string and a namespace", "prefetch is 5001", "buffer is -1", "ownership expiry is 1s"},
 		},
 		"namespace without credential": {
-			config: eventhubs.Config{Namespace: "ns", Hub: "h", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{Namespace: "ns", Hub: "h", Records: store},
 			wrong:  []string{"without a credential"},
 		},
 		"hub named twice, differently": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "other", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "other", Records: store},
 			wrong:  []string{`EntityPath is "readings" and the hub is "other"`},
 		},
 		"broken string": {
-			config: eventhubs.Config{ConnectionString: "SharedAccessKey=s3cr3tKey", Hub: "h", Checkpoints: store, Ownership: owners},
+			config: eventhubs.Config{ConnectionString: "SharedAccessKey=s3cr3tKey", Hub: "h", Records: store},
 			wrong:  []string{"connection string"},
 		},
 	} {
@@ -91,7 +91,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestOwnersAreDistinct(t *testing.T) {
-	config := eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "replica", Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}}
+	config := eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "replica", Records: &records.Memory{}}
 	one, _ := eventhubs.New(config)
 	two, _ := eventhubs.New(config)
 	if one.Owner() == two.Owner() || !strings.HasPrefix(one.Owner(), "replica-") {
@@ -101,7 +101,7 @@ func TestOwnersAreDistinct(t *testing.T) {
 
 // Azure takes no other characters in the metadata that holds it.
 func TestOwnerIsPlain(t *testing.T) {
-	s, err := eventhubs.New(eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "Halle 3/Süd", Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: connection, Hub: "h", Owner: "Halle 3/Süd", Records: &records.Memory{}})
 	if err != nil || !strings.HasPrefix(s.Owner(), "Halle_3_S_d-") {
 		t.Errorf("the owner is %s, %v", s.Owner(), err)
 	}

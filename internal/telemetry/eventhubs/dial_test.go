@@ -13,8 +13,8 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/nettest"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/telemetry/transport"
 )
 
@@ -33,7 +33,7 @@ func TestTLS(t *testing.T) {
 	if _, err := h.Publish(devhub.Message{Device: "d", Body: []byte("a")}); err != nil {
 		t.Fatal(err)
 	}
-	config := eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}}
+	config := eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Records: &records.Memory{}}
 
 	var unknown *tls.CertificateVerificationError
 	if _, err := eventhubs.Probe(t.Context(), config, 1); !errors.As(err, &unknown) {
@@ -81,7 +81,7 @@ func TestThroughAProxy(t *testing.T) {
 	proxy := nettest.NewProxy(t, map[string]string{host + ":443": h.Addr()})
 	s, err := eventhubs.New(eventhubs.Config{
 		ConnectionString: strings.Replace(h.ConnectionString(), h.Addr(), host, 1), Transport: transport.WebSocket,
-		Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{},
+		Start: eventhubs.Start{Earliest: true}, Records: &records.Memory{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestAddress(t *testing.T) {
 		"sb://127.0.0.1:5679;UseDevelopmentEmulator=true": "127.0.0.1:5679",
 		"sb://[::1]:5679;UseDevelopmentEmulator=true":     "[::1]:5679",
 	} {
-		s, err := eventhubs.New(eventhubs.Config{ConnectionString: "SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h;Endpoint=" + endpoint, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
+		s, err := eventhubs.New(eventhubs.Config{ConnectionString: "SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h;Endpoint=" + endpoint, Records: &records.Memory{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s, err := eventhubs.New(eventhubs.Config{ConnectionString: "Endpoint=sb://" + silent.Addr().String() + ";SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h", Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: "Endpoint=sb://" + silent.Addr().String() + ";SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=h", Records: &records.Memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
+
+	"alertworker/internal/records"
 )
 
 // An endpoint is where a hub is: a namespace's host name, and the hub in it.
@@ -114,19 +116,15 @@ func (s *Source) lastReadName() string {
 }
 
 // lastRead returns the record, a zero one if the hub cannot move or was never read.
-func (s *Source) lastRead(ctx context.Context) (last lastRead, err error) {
+func (s *Source) lastRead(ctx context.Context) (lastRead, error) {
 	if s.config.IoTHub == "" {
 		return lastRead{}, nil
 	}
-	err = attempt(ctx, "read the last endpoint", func(ctx context.Context) error {
-		r, err := s.config.Checkpoints.Read(ctx, s.lastReadName())
-		if errors.Is(err, ErrNoRecord) {
-			return nil
-		}
-		last = lastRead{endpoint{r.Values[namespaceValue], r.Values[hubValue]}, r.ETag}
-		return err
-	})
-	return last, err
+	r, err := s.config.Records.Stat(ctx, s.lastReadName())
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
+		return lastRead{}, fmt.Errorf("checkpoint store: %w", err)
+	}
+	return lastRead{endpoint{r.Values[namespaceValue], r.Values[hubValue]}, r.ETag}, nil
 }
 
 // setLastRead writes the record, unless another replica was first.
@@ -134,13 +132,13 @@ func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) er
 	if s.config.IoTHub == "" || last.at == at {
 		return nil
 	}
-	return attempt(ctx, "write the endpoint", func(ctx context.Context) error {
-		_, err := s.config.Checkpoints.Write(ctx, s.lastReadName(), map[string]string{namespaceValue: at.namespace, hubValue: at.hub}, last.etag)
-		if errors.Is(err, ErrConflict) {
-			return nil
-		}
-		return err
+	_, err := s.config.Records.Write(ctx, records.Record{
+		Name: s.lastReadName(), Values: map[string]string{namespaceValue: at.namespace, hubValue: at.hub}, ETag: last.etag,
 	})
+	if err != nil && !errors.Is(err, records.ErrConflict) {
+		return fmt.Errorf("checkpoint store: %w", err)
+	}
+	return nil
 }
 
 // resumeMargin is how far before the last settled event reading resumes in another

@@ -35,6 +35,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/telemetry/transport"
@@ -105,11 +106,8 @@ type Config struct {
 	// different owner.
 	Owner string
 
-	// Checkpoints holds checkpoints. Failures are retried.
-	Checkpoints Records
-
-	// Ownership records which replica owns which partition.
-	Ownership ownership.Store
+	// Records holds the checkpoints, and which replica owns which partition. Failures are retried.
+	Records records.Store
 
 	Logger *zap.Logger // default: none
 }
@@ -205,11 +203,8 @@ func New(config Config) (*Source, error) {
 	if config.Hub == "" {
 		complain("no hub is given, and the connection string has no EntityPath")
 	}
-	if config.Checkpoints == nil {
+	if config.Records == nil {
 		complain("no checkpoint store is given")
-	}
-	if config.Ownership == nil {
-		complain("no ownership store is given")
 	}
 	if (config.IoTHub == "") != (config.Resolve == nil) {
 		complain("an IoT Hub needs both a host name and a function that resolves its endpoint")
@@ -265,7 +260,7 @@ func New(config Config) (*Source, error) {
 		closeLimit:      shortTimeout,
 	}
 	s.unreadLimit = s.minUnreadLimit()
-	s.hangLimit = storeTimeout + s.unreadLimit
+	s.hangLimit = records.CallLimit + s.unreadLimit
 	return s, nil
 }
 

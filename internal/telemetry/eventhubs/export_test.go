@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -58,8 +59,8 @@ func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
 }
 
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
-func Advance(ctx context.Context, records Records, g Group, partition string, p telemetry.Position) error {
-	cs := &checkpoints{records: records, group: g, rejected: &sync.Map{}}
+func Advance(ctx context.Context, store records.Store, g Group, partition string, p telemetry.Position) error {
+	cs := &checkpoints{store: store, group: g, rejected: &sync.Map{}}
 	_, err := cs.advance(ctx, partition, telemetry.Checkpoint{Position: p}, nil, func() error { return nil })
 	return err
 }

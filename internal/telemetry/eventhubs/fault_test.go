@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/eventhubs"
 )
 
 // A source says why the hub does not answer, since when, and what to do, until it answers again.
@@ -15,7 +15,7 @@ func TestFault(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 2)
 	config := h.config()
-	config.Checkpoints = &eventhubs.MemoryCheckpoints{}
+	config.Records = &records.Memory{}
 	s := h.source(t, config)
 	if f := s.Stats().Hub; f != (telemetry.Fault{}) {
 		t.Fatalf("%+v before anything was asked", f)

@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/poison"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -51,7 +52,7 @@ func newMortal(t *testing.T, partitions int) *hub {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = first.Close() })
-	return &hub{Hub: first, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	return &hub{Hub: first, store: newFaultyStore()}
 }
 
 func numbered(n int) (bodies, seen []string) {
@@ -194,7 +195,7 @@ func TestRetentionOverrun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = small.Close() })
-	h := &hub{Hub: small, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	h := &hub{Hub: small, store: newFaultyStore()}
 	texts, _ := numbered(10)
 	h.Publish(t, "0", texts...)
 	settled := time.Now().Add(-24 * time.Hour).UTC().Truncate(time.Second)
@@ -247,7 +248,7 @@ func TestRetentionOverrunsAPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = small.Close() })
-	h := &hub{Hub: small, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	h := &hub{Hub: small, store: newFaultyStore()}
 	const published = 500 // more than the hub looks ahead for a reader
 	h.Publish(t, "0", "0")
 	config, logs := h.watched()
@@ -369,7 +370,7 @@ func TestForeignRecordCostsOnePartition(t *testing.T) {
 	h.Publish(t, "1", "a")
 	h.setCheckpoint(t, "0", 0, "0")
 	foreign := h.group().Checkpoint("1")
-	if _, err := h.store.MemoryCheckpoints.Write(t.Context(), foreign, map[string]string{"author": "someone"}, ""); err != nil {
+	if _, err := h.store.well.Write(t.Context(), records.Record{Name: foreign, Values: map[string]string{"author": "someone"}}); err != nil {
 		t.Fatal(err)
 	}
 	config, logs := h.watched()
@@ -400,7 +401,7 @@ func TestForeignRecordCostsOnePartition(t *testing.T) {
 	if n := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, &unreadable) }); n < 0 || errs[1-n] != nil || unreadable.Name != foreign {
 		t.Errorf("checkpoints ended with %v; want one, for partition 1, to be refused for what is in its place", errs)
 	}
-	if r, err := h.store.MemoryCheckpoints.Read(t.Context(), foreign); err != nil || r.Values["author"] != "someone" {
+	if r, err := h.store.well.Stat(t.Context(), foreign); err != nil || r.Values["author"] != "someone" {
 		t.Errorf("what was there is now %v, %v", r, err)
 	}
 	if logs.FilterMessageSnippet("a checkpoint cannot be read").FilterField(zap.String("partition", "1")).Len() != 1 {

@@ -18,11 +18,7 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	if err != nil {
 		return nil, err
 	}
-	var records ownership.Records
-	err = attempt(ctx, "list ownerships", func(ctx context.Context) (err error) {
-		records, err = s.config.Ownership.List(ctx, store.scope())
-		return err
-	})
+	owned, err := ownership.List(ctx, s.config.Records, store.scope())
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +41,10 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 			p.Last = -1
 		}
 	}
-	for _, r := range records.Partitions {
+	for _, r := range owned.Partitions {
 		of(r.Partition)
 	}
-	for id, owner := range records.Owners(s.config.OwnershipExpiry) {
+	for id, owner := range owned.Owners(s.config.OwnershipExpiry) {
 		p := of(id)
 		p.Owner, p.Mine = owner, owner == s.owner
 	}

@@ -7,6 +7,7 @@ import (
 
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // What one replica reports of all: its own partition, another's and a dead one's.
@@ -43,6 +44,7 @@ func TestOwnerships(t *testing.T) {
 	config.OwnershipExpiry, config.BalanceInterval = 2*time.Nanosecond, time.Nanosecond
 	orphaned := slices.Clone(want)
 	orphaned[0].Owner, orphaned[0].Mine, orphaned[1].Owner = "", false, ""
+	time.Sleep(2 * time.Second) // until an age is seen by a clock of whole seconds
 	check(h.source(t, config), orphaned)
 
 	// The hub is gone, the store is not.
@@ -53,7 +55,7 @@ func TestOwnerships(t *testing.T) {
 	without[0].Last = -1
 	check(s, without)
 
-	h.ownership.failWith(func(method string) error { return errOnPurpose })
+	h.store.failWith(func(method string) error { return errOnPurpose })
 	if _, err := s.Ownerships(t.Context()); err == nil {
 		t.Error("no error although the store failed")
 	}
@@ -62,10 +64,10 @@ func TestOwnerships(t *testing.T) {
 // own claims a partition nobody owns yet for an owner that is alive.
 func (h *hub) own(t *testing.T, id, owner string) {
 	t.Helper()
-	if err := h.ownership.Memory.Beat(t.Context(), h.scope(), owner, false); err != nil {
+	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), owner, false); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := h.ownership.Memory.Claim(t.Context(), h.scope(), id, owner, ""); err != nil || !ok {
+	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), id, owner, ""); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/poison"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/telemetry/transport"
 )
 
@@ -203,7 +203,7 @@ func FuzzMessage(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s, err := eventhubs.New(eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Checkpoints: &eventhubs.MemoryCheckpoints{}, Ownership: &ownership.Memory{}})
+	s, err := eventhubs.New(eventhubs.Config{ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Records: &records.Memory{}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/ownership"
 )
 
 const (
@@ -39,7 +39,7 @@ type PartitionState struct {
 // no checkpoint store. It tries once and returns by the time ctx ends. An error is
 // one line that says what to do; it holds no secret.
 func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, error) {
-	config.Checkpoints, config.Ownership = &MemoryCheckpoints{}, &ownership.Memory{} // New requires them
+	config.Records = &records.Memory{} // New requires it
 	s, err := New(config)
 	if err != nil {
 		return Snapshot{}, err

@@ -38,7 +38,7 @@ type processorStore struct {
 
 func newProcessorStore(s *Source, at endpoint) *processorStore {
 	return &processorStore{
-		checkpoints: &checkpoints{records: s.config.Checkpoints, group: NewGroup(at.namespace, at.hub, s.config.ConsumerGroup), rejected: &s.rejected},
+		checkpoints: &checkpoints{store: s.config.Records, group: NewGroup(at.namespace, at.hub, s.config.ConsumerGroup), rejected: &s.rejected},
 		interval:    s.config.BalanceInterval,
 		log:         s.log,
 	}

@@ -4,66 +4,20 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
-
-// A faultyOwnership is an ownership store that fails on demand.
-type faultyOwnership struct {
-	ownership.Memory
-
-	mu   sync.Mutex
-	fail func(method string) error // asked before each call, concurrently
-}
-
-func newFaultyOwnership() *faultyOwnership {
-	return &faultyOwnership{fail: func(string) error { return nil }}
-}
-
-func (s *faultyOwnership) failWith(fail func(method string) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fail = fail
-}
-
-func (s *faultyOwnership) ask(method string) error {
-	s.mu.Lock()
-	fail := s.fail
-	s.mu.Unlock()
-	return fail(method)
-}
-
-func (s *faultyOwnership) List(ctx context.Context, scope string) (ownership.Records, error) {
-	if err := s.ask("ListOwnership"); err != nil {
-		return ownership.Records{}, err
-	}
-	return s.Memory.List(ctx, scope)
-}
-
-func (s *faultyOwnership) Claim(ctx context.Context, scope, partition, owner, version string) (bool, error) {
-	if err := s.ask("Claim"); err != nil {
-		return false, err
-	}
-	return s.Memory.Claim(ctx, scope, partition, owner, version)
-}
-
-func (s *faultyOwnership) Beat(ctx context.Context, scope, owner string, leaving bool) error {
-	if err := s.ask("Beat"); err != nil {
-		return err
-	}
-	return s.Memory.Beat(ctx, scope, owner, leaving)
-}
 
 func (h *hub) scope() string { return strings.ToLower(h.Addr() + "/telemetry/$default") }
 
 // records returns the record of each partition.
 func (h *hub) records(t *testing.T) map[string]ownership.Record {
 	t.Helper()
-	all, err := h.ownership.Memory.List(context.WithoutCancel(t.Context()), h.scope())
+	all, err := ownership.List(context.WithoutCancel(t.Context()), &h.store.well, h.scope())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +75,7 @@ func TestLostAnswerOfAClaim(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 2)
 	config := h.config()
-	config.Ownership = forgetful{h.ownership}
+	config.Records = forgetful{h.store}
 	s := h.source(t, config)
 	_, stop := read(t, s)
 	eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })
@@ -132,14 +86,14 @@ func TestLostAnswerOfAClaim(t *testing.T) {
 }
 
 // forgetful claims and then fails, unless a partition is given back.
-type forgetful struct{ *faultyOwnership }
+type forgetful struct{ records.Store }
 
-func (f forgetful) Claim(ctx context.Context, scope, partition, owner, version string) (bool, error) {
-	ok, err := f.faultyOwnership.Claim(ctx, scope, partition, owner, version)
-	if owner != "" {
-		return false, errOnPurpose
+func (f forgetful) Write(ctx context.Context, r records.Record) (string, error) {
+	etag, err := f.Store.Write(ctx, r)
+	if r.Values["ownerid"] != "" {
+		return "", errOnPurpose
 	}
-	return ok, err
+	return etag, err
 }
 
 // While consumers settle, their partitions are kept and no more are taken.
@@ -163,7 +117,7 @@ func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
 	}()
 	<-reading
 	beat := func() (version string, leaving bool) {
-		all, err := h.ownership.Memory.List(context.WithoutCancel(t.Context()), h.scope())
+		all, err := ownership.List(context.WithoutCancel(t.Context()), &h.store.well, h.scope())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +130,7 @@ func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
 	}
 	cancel()
 	eventually(t, "it to say that it leaves", func() bool { _, leaving := beat(); return leaving })
-	if ok, err := h.ownership.Memory.Claim(context.WithoutCancel(t.Context()), h.scope(), "1", "", h.records(t)["1"].Version); err != nil || !ok {
+	if ok, err := ownership.Claim(context.WithoutCancel(t.Context()), &h.store.well, h.scope(), "1", "", h.records(t)["1"].Version); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	for range 3 {
@@ -222,10 +176,10 @@ func TestLossInTheStoreEndsReceive(t *testing.T) {
 		})
 	}()
 	<-reading
-	if err := h.ownership.Memory.Beat(t.Context(), h.scope(), "another", false); err != nil {
+	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), "another", false); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := h.ownership.Memory.Claim(t.Context(), h.scope(), "0", "another", h.records(t)["0"].Version); err != nil || !ok {
+	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), "0", "another", h.records(t)["0"].Version); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	select {

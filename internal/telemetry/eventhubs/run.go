@@ -100,7 +100,7 @@ func (s *Source) runSession(ctx context.Context, consume consumer) error {
 		unread:  map[string]time.Time{},
 	}
 	store.member = ownership.New(ownership.Config{
-		Store: s.config.Ownership, Scope: store.scope(), Owner: s.owner,
+		Store: s.config.Records, Scope: store.scope(), Owner: s.owner,
 		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
 		Seen: se.ownersSeen, Logger: s.log,
 	})

@@ -24,7 +24,6 @@ func TestMain(m *testing.M) {
 type hub struct {
 	*devhub.Hub
 	store     *faultyStore
-	ownership *faultyOwnership
 	transport transport.Transport
 }
 
@@ -56,7 +55,7 @@ func newHub(t *testing.T, partitions int) *hub {
 			t.Error(err)
 		}
 	})
-	return &hub{Hub: h, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	return &hub{Hub: h, store: newFaultyStore()}
 }
 
 func (h *hub) config() eventhubs.Config {
@@ -66,8 +65,7 @@ func (h *hub) config() eventhubs.Config {
 		Start:            eventhubs.Start{Earliest: true},
 		BalanceInterval:  100 * time.Millisecond,
 		OwnershipExpiry:  time.Second,
-		Checkpoints:      h.store,
-		Ownership:        h.ownership,
+		Records:          h.store,
 	}
 }
 

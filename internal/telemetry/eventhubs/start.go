@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -132,12 +133,7 @@ func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *
 // startOverMoved starts over the partitions that have no checkpoint at this
 // endpoint, because the IoT Hub had another one before.
 func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *startPlan, before endpoint) error {
-	var there map[string]Checkpoint
-	var unreadable map[string]error
-	err := attempt(ctx, "list the checkpoints of "+before.String(), func(ctx context.Context) (err error) {
-		there, unreadable, err = ReadCheckpoints(ctx, s.config.Checkpoints, NewGroup(before.namespace, before.hub, s.config.ConsumerGroup))
-		return err
-	})
+	there, unreadable, err := ReadCheckpoints(ctx, s.config.Records, NewGroup(before.namespace, before.hub, s.config.ConsumerGroup))
 	if err != nil || len(there)+len(unreadable) == 0 {
 		return err
 	}
@@ -163,7 +159,7 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 		case !ok: // the hub has fewer partitions than the other had
 		case end.IsEmpty:
 			c, err := cs.write(ctx, id, telemetry.Checkpoint{Position: lastPosition(end)}, plan.checkpoints[id])
-			if err != nil && !errors.Is(err, ErrConflict) { // another replica was first
+			if err != nil && !errors.Is(err, records.ErrConflict) { // another replica was first
 				return err
 			}
 			plan.checkpoints[id] = c
@@ -201,7 +197,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		if plan.unreadable[id] != nil {
 			continue
 		}
-		if _, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, Checkpoint{}); err != nil && !errors.Is(err, ErrConflict) {
+		if _, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, Checkpoint{}); err != nil && !errors.Is(err, records.ErrConflict) {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -105,7 +106,7 @@ func next(t *testing.T, bodies <-chan string, want ...string) {
 // checkpoints are the sequences in the store, by partition.
 func (h *hub) checkpoints(t *testing.T) map[string]int64 {
 	t.Helper()
-	all, _, err := eventhubs.ReadCheckpoints(t.Context(), &h.store.MemoryCheckpoints, h.group())
+	all, _, err := eventhubs.ReadCheckpoints(t.Context(), &h.store.well, h.group())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,11 +128,11 @@ func (h *hub) setCheckpoint(t *testing.T, partition string, sequence int64, offs
 func (h *hub) set(t *testing.T, partition string, c eventhubs.Checkpoint) {
 	t.Helper()
 	name := h.group().Checkpoint(partition)
-	present, err := h.store.MemoryCheckpoints.Read(t.Context(), name)
-	if err != nil && !errors.Is(err, eventhubs.ErrNoRecord) {
+	present, err := h.store.well.Stat(t.Context(), name)
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		t.Fatal(err)
 	}
-	if _, err := h.store.MemoryCheckpoints.Write(t.Context(), name, c.Values(), present.ETag); err != nil {
+	if _, err := h.store.well.Write(t.Context(), records.Record{Name: name, Values: c.Values(), ETag: present.ETag}); err != nil {
 		t.Fatal(err)
 	}
 }

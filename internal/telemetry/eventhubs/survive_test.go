@@ -3,13 +3,14 @@ package eventhubs_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/transport"
 )
 
@@ -47,7 +48,6 @@ func TestStoreFailuresDoNotStopReading(t *testing.T) {
 				return nil
 			}
 			h.store.failWith(fail)
-			h.ownership.failWith(fail)
 			h.Publish(t, "0", "a")
 			h.Publish(t, "1", "a")
 			next(t, bodies, "0:a", "1:a")
@@ -97,7 +97,7 @@ func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
 	config := h.config()
-	config.Checkpoints = &orphaning{faultyStore: h.store}
+	config.Records = &orphaning{Store: h.store}
 	config.BalanceInterval, config.OwnershipExpiry = 20*time.Millisecond, 100*time.Millisecond
 	s := h.source(t, config)
 	bodies, _ := read(t, s)
@@ -117,18 +117,19 @@ func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
 
 // orphaning answers the second List with an offset that no hub has.
 type orphaning struct {
-	*faultyStore
+	records.Store
 	calls atomic.Int64
 }
 
-func (o *orphaning) List(ctx context.Context, prefix string) (map[string]eventhubs.Record, error) {
-	all, err := o.faultyStore.List(ctx, prefix)
-	if o.calls.Add(1) == 2 {
+func (o *orphaning) List(ctx context.Context, prefix, from string) (records.Page, error) {
+	page, err := o.Store.List(ctx, prefix, from)
+	if strings.HasSuffix(prefix, "/checkpoint/") && o.calls.Add(1) == 2 {
+		page.Records = nil
 		for _, partition := range []string{"0", "1"} { // it may have asked for either, or for both
-			all[prefix+partition] = eventhubs.Record{Values: map[string]string{"sequencenumber": "0", "offset": "none"}, ETag: "none"}
+			page.Records = append(page.Records, records.Record{Name: prefix + partition, Values: map[string]string{"sequencenumber": "0", "offset": "none"}, ETag: "none"})
 		}
 	}
-	return all, err
+	return page, err
 }
 
 // A hub that accepts connections and says nothing hangs whoever talks to it:
@@ -211,7 +212,7 @@ func TestPartitionsThatAreAddedAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hub{Hub: few, store: newFaultyStore(), ownership: newFaultyOwnership()}
+	h := &hub{Hub: few, store: newFaultyStore()}
 	s := h.source(t, h.config())
 	s.SetLimits(time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
 	bodies, _ := read(t, s)
@@ -242,7 +243,6 @@ func TestStoreOutage(t *testing.T) {
 	bodies, _ := read(t, s)
 	eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })
 	h.store.failWith(func(string) error { return errOnPurpose })
-	h.ownership.failWith(func(string) error { return errOnPurpose })
 	began := time.Now()
 	for n := 0; time.Since(began) < 3*config.OwnershipExpiry; n++ {
 		h.Publish(t, "0", "x")
@@ -250,7 +250,6 @@ func TestStoreOutage(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // the outage lasts as long as it lasts
 	}
 	h.store.failWith(func(string) error { return nil })
-	h.ownership.failWith(func(string) error { return nil })
 	if stats := s.Stats(); stats.Restarts != 0 || stats.Lost != 0 {
 		t.Errorf("%+v: want no restart and nothing lost", stats)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/records"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // A Config says what a Member takes part in.
 type Config struct {
-	Store Store
+	Store records.Store // whose calls return by the time their context ends
 	Scope string
 	Owner string // different from every other's, now and later
 
@@ -55,7 +56,7 @@ type Member struct {
 	nextBeat time.Time
 	warned   time.Time
 	listed   time.Time            // when the last successful listing began
-	since    map[string]time.Time // when which sign of life was first seen; see sign
+	since    map[string]time.Time // when which heartbeat was first seen
 
 	mu       sync.Mutex
 	draining bool
@@ -153,7 +154,7 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 	began := time.Now()
 	beat := !began.Before(m.nextBeat)
 	if beat {
-		if err := m.call(ctx, func(ctx context.Context) error { return m.Store.Beat(ctx, m.Scope, m.Owner, m.isDraining()) }); err != nil {
+		if err := m.call(ctx, func(ctx context.Context) error { return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining()) }); err != nil {
 			return 0, err
 		}
 		m.nextBeat = began.Add(m.Interval + time.Duration(rand.Float64()*float64(m.Interval)/5))
@@ -161,7 +162,7 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 		m.alive = began
 		m.mu.Unlock()
 	}
-	records, began, err := m.list(ctx)
+	listed, began, err := m.list(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -170,10 +171,10 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 	}
 	m.listed = began
 
-	view := m.interpret(records)
-	m.publish(records, began)
+	view := m.interpret(listed)
+	m.publish(listed, began)
 	m.Seen(view.claimed)
-	claims := m.claims(view, partitions, beat)
+	claims := view.claims(m.Owner, partitions)
 	if len(claims) > 0 {
 		taken, err := m.claim(ctx, claims)
 		m.Seen(with(view.claimed, taken, m.Owner))
@@ -184,7 +185,7 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 			return min(m.Interval/5+rand.N(m.Interval/10), time.Until(m.nextBeat)), nil
 		}
 	}
-	m.forgetOne(ctx, view, records)
+	m.forgetOne(ctx, view, listed)
 	return max(m.Interval/20, min(view.expires, time.Until(m.nextBeat))), nil
 }
 
@@ -195,84 +196,55 @@ type view struct {
 	version map[string]string // partition to version
 	sharing []string          // replicas that take partitions, this one included
 	live    map[string]bool   // replicas
-	earlier bool              // one of them has no heartbeat
-	expires time.Duration     // until the first of them dies if it shows no sign of life; the expiry if there is none
+	expires time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
 }
 
-// interpret decides which replicas are live. An owner is dead if its last sign of life
-// is as old as the expiry, by the store's clock, and this member has seen it unchanged
-// for an interval in which the store has answered: after the store has been down all
-// signs are old, and live replicas need a moment to renew them.
-func (m *Member) interpret(records Records) view {
+// interpret decides which replicas are live. One is dead if its heartbeat is as old as the
+// expiry, by the store's clock, and this member has seen it unchanged for an interval in
+// which the store has answered: after the store has been down all heartbeats are old, and
+// live replicas need a moment to write them. An owner without a heartbeat is dead.
+func (m *Member) interpret(listed Records) view {
 	v := view{
 		claimed: map[string]string{}, owners: map[string]string{}, version: map[string]string{},
 		live: map[string]bool{m.Owner: true}, expires: m.Expiry,
 	}
-	since, now := map[string]time.Time{}, time.Now()
-	dead := func(s sign) bool {
-		first, ok := m.since[s.name]
-		if !ok {
-			first = now
-		}
-		since[s.name] = first
-		left := max(s.expiry-s.age, m.Interval-now.Sub(first))
-		if left > 0 {
-			v.expires = min(v.expires, left)
-		}
-		return left <= 0
-	}
-
 	if !m.isDraining() {
 		v.sharing = append(v.sharing, m.Owner)
 	}
-	for _, b := range records.Heartbeats {
-		if s := signOfBeat(b, m.Expiry); b.Owner != m.Owner && !dead(s) {
-			v.live[b.Owner] = true
-			if late := s.age > s.expiry/2; !b.Leaving && !late {
-				v.sharing = append(v.sharing, b.Owner)
-			}
+	since, now := map[string]time.Time{}, time.Now()
+	for _, b := range listed.Heartbeats {
+		beat := b.Owner + "/" + b.Version
+		first, ok := m.since[beat]
+		if !ok {
+			first = now
 		}
-	}
-	beats := records.beats()
-	for _, p := range records.Partitions {
-		v.claimed[p.Partition], v.version[p.Partition] = p.Owner, p.Version
-		if p.Owner == "" {
+		since[beat] = first
+		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))
+		if b.Owner == m.Owner || left <= 0 {
 			continue
 		}
-		if s := signOf(p, beats, m.Expiry); p.Owner != m.Owner && !s.beat {
-			if dead(s) {
-				continue
-			}
-			v.earlier = true
-			if !v.live[p.Owner] {
-				v.live[p.Owner] = true
-				v.sharing = append(v.sharing, p.Owner)
-			}
+		v.expires = min(v.expires, left)
+		v.live[b.Owner] = true
+		if late := b.Age > m.Expiry/2; !b.Leaving && !late {
+			v.sharing = append(v.sharing, b.Owner)
 		}
+	}
+	m.since = since
+	for _, p := range listed.Partitions {
+		v.claimed[p.Partition], v.version[p.Partition] = p.Owner, p.Version
 		if v.live[p.Owner] {
 			v.owners[p.Partition] = p.Owner
 		}
 	}
-	m.since = since
 	return v
 }
 
 // A claim is a partition to take, if its record has this version.
 type claim struct{ partition, version string }
 
-// claims returns what this member should claim now. Versions without heartbeats go by
-// when an owner renewed its records; while there is one, this member also renews its
-// own, as often as its heartbeat.
-func (m *Member) claims(v view, partitions []string, renew bool) []claim {
-	var claims []claim
-	if renew && v.earlier {
-		for p, owner := range v.owners {
-			if owner == m.Owner {
-				claims = append(claims, claim{p, v.version[p]})
-			}
-		}
-	}
-	for _, p := range share(m.Owner, partitions, v.owners, v.sharing) {
+// claims returns what the member should claim now.
+func (v view) claims(me string, partitions []string) (claims []claim) {
+	for _, p := range share(me, partitions, v.owners, v.sharing) {
 		claims = append(claims, claim{p, v.version[p]})
 	}
 	return claims
@@ -293,7 +265,7 @@ func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err
 			defer func() { <-slots }()
 			var ok bool
 			err := m.call(ctx, func(ctx context.Context) (err error) {
-				ok, err = m.Store.Claim(ctx, m.Scope, c.partition, m.Owner, c.version)
+				ok, err = Claim(ctx, m.Store, m.Scope, c.partition, m.Owner, c.version)
 				return err
 			})
 			mu.Lock()
@@ -313,12 +285,12 @@ func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err
 
 // forgetOne removes the heartbeat of a replica that is dead and owns nothing. It
 // may fail: that heartbeat does no harm.
-func (m *Member) forgetOne(ctx context.Context, v view, records Records) {
-	for _, b := range records.Heartbeats {
-		if v.live[b.Owner] || slices.ContainsFunc(records.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
+func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
+	for _, b := range listed.Heartbeats {
+		if v.live[b.Owner] || slices.ContainsFunc(listed.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
 			continue
 		}
-		if err := m.call(ctx, func(ctx context.Context) error { return m.Store.Forget(ctx, m.Scope, b.Owner, b.Version) }); err != nil {
+		if err := m.call(ctx, func(ctx context.Context) error { return forget(ctx, m.Store, m.Scope, b.Owner, b.Version) }); err != nil {
 			m.warn("the heartbeat of a replica that is gone could not be removed", err)
 		}
 		return
@@ -337,7 +309,7 @@ func (m *Member) giveBack() error {
 	for {
 		err := m.giveBackOnce(ctx)
 		if err == nil {
-			return m.call(ctx, func(ctx context.Context) error { return m.Store.Forget(ctx, m.Scope, m.Owner, "") })
+			return m.call(ctx, func(ctx context.Context) error { return forget(ctx, m.Store, m.Scope, m.Owner, records.Any) })
 		}
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
@@ -349,7 +321,7 @@ func (m *Member) giveBack() error {
 var errNotYet = errors.New("another replica wrote a partition's record at the same time")
 
 func (m *Member) giveBackOnce(ctx context.Context) error {
-	records, _, err := m.list(ctx)
+	listed, _, err := m.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -357,7 +329,7 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 	var giving sync.WaitGroup
 	var errs []error
 	slots := make(chan struct{}, claimsAtATime)
-	for _, p := range records.Partitions {
+	for _, p := range listed.Partitions {
 		if p.Owner != m.Owner {
 			continue
 		}
@@ -365,7 +337,7 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 		giving.Go(func() {
 			defer func() { <-slots }()
 			err := m.call(ctx, func(ctx context.Context) error {
-				ok, err := m.Store.Claim(ctx, m.Scope, p.Partition, "", p.Version)
+				ok, err := Claim(ctx, m.Store, m.Scope, p.Partition, "", p.Version)
 				if err == nil && !ok {
 					return errNotYet
 				}
@@ -382,13 +354,13 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (m *Member) list(ctx context.Context) (records Records, began time.Time, err error) {
+func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err error) {
 	began = time.Now()
 	err = m.call(ctx, func(ctx context.Context) (err error) {
-		records, err = m.Store.List(ctx, m.Scope)
+		listed, err = List(ctx, m.Store, m.Scope)
 		return err
 	})
-	return records, began, err
+	return listed, began, err
 }
 
 // call calls the store once. It does not end with Run's context, which would leave its
@@ -404,12 +376,12 @@ func (m *Member) call(ctx context.Context, call func(context.Context) error) err
 }
 
 // publish sets what this member holds to what it owns by the listing.
-func (m *Member) publish(records Records, began time.Time) {
+func (m *Member) publish(listed Records, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := m.held
 	m.held = map[string]bool{}
-	for _, p := range records.Partitions {
+	for _, p := range listed.Partitions {
 		if p.Owner != m.Owner || m.doubted[p.Partition].After(began) {
 			continue
 		}

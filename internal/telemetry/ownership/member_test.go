@@ -71,7 +71,7 @@ func TestOperations(t *testing.T) {
 		if n := requests["beat"] + requests["list"]; n > 2*600 || n < 600 {
 			t.Errorf("%v in ten minutes: want at most two a second", requests)
 		}
-		if requests["claim"] > 0 || requests["forget"] > 0 {
+		if requests["claim"] > 0 || requests["delete"] > 0 {
 			t.Errorf("%v: want no other writes than heartbeats", requests)
 		}
 	})
@@ -154,8 +154,8 @@ func TestSlowStart(t *testing.T) {
 		w.replicas["a"].set(func() { w.replicas["a"].delay = 1900 * time.Millisecond })
 		for range 600 {
 			w.pass(100 * time.Millisecond)
-			if records, err := w.store.List(t.Context(), scope); err != nil || len(records.Heartbeats) > 0 && records.Heartbeats[0].Age >= expiry {
-				t.Fatalf("%+v, %v: it looks dead", records.Heartbeats, err)
+			if listed, err := ownership.List(t.Context(), &w.store, scope); err != nil || len(listed.Heartbeats) > 0 && listed.Heartbeats[0].Age >= expiry {
+				t.Fatalf("%+v, %v: it looks dead", listed.Heartbeats, err)
 			}
 		}
 		if !w.balanced() {
@@ -185,13 +185,13 @@ func TestGiveBack(t *testing.T) {
 	in(t, 32, []string{"a", "b", "c"}, func(w *world) {
 		w.stop("b")
 		w.pass(look)
-		records, err := w.store.List(t.Context(), scope)
+		listed, err := ownership.List(t.Context(), &w.store, scope)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(records.Partitions, func(p ownership.Record) bool { return p.Owner == "b" }) ||
-			slices.ContainsFunc(records.Heartbeats, func(b ownership.Heartbeat) bool { return b.Owner == "b" }) {
-			t.Errorf("it left %+v", records)
+		if slices.ContainsFunc(listed.Partitions, func(p ownership.Record) bool { return p.Owner == "b" }) ||
+			slices.ContainsFunc(listed.Heartbeats, func(b ownership.Heartbeat) bool { return b.Owner == "b" }) {
+			t.Errorf("it left %+v", listed)
 		}
 		w.until(interval*6/5+2*look, "the others take all", w.read)
 		if !w.balanced() {
@@ -227,9 +227,9 @@ func TestDeadAreForgotten(t *testing.T) {
 			w.replicas[name].kill()
 		}
 		w.pass(time.Minute + 20*interval)
-		records, err := w.store.List(t.Context(), scope)
-		if err != nil || len(records.Heartbeats) != 1 {
-			t.Errorf("%+v, %v: want one heartbeat", records.Heartbeats, err)
+		listed, err := ownership.List(t.Context(), &w.store, scope)
+		if err != nil || len(listed.Heartbeats) != 1 {
+			t.Errorf("%+v, %v: want one heartbeat", listed.Heartbeats, err)
 		}
 	})
 }
@@ -275,71 +275,6 @@ func TestDoubt(t *testing.T) {
 		case <-a.Changed():
 		default:
 			t.Error("nobody was told")
-		}
-	})
-}
-
-// Replicas of versions without heartbeats renew the records of their partitions,
-// and take those of others that do not.
-func TestEarlierVersions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 8)
-		defer w.end()
-		records := func() ownership.Records {
-			all, err := w.store.List(t.Context(), scope)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return all
-		}
-		renew := func() { // as an earlier version renews what it still has
-			for _, p := range records().Partitions {
-				if p.Owner == "earlier" {
-					if ok, err := w.store.Claim(t.Context(), scope, p.Partition, "earlier", p.Version); err != nil || !ok {
-						t.Fatal(ok, err)
-					}
-				}
-			}
-		}
-		for _, p := range w.partitions {
-			if ok, err := w.store.Claim(t.Context(), scope, p, "earlier", ""); err != nil || !ok {
-				t.Fatal(ok, err)
-			}
-		}
-		w.start("new")
-		oldest := func() (oldest time.Duration, mine int) {
-			for _, p := range records().Partitions {
-				if p.Owner == "new" {
-					oldest, mine = max(oldest, p.Age), mine+1
-				}
-			}
-			return oldest, mine
-		}
-		for range 60 {
-			w.pass(time.Second)
-			renew()
-			if age, _ := oldest(); age > 2*interval {
-				t.Fatalf("a record was not renewed for %v", age)
-			}
-		}
-		if _, mine := oldest(); mine != 4 {
-			t.Errorf("it has %d of 8 partitions", mine)
-		}
-		if got := len(records().Owners(expiry)); got != 8 {
-			t.Errorf("%d partitions have an owner", got)
-		}
-
-		// The earlier one dies.
-		w.pass(25 * time.Second)
-		if _, mine := oldest(); mine != 4 {
-			t.Errorf("it took partitions from one that may be alive: it has %d", mine)
-		}
-		w.until(10*time.Second, "all are taken over", w.read)
-		w.pass(time.Minute)
-		w.count()
-		w.pass(time.Minute)
-		if requests := w.count(); requests["claim"] > 0 {
-			t.Errorf("%v: records are still renewed", requests)
 		}
 	})
 }
@@ -393,7 +328,6 @@ func TestModel(t *testing.T) {
 				})
 			}
 			w.start("last")
-			// A record that a lost claim wrote after its owner had gone is trusted for 30 s.
 			w.until(time.Minute, "partitions are shared", w.balanced)
 		})
 		if failed != "" {

@@ -10,104 +10,113 @@ package ownership
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"alertworker/internal/records"
 )
 
 // Shareable reports whether members can share partitions with these times: a live one must
 // not lose its partitions because one heartbeat is late.
 func Shareable(expiry, interval time.Duration) bool { return expiry >= 2*interval }
 
-// A Store keeps the records of any number of scopes. A scope is
-// namespace/hub/consumer group. Stores are safe for concurrent use, and return
-// by the time ctx ends. After an error the outcome of a write is unknown.
-type Store interface {
-	// List returns all records and heartbeats of a scope. It includes every write
-	// that was answered before the call.
-	List(ctx context.Context, scope string) (Records, error)
+// Of a scope, namespace/hub/consumer group, a partition's record is <scope>/ownership/<partition>
+// and a replica's heartbeat <scope>/owner/<owner>. One listing returns both.
+const (
+	listed     = "/owner" // what the names of both begin with, and no others
+	partitions = "/ownership/"
+	heartbeats = "/owner/"
 
-	// Claim makes owner the owner of a partition, or nobody if owner is empty. It
-	// returns false, and changes nothing, unless the partition's record has this
-	// version; the version of a record that does not exist is empty. Every
-	// successful claim changes the version.
-	Claim(ctx context.Context, scope, partition, owner, version string) (bool, error)
+	ownerValue   = "ownerid"
+	leavingValue = "leaving"
+)
 
-	// Beat writes the heartbeat of owner unconditionally. leaving says that the
-	// owner keeps its partitions and claims no more.
-	Beat(ctx context.Context, scope, owner string, leaving bool) error
-
-	// Forget removes the heartbeat of owner if it has this version; with an empty
-	// version, in any case. A heartbeat that is not there, or not of that
-	// version, is no error.
-	Forget(ctx context.Context, scope, owner, version string) error
-}
-
-// Records is everything a store holds of a scope, in no particular order.
+// Records is everything a store holds of a scope, in the order of names.
 type Records struct {
 	Partitions []Record
 	Heartbeats []Heartbeat
 }
 
-// A Record says who owns a partition. The replicas of versions without
-// heartbeats renew it instead.
+// A Record says who owns a partition.
 type Record struct {
 	Partition string
 	Owner     string // empty if it was given back
 	Version   string // changes with every write
-	Age       time.Duration
 }
 
-// A Heartbeat shows that a replica is live. Its Age is the time since it was written,
-// by the store's clock, rounded down: a store whose clock counts in seconds subtracts
-// one.
+// A Heartbeat shows that a replica is live.
 type Heartbeat struct {
 	Owner   string
 	Version string // changes with every beat
 	Leaving bool
-	Age     time.Duration
+	Age     time.Duration // as of records.Record.Age
 }
 
-// earlierExpiry is how long the owner of a partition that has no heartbeat is
-// trusted after it renewed its record, unless the expiry is longer. It is what
-// versions without heartbeats had as their default.
-const earlierExpiry = 30 * time.Second
+// List returns all records and heartbeats of a scope.
+func List(ctx context.Context, store records.Store, scope string) (Records, error) {
+	found, err := records.All(ctx, store, scope+listed)
+	if err != nil {
+		return Records{}, fmt.Errorf("list ownerships of %s: %w", scope, err)
+	}
+	var all Records
+	for _, r := range found {
+		if id, ok := strings.CutPrefix(r.Name, scope+partitions); ok {
+			all.Partitions = append(all.Partitions, Record{id, r.Values[ownerValue], r.ETag})
+		} else if id, ok := strings.CutPrefix(r.Name, scope+heartbeats); ok {
+			all.Heartbeats = append(all.Heartbeats, Heartbeat{id, r.ETag, r.Values[leavingValue] == "true", r.Age()})
+		}
+	}
+	return all, nil
+}
 
-// Owners returns the owner of each partition that has one, unless its last sign
-// of life is as old as expiry.
+// Claim makes owner the owner of a partition, or nobody if owner is empty. It returns false, and
+// changes nothing, unless the partition's record has this version; the version of a record that
+// does not exist is empty. After an error the outcome is unknown.
+func Claim(ctx context.Context, store records.Store, scope, partition, owner, version string) (bool, error) {
+	_, err := store.Write(ctx, records.Record{Name: scope + partitions + partition, Values: map[string]string{ownerValue: owner}, ETag: version})
+	switch {
+	case errors.Is(err, records.ErrConflict):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("claim partition %s of %s: %w", partition, scope, err)
+	}
+	return true, nil
+}
+
+// Beat writes the heartbeat of owner. leaving says that the owner keeps its partitions and claims
+// no more.
+func Beat(ctx context.Context, store records.Store, scope, owner string, leaving bool) error {
+	values := map[string]string{}
+	if leaving {
+		values[leavingValue] = "true"
+	}
+	if _, err := store.Write(ctx, records.Record{Name: scope + heartbeats + owner, Values: values, ETag: records.Any}); err != nil {
+		return fmt.Errorf("write the heartbeat of %s in %s: %w", owner, scope, err)
+	}
+	return nil
+}
+
+// forget removes the heartbeat of owner if it still has this version, which may be records.Any.
+func forget(ctx context.Context, store records.Store, scope, owner, version string) error {
+	if err := store.Delete(ctx, scope+heartbeats+owner, version); err != nil && !errors.Is(err, records.ErrConflict) {
+		return fmt.Errorf("remove the heartbeat of %s in %s: %w", owner, scope, err)
+	}
+	return nil
+}
+
+// Owners returns the owner of each partition that has one, unless its heartbeat is as old as expiry or missing.
 func (r Records) Owners(expiry time.Duration) map[string]string {
-	beats := r.beats()
+	live := map[string]bool{}
+	for _, b := range r.Heartbeats {
+		live[b.Owner] = b.Age < expiry
+	}
 	owners := map[string]string{}
 	for _, p := range r.Partitions {
-		if s := signOf(p, beats, expiry); p.Owner != "" && s.age < s.expiry {
+		if live[p.Owner] {
 			owners[p.Partition] = p.Owner
 		}
 	}
 	return owners
-}
-
-func (r Records) beats() map[string]Heartbeat {
-	beats := make(map[string]Heartbeat, len(r.Heartbeats))
-	for _, b := range r.Heartbeats {
-		beats[b.Owner] = b
-	}
-	return beats
-}
-
-// A sign is the last sign of life of an owner.
-type sign struct {
-	name   string // what was written, and its version
-	age    time.Duration
-	expiry time.Duration
-	beat   bool // a heartbeat; else a record of a version without
-}
-
-// signOf returns the sign of life of p's owner.
-func signOf(p Record, beats map[string]Heartbeat, expiry time.Duration) sign {
-	if b, ok := beats[p.Owner]; ok {
-		return signOfBeat(b, expiry)
-	}
-	return sign{name: "partition/" + p.Partition + "/" + p.Version, age: p.Age, expiry: max(expiry, earlierExpiry)}
-}
-
-func signOfBeat(b Heartbeat, expiry time.Duration) sign {
-	return sign{name: "heartbeat/" + b.Owner + "/" + b.Version, age: b.Age, expiry: expiry, beat: true}
 }

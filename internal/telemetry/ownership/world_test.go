@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry/ownership"
 )
 
@@ -30,7 +32,7 @@ type world struct {
 		Helper()
 		Fatalf(string, ...any)
 	}
-	store      ownership.Memory
+	store      records.Memory
 	partitions []string
 	replicas   map[string]*replica
 	began      time.Time
@@ -72,7 +74,7 @@ func (w *world) start(names ...string) {
 	for _, name := range names {
 		ctx, cancel := context.WithCancel(context.Background())
 		r := &replica{w: w, name: name, cancel: cancel}
-		r.Member = ownership.New(ownership.Config{Store: r, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop()})
+		r.Member = ownership.New(ownership.Config{Store: records.Around(noting{&w.store, w}, r.carry), Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop()})
 		w.replicas[name] = r
 		w.running.Go(func() { r.Run(ctx, w.partitions) })
 	}
@@ -178,56 +180,49 @@ func (r *replica) call(ctx context.Context, method string, do func() error) erro
 	return err
 }
 
-func (r *replica) List(ctx context.Context, scope string) (records ownership.Records, err error) {
-	err = r.call(ctx, "list", func() (err error) {
-		records, err = r.w.store.List(context.WithoutCancel(ctx), scope)
-		return err
-	})
-	// As a service whose clock counts in seconds tells it. Memory's age is exact.
-	now := time.Since(r.w.began)
-	round := func(age time.Duration) time.Duration {
-		return max(0, now.Truncate(time.Second)-(now-age).Truncate(time.Second)-time.Second)
+// carry makes one call of the member's.
+func (r *replica) carry(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+	method := string(op)
+	switch {
+	case op == records.OpWrite && strings.Contains(name, "/owner/"):
+		method = "beat"
+	case op == records.OpWrite:
+		method = "claim"
 	}
-	for i := range records.Partitions {
-		records.Partitions[i].Age = round(records.Partitions[i].Age)
-	}
-	for i := range records.Heartbeats {
-		records.Heartbeats[i].Age = round(records.Heartbeats[i].Age)
-	}
-	return records, err
-}
-
-func (r *replica) Claim(ctx context.Context, scope, partition, owner, version string) (ok bool, err error) {
-	err = r.call(ctx, "claim", func() (err error) {
-		ok, err = r.w.store.Claim(context.WithoutCancel(ctx), scope, partition, owner, version)
-		r.w.mu.Lock()
-		defer r.w.mu.Unlock()
-		switch {
-		case !ok:
-			r.w.refused++
-		case r.w.owner[partition] != owner:
-			r.w.moves = append(r.w.moves, fmt.Sprintf("%v: partition %s from %q to %q", time.Since(r.w.began), partition, r.w.owner[partition], owner))
-			r.w.owner[partition] = owner
-		}
-		return err
-	})
-	return ok && err == nil, err
-}
-
-func (r *replica) Beat(ctx context.Context, scope, owner string, leaving bool) error {
-	return r.call(ctx, "beat", func() error { return r.w.store.Beat(context.WithoutCancel(ctx), scope, owner, leaving) })
-}
-
-func (r *replica) Forget(ctx context.Context, scope, owner, version string) error {
 	r.mu.Lock()
 	keep := r.keep
 	r.mu.Unlock()
-	return r.call(ctx, "forget", func() error {
-		if keep {
+	return r.call(ctx, method, func() error {
+		if keep && op == records.OpDelete {
 			return errOnPurpose
 		}
-		return r.w.store.Forget(context.WithoutCancel(ctx), scope, owner, version)
+		return call(context.WithoutCancel(ctx))
 	})
+}
+
+// noting notes who owns what, in the order of writes.
+type noting struct {
+	records.Store
+	w *world
+}
+
+func (n noting) Write(ctx context.Context, r records.Record) (string, error) {
+	etag, err := n.Store.Write(ctx, r)
+	_, partition, claim := strings.Cut(r.Name, "/ownership/")
+	if !claim {
+		return etag, err
+	}
+	w, owner := n.w, r.Values["ownerid"]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		w.refused++
+	case w.owner[partition] != owner:
+		w.moves = append(w.moves, fmt.Sprintf("%v: partition %s from %q to %q", time.Since(w.began), partition, w.owner[partition], owner))
+		w.owner[partition] = owner
+	}
+	return etag, err
 }
 
 // look is how often the world is looked at.
