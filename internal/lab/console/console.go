@@ -30,12 +30,12 @@ const (
 
 // Options say what the output can do. The zero Options are for a file.
 type Options struct {
-	Live      bool       // move the cursor and redraw
-	Color     bool       // use colors, which never carry meaning alone
-	Width     func() int // columns, asked at every redraw; nil means 80
-	Threshold float64    // of readings
-	Sustained bool       // readings have to last to be worth an alert
-	Resolved  bool       // the end of an alarm is told
+	Live       bool       // move the cursor and redraw
+	Color      bool       // use colors, which never carry meaning alone
+	Width      func() int // columns, asked at every redraw; nil means 80
+	Threshold  float64    // of readings
+	Sustained  bool       // readings have to last to be worth an alert
+	Recoveries bool       // recoveries are shown
 }
 
 // Detect returns the Options for f. NO_COLOR turns colors off; CI and a dumb
@@ -65,24 +65,24 @@ type Console struct {
 	stop  chan struct{}
 	done  chan struct{}
 
-	mu       sync.Mutex
-	w        io.Writer
-	err      error  // the first of w; nothing is written after it
-	shown    int    // lines of the live view on the screen
-	live     []byte // its last drawing
-	closed   bool
-	readings int
-	over     int
-	alerts   int
-	resolved int
-	rated    int       // readings at the last drawing that renewed the rate
-	ratedAt  time.Time // when that was
-	rate     float64
-	names    int // width of the widest device id so far
-	devices  map[string]*track
-	workers  []Worker
-	sent     map[string]tally // by worker
-	hint     string
+	mu         sync.Mutex
+	w          io.Writer
+	err        error  // the first of w; nothing is written after it
+	shown      int    // lines of the live view on the screen
+	live       []byte // its last drawing
+	closed     bool
+	readings   int
+	over       int
+	alerts     int
+	recoveries int
+	rated      int       // readings at the last drawing that renewed the rate
+	ratedAt    time.Time // when that was
+	rate       float64
+	names      int // width of the widest device id so far
+	devices    map[string]*track
+	workers    []Worker
+	sent       map[string]tally // by worker
+	hint       string
 }
 
 // A Worker is the state of a worker.
@@ -196,7 +196,7 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a.Resolved {
-		c.resolved++
+		c.recoveries++
 	} else {
 		c.alerts++
 		sent := c.sent[a.Replica]

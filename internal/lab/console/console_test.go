@@ -125,7 +125,7 @@ var report = verify.Report{
 	Readings: 1482, Over: 74, Alerts: 12, Suppressed: 62,
 }
 
-// play tells c a short story of some 6 seconds.
+// play lets c show some 6 seconds.
 func play(c *console.Console) {
 	alert := func(device string, temperature float64, suppressed int64) {
 		c.Alert(notify.Alert{
@@ -222,11 +222,11 @@ func TestPlain(t *testing.T) {
 	})
 }
 
-// What ends is told in a line of its own, and counted apart.
-func TestResolved(t *testing.T) {
+// A recovery has a line of its own, and is counted apart.
+func TestRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		c := console.New(&b, console.Options{Threshold: 30, Resolved: true})
+		c := console.New(&b, console.Options{Threshold: 30, Recoveries: true})
 		at := time.Now()
 		c.Reading("press-07", 31.5, true)
 		c.Alert(notify.Alert{Device: "press-07", Temperature: 31.5, Threshold: 30, Replica: "w1", Enqueued: at, Since: at}, 3*time.Millisecond)
@@ -237,7 +237,7 @@ func TestResolved(t *testing.T) {
 		c.Alert(ended, 0)
 		time.Sleep(time.Second)
 		c.Close()
-		golden(t, "resolved.golden", b.String())
+		golden(t, "recovery.golden", b.String())
 	})
 }
 
@@ -297,10 +297,10 @@ func TestSummary(t *testing.T) {
 	}}
 	broken.Dropped, broken.Open = 2, 1
 	recovered := report
-	recovered.Opened, recovered.Resolved = 14, 9
+	recovered.Opened, recovered.Recoveries = 14, 9
 	untrue := recovered
-	untrue.Stale = []verify.Stale{{Receiver: "inbox", Rule: "temperature", Since: lost.Reading, Heard: verify.Delivery{Device: "oven", ID: "hub/1/6", At: at}}}
-	untrue.Wrong = []verify.Wrong{{Delivery: verify.Delivery{Receiver: "inbox", Device: "oven", ID: "hub/1/8/resolved", Resolved: true, At: at}, Why: "its reading ended no alarm"}}
+	untrue.Stale = []verify.Stale{{Receiver: "inbox", Rule: "temperature", Since: lost.Reading, Last: verify.Delivery{Device: "oven", ID: "hub/1/6", At: at}}}
+	untrue.Wrong = []verify.Wrong{{Delivery: verify.Delivery{Receiver: "inbox", Device: "oven", ID: "hub/1/8/resolved", Recovery: true, At: at}, Why: "its reading ended no alarm"}}
 
 	for _, tt := range []struct {
 		name   string
@@ -310,14 +310,14 @@ func TestSummary(t *testing.T) {
 		{"held", report, []string{"lost 0", "too close 0"}},
 		{"quiet", verify.Report{Readings: 5}, []string{"lost 0", "too close 0"}},
 		{"broken", broken, []string{"BROKEN: lost 12, too close 1"}},
-		{"recovered", recovered, []string{"lost 0, too close 0, stale 0, wrong 0: ", "9  resolved sent", "and so was its recovery"}},
+		{"recovered", recovered, []string{"lost 0, too close 0, stale 0, wrong 0: ", "9  recoveries sent", "and every recovery was reported"}},
 		{"false", untrue, []string{"BROKEN: lost 0, too close 0, stale 1, wrong 1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, color := range []bool{false, true} {
 					var b bytes.Buffer
-					c := console.New(&b, console.Options{Threshold: 30, Color: color, Resolved: tt.report.Resolved > 0})
+					c := console.New(&b, console.Options{Threshold: 30, Color: color, Recoveries: tt.report.Recoveries > 0})
 					c.Close()
 					c.Summary(tt.report)
 					for _, want := range tt.want {

@@ -55,7 +55,7 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 	case a.Resolved:
 		what = c.paint(green, pad("OK", len("ALERT")))
 		far = fmt.Sprintf("%5s under %s", degrees(a.Threshold-a.Temperature), plainNumber(a.Threshold))
-		since = "resolved"
+		since = "recovered"
 		if !a.Since.IsZero() {
 			since = "hot for " + a.Enqueued.Sub(a.Since).Round(time.Second).String()
 		}
@@ -80,8 +80,8 @@ func (c *Console) statusLine() string {
 	line := fmt.Sprintf("%s  %s readings  %s/s  %s over %s  %s alerts",
 		c.elapsed(), c.paint(bold, grouped(c.readings)), strconv.FormatFloat(c.rate, 'f', 0, 64),
 		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold), c.paint(bold, grouped(c.alerts)))
-	if c.opts.Resolved {
-		line += "  " + c.paint(bold, grouped(c.resolved)) + " resolved"
+	if c.opts.Recoveries {
+		line += "  " + c.paint(bold, grouped(c.recoveries)) + " recoveries"
 	}
 	if !c.opts.Sustained {
 		line += "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
@@ -142,14 +142,14 @@ func (c *Console) Summary(r verify.Report) {
 	row(r.Readings, "readings in %v", took)
 	row(r.Over, "over the threshold of %s", plainNumber(c.opts.Threshold))
 	if r.Quieted > 0 {
-		row(r.Quieted, "of quiet devices, which nobody is told of")
+		row(r.Quieted, "of quiet devices: no alerts are sent for them")
 	}
 	if r.Opened > 0 {
 		row(r.Opened, "alarms")
 	}
 	row(r.Alerts, "alerts sent")
-	if c.opts.Resolved {
-		row(r.Resolved, "resolved sent")
+	if c.opts.Recoveries {
+		row(r.Recoveries, "recoveries sent")
 	}
 	row(r.Suppressed, "suppressed, within %v of an alert", r.Rules.Window)
 	if r.Dropped > 0 {
@@ -160,7 +160,7 @@ func (c *Console) Summary(r verify.Report) {
 	}
 	row(len(r.Lost), "lost")
 	row(len(r.TooClose), "too close")
-	row(len(r.Stale), "stale: what was heard last is not so")
+	row(len(r.Stale), "stale: the last message is not true any more")
 	row(len(r.Wrong), "wrong: nothing should have been sent")
 	b.WriteByte('\n')
 
@@ -172,8 +172,8 @@ func (c *Console) Summary(r verify.Report) {
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": nothing was over the threshold"))
 	default:
 		text := ": every hot device was reported, none twice within " + r.Rules.Window.String()
-		if r.Resolved > 0 {
-			text += ", and so was its recovery"
+		if r.Recoveries > 0 {
+			text += ", and every recovery was reported"
 		}
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+text))
 	}

@@ -74,16 +74,16 @@ var states = []state{
 	{"open, sent and not recorded", func(w *stage) { w.sending(false, true, (*stage).opens) }, nil},
 	{"open, the ledger being written", func(w *stage) { w.held(true, ledger, (*stage).opens) }, nil},
 	{"open, the ledger written and the checkpoint not", func(w *stage) { w.held(false, checkpointAfterLedger(), (*stage).opens) }, nil},
-	{"open and told", func(w *stage) { w.opens(); w.told(1, false); w.kept() }, nil},
-	{"open and told, and ended meanwhile", func(w *stage) { w.opens(); w.told(1, false); w.kept() }, func(w *stage) { w.reading(between); w.ends() }},
-	{"ended, within the window", func(w *stage) { w.opens(); w.told(1, false); w.ends(); w.kept() }, nil},
-	{"ended, within the window, and open again meanwhile", func(w *stage) { w.opens(); w.told(1, false); w.ends(); w.kept() }, (*stage).opens},
+	{"open and sent", func(w *stage) { w.opens(); w.notified(1, false); w.kept() }, nil},
+	{"open and sent, and ended meanwhile", func(w *stage) { w.opens(); w.notified(1, false); w.kept() }, func(w *stage) { w.reading(between); w.ends() }},
+	{"ended, within the window", func(w *stage) { w.opens(); w.notified(1, false); w.ends(); w.kept() }, nil},
+	{"ended, within the window, and open again meanwhile", func(w *stage) { w.opens(); w.notified(1, false); w.ends(); w.kept() }, (*stage).opens},
 	{"ended, before it is claimed", func(w *stage) { w.opened(); w.held(false, throttling, (*stage).ends) }, nil},
 	{"ended, claimed unheard", func(w *stage) { w.opened(); w.held(true, throttling, (*stage).ends) }, nil},
 	{"ended, being sent", func(w *stage) { w.opened(); w.sending(true, false, (*stage).ends) }, nil},
 	{"ended, sent and not recorded", func(w *stage) { w.opened(); w.sending(true, true, (*stage).ends) }, nil},
 	{"ended, sent and not recorded, and open again meanwhile", func(w *stage) { w.opened(); w.sending(true, true, (*stage).ends) }, (*stage).opens},
-	{"ended and told", func(w *stage) { w.opened(); w.ends(); w.told(1, true); w.kept() }, (*stage).opens},
+	{"ended and sent", func(w *stage) { w.opened(); w.ends(); w.notified(1, true); w.kept() }, (*stage).opens},
 }
 
 func everyState(t *busytest.Attempt, storage string, stop func(w *stage, meanwhile func(*stage))) {
@@ -132,23 +132,23 @@ func (w *stage) opens() {
 	w.reading(hot)
 }
 
-// opened is opens, until the receiver has been told.
+// opened is opens, until the receiver has been notified.
 func (w *stage) opened() {
 	w.opens()
-	w.told(1, false)
+	w.notified(1, false)
 }
 
 // ends has a reading end the alarm.
 func (w *stage) ends() { w.reading(cool) }
 
-// told waits until the receiver has taken so many alerts of the device, or resolveds.
-func (w *stage) told(n int, resolved bool) {
+// notified waits until the receiver has taken so many alerts of the device, or recoveries.
+func (w *stage) notified(n int, recovery bool) {
 	w.t.Helper()
-	within(w.t.T, startWithin, fmt.Sprintf("%s is told of %d times, resolved: %v", w.device, n, resolved), func() bool {
+	within(w.t.T, startWithin, fmt.Sprintf("%d messages about %s, recovery: %v", n, w.device, recovery), func() bool {
 		w.alive()
 		got := 0
 		for _, a := range w.receiver.Taken() {
-			if a.Device == w.device && a.Resolved == resolved {
+			if a.Device == w.device && a.Resolved == recovery {
 				got++
 			}
 		}
@@ -168,10 +168,10 @@ func (w *stage) held(done bool, which func(*stage, *http.Request) bool, do func(
 }
 
 // sending has do go as far as the request to the receiver, which is held.
-func (w *stage) sending(resolved, taken bool, do func(*stage)) {
+func (w *stage) sending(recovery, taken bool, do func(*stage)) {
 	w.t.Helper()
 	device := w.device
-	w.sent = newHold(func(a notify.Alert) bool { return a.Device == device && a.Resolved == resolved }, taken)
+	w.sent = newHold(func(a notify.Alert) bool { return a.Device == device && a.Resolved == recovery }, taken)
 	w.receiver.BehaveAlways(w.sent.behave)
 	do(w)
 	w.holding(w.sent)
@@ -313,7 +313,7 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 		w.start(name)
 	}
 	stop()
-	if r := w.finish(); r.Resolved == 0 || r.Opened == 0 {
-		t.Errorf("%d alarms, %d resolved", r.Opened, r.Resolved)
+	if r := w.finish(); r.Recoveries == 0 || r.Opened == 0 {
+		t.Errorf("%d alarms, %d recoveries", r.Opened, r.Recoveries)
 	}
 }

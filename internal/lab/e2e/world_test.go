@@ -327,7 +327,7 @@ func (w *world) publishWith(device string, temperature float64, properties map[s
 	for name, value := range properties {
 		message.Properties[name] = value
 	}
-	w.mu.Lock() // the judge has to be told in the hub's order
+	w.mu.Lock() // the judge needs them in the hub's order
 	defer w.mu.Unlock()
 	at, err := w.devhub.Publish(message)
 	if err != nil {
@@ -394,7 +394,7 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 	for _, d := range deliveries[w.seen:] {
 		delivery := verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Until: d.At.Add(d.Alert.Remember)}
 		if w.rules != nil {
-			delivery.Rule, delivery.Level, delivery.Resolved = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
+			delivery.Rule, delivery.Level, delivery.Recovery = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
 			delivery.Partition, delivery.Sequence = d.Alert.Partition, d.Alert.Sequence
 		}
 		w.verifyLog.Delivered(delivery)
@@ -454,8 +454,8 @@ func (w *world) finish() verify.Report {
 	if r.Alerts == 0 {
 		w.t.Error("there was no alert at all")
 	}
-	w.t.Logf("%d readings, %d over the threshold, %d alarms, %d alerts, the slowest %v after its reading, %d suppressed, %d resolved, %d dropped by the receiver",
-		r.Readings, r.Over, r.Opened, r.Alerts, slowest.Round(time.Millisecond), r.Suppressed, r.Resolved, r.Dropped)
+	w.t.Logf("%d readings, %d over the threshold, %d alarms, %d alerts, the slowest %v after its reading, %d suppressed, %d recoveries, %d dropped by the receiver",
+		r.Readings, r.Over, r.Opened, r.Alerts, slowest.Round(time.Millisecond), r.Suppressed, r.Recoveries, r.Dropped)
 	return r
 }
 

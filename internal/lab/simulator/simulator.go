@@ -51,7 +51,7 @@ type Options struct {
 	Threshold float64
 	Clear     float64       // after Check
 	Sustained time.Duration // readings have to last for so long
-	Resolved  bool          // after Check: it is told when a device is normal again
+	Resolved  bool          // after Check: recoveries are sent
 	Window    time.Duration
 	Processes bool // workers are processes
 
@@ -186,7 +186,7 @@ type Start func(w World, name string, i int) (Worker, error)
 // process are started by start. An error means that the simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
-	options.Threshold, options.Sustained, options.Resolved = o.Threshold, o.Sustained > 0, o.Resolved
+	options.Threshold, options.Sustained, options.Recoveries = o.Threshold, o.Sustained > 0, o.Resolved
 
 	// In this process windows last as long as they should, and no worker is killed.
 	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
@@ -394,7 +394,7 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	if known {
 		s.verifyLog.Delivered(verify.Delivery{
 			Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: at, Receiver: receiverID,
-			Rule: d.Alert.Rule, Level: d.Alert.Level, Resolved: d.Alert.Resolved, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
+			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
 		})
 	}
 	if d.Dropped {
@@ -441,7 +441,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			err = s.tick(!settling.IsZero())
 			switch {
 			case settling.IsZero():
-			case time.Since(settling) > s.rules.Bound, quiet && s.heard():
+			case time.Since(settling) > s.rules.Bound, quiet && s.informed():
 				return err
 			case !announced && time.Since(settling) > shortly:
 				announced = true
@@ -482,9 +482,9 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// heard reports whether the receiver has heard all that is to be waited for: of the end of an alarm
+// informed reports whether the receiver has got all that is to be waited for: recoveries
 // only if the window is short.
-func (s *simulation) heard() bool {
+func (s *simulation) informed() bool {
 	report := s.verifyLog.Check(s.rules)
 	return len(report.Lost) == 0 && (len(report.Stale) == 0 || s.Window > patience)
 }

@@ -24,8 +24,8 @@ func with(r verify.Reading, property, value string) verify.Reading {
 	return r
 }
 
-// told is a delivery about the reading of that time.
-func told(reading float64, token int64, seconds float64) verify.Delivery {
+// alerted is a delivery about the reading of that time.
+func alerted(reading float64, token int64, seconds float64) verify.Delivery {
 	return verify.Delivery{
 		Device: "a", Rule: "temperature", ID: fmt.Sprint(int64(reading * 1000)), Token: token, At: at(seconds),
 		Partition: "0", Sequence: int64(reading * 1000),
@@ -33,10 +33,10 @@ func told(reading float64, token int64, seconds float64) verify.Delivery {
 }
 
 // well is a delivery that the reading of that time ended the alarm.
-func well(reading float64, token int64, seconds float64) verify.Delivery {
-	d := told(reading, token, seconds)
+func recovered(reading float64, token int64, seconds float64) verify.Delivery {
+	d := alerted(reading, token, seconds)
 	d.ID += "/resolved"
-	d.Resolved = true
+	d.Recovery = true
 	return d
 }
 
@@ -47,10 +47,10 @@ func level(level string, d verify.Delivery) verify.Delivery {
 }
 
 // findings is a Report as far as alarms go.
-type findings struct{ over, opened, alerts, resolved, dropped, suppressed, open, lost, tooClose, stale, wrong int }
+type findings struct{ over, opened, alerts, recoveries, dropped, suppressed, open, lost, tooClose, stale, wrong int }
 
 func findingsOf(r verify.Report) findings {
-	return findings{r.Over, r.Opened, r.Alerts, r.Resolved, r.Dropped, r.Suppressed, r.Open, len(r.Lost), len(r.TooClose), len(r.Stale), len(r.Wrong)}
+	return findings{r.Over, r.Opened, r.Alerts, r.Recoveries, r.Dropped, r.Suppressed, r.Open, len(r.Lost), len(r.TooClose), len(r.Stale), len(r.Wrong)}
 }
 
 func TestAlarms(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAlarms(t *testing.T) {
 		}
 		return r
 	}
-	opened := []any{reading(0, 31), reading(4, 31), told(4, 1, 4.2)} // told by 4.2
+	opened := []any{reading(0, 31), reading(4, 31), alerted(4, 1, 4.2)} // sent by 4.2
 	after := func(before []any, log ...any) []any { return append(slices.Clone(before), log...) }
 
 	tests := []struct {
@@ -86,10 +86,10 @@ func TestAlarms(t *testing.T) {
 	}{
 		{name: "too short", rule: warm, log: []any{reading(0, 31), reading(3.9, 31), reading(4, 29), reading(5, 31)}, want: findings{over: 3}},
 		{name: "long enough", rule: warm, log: opened, want: findings{over: 2, opened: 1, alerts: 1}},
-		{name: "long enough with few readings", rule: warm, log: []any{reading(0, 31), reading(100, 31), told(100, 1, 101)}, want: findings{over: 2, opened: 1, alerts: 1}},
-		{name: "nobody heard of it", rule: warm, log: []any{reading(0, 31), reading(4, 31)}, want: findings{over: 2, opened: 1, lost: 1, stale: 1}},
-		{name: "an alert before it is sustained", rule: warm, log: []any{reading(0, 31), told(0, 1, 0.1), reading(2, 20)}, want: findings{over: 1, alerts: 1, wrong: 1}},
-		{name: "no reading changes nothing", rule: warm, log: []any{reading(0, 31), reading(2, math.NaN()), reading(4, 31), told(4, 1, 4)}, want: findings{over: 2, opened: 1, alerts: 1}},
+		{name: "long enough with few readings", rule: warm, log: []any{reading(0, 31), reading(100, 31), alerted(100, 1, 101)}, want: findings{over: 2, opened: 1, alerts: 1}},
+		{name: "nobody was notified of it", rule: warm, log: []any{reading(0, 31), reading(4, 31)}, want: findings{over: 2, opened: 1, lost: 1, stale: 1}},
+		{name: "an alert before it is sustained", rule: warm, log: []any{reading(0, 31), alerted(0, 1, 0.1), reading(2, 20)}, want: findings{over: 1, alerts: 1, wrong: 1}},
+		{name: "no reading changes nothing", rule: warm, log: []any{reading(0, 31), reading(2, math.NaN()), reading(4, 31), alerted(4, 1, 4)}, want: findings{over: 2, opened: 1, alerts: 1}},
 		{
 			name: "between clear and limit it stays open, and silent", rule: warm,
 			log:  after(opened, reading(30, 28), reading(40, 29)),
@@ -97,161 +97,161 @@ func TestAlarms(t *testing.T) {
 		},
 		{
 			name: "it reminds while it lasts", rule: warm,
-			log:  after(opened, reading(14, 31), reading(15, 31), told(15, 2, 15)),
+			log:  after(opened, reading(14, 31), reading(15, 31), alerted(15, 2, 15)),
 			want: findings{over: 4, opened: 1, alerts: 2, suppressed: 1},
 		},
 		{name: "no reminder", rule: warm, log: after(opened, reading(16, 31)), want: findings{over: 3, opened: 1, alerts: 1, lost: 1}},
 		{
-			name: "resolved after the window", rule: warm,
-			log:  after(opened, reading(6, 27), well(6, 2, 14.2)),
-			want: findings{over: 2, opened: 1, alerts: 1, resolved: 1},
+			name: "recovered after the window", rule: warm,
+			log:  after(opened, reading(6, 27), recovered(6, 2, 14.2)),
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1},
 		},
 		{
-			name: "resolved within the window", rule: warm,
-			log:  after(opened, reading(6, 27), well(6, 2, 14)),
-			want: findings{over: 2, opened: 1, alerts: 1, resolved: 1, tooClose: 1},
+			name: "recovered within the window", rule: warm,
+			log:  after(opened, reading(6, 27), recovered(6, 2, 14)),
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, tooClose: 1},
 		},
-		{name: "never resolved", rule: warm, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, stale: 1}},
-		{name: "resolved is off", rule: silent, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1}},
+		{name: "never a recovery", rule: warm, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, stale: 1}},
+		{name: "recovered is off", rule: silent, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1}},
 		{
-			name: "resolved is off, and told", rule: silent,
-			log:  after(opened, reading(6, 27), well(6, 2, 15)),
-			want: findings{over: 2, opened: 1, alerts: 1, resolved: 1, wrong: 1},
+			name: "recovered is off, and sent", rule: silent,
+			log:  after(opened, reading(6, 27), recovered(6, 2, 15)),
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, wrong: 1},
 		},
 		{name: "too near the end to be resolved", rule: warm, until: 20, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, open: 1}},
 		{name: "near the end, and late", rule: warm, until: 21, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, stale: 1}},
 		{
 			name: "a repetition begins the window anew", rule: warm, until: 28.9,
-			log:  after(opened, told(4, 2, 13), reading(14, 27)),
+			log:  after(opened, alerted(4, 2, 13), reading(14, 27)),
 			want: findings{over: 2, opened: 1, alerts: 1, dropped: 1, open: 1},
 		},
 		{
-			name: "resolved in time, long before the end", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), well(1, 2, 16), reading(60, 31), told(60, 3, 60)},
-			want: findings{over: 2, opened: 2, alerts: 2, resolved: 1},
+			name: "recovered in time, long before the end", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 16), reading(60, 31), alerted(60, 3, 60)},
+			want: findings{over: 2, opened: 2, alerts: 2, recoveries: 1},
 		},
 		{
-			name: "not resolved before it opened again, long after", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), reading(60, 31), told(60, 3, 60)},
+			name: "no recovery before it opened again, long after", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), reading(60, 31), alerted(60, 3, 60)},
 			want: findings{over: 2, opened: 2, alerts: 2, stale: 1},
 		},
 		{
 			name: "flapping within the window is one alert", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), reading(2, 31), reading(3, 20), reading(4, 31), reading(5, 20), well(5, 2, 10)},
-			want: findings{over: 3, opened: 3, alerts: 1, resolved: 1, suppressed: 2},
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), reading(2, 31), reading(3, 20), reading(4, 31), reading(5, 20), recovered(5, 2, 10)},
+			want: findings{over: 3, opened: 3, alerts: 1, recoveries: 1, suppressed: 2},
 		},
 		{
-			name: "open again just after the resolved", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), well(1, 2, 10), reading(10.5, 31), told(10.5, 3, 10.7)},
-			want: findings{over: 2, opened: 2, alerts: 2, resolved: 1},
+			name: "open again just after the recovery", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 10), reading(10.5, 31), alerted(10.5, 3, 10.7)},
+			want: findings{over: 2, opened: 2, alerts: 2, recoveries: 1},
 		},
 		{
-			name: "open again just after the resolved, and taken for a replay", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), well(1, 2, 10), reading(10.5, 31)},
-			want: findings{over: 2, opened: 2, alerts: 1, resolved: 1, lost: 1, stale: 1},
+			name: "open again just after the recovery, and taken for a replay", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 10), reading(10.5, 31)},
+			want: findings{over: 2, opened: 2, alerts: 1, recoveries: 1, lost: 1, stale: 1},
 		},
 		{
-			name: "a resolved after it opened again takes the alert back", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), reading(2, 31), well(1, 2, 10), reading(9, 31), reading(16, 31), told(16, 3, 16)},
-			want: findings{over: 4, opened: 2, alerts: 2, resolved: 1, lost: 2},
+			name: "a recovery after it opened again takes the alert back", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), reading(2, 31), recovered(1, 2, 10), reading(9, 31), reading(16, 31), alerted(16, 3, 16)},
+			want: findings{over: 4, opened: 2, alerts: 2, recoveries: 1, lost: 2},
 		},
 		{
-			name: "resolved again under another id", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), well(1, 2, 10), reading(11, 31), reading(12, 20), well(12, 3, 12), told(11, 4, 12.5)},
-			want: findings{over: 2, opened: 2, alerts: 2, resolved: 2, wrong: 1, stale: 1},
+			name: "recovered again under another id", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 10), reading(11, 31), reading(12, 20), recovered(12, 3, 12), alerted(11, 4, 12.5)},
+			want: findings{over: 2, opened: 2, alerts: 2, recoveries: 2, wrong: 1, stale: 1},
 		},
 		{
-			name: "resolved again under the same id, much later", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), well(1, 2, 10), well(1, 3, 50)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 2},
+			name: "recovered again under the same id, much later", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 10), recovered(1, 3, 50)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 2},
 		},
 		{
-			name: "a repetition of a resolved is dropped", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 20), well(1, 2, 10), well(1, 3, 15)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1, dropped: 1},
+			name: "a repetition of a recovery is dropped", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 10), recovered(1, 3, 15)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1, dropped: 1},
 		},
 		{
-			name: "an alert that was late comes after the resolved and is dropped", rule: instant,
-			log:  []any{reading(0, 31), told(0, 2, 0), reading(1, 20), well(1, 3, 10), told(0, 1, 10.1)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1, dropped: 1},
+			name: "an alert that was late comes after the recovery and is dropped", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 2, 0), reading(1, 20), recovered(1, 3, 10), alerted(0, 1, 10.1)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1, dropped: 1},
 		},
 		{
-			name: "resolved by a reading that ends nothing", rule: instant,
-			log:  []any{reading(0, 31), told(0, 1, 0), reading(1, 29), well(1, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1, wrong: 1, stale: 1},
+			name: "recovered by a reading that ends nothing", rule: instant,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 29), recovered(1, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1, wrong: 1, stale: 1},
 		},
 		{
-			name: "resolved out of the blue", rule: own,
-			log:  []any{with(reading(0, 31), "maintenance", "true"), reading(1, 20), well(1, 2, 10)},
-			want: findings{opened: 1, resolved: 1, wrong: 1},
+			name: "recovered out of the blue", rule: own,
+			log:  []any{with(reading(0, 31), "maintenance", "true"), reading(1, 20), recovered(1, 2, 10)},
+			want: findings{opened: 1, recoveries: 1, wrong: 1},
 		},
 		{
 			name: "a device that is quiet", rule: own,
 			log: []any{
 				with(reading(0, 31), "maintenance", "true"), with(reading(1, 31), "maintenance", at(1.5).Format(time.RFC3339Nano)),
-				with(reading(2, 31), "maintenance", at(1.5).Format(time.RFC3339Nano)), told(2, 1, 2),
+				with(reading(2, 31), "maintenance", at(1.5).Format(time.RFC3339Nano)), alerted(2, 1, 2),
 			},
 			want: findings{over: 1, opened: 1, alerts: 1},
 		},
 		{
-			name: "a quiet device is resolved", rule: own,
-			log:  []any{reading(0, 31), told(0, 1, 0), with(reading(1, 20), "maintenance", "true"), well(1, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1},
+			name: "a quiet device recovers", rule: own,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 20), "maintenance", "true"), recovered(1, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
 		},
-		{name: "a quiet device is told of", rule: own, log: []any{with(reading(0, 31), "maintenance", "true"), told(0, 1, 0)}, want: findings{opened: 1, alerts: 1, wrong: 1}},
+		{name: "an alert of a quiet device is sent", rule: own, log: []any{with(reading(0, 31), "maintenance", "true"), alerted(0, 1, 0)}, want: findings{opened: 1, alerts: 1, wrong: 1}},
 		{
 			name: "a limit of its own", rule: own,
-			log:  []any{with(reading(0, 31), "limit", "35"), with(reading(1, 35), "limit", "35"), told(1, 1, 1), with(reading(2, 33), "limit", "35")},
+			log:  []any{with(reading(0, 31), "limit", "35"), with(reading(1, 35), "limit", "35"), alerted(1, 1, 1), with(reading(2, 33), "limit", "35")},
 			want: findings{over: 1, opened: 1, alerts: 1},
 		},
 		{
 			name: "clear moves with a limit of its own", rule: own,
-			log:  []any{with(reading(0, 20), "limit", "20"), told(0, 1, 0), with(reading(1, 18), "limit", "20"), with(reading(1.5, 17.9), "limit", "20"), well(1.5, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1},
+			log:  []any{with(reading(0, 20), "limit", "20"), alerted(0, 1, 0), with(reading(1, 18), "limit", "20"), with(reading(1.5, 17.9), "limit", "20"), recovered(1.5, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
 		},
 		{
 			name: "a limit of its own is its clear if none is set", rule: unset,
-			log:  []any{with(reading(0, 36), "limit", "35"), told(0, 1, 0), with(reading(1, 34), "limit", "35"), well(1, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, resolved: 1},
+			log:  []any{with(reading(0, 36), "limit", "35"), alerted(0, 1, 0), with(reading(1, 34), "limit", "35"), recovered(1, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
 		},
-		{name: "no limit of its own", rule: own, log: []any{with(reading(0, 31), "limit", "$twin.tags.limit"), told(0, 1, 0)}, want: findings{over: 1, opened: 1, alerts: 1}},
+		{name: "no limit of its own", rule: own, log: []any{with(reading(0, 31), "limit", "$twin.tags.limit"), alerted(0, 1, 0)}, want: findings{over: 1, opened: 1, alerts: 1}},
 		{
 			name: "below", rule: below,
-			log:  []any{reading(0, 2), reading(4, 1), told(4, 1, 4), reading(5, 5), reading(6, 5.1), well(6, 2, 14)},
-			want: findings{over: 2, opened: 1, alerts: 1, resolved: 1},
+			log:  []any{reading(0, 2), reading(4, 1), alerted(4, 1, 4), reading(5, 5), reading(6, 5.1), recovered(6, 2, 14)},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1},
 		},
 		{
 			name: "another field, another window", rule: other,
-			log:  []any{probe(0, 31), told(0, 1, 0), probe(1, math.NaN()), probe(19, 31), told(19, 2, 19), probe(39, 31), probe(40, 31), told(40, 3, 40)},
+			log:  []any{probe(0, 31), alerted(0, 1, 0), probe(1, math.NaN()), probe(19, 31), alerted(19, 2, 19), probe(39, 31), probe(40, 31), alerted(40, 3, 40)},
 			want: findings{over: 4, opened: 1, alerts: 3, suppressed: 1, tooClose: 1},
 		},
 		{
 			name: "the higher level only, then the lower one", rule: levels,
 			log: []any{
-				reading(0, 41), level("critical", told(0, 1, 0)), reading(1, 35), level("warning", told(1, 1, 1)), level("critical", well(1, 2, 10)),
-				reading(2, 20), level("warning", well(2, 2, 11)),
+				reading(0, 41), level("critical", alerted(0, 1, 0)), reading(1, 35), level("warning", alerted(1, 1, 1)), level("critical", recovered(1, 2, 10)),
+				reading(2, 20), level("warning", recovered(2, 2, 11)),
 			},
-			want: findings{over: 2, opened: 2, alerts: 2, resolved: 2},
+			want: findings{over: 2, opened: 2, alerts: 2, recoveries: 2},
 		},
 		{
 			name: "the lower level beside the higher one", rule: levels,
-			log:  []any{reading(0, 41), level("critical", told(0, 1, 0)), level("warning", told(0, 1, 0))},
+			log:  []any{reading(0, 41), level("critical", alerted(0, 1, 0)), level("warning", alerted(0, 1, 0))},
 			want: findings{over: 1, opened: 2, alerts: 2, wrong: 1},
 		},
 		{
 			name: "the lower level is forgotten when the higher one ends", rule: levels,
-			log:  []any{reading(0, 41), level("critical", told(0, 1, 0)), reading(1, 35), level("critical", well(1, 2, 10))},
-			want: findings{over: 2, opened: 2, alerts: 1, resolved: 1, lost: 1, stale: 1},
+			log:  []any{reading(0, 41), level("critical", alerted(0, 1, 0)), reading(1, 35), level("critical", recovered(1, 2, 10))},
+			want: findings{over: 2, opened: 2, alerts: 1, recoveries: 1, lost: 1, stale: 1},
 		},
 		{
 			name: "each level has a window of its own", rule: levels,
-			log:  []any{reading(0, 35), level("warning", told(0, 1, 0)), reading(1, 41), level("critical", told(1, 1, 1))},
+			log:  []any{reading(0, 35), level("warning", alerted(0, 1, 0)), reading(1, 41), level("critical", alerted(1, 1, 1))},
 			want: findings{over: 2, opened: 2, alerts: 2},
 		},
 		{
 			name: "by HTTP an alert has no end", rule: instant,
 			log: func() []any {
-				posted := told(0, 1, 0)
+				posted := alerted(0, 1, 0)
 				posted.Partition = verify.HTTP
 				return []any{reading(0, 20), posted, reading(1, 31), reading(2, 20), reading(30, 20)}
 			}(),

@@ -12,10 +12,10 @@ import (
 type judge struct {
 	*Report
 	stream
-	window   time.Duration
-	resolved bool    // that the device is normal again is told
-	known    bool    // the events are all that happened to the alarm
-	events   []event // in their order
+	window     time.Duration
+	recoveries bool    // the rule sends recoveries
+	known      bool    // the events are all that happened to the alarm
+	events     []event // in their order
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
@@ -55,7 +55,7 @@ func (j *judge) receive(deliveries []Delivery) {
 			j.Dropped++
 			continue
 		}
-		if !d.Resolved {
+		if !d.Recovery {
 			j.counting = append(j.counting, *d)
 		}
 		at, again := ids[d.ID]
@@ -72,8 +72,8 @@ func (j *judge) receive(deliveries []Delivery) {
 		if alert != nil && d.At.Sub(alert.At) < j.window-j.Rules.Tolerance {
 			j.TooClose = append(j.TooClose, TooClose{*alert, *d})
 		}
-		if d.Resolved {
-			j.Resolved++
+		if d.Recovery {
+			j.Recoveries++
 			continue
 		}
 		j.Alerts++
@@ -90,7 +90,7 @@ func (j *judge) readings() {
 	taken := j.takenBack()
 	covered := 0
 	for i, e := range j.events {
-		if !e.tells {
+		if !e.needsAlert {
 			continue
 		}
 		next := sort.Search(len(j.counting), func(n int) bool { return !j.counting[n].At.Before(e.At) })
@@ -101,12 +101,12 @@ func (j *judge) readings() {
 		if next < len(j.counting) {
 			lost.After = j.counting[next]
 		}
-		heard := next > 0 && e.At.Sub(lost.Before.At) <= j.window+j.Rules.Slack && !taken(lost.Before, i)
-		for n := next; !heard && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.Rules.Bound; n++ {
-			heard = !taken(j.counting[n], i)
+		last := next > 0 && e.At.Sub(lost.Before.At) <= j.window+j.Rules.Slack && !taken(lost.Before, i)
+		for n := next; !last && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.Rules.Bound; n++ {
+			last = !taken(j.counting[n], i)
 		}
 		switch {
-		case heard:
+		case last:
 			covered++
 		case j.early(e.At):
 			j.Open++
@@ -122,17 +122,17 @@ func (j *judge) early(at time.Time) bool {
 	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.Rules.Bound
 }
 
-// takenBack returns a function that reports whether the receiver, after an alert, kept a resolved about
+// takenBack returns a function that reports whether the receiver, after an alert, kept a recovery about
 // a reading before event i: then the alert says nothing about that event.
 func (j *judge) takenBack() func(alert Delivery, i int) bool {
-	var resolved []Delivery
+	var recoveries []Delivery
 	var about []int // of each, the least event that it or a later one is about
 	for _, d := range j.kept {
-		if !d.Resolved {
+		if !d.Recovery {
 			continue
 		}
 		if i := j.event(d); i >= 0 {
-			resolved, about = append(resolved, d), append(about, i)
+			recoveries, about = append(recoveries, d), append(about, i)
 		}
 	}
 	least := math.MaxInt
@@ -141,8 +141,8 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 		about[n] = least
 	}
 	return func(alert Delivery, i int) bool {
-		n := sort.Search(len(resolved), func(n int) bool { return inOrder(resolved[n], alert) > 0 })
-		return n < len(resolved) && about[n] < i
+		n := sort.Search(len(recoveries), func(n int) bool { return inOrder(recoveries[n], alert) > 0 })
+		return n < len(recoveries) && about[n] < i
 	}
 }
 
@@ -164,38 +164,38 @@ func (j *judge) about(deliveries []Delivery) {
 		}
 		i := j.event(d)
 		switch {
-		case !d.Resolved && (i < 0 || !j.events[i].tells):
+		case !d.Recovery && (i < 0 || !j.events[i].needsAlert):
 			j.Wrong = append(j.Wrong, Wrong{d, "its reading needs no alert"})
-		case d.Resolved && (i < 0 || !j.events[i].clears):
+		case d.Recovery && (i < 0 || !j.events[i].clears):
 			j.Wrong = append(j.Wrong, Wrong{d, "its reading ended no alarm"})
-		case d.Resolved && !j.resolved:
-			j.Wrong = append(j.Wrong, Wrong{d, "the rule tells of none"})
+		case d.Recovery && !j.recoveries:
+			j.Wrong = append(j.Wrong, Wrong{d, "the rule sends none"})
 		}
 	}
 }
 
-// order checks that no resolved is kept without an alert since the last one, unless it is a repetition.
+// order checks that no recovery is kept without an alert since the last one, unless it is a repetition.
 func (j *judge) order() {
-	var heard Delivery
+	var last Delivery
 	for _, d := range j.kept {
-		if d.Resolved && (heard.At.IsZero() || heard.Resolved && heard.ID != d.ID) {
+		if d.Recovery && (last.At.IsZero() || last.Recovery && last.ID != d.ID) {
 			j.Wrong = append(j.Wrong, Wrong{d, "there was no alert before it"})
 		}
-		heard = d
+		last = d
 	}
 }
 
-// last checks that what the receiver heard last is what is: whenever an alarm has ended, until it opens again, and at the end.
+// last checks that the last message that the receiver got is true: whenever an alarm has ended, until it opens again, and at the end.
 func (j *judge) last() {
 	open := -1 // the first event of the open alarm that needed an alert
 	for i, e := range j.events {
 		switch {
 		case e.clears:
 			open = -1
-			if j.resolved {
+			if j.recoveries {
 				j.ended(i)
 			}
-		case e.tells && open < 0:
+		case e.needsAlert && open < 0:
 			open = i
 		}
 	}
@@ -203,13 +203,13 @@ func (j *judge) last() {
 		return
 	}
 	since := j.events[open]
-	heard := before(j.kept, time.Time{})
-	if (heard.At.IsZero() || heard.Resolved) && !j.early(later(since.At, heard.At)) {
-		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, true, since.Reading, heard})
+	last := before(j.kept, time.Time{})
+	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) {
+		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, true, since.Reading, last})
 	}
 }
 
-// ended checks that the receiver has heard in time that event i ended the alarm, if it did not open again before.
+// ended checks that the receiver got a recovery in time after event i ended the alarm, if it did not open again before.
 func (j *judge) ended(i int) {
 	c := j.events[i]
 	until, end := j.Rules.Until, time.Time{}
@@ -217,8 +217,8 @@ func (j *judge) ended(i int) {
 		end = j.events[i+1].At
 		until = end
 	}
-	heard := before(j.kept, end)
-	if heard.At.IsZero() || heard.Resolved || heard.Partition == HTTP {
+	last := before(j.kept, end)
+	if last.At.IsZero() || last.Recovery || last.Partition == HTTP {
 		return
 	}
 	// The window began with the last alert, also if that was dropped.
@@ -226,7 +226,7 @@ func (j *judge) ended(i int) {
 	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.Rules.Bound)
 	switch {
 	case until.IsZero() || !due.After(until):
-		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, false, c.Reading, heard})
+		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, false, c.Reading, last})
 	case end.IsZero():
 		j.Open++
 	}

@@ -15,10 +15,10 @@ type Report struct {
 	Opened   int // alarms that opened; 0 of the zero Log
 
 	Alerts     int // deliveries that a receiver keeps
-	Resolved   int // that a device is normal again, likewise
+	Recoveries int // likewise
 	Dropped    int // deliveries that it drops: their id, or a greater token for the device, came within what it remembers
 	Suppressed int // readings that need an alert, are neither lost nor open and have no alert of their own
-	Open       int // readings without an alert, and alarms that ended without a resolved, too close to the end to tell
+	Open       int // readings without an alert, and alarms that ended without a recovery, too close to the end to judge
 
 	Lost     []Lost     // must be empty
 	TooClose []TooClose // must be empty
@@ -29,12 +29,12 @@ type Report struct {
 // OK reports whether the promise held.
 func (r Report) OK() bool { return r.Settled() && len(r.TooClose) == 0 && len(r.Wrong) == 0 }
 
-// Settled reports whether receivers have heard all that they must. If not, it may still come.
+// Settled reports whether receivers have got all that they must. If not, it may still come.
 func (r Report) Settled() bool { return len(r.Lost) == 0 && len(r.Stale) == 0 }
 
 // Lost is a reading that needs an alert and for which a receiver got none: none of its
 // deliveries of the alarm is between Window+Slack before the reading and Bound after
-// it, unless it was taken back by a resolved about an earlier reading. A repeated delivery counts, because
+// it, unless it was taken back by a recovery about an earlier reading. A repeated delivery counts, because
 // the window starts again with it; one that came after a greater token does not, because it starts no window.
 type Lost struct {
 	Receiver string
@@ -63,14 +63,14 @@ func (l Lost) String() string {
 }
 
 // TooClose is two successive deliveries, both kept, less than Window-Tolerance apart: two
-// alerts, or an alert and that the device is normal again.
+// alerts, or an alert and a recovery.
 type TooClose struct{ First, Second Delivery }
 
 func (c TooClose) String() string {
 	a, b := c.First, c.Second
 	s := fmt.Sprintf("%s had two alerts %v apart", b.alarm(), b.At.Sub(a.At))
-	if b.Resolved {
-		s = fmt.Sprintf("%s was resolved %v after an alert", b.alarm(), b.At.Sub(a.At))
+	if b.Recovery {
+		s = fmt.Sprintf("%s had a recovery %v after an alert", b.alarm(), b.At.Sub(a.At))
 	}
 	if a.Receiver != "" {
 		s += fmt.Sprintf(" at %q", a.Receiver)
@@ -78,15 +78,15 @@ func (c TooClose) String() string {
 	return s + fmt.Sprintf(": id %s token %d at %s, id %s token %d at %s", a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))
 }
 
-// Stale is an alarm of which a receiver, as long as nothing changed, heard last what is not so: an alert, and
-// it had ended; or a resolved, and it was open.
+// Stale is an alarm about which the last message that a receiver got was not true, as long as nothing changed: an alert, and
+// it had ended; or a recovery, and it was open.
 type Stale struct {
 	Receiver string
 	Rule     string
 	Level    string
 	Open     bool
 	Since    Reading  // that ended the alarm; if it is open, the first of it that needed an alert
-	Heard    Delivery // last; zero if nothing
+	Last     Delivery // last; zero if nothing
 }
 
 func (s Stale) String() string {
@@ -95,14 +95,14 @@ func (s Stale) String() string {
 		is = "is open"
 	}
 	text := fmt.Sprintf("the alarm of %s %s since %s (partition %s, sequence %d)", alarm{s.Since.Device, s.Rule, s.Level}, is, clock(s.Since.At), s.Since.Partition, s.Since.Sequence)
-	heard := "an alert"
+	last := "an alert"
 	switch {
-	case s.Heard.At.IsZero():
-		return text + fmt.Sprintf(", and %q has heard nothing", s.Receiver)
-	case s.Heard.Resolved:
-		heard = "a resolved"
+	case s.Last.At.IsZero():
+		return text + fmt.Sprintf(", and %q got nothing", s.Receiver)
+	case s.Last.Recovery:
+		last = "a recovery"
 	}
-	return text + fmt.Sprintf(", and %q heard last %s at %s (id %s)", s.Receiver, heard, clock(s.Heard.At), s.Heard.ID)
+	return text + fmt.Sprintf(", and the last that %q got is %s at %s (id %s)", s.Receiver, last, clock(s.Last.At), s.Last.ID)
 }
 
 // Wrong is a delivery that should never have been sent.
@@ -113,8 +113,8 @@ type Wrong struct {
 
 func (w Wrong) String() string {
 	what := "an alert"
-	if w.Resolved {
-		what = "a resolved"
+	if w.Recovery {
+		what = "a recovery"
 	}
 	return fmt.Sprintf("%q got %s of %s that is wrong: %s (id %s, token %d, at %s, partition %s, sequence %d)",
 		w.Receiver, what, w.alarm(), w.Why, w.ID, w.Token, clock(w.At), w.Partition, w.Sequence)

@@ -15,8 +15,8 @@ type Rule struct {
 	Levels   []Level
 	For      time.Duration // how long readings must have reached a limit
 	Window   time.Duration // 0: that of Rules
-	Resolved bool          // receivers are told when a device is normal again
-	Quiet    string        // the property that keeps a device's alerts from being told; empty: none
+	Resolved bool          // recoveries are sent
+	Quiet    string        // the property that suppresses a device's alerts; empty: none
 }
 
 // A Level is a limit of a rule. The mildest comes first.
@@ -40,9 +40,9 @@ type track struct {
 // An event is a reading that did something to an alarm.
 type event struct {
 	Reading
-	opens  bool // the alarm
-	tells  bool // it needs an alert, or a window in force
-	clears bool // it ends the alarm
+	opens      bool // the alarm
+	needsAlert bool // it needs an alert, or a window in force
+	clears     bool // it ends the alarm
 }
 
 // rule returns the rule of that name, nil if there is none.
@@ -81,7 +81,7 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 		if math.IsNaN(value) {
 			continue
 		}
-		// A level is not told while a higher one is open: the highest comes first.
+		// A level is not sent while a higher one is open: the highest comes first.
 		higher := false
 		for _, level := range slices.Backward(rule.Levels) {
 			a := alarm{r.Device, rule.Name, level.Name}
@@ -121,9 +121,9 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 					e.opens = true
 				}
 			}
-			e.tells = t.open && breaching && !higher && !quiet(r, rule.Quiet)
+			e.needsAlert = t.open && breaching && !higher && !quiet(r, rule.Quiet)
 			higher = higher || t.open
-			if e.opens || e.tells || e.clears {
+			if e.opens || e.needsAlert || e.clears {
 				t.events = append(t.events, e)
 			} else if !t.open && !t.pending && len(t.events) == 0 {
 				delete(l.tracks, a)
@@ -144,7 +144,7 @@ func (l Level) limit(r Reading) float64 {
 	return l.Limit
 }
 
-// quiet reports whether the property keeps r from being told.
+// quiet reports whether the property suppresses the alerts of r.
 func quiet(r Reading, property string) bool {
 	if property == "" {
 		return false

@@ -1,6 +1,6 @@
 // Package verify checks the promise from the outside, by what was published and what
 // receivers got: no reading that is worth an alert may be without one, no two alerts of one
-// device may be within the window, and what a receiver heard last must be what is. It knows
+// device may be within the window, and the last message that a receiver got must be true. It knows
 // nothing of workers and their counters, and decides by itself what a rule makes of a reading.
 package verify
 
@@ -39,10 +39,10 @@ type Delivery struct {
 
 	Rule     string `json:"rule,omitempty"` // this and Level are those of a Rule, empty for the zero Log
 	Level    string `json:"level,omitempty"`
-	Resolved bool   `json:"resolved,omitempty"`
+	Recovery bool   `json:"recovery,omitempty"`
 
 	// The reading that it is about. HTTP as the partition means that the reading came that
-	// way: nobody owes a resolved for it. An empty one that it is not known.
+	// way: no recovery is due for it. An empty one says that it is not known.
 	Partition string `json:"partition,omitempty"`
 	Sequence  int64  `json:"sequence,omitempty"`
 }
@@ -77,11 +77,11 @@ type Log struct {
 	deliveries map[stream][]Delivery
 }
 
-// NewLog returns a Log that decides by rules. It has to be told of a device's readings in
+// NewLog returns a Log that decides by rules. It needs a device's readings in
 // the order in which the hub took them.
 func NewLog(rules ...Rule) *Log { return &Log{rules: rules} }
 
-// A stream is what one receiver is told about one alarm. Each is checked on its own.
+// A stream is what one receiver gets about one alarm. Each is checked on its own.
 type stream struct {
 	receiver string
 	alarm
@@ -105,7 +105,7 @@ func (l *Log) Published(r Reading) {
 	if r.Over {
 		l.over++
 		t := l.track(alarm{device: r.Device})
-		t.events = append(t.events, event{Reading: r, tells: true})
+		t.events = append(t.events, event{Reading: r, needsAlert: true})
 	}
 }
 
@@ -142,7 +142,7 @@ func (l *Log) Check(rules Rules) Report {
 	for s := range l.streams(rules) {
 		j := judge{Report: &report, stream: s, window: rules.Window}
 		if r := l.rule(s.rule); r != nil {
-			j.window, j.resolved = cmp.Or(r.Window, rules.Window), r.Resolved
+			j.window, j.recoveries = cmp.Or(r.Window, rules.Window), r.Resolved
 		}
 		if t := l.tracks[s.alarm]; t != nil {
 			j.events = t.events

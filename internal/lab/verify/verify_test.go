@@ -73,7 +73,7 @@ func TestCheck(t *testing.T) {
 			want: counts{readings: 4, over: 3, alerts: 1, suppressed: 2},
 		},
 		{
-			name: "nobody heard of anything",
+			name: "nobody was notified of anything",
 			log:  []any{hot("a", 0), hot("b", 0)},
 			want: counts{readings: 2, over: 2, lost: 2},
 		},
@@ -190,7 +190,7 @@ func TestCheck(t *testing.T) {
 			want: counts{readings: 2, over: 2, alerts: 3, lost: 1},
 		},
 		{
-			name:  "a receiver that was never told anything",
+			name:  "a receiver that never got anything",
 			rules: func(r *verify.Rules) { r.Receivers = []string{"chat", "mail"} },
 			log:   []any{hot("a", 0), via("chat", alert("a", "0", 1, 0))},
 			want:  counts{readings: 1, over: 1, alerts: 1, lost: 1},
@@ -361,7 +361,7 @@ func reference(records []any, rules verify.Rules) counts {
 			}
 			c.alerts += len(kept)
 
-			heard := 0
+			last := 0
 			for _, r := range over {
 				if r.Device != device {
 					continue
@@ -369,7 +369,7 @@ func reference(records []any, rules verify.Rules) counts {
 				from, to := r.At.Add(-rules.Window-rules.Slack), r.At.Add(rules.Bound)
 				switch {
 				case slices.ContainsFunc(counting, func(d verify.Delivery) bool { return !d.At.Before(from) && !d.At.After(to) }):
-					heard++
+					last++
 				case !rules.Until.IsZero() && to.After(rules.Until):
 					c.open++
 				default:
@@ -380,7 +380,7 @@ func reference(records []any, rules verify.Rules) counts {
 			for i, k := range kept {
 				ids[cmp.Or(k.ID, fmt.Sprint("nameless ", i))] = true
 			}
-			c.suppressed += max(0, heard-len(ids))
+			c.suppressed += max(0, last-len(ids))
 		}
 	}
 	return c

@@ -18,25 +18,25 @@ const (
 	ignoresFor        bug = "the first reading at the limit opens"
 	ignoresClear      bug = "an alarm ends at its limit"
 	ignoresOverride   bug = "the limit of the device is not looked at"
-	ignoresQuiet      bug = "a quiet device is told of"
-	ignoresHigher     bug = "a lower level is told beside a higher one"
-	ignoresWindow     bug = "every reading is told"
-	resolvesAtOnce    bug = "a resolved does not wait for the window"
-	resolvesTwice     bug = "a resolved is sent again under another id"
-	resolvesUntold    bug = "a resolved is sent although nothing was told"
-	keepsOwed         bug = "a resolved is sent although the alarm is open again"
-	forgetsOwed       bug = "the resolved of some is forgotten"
+	ignoresQuiet      bug = "an alert of a quiet device is sent"
+	ignoresHigher     bug = "a lower level is sent beside a higher one"
+	ignoresWindow     bug = "every reading is sent"
+	resolvesAtOnce    bug = "a recovery does not wait for the window"
+	resolvesTwice     bug = "a recovery is sent again under another id"
+	recoversUnsent    bug = "a recovery is sent although there was no alert"
+	keepsDue          bug = "a recovery is sent although the alarm is open again"
+	forgetsDue        bug = "the recovery of some is forgotten"
 	forgetsAlarms     bug = "a take-over forgets alarms"
-	forgetsTold       bug = "a take-over forgets that something was told"
-	takesForReplay    bug = "what opens soon after a resolved is taken for a replay"
-	remembersWindow   bug = "what opens within the window before a resolved is taken for told"
-	resolvesLate      bug = "a resolved comes long after its window"
-	resolvesOnLowered bug = "a resolved is sent about a reading that is between clear and limit"
+	forgetsSent       bug = "a take-over forgets that an alert was sent"
+	takesForReplay    bug = "what opens soon after a recovery is taken for a replay"
+	remembersWindow   bug = "what opens within the window before a recovery is taken for sent"
+	resolvesLate      bug = "a recovery comes long after its window"
+	resolvesOnLowered bug = "a recovery is sent about a reading that is between clear and limit"
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, ignoresWindow, resolvesAtOnce, resolvesTwice, resolvesUntold, keepsOwed,
-	forgetsOwed, forgetsAlarms, forgetsTold, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
+	ignoresFor, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
+	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
 
 // A scene is a rule, what one device published, and chance.
@@ -77,32 +77,32 @@ func newScene(seed uint64) scene {
 	return s
 }
 
-// A key is one level of the device: its alarm, its window and what the worker owes.
+// A key is one level of the device: its alarm, its window and what is due.
 type key struct {
-	level  verify.Level
-	open   bool
-	since  int             // the first of the readings at the limit, -1: none
-	owed   *verify.Reading // that ended the alarm
-	due    time.Time       // the worker gets round to it then
-	told   bool            // something, since the last resolved
-	forgot bool            // that it was
-	window time.Time       // the end of the last one
-	token  int64
-	clock  time.Time // of the deliveries
+	level    verify.Level
+	open     bool
+	since    int             // the first of the readings at the limit, -1: none
+	pending  *verify.Reading // that ended the alarm
+	due      time.Time       // the worker gets round to it then
+	notified bool            // of an alert, since the last recovery
+	forgot   bool            // that it was
+	window   time.Time       // the end of the last one
+	token    int64
+	clock    time.Time // of the deliveries
 }
 
 // work is a worker that has a bug or none. It takes up to 2 s to read and to send, sends some alerts
-// and resolveds again, and some of its requests arrive late, with an old token.
+// and recoveries again, and some of its requests arrive late, with an old token.
 func (s scene) work(b bug, log *verify.Log) {
 	var keys []*key
 	for _, l := range s.rule.Levels {
 		keys = append(keys, &key{level: l, since: -1, clock: start, window: start})
 	}
 	little := func() time.Duration { return time.Duration(s.chance.IntN(9)) * quarter }
-	send := func(k *key, r verify.Reading, id string, resolved bool, at time.Time) {
+	send := func(k *key, r verify.Reading, id string, recovery bool, at time.Time) {
 		k.clock = at
 		k.token++
-		d := verify.Delivery{Device: r.Device, Rule: s.rule.Name, Level: k.level.Name, ID: id, Token: k.token, At: at, Resolved: resolved, Partition: r.Partition, Sequence: r.Sequence}
+		d := verify.Delivery{Device: r.Device, Rule: s.rule.Name, Level: k.level.Name, ID: id, Token: k.token, At: at, Recovery: recovery, Partition: r.Partition, Sequence: r.Sequence}
 		log.Delivered(d)
 		if s.chance.IntN(8) == 0 { // its answer was lost
 			late := d
@@ -115,8 +115,8 @@ func (s scene) work(b bug, log *verify.Log) {
 				log.Delivered(late)
 			}
 		}
-		if !resolved {
-			k.told, k.forgot = true, false
+		if !recovery {
+			k.notified, k.forgot = true, false
 			k.window = k.clock.Add(rules.Window + time.Duration(s.chance.IntN(5))*quarter)
 		}
 	}
@@ -128,29 +128,29 @@ func (s scene) work(b bug, log *verify.Log) {
 		if at.Before(k.window) && b != resolvesAtOnce {
 			at = k.window
 		}
-		if b == resolvesLate && k.owed != nil {
+		if b == resolvesLate && k.pending != nil {
 			at = at.Add(time.Minute)
 		}
-		if k.owed == nil || at.After(until) {
+		if k.pending == nil || at.After(until) {
 			return
 		}
-		if k.told && !k.forgot || b == resolvesUntold {
-			id := fmt.Sprint(k.owed.Sequence, "/resolved")
-			if b != forgetsOwed || s.chance.IntN(4) > 0 {
-				send(k, *k.owed, id, true, at)
+		if k.notified && !k.forgot || b == recoversUnsent {
+			id := fmt.Sprint(k.pending.Sequence, "/resolved")
+			if b != forgetsDue || s.chance.IntN(4) > 0 {
+				send(k, *k.pending, id, true, at)
 			}
 			if b == resolvesTwice {
-				send(k, *k.owed, id+"/again", true, k.clock.Add(rules.Window))
+				send(k, *k.pending, id+"/again", true, k.clock.Add(rules.Window))
 			}
 			if b == remembersWindow {
 				k.window = k.clock.Add(rules.Window)
 			}
-			k.told = b == resolvesTwice
+			k.notified = b == resolvesTwice
 		}
 		if b == takesForReplay {
 			k.window = k.clock.Add(2 * time.Second)
 		}
-		k.owed = nil
+		k.pending = nil
 	}
 
 	for i, r := range s.readings {
@@ -158,10 +158,10 @@ func (s scene) work(b bug, log *verify.Log) {
 		at := r.At.Add(little())
 		if b == forgetsAlarms && s.chance.IntN(10) == 0 {
 			for _, k := range keys {
-				k.open, k.since, k.owed = false, -1, nil
+				k.open, k.since, k.pending = false, -1, nil
 			}
 		}
-		if b == forgetsTold && s.chance.IntN(10) == 0 {
+		if b == forgetsSent && s.chance.IntN(10) == 0 {
 			for _, k := range keys {
 				k.forgot = true
 			}
@@ -188,18 +188,18 @@ func (s scene) work(b bug, log *verify.Log) {
 			switch {
 			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
-				k.open, k.owed, k.due = false, &r, at
+				k.open, k.pending, k.due = false, &r, at
 			case !k.open && k.since >= 0 && (b == ignoresFor || r.At.Sub(s.readings[k.since].At) >= s.rule.For):
 				k.open = true
 			}
 			resolve(k, at) // what was due before this was read
-			if k.open && b != keepsOwed {
-				k.owed = nil
+			if k.open && b != keepsDue {
+				k.pending = nil
 			}
-			tells := k.open && r.Temperature >= limit && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			needsAlert := k.open && r.Temperature >= limit && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
 			higher = higher || k.open
-			covered := !r.At.After(k.window) && (k.told || b == takesForReplay || b == remembersWindow)
-			if tells && (!covered || b == ignoresWindow) {
+			covered := !r.At.After(k.window) && (k.notified || b == takesForReplay || b == remembersWindow)
+			if needsAlert && (!covered || b == ignoresWindow) {
 				if at.Before(k.clock) {
 					at = k.clock // one delivery at a time
 				}
