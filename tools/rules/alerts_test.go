@@ -51,6 +51,9 @@ func TestAlerts(t *testing.T) {
 				t.Errorf("%s has no %s", r.Alert, name)
 			}
 		}
+		if url := r.Annotations["runbook_url"]; url != "https://github.com/OWNER/REPOSITORY/blob/main/docs/operations.md#"+strings.ToLower(r.Alert) {
+			t.Errorf("the runbook of %s is %q", r.Alert, url)
+		}
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
 			t.Errorf("%s has severity %q", r.Alert, s)
 		}
@@ -111,6 +114,7 @@ var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerAlarmsUntracked": once(func(r *metricstest.Replica) { r.Counts.Untracked.Add(1) }),
 	"AlertworkerStoreFailing":    func(r *metricstest.Replica) { r.Store.Err = metricstest.ErrBroken },
 	"AlertworkerUndecodable":     func(r *metricstest.Replica) { r.Malformed = 20 },
+	"AlertworkerNoReadings":      func(r *metricstest.Replica) { r.Silent = true },
 	"AlertworkerRestarts":        func(r *metricstest.Replica) { r.SourceStats.Restarts += r.Steps % 2 },
 	"AlertworkerNobodyLeads":     func(r *metricstest.Replica) { r.Leaderless = true },
 	"AlertworkerDutyFails":       func(r *metricstest.Replica) { r.Failing = int(r.Steps-20) / 4 },
@@ -136,21 +140,33 @@ func TestAlertsFire(t *testing.T) {
 			t.Errorf("there is no alert %s", name)
 		}
 	}
-	t.Run("Well", func(t *testing.T) {
-		h, start, end := live(t, func(*metricstest.Replica) {})
-		for _, r := range rules {
-			if got := firing(t, r, h, start, end); got != nil {
-				t.Errorf("%s fires although all is well: %v", r.Alert, got)
+	for name, live := range map[string]func(r *metricstest.Replica){
+		"Well": func(*metricstest.Replica) {},
+		"OneOfFewAttemptsFails": func(r *metricstest.Replica) {
+			r.Receiver.Err = nil
+			r.Idle = r.Steps != 40 && r.Steps != 41
+			if r.Steps == 40 {
+				r.Receiver.Err = metricstest.ErrBroken
 			}
-		}
-	})
+		},
+		"OtherDevices": func(r *metricstest.Replica) { r.Missing = 100 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, start, end := lived(t, func(*metricstest.Replica) {}, live)
+			for _, r := range rules {
+				if got := firing(t, r, h, start, end); got != nil {
+					t.Errorf("%s fires: %v", r.Alert, got)
+				}
+			}
+		})
+	}
 	for _, of := range rules {
 		t.Run(of.Alert, func(t *testing.T) {
 			fail, ok := failures[of.Alert]
 			if !ok {
 				t.Fatal("no failure is listed for which it should fire")
 			}
-			h, start, end := live(t, fail)
+			h, start, end := lived(t, func(*metricstest.Replica) {}, fail)
 			for _, r := range rules {
 				got := firing(t, r, h, start, end)
 				if want := r.Alert == of.Alert; want != (got != nil) {
@@ -164,12 +180,45 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// live runs a replica for ten minutes without failures and then for 45 minutes in
+// What went wrong before the first scrape is not lost on a rule because no counter grew since. And telemetry in which
+// nothing has the field is not that of other devices.
+func TestAlertsFireToo(t *testing.T) {
+	rules := alerts(t)
+	for _, test := range []struct {
+		alert       string
+		begin, fail func(*metricstest.Replica)
+	}{
+		{"AlertworkerEventsLost", func(r *metricstest.Replica) { r.SourceStats.Expired = 3 }, nil},
+		{"AlertworkerStartedOver", func(r *metricstest.Replica) { r.SourceStats.StartedOver = 1 }, nil},
+		{"AlertworkerDeadLetters", func(r *metricstest.Replica) { r.Counts.DeadLetters.Add(1) }, nil},
+		{"AlertworkerAmbiguousSends", func(r *metricstest.Replica) { r.Counts.Ambiguous.Add(1) }, nil},
+		{"AlertworkerAlarmsUntracked", func(r *metricstest.Replica) { r.Counts.Untracked.Add(1) }, nil},
+		{"AlertworkerUndecodable", nil, func(r *metricstest.Replica) { r.Malformed, r.Missing = 0, 200 }},
+	} {
+		t.Run(test.alert, func(t *testing.T) {
+			nothing := func(*metricstest.Replica) {}
+			for _, f := range []*func(*metricstest.Replica){&test.begin, &test.fail} {
+				if *f == nil {
+					*f = nothing
+				}
+			}
+			h, start, end := lived(t, test.begin, test.fail)
+			for _, r := range rules {
+				if got := firing(t, r, h, start, end); (got != nil) != (r.Alert == test.alert) {
+					t.Errorf("%s fires: %v", r.Alert, got)
+				}
+			}
+		})
+	}
+}
+
+// lived begins with a replica, runs it for ten minutes without failures and then for 45 minutes in
 // which fail is called before each step, and returns what Prometheus stored.
-func live(t *testing.T, fail func(*metricstest.Replica)) (h history, start, end time.Time) {
+func lived(t *testing.T, begin, fail func(*metricstest.Replica)) (h history, start, end time.Time) {
 	h = history{}
 	synctest.Test(t, func(t *testing.T) {
 		r := metricstest.NewReplica()
+		begin(r)
 		start = time.Now()
 		for range 10 * time.Minute / metricstest.ScrapeInterval {
 			r.Step(t)

@@ -35,6 +35,9 @@ type Replica struct {
 	Unmarked     bool      // no checkpoint is written
 	WaitingSince time.Time // an alert has been waiting since then; zero: none is
 	Malformed    int64     // events in each step
+	Missing      int64     // the same, without the field
+	Silent       bool      // no event arrives
+	Idle         bool      // no alert is sent
 	Skew         time.Duration
 	Leaderless   bool
 	Failing      int // runs of a duty in a row
@@ -73,10 +76,13 @@ func NewReplica() *Replica {
 // Step simulates what happens between two scrapes.
 func (r *Replica) Step(t testing.TB) {
 	r.Steps++
-	r.hub += 100
-	if !r.Stuck {
-		r.Counts.Events[telemetry.ReasonOK].Add(200 - r.Malformed)
+	if !r.Silent {
+		r.hub += 100
+	}
+	if !r.Stuck && !r.Silent {
+		r.Counts.Events[telemetry.ReasonOK].Add(200 - r.Malformed - r.Missing)
 		r.Counts.Events[telemetry.ReasonMalformed].Add(r.Malformed)
+		r.Counts.Events[telemetry.ReasonMissing].Add(r.Missing)
 		r.Counts.Events[telemetry.ReasonNotTelemetry].Add(10)
 		r.Counts.Over.Add(5)
 		r.Counts.Suppressed.Add(4)
@@ -120,13 +126,18 @@ func (r *Replica) Step(t testing.TB) {
 	if r.Steps%20 == 0 {
 		r.Receiver.Err = ErrBroken
 	}
-	_ = r.notifier.Notify(context.Background(), notify.Alert{Enqueued: time.Now().Add(-time.Second)})
+	if !r.Idle {
+		_ = r.notifier.Notify(context.Background(), notify.Alert{Enqueued: time.Now().Add(-time.Second)})
+		r.Counts.Outcomes[throttle.Sent].Add(1)
+	}
 	r.Receiver.Err = err
-	r.Counts.Outcomes[throttle.Sent].Add(1)
 
 	r.lag.HubPartitions(2)
 	for _, id := range r.lag.Wanted() {
 		r.lag.LastSequence(id, r.hub)
+	}
+	if r.Idle {
+		time.Sleep(r.Receiver.Delay)
 	}
 	time.Sleep(ScrapeInterval - r.Receiver.Delay)
 }
