@@ -27,16 +27,17 @@ const arrows = `
 	internal/ledger    internal/telemetry
 	internal/ledger/*  internal/ledger internal/telemetry internal/azure
 	internal/throttle  internal/lease
-	internal/telemetry
+	internal/telemetry internal/telemetry/amqpvalue
 	internal/lease
 	internal/notify
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
 	internal/telemetry/eventhubs                 internal/backoff internal/records internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
-	internal/telemetry/eventhubs/amqpfilter      internal/telemetry
+	internal/telemetry/eventhubs/amqpfilter      internal/telemetry/amqpvalue
 	internal/telemetry/iothub                    internal/telemetry/transport
 	internal/telemetry/ownership                 internal/backoff internal/records
 	internal/telemetry/transport
+	internal/telemetry/amqpvalue
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
 	internal/lease/leasetest                     internal/lease internal/lab/busytest
@@ -99,7 +100,7 @@ const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/ledger/blobledger internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
-	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs
+	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs internal/telemetry/telemetrytest
 	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
 	github.com/wneessen/go-mail                                     internal/notify/smtp
 	github.com/kelseyhightower/envconfig                            internal/config
@@ -156,7 +157,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker":         {"alertworker/internal/lease/memlease", "github.com/Azure/go-amqp", "go.uber.org/zap"},
 	}
 	want := []string{
-		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs's alone",
+		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs, internal/telemetry/telemetrytest's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
 		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/ledger/blobledger, internal/records, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",

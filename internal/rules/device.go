@@ -24,24 +24,18 @@ func (o Override) String() string { return [...]string{"used", "absent", "not_a_
 // property that Level.Override names. A number is finite, and may be written as text, as IoT
 // Hub writes all properties. Unless the Override is OverrideUsed there is none, and the number is 0.
 func Limit(p telemetry.Property) (float64, Override) {
-	f := p.Number
-	switch p.Kind {
-	case telemetry.PropertyNumber:
-	case telemetry.PropertyText:
-		text := bytes.TrimSpace(p.Text)
+	f, ok := p.Number()
+	if text, isText := p.Text(); isText {
+		text = bytes.TrimSpace(text)
 		if bytes.HasPrefix(text, []byte("$twin.")) {
 			return 0, OverrideAbsent
 		}
-		var ok bool
-		if f, ok = parseNumber(text); !ok {
-			return 0, OverrideOther
-		}
-	case telemetry.PropertyAbsent:
-		return 0, OverrideAbsent
-	default:
-		return 0, OverrideOther
+		f, ok = parseNumber(text)
 	}
-	if math.IsNaN(f) || math.IsInf(f, 0) {
+	switch {
+	case p.IsNull():
+		return 0, OverrideAbsent
+	case !ok, math.IsNaN(f), math.IsInf(f, 0):
 		return 0, OverrideOther
 	}
 	return f, OverrideUsed
@@ -63,23 +57,22 @@ func parseNumber(text []byte) (f float64, ok bool) {
 // the hub took at enqueued from being told: it is true, as a boolean or as text in any case, or a
 // time after enqueued, as a timestamp or as text by RFC 3339.
 func Quiet(p telemetry.Property, enqueued time.Time) bool {
-	switch p.Kind {
-	case telemetry.PropertyTrue:
-		return true
-	case telemetry.PropertyTime:
-		return p.Time.After(enqueued)
-	case telemetry.PropertyText:
-		text := bytes.TrimSpace(p.Text)
-		if bytes.EqualFold(text, []byte("true")) {
-			return true
-		}
-		// What most devices have is no time, of which UnmarshalText would make an error.
-		const shortest, longest = len("2006-01-02T15:04:05Z"), len("2006-01-02T15:04:05.123456789+01:00")
-		if len(text) < shortest || len(text) > longest || text[10] != 'T' {
-			return false
-		}
-		var until time.Time
-		return until.UnmarshalText(text) == nil && until.After(enqueued)
+	if quiet, ok := p.Bool(); ok {
+		return quiet
 	}
-	return false
+	if until, ok := p.Time(); ok {
+		return until.After(enqueued)
+	}
+	text, _ := p.Text()
+	text = bytes.TrimSpace(text)
+	if bytes.EqualFold(text, []byte("true")) {
+		return true
+	}
+	// What most devices have is no time, of which UnmarshalText would make an error.
+	const shortest, longest = len("2006-01-02T15:04:05Z"), len("2006-01-02T15:04:05.123456789+01:00")
+	if len(text) < shortest || len(text) > longest || text[10] != 'T' {
+		return false
+	}
+	var until time.Time
+	return until.UnmarshalText(text) == nil && until.After(enqueued)
 }

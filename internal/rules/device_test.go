@@ -8,11 +8,12 @@ import (
 
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
 )
 
 // A property by the value that a message has for it.
 func property(v any) telemetry.Property {
-	return telemetry.PropertiesOf(map[string]any{"p": v}).Get("p")
+	return telemetrytest.Properties(map[string]any{"p": v}).Get("p")
 }
 
 func TestLimit(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -81,7 +82,7 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p.publishBody("both", `{"temperature":90,"humidity":65}`)
 		p.publishBody("damp, quiet", `{"humidity":66}`)
 		p.mu.Lock()
-		p.log[3].Properties = telemetry.PropertiesOf(map[string]any{"quiet": "true"})
+		p.log[3].Properties = telemetrytest.Properties(map[string]any{"quiet": "true"})
 		p.mu.Unlock()
 		pass(time.Second)
 		for device, want := range map[string]worker.Reading{

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -171,7 +170,7 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 		return
 	}
 	s.malformed++
-	e.Body, e.Properties = bytes.Clone(e.Body), telemetry.PropertiesOf(maps.Clone(e.Properties.All()))
+	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
 	held := s.mark.admit(before, micros(e.Enqueued))
 	held.pending = 1
 	s.work.Go(func() {

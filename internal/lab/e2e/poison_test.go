@@ -15,10 +15,12 @@ import (
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/poison"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/lab/verify"
 )
 
-// Messages that nobody can decode, while devices publish: every hot one is alerted about
-// as ever, the process lives, and each of those messages is counted and kept as it came.
+// Messages that the client library cannot decode, while devices publish: every hot reading is
+// alerted about as ever, also if it is in one of those messages, the process lives, and each
+// message that has no reading is counted and kept as it came.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	busytest.Run(t, poisonAmongReadings)
@@ -38,16 +40,25 @@ func poisonAmongReadings(t *busytest.Attempt) {
 	}
 	sent := map[message][]byte{}
 	for i, m := range poison.Messages() {
-		at, err := w.devhub.PublishRaw(fmt.Sprint(i%4), func(at devhub.Published) []byte {
+		partition := fmt.Sprint(i % 4)
+		if m.Readable { // all of one device
+			partition = "0"
+		}
+		w.mu.Lock()
+		at, err := w.devhub.PublishRaw(partition, func(at devhub.Published) []byte {
 			raw := m.Encode(poison.Place{Sequence: at.Sequence, Offset: at.Offset, Enqueued: at.Enqueued})
-			sent[message{at.Partition, at.Sequence}] = raw
+			if !m.Readable {
+				sent[message{at.Partition, at.Sequence}] = raw
+			}
 			return raw
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.mu.Lock()
 		w.last[at.Partition] = max(w.last[at.Partition], at.Sequence)
+		if m.Readable { // a reading like any other
+			w.verifyLog.Published(verify.Reading{Device: poison.Device, Temperature: poison.Temperature, Over: true, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence})
+		}
 		w.mu.Unlock()
 		for oven := range 8 {
 			w.publish(fmt.Sprintf("oven %d", oven), threshold+float64(i%3))

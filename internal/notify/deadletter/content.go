@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -95,36 +93,23 @@ func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 		m.BodyBase64 = base64.StdEncoding.EncodeToString(body)
 	}
 	var all bool
-	m.Properties, all = properties(e.Event.Properties.All())
+	m.Properties, all = properties(e.Event.Properties)
 	m.Truncated = !whole || !all
 	return encode(m)
 }
 
-// properties returns those of p that fit, in the order of their names, and whether
-// those are all.
-func properties(p map[string]any) (kept map[string]string, all bool) {
+// properties returns those of p that fit, and whether those are all.
+func properties(p telemetry.Properties) (kept map[string]string, all bool) {
 	kept = map[string]string{}
 	room := maxProperties
-	for _, name := range slices.Sorted(maps.Keys(p)) {
-		value := text(p[name])
-		if room -= len(name) + len(value); room < 0 {
+	for name, value := range p.All() {
+		text := value.String()
+		if room -= len(name) + len(text); room < 0 {
 			return kept, false
 		}
-		kept[name] = value
+		kept[string(name)] = text
 	}
 	return kept, true
-}
-
-func text(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case []byte:
-		return base64.StdEncoding.EncodeToString(v)
-	case time.Time:
-		return v.UTC().Format(time.RFC3339Nano)
-	}
-	return fmt.Sprint(value)
 }
 
 // cut returns s, or its beginning and a mark if it has more than n bytes.

@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
 )
 
 // Whatever is in a blob, there is an answer; and what is not broken can be kept again.
@@ -41,7 +42,7 @@ func FuzzMalformed(f *testing.F) {
 	f.Add("", append([]byte(strings.Repeat("x", maxBody-1)), "é"...), "", "", int64(-1)<<62)
 	f.Fuzz(func(t *testing.T, device string, body []byte, name, value string, seconds int64) {
 		content := encodeMalformed(telemetry.MalformedEvent{Event: telemetry.Event{
-			Device: device, Body: body, Enqueued: time.Unix(seconds, 0), Properties: telemetry.PropertiesOf(map[string]any{name: value}),
+			Device: device, Body: body, Enqueued: time.Unix(seconds, 0), Properties: telemetrytest.Properties(map[string]any{name: value}),
 		}}, time.Unix(seconds, 0))
 		var m malformed
 		if err := json.Unmarshal(content, &m); err != nil {

@@ -31,6 +31,7 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -57,7 +58,7 @@ func event(n int) telemetry.MalformedEvent {
 			MessageSource:   "Telemetry",
 			ContentType:     "application/json",
 			ContentEncoding: "utf-8",
-			Properties:      telemetry.PropertiesOf(map[string]any{"level": "normal", "count": int64(3), "raw": []byte{0xff, 0}, "at": time.Date(2026, 3, 1, 11, 59, 0, 0, time.UTC)}),
+			Properties:      telemetrytest.Properties(map[string]any{"level": "normal", "count": int64(3), "raw": []byte{0xff, 0}, "at": time.Date(2026, 3, 1, 11, 59, 0, 0, time.UTC)}),
 		},
 	}
 }
@@ -546,10 +547,10 @@ func TestContent(t *testing.T) {
 		"long": with(func(e *telemetry.Event) {
 			e.Device = strings.Repeat("é", 200)
 			e.Body = []byte("x" + strings.Repeat("é", 100_000))
-			e.Properties = telemetry.PropertiesOf(map[string]any{"a": "fits", "b": strings.Repeat("b", 5000), "c": "would fit"})
+			e.Properties = telemetrytest.Properties(map[string]any{"a": "fits", "b": strings.Repeat("b", 5000), "c": "would fit"})
 		}),
 		"odd": with(func(e *telemetry.Event) {
-			*e = telemetry.Event{Device: "\xff\x1b[31m\u202e", Enqueued: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), Properties: telemetry.PropertiesOf(map[string]any{"": nil, "\xff": 1.5})}
+			*e = telemetry.Event{Device: "\xff\x1b[31m\u202e", Enqueued: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), Properties: telemetrytest.Properties(map[string]any{"": nil, "\xff": 1.5})}
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/telemetrytest"
 )
 
 // An error that is not a service's answer names the variable to look at.
@@ -245,7 +246,7 @@ func TestProperties(t *testing.T) {
 		{"maxTemp": "high", "mute": "false"},
 		nil,
 	} {
-		events = append(events, telemetry.Event{Device: "d", Properties: telemetry.PropertiesOf(p)})
+		events = append(events, telemetry.Event{Device: "d", Properties: telemetrytest.Properties(p)})
 	}
 	all := properties(set)
 	if len(all) != 3 {

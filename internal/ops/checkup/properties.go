@@ -34,9 +34,10 @@ func properties(set rules.Set) (all []property) {
 	}
 	if set.Quiet != "" {
 		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property) bool {
-			_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(p.Text)))
-			return err == nil || p.Kind == telemetry.PropertyTrue || p.Kind == telemetry.PropertyFalse ||
-				strings.EqualFold(string(p.Text), "true") || strings.EqualFold(string(p.Text), "false")
+			text, _ := p.Text()
+			_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+			_, isBool := p.Bool()
+			return err == nil || isBool || strings.EqualFold(string(text), "true") || strings.EqualFold(string(text), "false")
 		}})
 	}
 	return all
@@ -47,13 +48,15 @@ func properties(set rules.Set) (all []property) {
 func (p property) verdict(events []telemetry.Event) (string, error) {
 	used, literal, other, path := 0, 0, 0, ""
 	for i := range events {
-		switch v := events[i].Properties.Get(p.name); {
-		case v.Kind == telemetry.PropertyAbsent:
+		v := events[i].Properties.Get(p.name)
+		text, _ := v.Text()
+		switch {
+		case v.IsNull():
 		case p.valid(v):
 			used++
-		case v.Kind == telemetry.PropertyText && strings.HasPrefix(string(v.Text), "$twin."):
+		case strings.HasPrefix(string(text), "$twin."):
 			literal++
-			path = string(v.Text[:min(len(v.Text), 80)])
+			path = string(text[:min(len(text), 80)])
 		default:
 			other++
 		}

@@ -83,6 +83,3 @@ func (c *Credit) Took(n int) { c.c.took(n) }
 func (c *Credit) Close() { c.c.close() }
 
 const MaxEventBytes = maxEventBytes
-
-// Whole returns the event of a message that the filter has not made compact.
-func Whole(r *azeventhubs.ReceivedEventData) telemetry.Event { return whole(r) }

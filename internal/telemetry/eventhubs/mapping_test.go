@@ -69,25 +69,50 @@ func TestEvent(t *testing.T) {
 	if !first.Enqueued.Equal(at) {
 		t.Errorf("enqueued at %v, want %v", first.Enqueued, at)
 	}
-	first.Position, first.Enqueued, first.Properties = telemetry.Position{}, at, telemetry.PropertiesOf(first.Properties.All())
+	for name, want := range map[string]string{"kind": "reading", "n": "3", "other": "null"} {
+		if got := first.Properties.Get(name).String(); got != want {
+			t.Errorf("property %s is %s, want %s", name, got, want)
+		}
+	}
+	first.Position, first.Enqueued, first.Properties = telemetry.Position{}, at, nil
 	want := telemetry.Event{
 		Device: "Room/1", Body: []byte(`{"temp":21}`), Enqueued: at, MessageSource: "twinChangeEvents",
-		ContentType: "application/json", ContentEncoding: "utf-8", Properties: telemetry.PropertiesOf(map[string]any{"kind": "reading", "n": int64(3)}),
+		ContentType: "application/json", ContentEncoding: "utf-8",
 	}
 	if !reflect.DeepEqual(first, want) {
 		t.Errorf("got  %+v\nwant %+v", first, want)
 	}
-	for i, want := range []struct{ device, source, body string }{
-		{"", "", "no device"},
-		{"d", "Telemetry", "text"},
-		{"d", "Telemetry", "bytes"},
-		{"d", "Telemetry", ""},
-		{"d", "Telemetry", ""},
-		{"", "", ""}, // a device id that is no string, no source
+	const other = "body that is neither bytes nor text"
+	for i, want := range []struct{ device, source, body, undecodable string }{
+		{"", "", "no device", ""},
+		{"d", "Telemetry", "text", ""},
+		{"d", "Telemetry", "bytes", ""},
+		{"d", "", "", other},
+		{"d", "", "", other},
+		{"", "", "", ""}, // a device id that is no string, no source
 	} {
 		e := got[i+1]
-		if e.Device != want.device || e.MessageSource != want.source || string(e.Body) != want.body || !e.Enqueued.Equal(at.Add(time.Second)) {
+		if e.Undecodable != "" && len(e.Body) > 0 { // the message
+			e.Body = nil
+		}
+		if e.Device != want.device || e.MessageSource != want.source || string(e.Body) != want.body || e.Undecodable != want.undecodable || !e.Enqueued.Equal(at.Add(time.Second)) {
 			t.Errorf("event %d is %+v, want %+v", i+1, e, want)
+		}
+	}
+}
+
+// A publisher that uses the names of our own annotations changes nothing about its event.
+func TestPublishersForgeNothing(t *testing.T) {
+	forged := map[string]any{"x-opt-alertworker-sequence-guessed": true, "x-opt-alertworker-undecodable": "forged"}
+	got := receive(t,
+		devhub.Message{Device: "d", Value: "before"},
+		devhub.Message{Device: "d", Value: "forged", Annotations: forged},
+		devhub.Message{Device: "d", Body: []byte("forged"), Annotations: forged},
+		devhub.Message{Device: "d", Value: "after"},
+	)
+	for i, body := range []string{"before", "forged", "forged", "after"} {
+		if e := got[i]; e.Sequence != int64(i) || string(e.Body) != body || e.Undecodable != "" {
+			t.Errorf("event %d is %+v, want %s", i, e, body)
 		}
 	}
 }
@@ -117,11 +142,11 @@ func TestEnrichedEvents(t *testing.T) {
 	for i, m := range sent {
 		for name, want := range m.Properties {
 			p := events[i].Properties.Get(name)
-			if p.Kind != telemetry.PropertyText || string(p.Text) != want || events[i].Device != m.Device {
+			if text, _ := p.Text(); string(text) != want || events[i].Device != m.Device {
 				t.Errorf("%s of %s is %+v, want %v", name, events[i].Device, p, want)
 			}
 			if name != "firmware" {
-				values[string(p.Text)]++
+				values[p.String()]++
 			}
 		}
 	}

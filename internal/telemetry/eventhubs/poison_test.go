@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/go-amqp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -93,8 +92,8 @@ func poisonCostsItselfAlone(t *testing.T, over transport.Transport) {
 	h.setCheckpoint(t, "1", -1, "-1")
 
 	type sent struct {
-		name string
-		raw  []byte // of poison
+		name string // of poison
+		raw  []byte // of poison that is kept as it came
 		body string // of other events
 		pub  devhub.Published
 		lost bool
@@ -114,7 +113,11 @@ func poisonCostsItselfAlone(t *testing.T, over transport.Transport) {
 	for i, m := range kinds {
 		good("0", fmt.Sprint("before ", i))
 		pub, raw := h.publishPoison(t, "0", m)
-		events = append(events, sent{name: m.Name, raw: raw, pub: pub, lost: m.Lost})
+		if m.Readable {
+			events = append(events, sent{name: m.Name, body: poison.Body, pub: pub})
+		} else {
+			events = append(events, sent{name: m.Name, raw: raw, pub: pub, lost: m.Lost})
+		}
 		good("0", fmt.Sprint("after ", i))
 		good("1", fmt.Sprint("beside ", i))
 	}
@@ -128,9 +131,9 @@ func poisonCostsItselfAlone(t *testing.T, over transport.Transport) {
 			t.Errorf("%s%s has sequence number %d, want %d", want.name, want.body, e.Sequence, want.pub.Sequence)
 		}
 		switch {
-		case want.name == "":
+		case want.raw == nil && !want.lost:
 			if string(e.Body) != want.body || e.Undecodable != "" || e.Offset != want.pub.Offset {
-				t.Errorf("got %.40q at %q, %q; want %.40q at %q", e.Body, e.Offset, e.Undecodable, want.body, want.pub.Offset)
+				t.Errorf("%s: got %.40q at %q, %q; want %.40q at %q", want.name, e.Body, e.Offset, e.Undecodable, want.body, want.pub.Offset)
 			}
 		case e.Undecodable == "":
 			t.Errorf("%s is not marked", want.name)
@@ -184,7 +187,7 @@ func TestProbeSeesPoison(t *testing.T) {
 		t.Fatalf("%d events, want %d", n, len(kinds)+1)
 	}
 	for i, e := range snapshot.Events {
-		if (e.Undecodable == "") != (i == len(kinds)) {
+		if want := i == len(kinds) || kinds[i].Readable; (e.Undecodable == "") != want {
 			t.Errorf("event %d is %+v", i, e)
 		}
 	}
@@ -196,7 +199,7 @@ func FuzzMessage(f *testing.F) {
 	at := poison.Place{Sequence: 7, Offset: "7", Enqueued: time.UnixMilli(1767323045678)}
 	for _, m := range poison.Messages() {
 		if b := m.Encode(at); len(b) < 1<<10 {
-			f.Add(b)
+			f.Add(bytes.ReplaceAll(b, []byte("sequence-number"), []byte("sequence-another")))
 		}
 	}
 	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1, MaxBytes: 1 << 20})
@@ -234,7 +237,7 @@ func FuzzMessage(f *testing.F) {
 		_ = h.Close()
 	})
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if len(message) > 64<<10 || decodable(message) { // the library recurses as deep as a message is long
+		if len(message) > 64<<10 || bytes.Contains(message, []byte("x-opt-sequence-number")) {
 			t.Skip("a hub writes the position itself, and this one would lie about it")
 		}
 		if _, err := h.PublishRaw("0", func(devhub.Published) []byte { return message }); err != nil {
@@ -257,16 +260,6 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("%x: %d connections", message, n)
 		}
 	})
-}
-
-// decodable reports whether the client library takes message as it is.
-func decodable(message []byte) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	return new(amqp.Message).UnmarshalBinary(message) == nil
 }
 
 // The largest event that a hub takes arrives. One that is larger than the hub says that it

@@ -3,9 +3,12 @@ package amqpfilter
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
+
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 const (
@@ -14,8 +17,8 @@ const (
 	// maxFrame is far above what the library offers to its peers, 64 KiB.
 	maxFrame = 1 << 20
 
-	firstBuffer = 32 << 10  // of a connection; it grows to the largest frame
-	maxPooled   = 256 << 10 // of a link, between messages
+	bufferSize = 32 << 10  // of a connection, each way; the one for reading grows to the largest frame
+	maxPooled  = 256 << 10 // of a buffer, between messages
 )
 
 // Performatives that say where messages are.
@@ -30,10 +33,10 @@ const (
 // New returns c, with what is read from it filtered. Read may be called by one
 // goroutine at a time, as the library does.
 //
-// It needs 32 KiB, and per link the size of a message while that comes in several
+// It needs 64 KiB, and per link the size of a message while that comes in several
 // frames, at most MaxMessage.
 func New(c net.Conn) net.Conn {
-	return &conn{Conn: c, in: make([]byte, firstBuffer), links: map[handle]*link{}}
+	return &conn{Conn: c, in: make([]byte, bufferSize), links: map[handle]*link{}}
 }
 
 // A conn hands out frames only once they are complete.
@@ -42,12 +45,11 @@ type conn struct {
 
 	in         []byte
 	start, end int    // in[start:end] was read and not yet filtered
-	ready      []byte // may be handed out
-	changed    []byte // may be handed out after ready: one frame
+	out        []byte // frames that were filtered
+	ready      []byte // the part of out that was not handed out yet
 	err        error  // comes after that
 
-	links map[handle]*link // on which the peer sends
-	out   []byte           // the last frame that had to be built
+	links map[handle]*link // on which the peer sends events
 }
 
 // A handle names a link of a connection, the way the peer does.
@@ -56,28 +58,24 @@ type handle struct {
 	link    uint32
 }
 
-// A link is one on which the peer sends messages.
+// A link is one on which the peer sends the events of a partition.
 type link struct {
-	address string
-	replies bool     // to requests; otherwise events of a partition
-	at      position // of events
-	max     int      // bytes of a message
-
+	at      position
+	max     int    // bytes of a message
 	partial []byte // what came of the present message, if that has several frames
 	large   bool   // there is more of it than is kept
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	for len(c.ready) == 0 {
-		switch {
-		case c.changed != nil:
-			c.ready, c.changed = c.changed, nil
-		case c.err != nil:
+		if c.err != nil {
 			return 0, c.err
-		case !c.advance():
-			if err := c.fill(); err != nil {
-				return 0, err
-			}
+		}
+		if c.filter(); len(c.ready) > 0 || c.err != nil {
+			continue
+		}
+		if err := c.fill(); err != nil {
+			return 0, err
 		}
 	}
 	n := copy(p, c.ready)
@@ -85,28 +83,21 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// advance filters what was read: frames that stay as they are, up to one that changes,
-// and that one. It returns false if there is no complete frame.
-func (c *conn) advance() bool {
-	first := c.start
-	for c.changed == nil && c.err == nil {
-		var frame, after []byte
+// filter makes the complete frames that were read ready, about bufferSize at a time.
+func (c *conn) filter() {
+	if cap(c.out) > maxPooled {
+		c.out = nil
+	}
+	c.out = c.out[:0]
+	for c.err == nil && len(c.out) < bufferSize {
+		var frame []byte
 		if frame, c.err = c.next(); frame == nil {
 			break
 		}
-		if after, c.err = c.frame(frame); c.err != nil {
-			break
-		}
-		if len(after) == len(frame) && &after[0] == &frame[0] {
-			c.start += len(frame)
-			continue
-		}
-		c.ready, c.changed = c.in[first:c.start], after
 		c.start += len(frame)
-		return true
+		c.err = c.frame(frame)
 	}
-	c.ready = c.in[first:c.start]
-	return len(c.ready) > 0 || c.err != nil
+	c.ready = c.out
 }
 
 // fill reads once.
@@ -149,66 +140,74 @@ func (c *conn) next() ([]byte, error) {
 	return b[:size], nil
 }
 
-// frame returns a frame as the library is to see it: itself, or with another payload.
-func (c *conn) frame(f []byte) ([]byte, error) {
+// frame appends to out a frame as the library is to see it: itself, or with another payload.
+func (c *conn) frame(f []byte) error {
 	body := f[headerSize:]
-	if len(body) < 3 || body[0] != codeDescribed || body[1] != codeSmallUlong {
-		return f, nil // a heartbeat or a header, or the library fails
-	}
-	channel := binary.BigEndian.Uint16(f[6:])
-	switch body[2] {
-	case performTransfer:
-		return c.transfer(channel, f)
-	case performAttach:
-		return f, c.attach(channel, body)
-	case performDetach:
-		l := list{walker: walker{b: body}}
-		if l.begin(); l.err == nil {
-			delete(c.links, handle{channel, l.uint()})
-		}
-	case performBegin, performEnd:
-		for h := range c.links {
-			if h.channel == channel {
-				delete(c.links, h)
+	if len(body) >= 3 && body[0] == amqpvalue.Described && body[1] == amqpvalue.SmallUlong { // else a heartbeat or a header, or the library fails
+		channel := binary.BigEndian.Uint16(f[6:])
+		switch body[2] {
+		case performTransfer:
+			return c.transfer(channel, f)
+		case performAttach:
+			if err := c.attach(channel, body); err != nil {
+				return err
+			}
+		case performDetach:
+			var fields [1]amqpvalue.Value
+			if on, _, err := performative(channel, body, fields[:], 0); err == nil {
+				delete(c.links, on)
+			}
+		case performBegin, performEnd:
+			for h := range c.links {
+				if h.channel == channel {
+					delete(c.links, h)
+				}
 			}
 		}
 	}
-	return f, nil
+	c.out = append(c.out, f...)
+	return nil
 }
+
+// performative sets fields to those of the performative at the beginning of a frame's body. It
+// returns the link of the field at index i, which must be there, and what follows the performative.
+func performative(channel uint16, body []byte, fields []amqpvalue.Value, i int) (on handle, payload []byte, err error) {
+	v, payload, ok := amqpvalue.Next(body)
+	if _, list, described := v.Describe(); !ok || !described || !list.Fields(fields) {
+		return handle{}, nil, errShort
+	}
+	number, ok := fields[i].Uint()
+	if !ok {
+		return handle{}, nil, errors.New("no handle of a link")
+	}
+	return handle{channel, uint32(number)}, payload, nil
+}
+
+// events is part of the address that the events of a partition come from.
+const events = "/partitions/"
 
 // attach takes note of a link.
 func (c *conn) attach(channel uint16, body []byte) error {
-	l := list{walker: walker{b: body}}
-	l.begin()
-	l.skip(1) // name
-	h := handle{channel, l.uint()}
-	receives := l.bool()
-	l.skip(2) // settle modes
-	source := l.any()
-	l.skip(4) // target, unsettled, initial delivery count
-	most := l.any()
-	if l.err != nil {
-		return fmt.Errorf("amqp: attach: %w", l.err)
+	var fields [11]amqpvalue.Value
+	on, _, err := performative(channel, body, fields[:], 1)
+	if err != nil {
+		return fmt.Errorf("amqp: attach: %w", err)
 	}
-	delete(c.links, h)
-	if receives {
+	delete(c.links, on)
+	receives, _ := fields[2].Bool()
+	_, terminus, _ := fields[5].Describe()
+	var source [8]amqpvalue.Value
+	terminus.Fields(source[:])
+	address, _ := source[0].Text()
+	if receives || !bytes.Contains(bytes.ToLower(address), []byte(events)) {
 		return nil
 	}
 	added := &link{at: position{sequence: -1}, max: MaxMessage}
-	if n, ok := ulongOf(most); ok && n > 0 {
+	if n, ok := fields[10].Uint(); ok && n > 0 {
 		added.max = int(min(n, MaxMessage))
 	}
-	if len(source) > 1 {
-		s := list{walker: walker{b: source}}
-		s.begin()
-		if address, ok := textOf(s.any()); ok {
-			added.address = string(address)
-		}
-		s.skip(6)
-		added.at.selected(s.any())
-	}
-	added.replies = len(added.address) > 0 && added.address[0] == '$'
-	c.links[h] = added
+	added.at.selected(source[7])
+	c.links[on] = added
 	return nil
 }
 
@@ -234,173 +233,60 @@ func quoted(b []byte) string {
 	return string(text)
 }
 
-// transfer collects the payload of a message's frames and hands it on, checked, with
-// the last of them. The others lose theirs: once the library has it there is no way back.
-func (c *conn) transfer(channel uint16, f []byte) ([]byte, error) {
-	p := list{walker: walker{b: f[headerSize:]}}
-	p.begin()
-	h := handle{channel, p.uint()}
-	p.skip(4) // delivery's id, tag and format; settled
-	more := p.bool()
-	p.skip(3) // settle mode, state, resume
-	aborted := p.bool()
-	p.skip(1) // batchable
-	if p.err == nil && p.left > 0 {
-		p.err = errCount
+// transfer collects the payload of a message's frames and appends the Event that it makes of
+// it to the last of them. The others lose theirs: once the library has it there is no way back.
+func (c *conn) transfer(channel uint16, f []byte) error {
+	var fields [10]amqpvalue.Value
+	on, payload, err := performative(channel, f[headerSize:], fields[:], 0)
+	if err != nil {
+		return fmt.Errorf("amqp: transfer: %w", err)
 	}
-	if p.err != nil {
-		return nil, fmt.Errorf("amqp: transfer: %w", p.err)
+	more, _ := fields[5].Bool()
+	aborted, _ := fields[9].Bool()
+	l := c.links[on]
+	if l == nil { // replies, or else the library ends the session
+		c.out = append(c.out, f...)
+		return nil
 	}
-	payload := p.b
-	performative := f[:len(f)-len(payload)]
-	l := c.links[h]
-	if l == nil {
-		return f, nil // the library ends the session
-	}
-	if aborted {
-		l.reset()
-		return f, nil
-	}
-
+	start := len(c.out)
+	c.out = append(c.out, f[:len(f)-len(payload)]...)
 	message := payload
 	if more || len(l.partial) > 0 || l.large {
-		if l.large = l.large || len(l.partial)+len(payload) > l.max; !l.large {
+		if l.large = l.large || len(l.partial)+len(payload) > l.max; !l.large && !aborted {
 			l.partial = append(l.partial, payload...)
 		}
 		message = l.partial
 	}
-	if more {
-		binary.BigEndian.PutUint32(f, uint32(len(performative)))
-		return performative, nil
+	if !more && !aborted {
+		c.out = l.message(c.out, message)
 	}
-	if cap(c.out) > maxPooled {
-		c.out = nil
+	if !more || aborted {
+		l.large, l.partial = false, l.partial[:0]
+		if cap(l.partial) > maxPooled {
+			l.partial = nil
+		}
 	}
-	c.out = append(c.out[:0], performative...)
-	after, err := l.message(c.out, message)
-	switch {
-	case err != nil:
-		return nil, err
-	case after != nil:
-		c.out = after
-	case len(l.partial) == 0: // it came in one frame
-		return f, nil
-	default:
-		c.out = append(c.out, message...)
-	}
-	l.reset()
-	binary.BigEndian.PutUint32(c.out, uint32(len(c.out)))
-	return c.out, nil
+	binary.BigEndian.PutUint32(c.out[start:], uint32(len(c.out)-start))
+	return nil
 }
 
-// reset makes the link ready for another message.
-func (l *link) reset() {
-	l.large = false
-	l.partial = l.partial[:0]
-	if cap(l.partial) > maxPooled {
-		l.partial = nil
+// message appends to out what the library gets in place of a message.
+func (l *link) message(out, message []byte) []byte {
+	var e Event
+	err := e.read(message)
+	if l.large || len(message) > l.max {
+		err = errLarge
 	}
-}
-
-// message decides about a message that came on the link. It appends to out what the
-// library is to get instead, or returns nil if it can have the message.
-func (l *link) message(out, m []byte) ([]byte, error) {
-	var p place
-	err := errLarge
-	if !l.large && len(m) <= l.max {
-		err = check(m, &p)
-	}
-	if l.replies {
-		if err == nil && p.sections&bit(sectionProperties) == 0 {
-			err = errRequired // azeventhubs panics
-		}
-		if err != nil {
-			return nil, fmt.Errorf("amqp: a reply from %s cannot be decoded: %w", l.address, err)
-		}
-		return nil, nil
-	}
+	start := len(out)
 	if err == nil {
-		err = p.event()
-	}
-	if err == nil {
-		l.at.moveTo(&p)
-		if p.usual() {
-			if after := p.compact(out); len(after)-len(out) <= l.max { // a small message can grow
-				return after, nil
-			}
+		if out = e.append(out); len(out)-start > l.max { // a small message can grow
+			out, err = out[:start], errLarge
 		}
-		return nil, nil
 	}
-	return l.at.replace(out, m, min(MaxKept, l.max/2), err), nil
-}
-
-// A list reads the fields of a performative, or of another composite, one after the
-// other. Fields that are not there are null. It keeps the first error.
-type list struct {
-	walker
-	left int
-	err  error
-}
-
-func (l *list) begin() {
-	if _, l.err = l.descriptor(); l.err == nil {
-		l.left, l.err = l.listCount()
+	if err != nil {
+		e.undecodable(message[:min(len(message), MaxKept, l.max/2)], &l.at, err)
+		out = e.append(out)
 	}
-}
-
-// any reads the next field and returns it encoded, nil if it is null.
-func (l *list) any() []byte {
-	if l.err != nil || l.left == 0 {
-		return nil
-	}
-	l.left--
-	n := span(l.b)
-	if n == 0 {
-		l.err = errShort
-		return nil
-	}
-	b := l.b[:n]
-	l.b = l.b[n:]
-	if b[0] == codeNull {
-		return nil
-	}
-	return b
-}
-
-func (l *list) skip(n int) {
-	for range n {
-		l.any()
-	}
-}
-
-// uint reads a field that must be there.
-func (l *list) uint() uint32 {
-	switch b := l.any(); {
-	case len(b) > 0 && b[0] == codeUint0:
-		return 0
-	case len(b) > 0 && b[0] == codeSmallUint:
-		return uint32(b[1])
-	case len(b) > 0 && b[0] == codeUint:
-		return binary.BigEndian.Uint32(b[1:])
-	}
-	if l.err == nil {
-		l.err = errField
-	}
-	return 0
-}
-
-// bool reads a field; null is false.
-func (l *list) bool() bool {
-	switch b := l.any(); {
-	case b == nil || b[0] == codeFalse:
-		return false
-	case b[0] == codeTrue:
-		return true
-	case b[0] == codeBool:
-		return b[1] != 0
-	}
-	if l.err == nil {
-		l.err = errField
-	}
-	return false
+	l.at.moveTo(&e)
+	return out
 }

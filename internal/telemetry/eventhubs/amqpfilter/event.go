@@ -1,0 +1,282 @@
+package amqpfilter
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+
+	"alertworker/internal/telemetry/amqpvalue"
+)
+
+// An Event is what the worker reads of a message.
+type Event struct {
+	Sequence int64 // x-opt-sequence-number
+	Guessed  bool  // the message had no readable sequence number
+	Enqueued int64 // x-opt-enqueued-time, in milliseconds since 1970; 0 if it is not known
+
+	// Text, empty where the message has none.
+	Undecodable, Offset, Device, Source, ContentType, ContentEncoding []byte
+
+	Properties []byte // the application properties, an encoded map; empty if there are none
+
+	// Body is bytes or text, in whichever section they came. Of an undecodable message it is
+	// the message itself, or of a large one the first MaxKept bytes.
+	Body []byte
+}
+
+// texts are the fields of variable length before the body, in the order of their encoding.
+func (e *Event) texts() [7]*[]byte {
+	return [...]*[]byte{&e.Undecodable, &e.Offset, &e.Device, &e.Source, &e.ContentType, &e.ContentEncoding, &e.Properties}
+}
+
+// mark begins the data section of every message that the filter makes. It is random, so that
+// a message from a connection without a filter is not taken for one.
+var mark = func() (m [8]byte) {
+	_, _ = rand.Read(m[:]) // never fails
+	return m
+}()
+
+const sequenceName = "x-opt-sequence-number"
+
+// append appends the message that the library gets, which Parse reads. The sequence
+// number is an annotation, because azeventhubs continues after it on another link.
+func (e *Event) append(b []byte) []byte {
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionAnnotations, amqpvalue.Map8, 1+2+byte(len(sequenceName))+9, 2, amqpvalue.Symbol8, byte(len(sequenceName)))
+	b = append(append(b, sequenceName...), amqpvalue.Long)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.Sequence))
+
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary32, 0, 0, 0, 0)
+	start := len(b)
+	b = append(b, mark[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.Sequence))
+	b = binary.BigEndian.AppendUint64(b, uint64(e.Enqueued))
+	guessed := byte(0)
+	if e.Guessed {
+		guessed = 1
+	}
+	b = append(b, guessed)
+	for _, text := range e.texts() {
+		b = append(binary.AppendUvarint(b, uint64(len(*text))), *text...)
+	}
+	b = append(b, e.Body...)
+	binary.BigEndian.PutUint32(b[start-4:], uint32(len(b)-start))
+	return b
+}
+
+// Parse returns the Event that is the data section of a message, and false if the message has
+// not passed the filter. The Event aliases data.
+func Parse(data []byte) (e Event, ok bool) {
+	data, ok = bytes.CutPrefix(data, mark[:])
+	if !ok {
+		return Event{}, false
+	}
+	e.Sequence = int64(binary.BigEndian.Uint64(data))
+	e.Enqueued = int64(binary.BigEndian.Uint64(data[8:]))
+	e.Guessed = data[16] != 0
+	data = data[17:]
+	for _, text := range e.texts() {
+		size, n := binary.Uvarint(data)
+		end := n + int(size)
+		*text, data = data[n:end:end], data[end:]
+	}
+	e.Body = data
+	return e, true
+}
+
+// Sections of a message, in the order that they come in.
+const (
+	sectionHeader      = 0x70
+	sectionAnnotations = 0x72
+	sectionProperties  = 0x73
+	sectionApplication = 0x74
+	sectionData        = 0x75
+	sectionSequence    = 0x76
+	sectionValue       = 0x77
+	sectionFooter      = 0x78
+)
+
+// Why a message is undecodable.
+var (
+	errShort      = errors.New("cut short, or a value of an unknown type")
+	errSection    = errors.New("unknown section, or none where one must begin")
+	errOrder      = errors.New("section repeated or out of order")
+	errField      = errors.New("section or field of another type than it must have")
+	errSequence   = errors.New("sequence number missing or no integer")
+	errOffset     = errors.New("offset that is not text")
+	errEnqueued   = errors.New("enqueued time that is no time")
+	errProperties = errors.New("application properties that cannot be told apart")
+	errBody       = errors.New("body that is neither bytes nor text")
+	errLarge      = errors.New("message too large")
+)
+
+// read sets e to what message says, as far as the error, which says why it is undecodable.
+// Guessed is set until a sequence number was read. e aliases message.
+//
+// Only what the worker reads has to be readable: every other value is skipped by its size.
+// Sections come once and in order, so the annotations are the hub's, whatever follows them.
+func (e *Event) read(message []byte) error {
+	*e = Event{Guessed: true}
+	last := byte(0)
+	for len(message) > 0 {
+		section, rest, ok := amqpvalue.Next(message)
+		if !ok {
+			return errShort
+		}
+		message = rest
+		code, content, ok := section.Describe()
+		if !ok || code < sectionHeader || code > sectionFooter {
+			return errSection
+		}
+		switch {
+		case byte(code) == last && last == sectionData: // a body may have several
+		case byte(code) <= last, last >= sectionData && code != sectionFooter:
+			return errOrder
+		}
+		last = byte(code)
+		if err := e.section(last, content); err != nil {
+			return err
+		}
+	}
+	if e.Guessed {
+		return errSequence
+	}
+	return nil
+}
+
+// section reads what a section holds.
+func (e *Event) section(code byte, content amqpvalue.Value) error {
+	if content.IsNull() {
+		return nil
+	}
+	ok := true
+	switch code {
+	case sectionAnnotations:
+		return e.annotations(content)
+	case sectionProperties:
+		var fields [8]amqpvalue.Value
+		ok = content.Fields(fields[:])
+		for i, to := range [...]*[]byte{&e.ContentType, &e.ContentEncoding} {
+			if v := fields[6+i]; ok && !v.IsNull() {
+				*to, ok = v.Text()
+			}
+		}
+	case sectionApplication:
+		entries, isMap := content.Entries()
+		for more := true; more; {
+			_, more = entries.Next()
+		}
+		if !isMap || !entries.Done() {
+			return errProperties
+		}
+		e.Properties = content
+	case sectionData:
+		var data []byte
+		if data, ok = content.Bytes(); len(e.Body) == 0 {
+			e.Body = data
+		} else {
+			e.Body = append(e.Body, data...) // not into the message: the capacity of a Value is its length
+		}
+	case sectionSequence:
+		return errBody
+	case sectionValue:
+		if e.Body, ok = content.Text(); !ok {
+			e.Body, ok = content.Bytes()
+		}
+		if !ok {
+			return errBody
+		}
+	}
+	if !ok {
+		return errField
+	}
+	return nil
+}
+
+// annotations reads the annotations that an IoT Hub sets. Of a name that comes twice the last
+// value counts.
+func (e *Event) annotations(content amqpvalue.Value) error {
+	entries, ok := content.Entries()
+	if !ok {
+		return errField
+	}
+	var err error
+	for {
+		key, _ := entries.Next()
+		value, ok := entries.Next()
+		if !ok {
+			break
+		}
+		name, _ := key.Text()
+		switch string(name) {
+		case sequenceName:
+			e.Sequence, ok = value.Int()
+			e.Guessed = !ok
+		case "x-opt-offset":
+			if e.Offset, ok = value.Text(); !ok && !value.IsNull() {
+				err = errOffset
+			}
+		case "x-opt-enqueued-time":
+			if at, ok := value.Time(); ok {
+				e.Enqueued = at.UnixMilli()
+			} else if !value.IsNull() {
+				err = errEnqueued
+			}
+		case "iothub-connection-device-id":
+			e.Device, _ = value.Text()
+		case "iothub-message-source":
+			e.Source, _ = value.Text()
+		}
+	}
+	if !entries.Done() {
+		err = errShort
+	}
+	return err
+}
+
+// A position is that of the last event that came on a link.
+type position struct {
+	sequence int64  // -1 before the first event of a partition, and where it is not known
+	offset   []byte // empty where it is not known
+	enqueued int64  // in ms since 1970; 0 where it is not known
+}
+
+// maxText is the longest offset or device id that is kept of an undecodable message. The
+// hub's have at most 128 characters.
+const maxText = 512
+
+// undecodable makes e the Event of a message that cannot be decoded, of which it has read a part.
+//
+// The position that the message claims is kept. Without a sequence number it gets the
+// one after the event before: numbers in a partition are consecutive, and if they are
+// not, this one is too low and never too high, so nothing is skipped. Without an offset
+// or time it gets those of the event before; at worst a restart reads it once more.
+func (e *Event) undecodable(message []byte, before *position, cause error) {
+	*e = Event{
+		Sequence: e.Sequence, Guessed: e.Guessed, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
+		Undecodable: []byte(cause.Error()), Body: message,
+	}
+	if e.Guessed {
+		e.Sequence = before.sequence + 1
+	}
+	if len(e.Offset) == 0 || len(e.Offset) > maxText {
+		e.Offset = before.offset
+	}
+	if len(e.Device) > maxText {
+		e.Device = nil
+	}
+	if e.Enqueued == 0 {
+		e.Enqueued = before.enqueued
+	}
+}
+
+// moveTo moves the position to an event.
+func (at *position) moveTo(e *Event) {
+	at.sequence = e.Sequence
+	if len(e.Offset) > 0 && len(e.Offset) <= maxText {
+		at.offset = append(at.offset[:0], e.Offset...)
+	}
+	if e.Enqueued != 0 {
+		at.enqueued = e.Enqueued
+	}
+}
