@@ -183,7 +183,7 @@ func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]noti
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if c.SummarySchedule != "" {
-		schedule, err := leader.ParseSchedule(c.SummarySchedule)
+		schedule, err := config.ParseSchedule(c.SummarySchedule)
 		if err != nil {
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}

@@ -59,7 +59,7 @@ const arrows = `
 	internal/azure   internal/backoff
 	internal/httpapi
 	internal/peers   internal/rules internal/azure
-	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/ops/leader internal/azure
+	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/azure
 
 	internal/ops/admin    internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
@@ -107,7 +107,7 @@ const wraps = `
 	github.com/goccy/go-yaml                                        internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing
-	github.com/robfig/cron                                          internal/ops/leader
+	github.com/robfig/cron                                          internal/config
 	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
 `
 

@@ -20,7 +20,6 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -275,7 +274,7 @@ func (c *Config) validateReplicas(e *configError) {
 func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
 	if c.SummarySchedule != "" {
-		if _, err := leader.ParseSchedule(c.SummarySchedule); err != nil {
+		if _, err := ParseSchedule(c.SummarySchedule); err != nil {
 			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
 		}
 	}

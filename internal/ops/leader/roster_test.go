@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
@@ -71,7 +72,7 @@ func status(t *testing.T, s lease.Store) leader.Status {
 
 func daily(t *testing.T) leader.Schedule {
 	t.Helper()
-	s, err := leader.ParseSchedule("CRON_TZ=UTC 0 8 * * *")
+	s, err := cron.ParseStandard("CRON_TZ=UTC 0 8 * * *")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,38 +484,10 @@ func TestClockGoneWrong(t *testing.T) {
 	})
 }
 
-func TestParseSchedule(t *testing.T) {
-	from := time.Date(2026, 2, 27, 9, 30, 0, 0, time.UTC)
-	tests := []struct {
-		expression string
-		want       time.Time
-	}{
-		{"CRON_TZ=UTC 0 8 * * *", time.Date(2026, 2, 28, 8, 0, 0, 0, time.UTC)},
-		{"CRON_TZ=Europe/Berlin 0 8 * * 1-5", time.Date(2026, 3, 2, 7, 0, 0, 0, time.UTC)},
-		{"@every 90m", time.Date(2026, 2, 27, 11, 0, 0, 0, time.UTC)},
-		{"CRON_TZ=UTC 0 0 30 2 *", time.Time{}}, // never
-	}
-	for _, test := range tests {
-		s, err := leader.ParseSchedule(test.expression)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if got := s.Next(from); !got.Equal(test.want) {
-			t.Errorf("%q after %v: %v, want %v", test.expression, from, got, test.want)
-		}
-	}
-	for _, bad := range []string{"", "daily", "0 8 * *", "61 8 * * *", "0 0 8 * * *", "CRON_TZ=Nowhere/Land 0 8 * * *", "CRON_TZ=UTC", "TZ="} {
-		if _, err := leader.ParseSchedule(bad); err == nil || !strings.Contains(err.Error(), "0 8 * * *") {
-			t.Errorf("%q: %v, want an error with an example", bad, err)
-		}
-	}
-}
-
 // A duty that is never due keeps no other from being done, nor the leader busy.
 func TestNeverDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never, err := leader.ParseSchedule("CRON_TZ=UTC 0 0 30 2 *")
+		never, err := cron.ParseStandard("CRON_TZ=UTC 0 0 30 2 *")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -643,23 +616,6 @@ func TestMarks(t *testing.T) {
 		}
 		if at, _ := between.seen(); len(at) != 2 {
 			t.Errorf("another duty was done %d times, want 2", len(at))
-		}
-	})
-}
-
-// Whatever somebody sets, reading it ends well, and a schedule goes forward.
-func FuzzParseSchedule(f *testing.F) {
-	f.Add("CRON_TZ=UTC 0 8 * * 1-5")
-	f.Add("@every 1h30m")
-	f.Add("*/5 1,2 ? JAN-MAR SUN")
-	f.Fuzz(func(t *testing.T, expression string) {
-		s, err := leader.ParseSchedule(expression)
-		if err != nil {
-			return
-		}
-		from := time.Date(2026, 2, 27, 9, 30, 0, 0, time.UTC)
-		if next := s.Next(from); !next.IsZero() && !next.After(from) {
-			t.Errorf("%q after %v: %v", expression, from, next)
 		}
 	})
 }
