@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// installWithin is for npm, which downloads packages.
-const installWithin = 5 * time.Minute
+// installWithin is for npm, which downloads packages: a minute, or many on a busy machine, where
+// giving up would only mean beginning again.
+const installWithin = 20 * time.Minute
 
 // ErrNoNode says that Node.js is not installed.
 var ErrNoNode = errors.New("install Node.js 20 or later, with npm")
@@ -110,7 +111,7 @@ func install(ctx context.Context) (root string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, installWithin)
 	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "ci")
+	npm := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund")
 	npm.Dir = root
 	npm.WaitDelay = time.Second
 	bind(npm)
