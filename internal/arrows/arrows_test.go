@@ -46,6 +46,7 @@ const arrows = `
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/azure
 	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
+	internal/notify/heartbeat                    internal/notify/redact
 	internal/notify/redact
 	internal/notify/httppost                     internal/notify internal/notify/redact
 	internal/notify/smtp                         internal/notify internal/notify/redact
@@ -63,13 +64,13 @@ const arrows = `
 
 	internal/ops/admin    internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
-	internal/ops/leader   internal/lease internal/throttle internal/notify internal/ops/tally
+	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/letters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker
 	internal/ops/tally    internal/notify internal/azure
-	internal/ops/tracing  internal/backoff internal/lease internal/throttle internal/notify internal/worker
+	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 
 	internal/lab/bench      internal/lab/devhub internal/lab/process internal/telemetry/eventhubs
 	internal/lab/busytest

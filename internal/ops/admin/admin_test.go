@@ -144,13 +144,13 @@ func TestReady(t *testing.T) {
 		check(200, "ready: alerts are leaving.\n") // it owns none
 		w.set(func() { w.reading.Owned, w.reading.Reading = 3, 1 })
 		check(503, "not ready: alerts are leaving, but 2 of 3 partitions that this replica owns are not being read.\n"+
-			"2 of 3 partitions that this replica owns are not being read, for 0 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. A moment of this is normal when partitions change hands.\n")
+			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. A moment of this is normal when partitions change hands.\n")
 		w.set(func() { w.reading.Reading = 4 }) // one was lost and is still being settled
 		w.set(func() {
 			w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
 		check(200, "ready: some alerts are not leaving: 1 of 2 receivers is down.\n"+
-			"receiver pager is down, for 0 s (since 2000-01-01T00:00:00Z). Alerts wait; none is lost. Next attempt in 7 s.\n")
+			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait; none is lost. Next attempt in 7 s.\n")
 		w.set(func() { w.worker.receivers = nil })
 		w.set(func() { w.standby = "others are active" })
 		check(200, "ready: standing by: others are active.\n")

@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -168,7 +166,7 @@ func (a *Admin) page(r *http.Request) page {
 	now := time.Now()
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version,
-		Now: now.UTC(), Up: span(max(time.Second, now.Sub(a.Started))),
+		Now: now.UTC(), Up: status.Span(max(time.Second, now.Sub(a.Started))),
 		Figures: a.figures(), Lookup: a.Token != "",
 	}
 	switch {
@@ -176,7 +174,7 @@ func (a *Admin) page(r *http.Request) page {
 		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(), a.Rules.Stateful()
 		p.Open, p.MoreOpen = a.alarmRows(now)
 	case len(a.Rules.Rules) > 0:
-		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), span(a.Rules.Rules[0].Window)
+		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), status.Span(a.Rules.Rules[0].Window)
 	}
 	report := a.Options.Status()
 	p.headline(report, now)
@@ -221,15 +219,9 @@ func (p *page) headline(r status.Report, now time.Time) {
 	}
 	for _, problem := range r.Problems {
 		p.Problems = append(p.Problems, problemRow{
-			What: capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
+			What: status.Capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
 		})
 	}
-}
-
-// capital returns s with a capital letter first.
-func capital(s string) string {
-	r, n := utf8.DecodeRuneInString(s)
-	return string(unicode.ToUpper(r)) + s[n:]
 }
 
 func (a *Admin) figures() []figure {
@@ -325,9 +317,9 @@ func aged(who string, at, now time.Time, err error) string {
 	case age <= askAgain+askTimeout:
 		return ""
 	case err == nil: // it is being asked
-		return "This is the state " + span(age) + " ago."
+		return "This is the state " + status.Span(age) + " ago."
 	default:
-		return who + " does not respond: this is the state " + span(age) + " ago."
+		return who + " does not respond: this is the state " + status.Span(age) + " ago."
 	}
 }
 
@@ -348,10 +340,10 @@ func waiting(s worker.PartitionState, now time.Time) string {
 		if l.Writes == 0 {
 			text = "waits for its ledger, for "
 		}
-		parts = append(parts, text+span(now.Sub(l.Since)))
+		parts = append(parts, text+status.Span(now.Sub(l.Since)))
 	}
 	if s.Unsettled > 0 {
-		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), span(now.Sub(s.Oldest))))
+		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), status.Span(now.Sub(s.Oldest))))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -397,7 +389,7 @@ func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow
 		left := t.Window - now.Sub(t.at)
 		if key := (window{t.Device, about, t.receiver}); left > 0 && !t.Resolved && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.receiver, Left: span(left), Percent: int(100 * left / t.Window)})
+			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.receiver, Left: status.Span(left), Percent: int(100 * left / t.Window)})
 		}
 	}
 	return windows, alerts
@@ -408,7 +400,7 @@ func (a *Admin) storeView(now time.Time) *storeView {
 	if all == nil {
 		return nil
 	}
-	v := &storeView{Over: span(callsFor)}
+	v := &storeView{Over: status.Span(callsFor)}
 	for _, op := range []struct {
 		lease.Operation
 		name, help string
@@ -453,21 +445,6 @@ func rate(perSecond float64) string {
 	return count(int64(perSecond + 0.5))
 }
 
-// span formats a duration in at most two units.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int((d+time.Second/2)/time.Second))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d/time.Minute))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
-	}
-	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
-}
-
 // latencyText formats the duration of a call.
 func latencyText(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
@@ -486,5 +463,5 @@ func until(d time.Duration) string {
 	if d <= 0 {
 		return "now"
 	}
-	return "in " + span(d)
+	return "in " + status.Span(d)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/worker"
 )
@@ -42,12 +43,12 @@ func (a *Admin) ruleRows() (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{Level: l.Name, Limit: sign(r) + " " + number(l.Limit), Override: l.Override, Window: span(r.Window), Told: r.Resolved}
+			row := ruleRow{Level: l.Name, Limit: sign(r) + " " + number(l.Limit), Override: l.Override, Window: status.Span(r.Window), Told: r.Resolved}
 			if j == 0 {
 				row.Rule, row.Field = r.Name, paths(r.Field)
 			}
 			if r.For > 0 {
-				row.For = span(r.For)
+				row.For = status.Span(r.For)
 			}
 			if r.Stateful() {
 				row.Clear = clearSign(r) + " " + number(l.Clear)
@@ -96,7 +97,7 @@ func (a *Admin) alarmRows(now time.Time) (rows []alarmRow, more string) {
 		total += n.Open
 	}
 	for _, s := range a.Worker.Alarms(maxOpen) {
-		rows = append(rows, alarmRow{Device: s.Device, About: about(s.Rule, s.Level), Lasts: span(max(0, now.Sub(s.Since)))})
+		rows = append(rows, alarmRow{Device: s.Device, About: about(s.Rule, s.Level), Lasts: status.Span(max(0, now.Sub(s.Since)))})
 	}
 	if n := total - len(rows); n > 0 {
 		more = count(int64(n))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -152,7 +153,7 @@ func (f findings) storeError() error {
 
 // why returns the status of the device and, in a sentence, why it has not been alerted about. What is
 // in the way of an alert comes first, then what the device sent last.
-func (f findings) why() (status, text string) {
+func (f findings) why() (code, text string) {
 	if len(f.state.Deliveries) > 0 {
 		return whyWaiting, f.waiting()
 	}
@@ -231,7 +232,7 @@ func (f findings) verdicts(r worker.Reading) (all []verdict) {
 }
 
 // read is why for a device whose last event had the reading r, which is settled.
-func (f findings) read(r worker.Reading) (status, text string) {
+func (f findings) read(r worker.Reading) (code, text string) {
 	all := f.verdicts(r)
 	if len(all) == 0 { // there are no rules
 		return whyBelow, fmt.Sprintf("Its last reading is %s %s%s", number(r.Value), f.at(r.Enqueued), f.also())
@@ -254,7 +255,7 @@ func (f findings) read(r worker.Reading) (status, text string) {
 		return whyInhibited, fmt.Sprintf("%s reaches %s, which is not told while the alarm of level %s is open, since %s", reading, limit, v.higher.Level, f.clock(v.higher.Since))
 	case v.say == sayPending:
 		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
-			reading, limit, f.clock(v.alarm.Since), span(v.rule.For), f.clock(v.alarm.Since.Add(v.rule.For)))
+			reading, limit, f.clock(v.alarm.Since), status.Span(v.rule.For), f.clock(v.alarm.Since.Add(v.rule.For)))
 	case v.say == sayOpen:
 		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
 			reading, below, limit, below, number(v.rule.ClearOf(v.level, v.limit)), f.clock(v.alarm.Since), f.also())
@@ -272,7 +273,7 @@ func (f findings) read(r worker.Reading) (status, text string) {
 
 // hot is why for a device whose last reading, r, reaches the limit that v is about, which is all that
 // f is about, and is settled.
-func (f findings) hot(r worker.Reading, v verdict) (status, text string) {
+func (f findings) hot(r worker.Reading, v verdict) (code, text string) {
 	reading := fmt.Sprintf("Its last reading over the threshold, %s %s,", number(r.Value), f.at(r.Enqueued))
 	if about(v.rule.Name, v.level.Name) != "" {
 		reading = fmt.Sprintf("Its last reading, %s %s, which reaches %s,", number(r.Value), f.at(r.Enqueued), v.text())
@@ -298,7 +299,7 @@ func (f findings) until(t time.Time) string {
 			now = g.Now
 		}
 	}
-	return fmt.Sprintf("%s (another %s)", f.clock(t), span(max(0, t.Sub(now))))
+	return fmt.Sprintf("%s (another %s)", f.clock(t), status.Span(max(0, t.Sub(now))))
 }
 
 func (f findings) waiting() string {
@@ -391,7 +392,7 @@ func (f findings) latest() (of findings, name string) {
 func (f findings) at(t time.Time) string {
 	ago := "just now"
 	if d := f.now.Sub(t); d >= time.Second {
-		ago = span(d) + " ago"
+		ago = status.Span(d) + " ago"
 	}
 	return fmt.Sprintf("at %s (%s)", f.clock(t), ago)
 }

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/lease"
 )
 
@@ -182,7 +183,7 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 		if a != nil {
 			wait = min(time.Until(a.at.Round(0)), maxSleep)
 		}
-		sleep(ctx, wait)
+		backoff.Sleep(ctx, wait)
 		if err := context.Cause(ctx); err != nil {
 			r.end(t, &n, err)
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/lease"
 )
 
@@ -98,7 +99,7 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) err
 			failures++
 			e.log.Warn("could not become or remain leader", zap.String("key", e.key), zap.Error(err), zap.Duration("again_in", wait))
 		}
-		sleep(ctx, jitter(wait))
+		backoff.Sleep(ctx, jitter(wait))
 	}
 }
 
@@ -276,13 +277,3 @@ func valid(now, end time.Time) bool {
 
 // jitter spreads d over its half to one and a half.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-
-// sleep waits until d has passed or ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}

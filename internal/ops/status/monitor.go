@@ -294,16 +294,16 @@ func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, What: "receiver " + r.Name + " is down", Since: r.Since, Waiting: r.Waiting}
 	if r.Err != nil {
 		p.Why = strings.ReplaceAll(r.Err.Error(), "\n", "; ")
-		status := notify.AsError(r.Err).Status
-		p.Refused = status == http.StatusUnauthorized || status == http.StatusForbidden
+		code := notify.AsError(r.Err).Status
+		p.Refused = code == http.StatusUnauthorized || code == http.StatusForbidden
 	}
 	p.Effect = "Alerts wait"
 	if r.Waiting > 0 {
-		p.Effect = capital(waits(r.Waiting))
+		p.Effect = Capital(waits(r.Waiting))
 	}
 	p.Effect += "; none is lost."
 	if left := r.Retry.Sub(now); left >= time.Second {
-		p.Effect += " Next attempt in " + span(left) + "."
+		p.Effect += " Next attempt in " + Span(left) + "."
 	}
 	return p
 }
@@ -323,9 +323,9 @@ func (l load) until(now time.Time, end string) string {
 	if l.alerts == 0 {
 		return "No alert is waiting yet."
 	}
-	text := capital(waits(l.alerts))
+	text := Capital(waits(l.alerts))
 	if !l.oldest.IsZero() {
-		text += fmt.Sprintf(", the oldest about a reading from %s ago", span(now.Sub(l.oldest)))
+		text += fmt.Sprintf(", the oldest about a reading from %s ago", Span(now.Sub(l.oldest)))
 	}
 	return text + ". " + end
 }
@@ -343,8 +343,6 @@ func isAre(n int) string {
 	}
 	return "are"
 }
-
-func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // Run logs what gets in the way and when that ends, and asks the throttle store if nobody else
 // does, until ctx ends.

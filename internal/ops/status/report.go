@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A State is the short form of a Report.
@@ -53,7 +55,7 @@ type Problem struct {
 }
 
 // Lasts returns for how long there has been p, such as "3 min".
-func (p Problem) Lasts(now time.Time) string { return span(now.Sub(p.Since)) }
+func (p Problem) Lasts(now time.Time) string { return Span(max(time.Second, now.Sub(p.Since))) }
 
 // Line returns p in one line.
 func (p Problem) Line(now time.Time) string {
@@ -103,17 +105,25 @@ var words = map[By]struct{ begin, end string }{
 	ByReceiver:    {"receiver is down", "receiver is back"},
 }
 
-// span formats a duration in at most two units.
-func span(d time.Duration) string {
+// Span formats a duration for people, in at most two units: "40 ms", "3 min", "5 h 12 min".
+func Span(d time.Duration) string {
 	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
 	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int((max(0, d)+time.Second/2)/time.Second))
+		return fmt.Sprintf("%d s", int((d+time.Second/2)/time.Second))
 	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min", int(d/time.Minute))
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
 	}
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+}
+
+// Capital returns s, which is not empty, with a capital letter first.
+func Capital(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
 }
 
 // many returns a number of things in words.
