@@ -100,6 +100,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Worker = r.worker
 	o.Partitions = r.source.Ownerships
 	o.Receivers = r.gates
+	o.Heartbeat = r.heartbeat
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (leader.Status, error) {
 			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))

@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
@@ -27,6 +28,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
+	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -49,6 +51,9 @@ type replica struct {
 	admin     *admin.Admin // nil if HTTP is off
 	trigger   *trigger     // nil if HTTP or the trigger is off
 
+	board     *ownership.Board     // what replicas tell each other
+	heartbeat *heartbeat.Heartbeat // nil if there is none
+
 	member  *peers.Member // nil if there can be no replica with other settings
 	standby atomic.Value  // a string: what waiting returns
 }
@@ -64,6 +69,8 @@ func (r *replica) waiting() string {
 func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
 	r := &replica{operations: o}
 	s.records = watched(s.records, &o.monitor.Checkpoints)
+	r.board = ownership.NewBoard(s.records, r.report, c.OwnershipExpiry)
+	s.records = r.board
 	s.ledgers = watchedLedgers{s.ledgers, &o.monitor.Checkpoints}
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
@@ -134,6 +141,11 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 	if r.duties != nil {
 		measured.Duties(r.duties.Leading, r.duties.Failures)
 	}
+	if c.HeartbeatURL.IsSet() {
+		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
+			return nil, err
+		}
+	}
 	measured.Standby(func() bool { return r.waiting() != "" })
 	o.monitor.Watch(status.Replica{
 		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: leader.Key(c.Scope()),
@@ -201,7 +213,7 @@ func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]noti
 		}
 		duties = append(duties, leader.Summary(schedule, summary))
 	}
-	if len(duties) == 0 {
+	if len(duties) == 0 && !c.HeartbeatURL.IsSet() { // which the leader sends
 		return nil, nil
 	}
 	return leader.New(leader.Config{
@@ -233,7 +245,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(r.operations.close))
 	r.operations.start()
-	if r.admin != nil {
+	if r.admin != nil || r.heartbeat != nil {
 		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
 	}
 	joined := r.join(ctx)
@@ -249,6 +261,9 @@ func (r *replica) run(ctx context.Context) (err error) {
 		}
 		if r.duties != nil {
 			end.background(receiving, "duties", handOverMargin, running(r.duties.Run))
+		}
+		if r.heartbeat != nil {
+			end.background(receiving, "heartbeat", closeLimit, running(r.heartbeat.Run))
 		}
 		end.background(receiving, "partitions", handOver, func(ctx context.Context) error {
 			defer stop()

@@ -296,6 +296,8 @@ func TestMistakes(t *testing.T) {
 
 		{"retention", valid("LEASE_RETENTION=1h"), "LEASE_RETENTION", "24h to 87600h"},
 		{"retention below give up", valid("LEASE_RETENTION=48h", "NOTIFY_GIVE_UP=48h"), "LEASE_RETENTION", "more than the sum of THROTTLE_WINDOW and NOTIFY_GIVE_UP"},
+		{"heartbeat", valid("HEARTBEAT_URL=hc-ping.com/hunter2"), "HEARTBEAT_URL", "begins with https://"},
+		{"heartbeat's interval", valid("HEARTBEAT_URL=interval=2h https://hc-ping.com/hunter2"), "HEARTBEAT_URL", "1s to 1h"},
 		{"schedule", valid("SUMMARY_SCHEDULE=every morning"), "SUMMARY_SCHEDULE", `"0 8 * * *"`},
 
 		{"port alone", valid("HTTP_ADDR=8080"), "HTTP_ADDR", `":8080"?`},
@@ -415,6 +417,7 @@ func TestSecretFiles(t *testing.T) {
 			"HTTP_INGEST_TOKEN":          "1234567890123456",
 			"HTTP_ADMIN_TOKEN":           "abcdefghijklmnop",
 			"IOTHUB_CONNECTION_STRING":   iotString,
+			"HEARTBEAT_URL":              "interval=5m https://hc-ping.com/0000",
 		}
 		for _, v := range Variables() {
 			if v.Secret && contents[v.Name] == "" {

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
+	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/rules"
@@ -276,6 +277,11 @@ func (c *Config) validateDuties(e *configError) {
 	if c.SummarySchedule != "" {
 		if _, err := ParseSchedule(c.SummarySchedule); err != nil {
 			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
+		}
+	}
+	if c.HeartbeatURL.IsSet() {
+		if _, err := heartbeat.Parse(c.HeartbeatURL.Reveal()); err != nil {
+			e.add("HEARTBEAT_URL", "%v", err)
 		}
 	}
 }

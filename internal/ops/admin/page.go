@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -95,6 +96,7 @@ type page struct {
 	MoreWindows              int    // not shown
 	Alerts                   []alertRow
 	Duties                   *dutiesView
+	Heartbeat                *heartbeatView
 	Lookup                   bool // devices can be looked up
 }
 
@@ -198,7 +200,16 @@ func (a *Admin) page(r *http.Request) page {
 		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
 	}
 	p.Duties = a.dutiesView(r)
+	if h := a.Heartbeat; h != nil {
+		p.Heartbeat = &heartbeatView{Host: h.Target.Host(), Call: h.Last(), Every: status.Span(h.Target.Interval)}
+	}
 	return p
+}
+
+// A heartbeatView has the last call of HEARTBEAT_URL.
+type heartbeatView struct {
+	Host, Every string
+	heartbeat.Call
 }
 
 // headline says on p whether alerts are leaving.

@@ -121,6 +121,20 @@ func (t *LagTracker) partitions() int {
 	return t.hubPartitions
 }
 
+// Late returns how long the oldest event that has not been read may have waited, of all partitions that are being
+// read: an upper bound. It is 0 while the hub does not answer.
+func (t *LagTracker) Late() (most time.Duration) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lags {
+		if now.Sub(l.asked) < staleAfter {
+			most = max(most, l.waited)
+		}
+	}
+	return most
+}
+
 // lag returns the lag of a partition; false if it is unknown or out of date.
 func (t *LagTracker) lag(partition string, now time.Time) (lag, bool) {
 	t.mu.Lock()

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/config"
+	"alertworker/internal/notify/heartbeat"
+	"alertworker/internal/ops/status"
+)
+
+// checkTimeout is for one look at all replicas and partitions.
+const checkTimeout = 8 * time.Second
+
+// newHeartbeat returns the calls of HEARTBEAT_URL, which the leader makes.
+func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Heartbeat, error) {
+	target, err := heartbeat.Parse(c.HeartbeatURL.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("HEARTBEAT_URL %w", err)
+	}
+	return heartbeat.New(heartbeat.Config{
+		Target: target, Source: c.Scope(), Log: log,
+		Leading: func() bool {
+			_, leading := r.duties.Leading()
+			return leading
+		},
+		Check: r.wouldArrive,
+	}), nil
+}
+
+// wouldArrive returns why an alert of some device would not get out; empty if all would.
+func (r *replica) wouldArrive(ctx context.Context) string {
+	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
+	defer cancel()
+	var others []status.Member
+	reports, err := r.board.Others(ctx)
+	for _, report := range reports {
+		var m status.Member
+		if err := json.Unmarshal(report, &m); err == nil { // another version's is none
+			others = append(others, m)
+		}
+	}
+	partitions, failed := r.source.Ownerships(ctx)
+	if err == nil {
+		err = failed
+	}
+	return status.WouldArrive(time.Now(), r.self(), others, partitions, err)
+}
+
+func (r *replica) self() status.Member {
+	return status.Member{Replica: r.worker.Config.Replica, Status: r.monitor.Report(), Late: r.lag.Late()}
+}
+
+// report is what the other replicas read.
+func (r *replica) report() []byte {
+	b, _ := json.Marshal(r.self()) // strings, numbers and times: cannot fail
+	return b
+}

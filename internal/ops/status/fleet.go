@@ -1,0 +1,76 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// lateLimit is how late readings may be read before an alert no longer counts as one that gets out.
+const lateLimit = 5 * time.Minute
+
+// A Member is what a replica says about itself to the others.
+type Member struct {
+	Replica string        `json:"replica"`
+	Status  Report        `json:"status"`
+	Late    time.Duration `json:"late"` // the most by which it may be behind in a partition
+}
+
+// WouldArrive returns why an alert of some device would not get out, in a sentence, and "" if all would: every
+// partition has an owner that reads it without being late, the services answer, and no receiver is down. self is the replica that
+// asks, others the other replicas that are alive, and partitions those of the hub, unless err says why they are not known.
+func WouldArrive(now time.Time, self Member, others []Member, partitions []telemetry.PartitionStatus, err error) string {
+	if why := self.trouble(now); why != "" {
+		return why
+	}
+	for _, m := range others {
+		if m.Status.State == Starting || m.Status.State == Draining {
+			continue // the partitions tell
+		}
+		if why := m.trouble(now); why != "" {
+			return "replica " + m.Replica + ": " + why
+		}
+	}
+	if err != nil {
+		return "It is not known who reads the partitions: " + err.Error()
+	}
+	return Unowned(partitions)
+}
+
+// trouble returns why alerts of m's partitions would not get out.
+func (m Member) trouble(now time.Time) string {
+	switch {
+	case m.Status.State == Leaving || m.Status.State == Standby:
+	case len(m.Status.Problems) > 0:
+		return m.Status.Headline + " " + Capital(m.Status.Problems[0].Line(now))
+	default:
+		return m.Status.Headline
+	}
+	if m.Late > lateLimit {
+		return fmt.Sprintf("Readings are read %s late.", Span(m.Late))
+	}
+	return ""
+}
+
+// Unowned says in a sentence which partitions have no owner; empty if all have one.
+func Unowned(partitions []telemetry.PartitionStatus) string {
+	var names []string
+	for _, p := range partitions {
+		if p.Owner == "" {
+			names = append(names, p.Partition)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return "Partition " + names[0] + " is read by no replica."
+	}
+	const most = 8
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("Partitions %s and %d more are read by no replica.", strings.Join(names[:most], ", "), n)
+	}
+	return "Partitions " + list(names) + " are read by no replica."
+}

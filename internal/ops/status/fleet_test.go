@@ -1,0 +1,45 @@
+package status_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"alertworker/internal/ops/status"
+	"alertworker/internal/telemetry"
+)
+
+func TestWouldArrive(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
+	well := status.Report{State: status.Leaving, Ready: true, Headline: "Alerts are leaving."}
+	down := status.Report{State: status.Partly, Ready: true, Headline: "Some alerts are not leaving: 1 of 2 receivers is down.", Problems: []status.Problem{
+		{What: "receiver pager is down", Since: now.Add(-time.Minute), Why: "answered 503", Effect: "Alerts wait; none is lost."},
+	}}
+	sentence := "Some alerts are not leaving: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait; none is lost."
+	owned := []telemetry.PartitionStatus{{Partition: "0", Owner: "a"}, {Partition: "1", Owner: "b"}}
+	unowned := []telemetry.PartitionStatus{{Partition: "0"}, {Partition: "1", Owner: "b"}, {Partition: "2"}}
+	self := status.Member{Replica: "a", Status: well}
+	for name, c := range map[string]struct {
+		self       status.Member
+		others     []status.Member
+		partitions []telemetry.PartitionStatus
+		err        error
+		want       string
+	}{
+		"alone":            {self: self, partitions: owned},
+		"all well":         {self: self, others: []status.Member{{Replica: "b", Status: well, Late: time.Minute}}, partitions: owned},
+		"a receiver":       {self: status.Member{Status: down}, partitions: owned, want: sentence},
+		"of another":       {self: self, others: []status.Member{{Replica: "b", Status: down}}, partitions: owned, want: "replica b: " + sentence},
+		"another starts":   {self: self, others: []status.Member{{Replica: "b", Status: status.Report{State: status.Starting, Headline: "Starting."}}}, partitions: owned},
+		"this one starts":  {self: status.Member{Status: status.Report{State: status.Starting, Headline: "Starting."}}, want: "Starting."},
+		"another waits":    {self: self, others: []status.Member{{Replica: "b", Status: status.Report{State: status.Standby, Headline: "Standing by."}}}, partitions: owned},
+		"late":             {self: self, others: []status.Member{{Replica: "b", Status: well, Late: 6 * time.Minute}}, partitions: owned, want: "replica b: Readings are read 6 min late."},
+		"nobody reads one": {self: self, partitions: unowned[:2], want: "Partition 0 is read by no replica."},
+		"nobody reads two": {self: self, partitions: unowned, want: "Partitions 0 and 2 are read by no replica."},
+		"unknown":          {self: self, err: errors.New("no answer"), want: "It is not known who reads the partitions: no answer"},
+	} {
+		if got := status.WouldArrive(now, c.self, c.others, c.partitions, c.err); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
