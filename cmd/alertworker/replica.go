@@ -119,7 +119,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			ID:       to.ID,
 			Name:     to.Name,
-			Level:    to.Level,
+			Filters:  to.Filters,
 			Notifier: observed[to.Name],
 			Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 				gate := throttle.New(throttle.Config{

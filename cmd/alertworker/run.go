@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
@@ -161,16 +162,23 @@ func configure() (config.Config, *zap.Logger, error) {
 
 // openReceivers connects to nothing. identity is nil unless a receiver needs it.
 func openReceivers(c config.Config, identity *azure.Credential, log *zap.Logger) ([]receivers.Receiver, error) {
-	secret, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal())
+	secrets, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
 	}
-	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log: log, WebhookSecret: secret, Link: c.PublicURL, Concurrency: c.NotifyConcurrency,
-		Token: func(ctx context.Context) (string, error) {
-			token, err := identity.GetToken(ctx, azure.EventGridScope)
+	zone, err := time.LoadLocation(c.TimeZone)
+	if err != nil {
+		return nil, fmt.Errorf("TIME_ZONE: %w", err)
+	}
+	tokens := func(scope policy.TokenRequestOptions) notify.TokenSource {
+		return func(ctx context.Context) (string, error) {
+			token, err := identity.GetToken(ctx, scope)
 			return token.Token, err
-		},
+		}
+	}
+	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
+		Log: log, WebhookSecrets: secrets, Style: notify.Style{Zone: zone, Page: c.PublicURL}, Concurrency: c.NotifyConcurrency,
+		EventGridToken: tokens(azure.EventGridScope), MailToken: tokens(azure.MailScope),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_URLS %w", err)

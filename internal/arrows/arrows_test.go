@@ -22,7 +22,7 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/backoff internal/rules internal/ledger internal/telemetry internal/throttle internal/notify
+	internal/worker    internal/backoff internal/rules internal/ledger internal/telemetry internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry
 	internal/ledger    internal/telemetry
 	internal/ledger/*  internal/ledger internal/telemetry internal/azure
@@ -60,7 +60,7 @@ const arrows = `
 	internal/azure   internal/backoff
 	internal/httpapi
 	internal/peers   internal/rules internal/azure
-	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify/* internal/azure
+	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure
 
 	internal/ops/admin    internal/notify/heartbeat internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure

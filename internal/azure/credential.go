@@ -21,12 +21,13 @@ const (
 	acquirePause   = 5 * time.Second  // between the end of one attempt at a token and the next
 )
 
-// StorageScope, EventHubsScope and EventGridScope are what the clients of these services ask tokens
+// StorageScope, EventHubsScope, EventGridScope and MailScope are what the clients of these services ask tokens
 // for. Cosmos DB has a scope for each account: CosmosScope.
 var (
 	StorageScope   = policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}, EnableCAE: true}
 	EventHubsScope = policy.TokenRequestOptions{Scopes: []string{"https://eventhubs.azure.net//.default"}}
 	EventGridScope = policy.TokenRequestOptions{Scopes: []string{"https://eventgrid.azure.net/.default"}}
+	MailScope      = policy.TokenRequestOptions{Scopes: []string{"https://outlook.office365.com/.default"}} // Exchange Online
 )
 
 // A Credential is the identity of a process, shared by all its clients. It caches tokens

@@ -70,9 +70,10 @@ type Config struct {
 	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created if missing and permitted"`
 	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created if missing and permitted"`
 
-	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line breaks: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); prefix with 'name=NAME ' to name it"`
-	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64"`
-	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; alerts link to it"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line breaks: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); in front of one, each followed by a space, id=, name=, level=, rule=, where=, rate=, batch= and secret= say what it is called, what it gets and how: see docs/receivers.md"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64; two, separated by a space, while one replaces the other"`
+	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; messages link to it"`
+	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC" desc:"time zone of times in messages, for example Europe/Berlin"`
 	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also send a recovery when a device is normal again; the default of resolved in RULES_FILE"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
@@ -137,12 +138,17 @@ func (c Config) CosmosVariable() string {
 
 // Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
-	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" || c.NotifyKeyless()
+	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" || c.EventGridKeyless() || c.MailKeyless()
 }
 
-// NotifyKeyless reports whether a receiver is used with an Azure identity instead of a key.
-func (c Config) NotifyKeyless() bool {
-	return slices.ContainsFunc(c.receivers(), receivers.Entry.NeedsToken)
+// EventGridKeyless reports whether a topic is used with an Azure identity instead of a key.
+func (c Config) EventGridKeyless() bool {
+	return slices.ContainsFunc(c.receivers(), receivers.Entry.NeedsEventGridToken)
+}
+
+// MailKeyless reports whether a mail server is used with an Azure identity instead of a password.
+func (c Config) MailKeyless() bool {
+	return slices.ContainsFunc(c.receivers(), receivers.Entry.NeedsMailToken)
 }
 
 // Hub returns where the events are. It is empty until IOTHUB_CONNECTION_STRING is

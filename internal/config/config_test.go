@@ -105,6 +105,7 @@ func TestDefaults(t *testing.T) {
 		"COSMOS_DATABASE":            "alertworker",
 		"COSMOS_CONTAINER":           "leases",
 		"NOTIFY_URLS":                "https://example.com",
+		"TIME_ZONE":                  "UTC",
 		"NOTIFY_RESOLVED":            "false",
 		"NOTIFY_TIMEOUT":             "10s",
 		"NOTIFY_CONCURRENCY":         "64",
@@ -612,8 +613,8 @@ func TestKeyless(t *testing.T) {
 		{"Event Grid", Config{NotifyURLs: NewURLs("log:", "name=grid eventgrid+https://topic.example.com")}, true, true},
 		{"storage", Config{StorageAccountURL: "https://a.blob.core.windows.net"}, true, false},
 	} {
-		if tt.c.Keyless() != tt.want || tt.c.NotifyKeyless() != tt.forGrid {
-			t.Errorf("%s: Keyless is %v, NotifyKeyless %v", tt.name, tt.c.Keyless(), tt.c.NotifyKeyless())
+		if tt.c.Keyless() != tt.want || tt.c.EventGridKeyless() != tt.forGrid {
+			t.Errorf("%s: Keyless is %v, EventGridKeyless %v", tt.name, tt.c.Keyless(), tt.c.EventGridKeyless())
 		}
 	}
 }

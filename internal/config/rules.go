@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease/bloblease"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 )
 
@@ -18,7 +19,9 @@ func (c Config) HasRulesFile() bool { return c.RulesFile.path != "" }
 // one of TEMPERATURE_THRESHOLD. Nobody changes them.
 func (c Config) Rules() rules.Set {
 	if c.HasRulesFile() {
-		return rules.Set{Rules: c.RulesFile.rules, Quiet: c.QuietProperty}
+		set := c.RulesFile.set
+		set.Quiet = c.QuietProperty
+		return set
 	}
 	level := rules.Level{Limit: c.TemperatureThreshold, Clear: c.TemperatureThreshold, Override: c.TemperatureThresholdProperty}
 	if c.TemperatureClear != nil {
@@ -78,7 +81,7 @@ func (c *Config) readRules(e *configError) {
 	text, err := readFile(c.RulesFile.path)
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
-	} else if c.RulesFile.rules, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {
+	} else if c.RulesFile.set, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {
 		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":\n    "+strings.ReplaceAll(err.Error(), "\n", "\n    "))
 	}
 	if len(wrong) > 0 {
@@ -106,30 +109,49 @@ func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 	if c.CheckpointStore == StoreMemory && set.Stateful() {
 		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and nobody is told that it is normal again")
 	}
-	var levels, wanted []string
-	everything := false // somebody gets it
+	c.warnOfReceivers(set, warn)
+}
+
+// warnOfReceivers warns of filters that match nothing, and of alerts that no receiver gets.
+func (c Config) warnOfReceivers(set rules.Set, warn func(variable, format string, args ...any)) {
+	var levels, names []string
 	for _, r := range set.Rules {
+		names = append(names, r.Name)
 		for _, l := range r.Levels {
-			if !slices.Contains(levels, l.Name) {
-				levels = append(levels, l.Name)
+			levels = append(levels, l.Name)
+		}
+	}
+	var all notify.Filters
+	for _, r := range c.receivers() {
+		all = append(all, r.Filter)
+		for _, level := range r.Filter.Levels {
+			switch {
+			case slices.Contains(levels, level):
+			case slices.Contains(levels, ""):
+				warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets only the alerts without a level", level)
+			default:
+				warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets no alerts of that level", level)
+			}
+		}
+		for _, name := range r.Filter.Rules {
+			if !slices.Contains(names, name) {
+				warn("NOTIFY_URLS", "has a receiver with rule=%s, which is not the name of a rule: it gets no alerts of that rule", name)
 			}
 		}
 	}
-	for _, r := range c.receivers() {
-		switch {
-		case r.Level == "":
-			everything = true
-		case slices.Contains(levels, r.Level):
-			wanted = append(wanted, r.Level)
-		case slices.Contains(levels, ""):
-			warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets only the alerts without a level", r.Level)
-		default:
-			warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets no alerts", r.Level)
+	for _, r := range set.Rules {
+		for _, l := range r.Levels {
+			if !all.Cover(r.Name, l.Name) {
+				warn("NOTIFY_URLS", "has no receiver for %s: nobody is notified of it", RuleAndLevel(r.Name, l.Name))
+			}
 		}
 	}
-	for _, l := range levels {
-		if l != "" && !everything && !slices.Contains(wanted, l) {
-			warn("RULES_FILE", "has the level %s, of which nobody is told: NOTIFY_URLS has no receiver with level=%[1]s, and none without a level", l)
-		}
+}
+
+// RuleAndLevel names both, for people.
+func RuleAndLevel(rule, level string) string {
+	if level == "" {
+		return "the rule " + rule
 	}
+	return "the level " + level + " of the rule " + rule
 }

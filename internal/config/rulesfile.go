@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -33,8 +35,8 @@ const (
 
 // A RulesFile is RULES_FILE: the path, and once Load has read it, what is there.
 type RulesFile struct {
-	path  string
-	rules []rules.Rule
+	path string
+	set  rules.Set
 }
 
 func (f RulesFile) String() string { return f.path }
@@ -67,7 +69,7 @@ func (m mistakes) Error() string {
 // parseRules reads a file of rules, whose window and resolved are as given unless they say
 // otherwise. An error is mistakes, all of them; after one in the YAML itself there is
 // only that.
-func parseRules(text []byte, window time.Duration, resolved bool) ([]rules.Rule, error) {
+func parseRules(text []byte, window time.Duration, resolved bool) (rules.Set, error) {
 	r := &rulesReader{window: window, resolved: resolved}
 	if root := r.document(text); root != nil {
 		r.file(root)
@@ -76,9 +78,9 @@ func parseRules(text []byte, window time.Duration, resolved bool) ([]rules.Rule,
 		slices.SortStableFunc(r.mistakes, func(a, b mistake) int {
 			return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 		})
-		return nil, r.mistakes
+		return rules.Set{}, r.mistakes
 	}
-	return r.rules, nil
+	return rules.Set{Rules: r.rules, Show: r.show}, nil
 }
 
 // A rulesReader reads one file, and goes on after a mistake.
@@ -87,6 +89,7 @@ type rulesReader struct {
 	resolved bool
 	levels   int // of all rules so far
 	rules    []rules.Rule
+	show     []string
 	mistakes mistakes
 }
 
@@ -266,7 +269,11 @@ func (r *rulesReader) file(root ast.Node) {
 		return
 	}
 	wrong := len(r.mistakes)
-	all, ok := r.pick(root, "rules")["rules"]
+	top := r.pick(root, "rules", "show")
+	if at := top["show"]; at != nil {
+		r.readShow(at)
+	}
+	all, ok := top["rules"]
 	if !ok {
 		if len(r.mistakes) == wrong {
 			r.wrong(root, "has no rules: must be rules: and a list of them")
@@ -328,6 +335,16 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		}
 	}
 
+	rule.Title, rule.Unit = r.text(values["title"], "title", maxTitle), r.text(values["unit"], "unit", maxUnit)
+	if at := values["runbook"]; at != nil {
+		text, _, _ := scalar(at)
+		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || len(text) > maxPublicURL {
+			r.wrong(at, "runbook must be a URL such as https://wiki.example.com/ovens, without a user and of at most %d bytes", maxPublicURL)
+		} else {
+			rule.Runbook = text
+		}
+	}
+
 	above, below := values["above"], values["below"]
 	switch {
 	case above != nil:
@@ -355,6 +372,44 @@ func (r *rulesReader) name(n ast.Node, what string) (string, bool) {
 		return "", false
 	}
 	return text, true
+}
+
+// Bounds of texts for people, in characters.
+const (
+	maxTitle = 64
+	maxUnit  = 16
+)
+
+// text returns a text for people, empty if n is nil.
+func (r *rulesReader) text(n ast.Node, what string, most int) string {
+	if n == nil {
+		return ""
+	}
+	text, _, ok := scalar(n)
+	if !ok || text == "" || utf8.RuneCountInString(text) > most || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		r.wrong(n, "%s must be 1 to %d printable characters", what, most)
+		return ""
+	}
+	return text
+}
+
+// readShow reads the names of the properties that messages show.
+func (r *rulesReader) readShow(n ast.Node) {
+	list, ok := n.(*ast.SequenceNode)
+	if !ok || len(list.Values) == 0 || len(list.Values) > notify.MaxShown {
+		r.wrong(n, "show must be a list of 1 to %d application properties, such as [site, name]", notify.MaxShown)
+		return
+	}
+	for _, value := range list.Values {
+		name, _, _ := scalar(value)
+		if err := checkProperty(name); err != nil {
+			r.wrong(value, "%v", err)
+		} else if slices.Contains(r.show, name) {
+			r.wrong(value, "%s is there already: remove one of them", name)
+		} else {
+			r.show = append(r.show, name)
+		}
+	}
 }
 
 func (r *rulesReader) field(n ast.Node) string {

@@ -12,7 +12,10 @@ import (
 	"alertworker/internal/rules"
 )
 
-func parse(text string) ([]rules.Rule, error) { return parseRules([]byte(text), time.Minute, false) }
+func parse(text string) ([]rules.Rule, error) {
+	set, err := parseRules([]byte(text), time.Minute, false)
+	return set.Rules, err
+}
 
 // A file in which everything is wrong gets one message, in the file's order.
 func TestRulesFileEverythingWrong(t *testing.T) {
@@ -50,7 +53,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"a list":                {"- name: hot\n", "line 1, column 1: is a list: put rules: in front of it"},
 		"another key":           {"rule:\n- name: hot\n", `line 1, column 1: "rule" is not known; did you mean rules?`},
 		"quiet":                 {"quiet: mute\nrules:\n- {name: hot, field: temp, above: 1}\n", "line 1, column 1: quiet belongs in QUIET_PROPERTY, and holds for all rules"},
-		"a secret as a key":     {"rules: []\nEndpoint=sb://ns/;SharedAccessKey=abc: 1\n", "line 1, column 8: has no rules: must be at least one\nline 2, column 1: [not shown: may be a secret] is not known: must be rules"},
+		"a secret as a key":     {"rules: []\nEndpoint=sb://ns/;SharedAccessKey=abc: 1\n", "line 1, column 8: has no rules: must be at least one\nline 2, column 1: [not shown: may be a secret] is not known: must be rules or show"},
 		"no list":               {"rules: hot\n", "line 1, column 8: rules must be a list: begin each rule with a hyphen"},
 		"a mapping":             {"rules:\n  hot: {above: 1}\n", "line 2, column 3: rules must be a list: begin each rule with a hyphen"},
 		"no rules":              {"rules: []\n", "line 1, column 8: has no rules: must be at least one"},
@@ -67,7 +70,10 @@ func TestRulesFileMistakes(t *testing.T) {
 		"field":                 {"rules:\n- {name: hot, field: a..b, above: 1}\n", `line 2, column 22: field 1 of 1: "a..b" has an empty name or a space beside a dot: write names joined by single dots, as in "machine.temperature"`},
 		"fields in a list":      {"rules:\n- {name: hot, field: [a, b], above: 1}\n", "line 2, column 22: field must be one path, or several separated by commas, such as temperature,temp"},
 		"a key misspelled":      {rule("abov: 1, above: 2"), `line 2, column 28: "abov" is not known; did you mean above?`},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, field, above, below, clear, hysteresis, for, window, resolved or override`},
+		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is there already: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
+		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
+		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://wiki.example.com/ovens, without a user and of at most 1024 bytes"},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, clear, hysteresis, for, window, resolved, override or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: above is there already: remove one of them"},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map"},
@@ -193,8 +199,11 @@ func TestRulesFileMessageIsBounded(t *testing.T) {
 }
 
 // text writes rules as a file that means them.
-func text(all []rules.Rule) string {
+func text(all []rules.Rule, show []string) string {
 	var b strings.Builder
+	if len(show) > 0 {
+		fmt.Fprintf(&b, "show: %q\n", show)
+	}
 	b.WriteString("rules:\n")
 	for _, r := range all {
 		direction := "above"
@@ -202,6 +211,11 @@ func text(all []rules.Rule) string {
 			direction = "below"
 		}
 		fmt.Fprintf(&b, "- name: %q\n  field: %q\n  for: %v\n  window: %v\n  resolved: %v\n", r.Name, r.Field, r.For, r.Window, r.Resolved)
+		for key, value := range map[string]string{"title": r.Title, "unit": r.Unit, "runbook": r.Runbook} {
+			if value != "" {
+				fmt.Fprintf(&b, "  %s: %q\n", key, value)
+			}
+		}
 		if r.Levels[0].Name == "" {
 			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear)
 			if p := r.Levels[0].Override; p != "" {
@@ -244,7 +258,8 @@ func FuzzRulesFile(f *testing.F) {
 		if len(in) > maxFile {
 			return
 		}
-		got, err := parseRules(in, time.Minute, false)
+		set, err := parseRules(in, time.Minute, false)
+		got := set.Rules
 		if err != nil {
 			if len(err.Error()) > 64<<10 {
 				t.Fatalf("a message of %d bytes", len(err.Error()))
@@ -267,9 +282,9 @@ func FuzzRulesFile(f *testing.F) {
 				}
 			}
 		}
-		again, err := parseRules([]byte(text(got)), time.Hour, true)
-		if err != nil || !reflect.DeepEqual(again, got) {
-			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", got, text(got), again, err)
+		again, err := parseRules([]byte(text(got, set.Show)), time.Hour, true)
+		if err != nil || !reflect.DeepEqual(again, set) {
+			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", set, text(got, set.Show), again, err)
 		}
 	})
 }

@@ -74,11 +74,11 @@ func didYouMeanValue(meant string) string {
 }
 
 // ruleKeys are the settings of a rule.
-var ruleKeys = []string{"name", "field", "above", "below", "clear", "hysteresis", "for", "window", "resolved", "override"}
+var ruleKeys = []string{"name", "title", "field", "unit", "above", "below", "clear", "hysteresis", "for", "window", "resolved", "override", "runbook"}
 
 var (
 	keyOfRule    = strings.Join(ruleKeys, "|")
-	gluedKey     = regexp.MustCompile(`^(\s*(?:- +)?)(` + keyOfRule + `|rules):([^\s].*)$`)
+	gluedKey     = regexp.MustCompile(`^(\s*(?:- +)?)(` + keyOfRule + `|rules|show):([^\s].*)$`)
 	gluedHyphen  = regexp.MustCompile(`^\s*-(` + keyOfRule + `):`)
 	firstKey     = regexp.MustCompile(`^(\s*- +)(` + keyOfRule + `):`)
 	followingKey = regexp.MustCompile(`^(\s*)(` + keyOfRule + `):`)

@@ -59,8 +59,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// URLs is a list of URLs that hold secrets, each perhaps with a name and a level in front
-// of it. They are printed as name, level, scheme, host and port, or without a host that is a secret.
+// URLs is a list of URLs that hold secrets, each perhaps with attributes in front of
+// it. They are printed as id, name, levels, rules, scheme, host and port, or without a host that is a secret.
 type URLs struct {
 	text Secret // separated by commas
 }
@@ -110,7 +110,9 @@ func redactURL(raw string) string {
 		return redacted
 	}
 	shown := ""
-	for _, attribute := range []struct{ name, value string }{{"name", e.Name}, {"level", e.Level}} {
+	for _, attribute := range []struct{ name, value string }{
+		{"id", e.ID}, {"name", e.Name}, {"level", strings.Join(e.Filter.Levels, "|")}, {"rule", strings.Join(e.Filter.Rules, "|")},
+	} {
 		if attribute.value != "" {
 			shown += attribute.name + "=" + attribute.value + " "
 		}

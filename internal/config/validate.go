@@ -237,7 +237,7 @@ func cosmosName(e *configError, variable, name string) {
 }
 
 func (c *Config) validateNotify(e *configError) {
-	if _, err := webhook.ParseSecret(c.NotifyWebhookSecret.Reveal()); err != nil {
+	if _, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal()); err != nil {
 		e.add("NOTIFY_WEBHOOK_SECRET", "%v", err)
 	}
 	if _, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: zap.NewNop()}); err != nil {
@@ -247,6 +247,9 @@ func (c *Config) validateNotify(e *configError) {
 		if u, err := url.Parse(c.PublicURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || len(c.PublicURL) > maxPublicURL {
 			e.add("PUBLIC_URL", "is %s; must be where people reach the status page, such as https://alerts.example.com/, without a user and of at most %d bytes", show(c.PublicURL), maxPublicURL)
 		}
+	}
+	if _, err := time.LoadLocation(c.TimeZone); err != nil || c.TimeZone == "Local" {
+		e.add("TIME_ZONE", "is %s; must be UTC or the name of a time zone, such as Europe/Berlin", show(c.TimeZone))
 	}
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)

@@ -1,7 +1,9 @@
 package notify
 
 import (
+	"cmp"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -11,16 +13,53 @@ import (
 // A Fact is one thing about an alert, for people: one line of printable characters each.
 type Fact struct{ Name, Value string }
 
-// Facts returns what a channel shows below an alert's Message: at most ten, as many as Slack
-// takes, the device first, none longer than 200 characters.
-func (a Alert) Facts() []Fact {
+// A Style is how messages for people look. The zero Style has times in UTC, and no links.
+type Style struct {
+	Zone *time.Location // of times; nil is UTC
+	Page string         // the URL of the status page; empty if people cannot reach it
+}
+
+// A Link is one that a message has.
+type Link struct{ Text, URL string }
+
+// Links returns those of an alert: where to look its device up, and what to do.
+func (s Style) Links(a Alert) []Link {
+	var links []Link
+	if s.Page != "" {
+		at := s.Page
+		if u, err := url.Parse(s.Page); err == nil && a.Device != "" {
+			query := u.Query()
+			query.Set("device", a.Device)
+			u.RawQuery = query.Encode()
+			at = u.String()
+		}
+		links = append(links, Link{"Status page", at})
+	}
+	if a.Runbook != "" {
+		links = append(links, Link{"Runbook", a.Runbook})
+	}
+	return links
+}
+
+// PageLinks returns the link to the status page, if there is one.
+func (s Style) PageLinks() []Link { return s.Links(Alert{}) }
+
+// MaxFacts is how many facts an alert can have.
+const MaxFacts = 10 + MaxShown
+
+// Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
+// none longer than 200 characters.
+func (s Style) Facts(a Alert) []Fact {
 	facts := []Fact{
 		{"Device", deviceName(a.Device)},
-		{"Value", number(a.Temperature)},
-		{"Limit", number(a.Threshold)},
+		{"Value", a.value(a.Temperature)},
+		{"Limit", a.value(a.Threshold)},
 	}
-	if rule := a.RuleName(); rule != DefaultRule {
-		facts = append(facts, Fact{"Rule", printable(rule, maxName)})
+	for name, value := range a.Shown.All() {
+		facts = append(facts, Fact{printable(name, maxName), printable(cmp.Or(value, "–"), maxField)})
+	}
+	if rule := a.RuleName(); rule != DefaultRule || a.Title != "" {
+		facts = append(facts, Fact{"Rule", printable(cmp.Or(a.Title, rule), maxTitle)})
 	}
 	if a.Level != "" {
 		facts = append(facts, Fact{"Level", printable(a.Level, maxName)})
@@ -28,9 +67,9 @@ func (a Alert) Facts() []Fact {
 	if a.Field != "" {
 		facts = append(facts, Fact{"Field", printable(a.Field, maxField)})
 	}
-	facts = append(facts, Fact{"Time", moment(a.Enqueued)})
+	facts = append(facts, Fact{"Time", s.moment(a.Enqueued)})
 	if lasted := a.Enqueued.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
-		facts = append(facts, Fact{"Since", moment(a.Since) + ", for " + plain(lasted)})
+		facts = append(facts, Fact{"Since", s.moment(a.Since) + ", for " + plain(lasted)})
 	}
 	if !a.Resolved {
 		facts = append(facts, Fact{"Suppressed", readings(a.Suppressed) + " since the last alert"})
@@ -45,7 +84,13 @@ func (a Alert) Facts() []Fact {
 const maxField = 128
 
 // moment writes a time for people.
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+func (s Style) moment(t time.Time) string {
+	zone := s.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return t.In(zone).Format("2006-01-02 15:04:05 MST")
+}
 
 // plain writes a duration as people do: 4m, not 4m0s.
 func plain(d time.Duration) string {

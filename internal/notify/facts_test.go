@@ -15,7 +15,7 @@ func TestFacts(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		var got strings.Builder
-		for _, f := range a.Facts() {
+		for _, f := range (notify.Style{}).Facts(a) {
 			got.WriteString(f.Name + ": " + f.Value + "\n")
 		}
 		if strings.TrimSpace(got.String()) != want {
@@ -56,12 +56,12 @@ func TestSeverity(t *testing.T) {
 func FuzzFacts(f *testing.F) {
 	f.Add("oven", "hot", "critical", "temperature, temp", 91.5, int64(60), int64(0), int64(3))
 	f.Fuzz(func(t *testing.T, device, rule, level, field string, value float64, at, since, suppressed int64) {
-		facts := notify.Alert{
+		facts := notify.Style{}.Facts(notify.Alert{
 			Device: device, Rule: rule, Level: level, Field: field, Temperature: value, Threshold: value,
 			Enqueued: time.Unix(at, 0), Since: time.Unix(since, 0), Suppressed: suppressed, Ambiguous: true,
-		}.Facts()
+		})
 		for _, fact := range facts {
-			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > 10 {
+			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > notify.MaxFacts {
 				t.Errorf("%d facts, one of %d characters", len(facts), n)
 			}
 			if strings.ContainsFunc(fact.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {

@@ -14,7 +14,9 @@ import (
 const maxDevice = 128
 
 const (
-	maxName    = 32  // how much of the name of a rule or a level people are shown, in characters
+	maxName    = 32 // how much of the name of a rule or a level people are shown, in characters
+	maxTitle   = 64 // likewise of a rule's title
+	maxUnit    = 16
 	maxMessage = 250 // of a Message, in characters
 )
 
@@ -34,7 +36,7 @@ func (a Alert) Message() string {
 	case a.Below:
 		says = ", at or below "
 	}
-	s := deviceName(a.Device) + ": " + number(a.Temperature) + says + number(a.Threshold)
+	s := deviceName(a.Device) + ": " + a.value(a.Temperature) + says + number(a.Threshold)
 	if names := a.ruleAndLevel(); names != DefaultRule {
 		s += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
@@ -44,9 +46,23 @@ func (a Alert) Message() string {
 	return printable(s, maxMessage-1)
 }
 
+// Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
+// the same for an alert, its reminders and its recovery.
+func (a Alert) Subject() string {
+	return printable(deviceName(a.Device)+": "+a.ruleAndLevel(), maxMessage-1)
+}
+
+// value writes a reading with its unit.
+func (a Alert) value(v float64) string {
+	if a.Unit == "" {
+		return number(v)
+	}
+	return number(v) + " " + printable(a.Unit, maxUnit)
+}
+
 // ruleAndLevel returns the names of both, for people.
 func (a Alert) ruleAndLevel() string {
-	s := printable(a.RuleName(), maxName)
+	s := printable(cmp.Or(a.Title, a.RuleName()), maxTitle)
 	if a.Level != "" {
 		s += ", " + printable(a.Level, maxName)
 	}

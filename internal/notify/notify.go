@@ -5,6 +5,7 @@ package notify
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 )
 
@@ -25,6 +26,10 @@ type Alert struct {
 	WillResolve bool      // one that is Resolved follows in time: the rule tells when a device is normal again
 	Removed     bool      // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
 	Below       bool      // readings at or below the limit are worth an alert, else those at or above it
+	Title       string    // of the rule, for people; empty if it has none
+	Unit        string    // of the reading, for people, such as "°C"; empty if it has none
+	Runbook     string    // a URL that says what to do; empty if there is none
+	Shown       Shown     // application properties that people see
 	Field       string    // where in the message the reading is: the rule's field; empty for DefaultRule
 	Temperature float64   // the reading, whatever it measures
 	Threshold   float64   // the limit; of a resolved alert the one that the reading is clear of
@@ -44,6 +49,9 @@ type Alert struct {
 	Ambiguous bool
 }
 
+// A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.
+type TokenSource func(ctx context.Context) (string, error)
+
 // A DeadLetter is an alert that could not be delivered to a receiver.
 type DeadLetter struct {
 	Alert    Alert
@@ -59,6 +67,14 @@ type Notifier interface {
 	// taken. An error that is not an *Error is treated like the zero Error. Errors
 	// contain no secrets. Safe for concurrent use.
 	Notify(ctx context.Context, a Alert) error
+}
+
+// A Batcher is a Notifier that delivers several alerts in one message.
+type Batcher interface {
+	// NotifyMany is like Notify, for all of the alerts, of which there is at least one: nil means
+	// that the receiver has taken every one, and an error is about each. A message that is
+	// Refused may be refused for one of them: then each can still be tried by Notify.
+	NotifyMany(ctx context.Context, alerts []Alert) error
 }
 
 // A Summary is the figures of two days: the day before it was made, and that day so far.
@@ -112,6 +128,9 @@ type Error struct {
 	Refused bool
 	// Untaken means that the receiver has certainly not taken the alert.
 	Untaken bool
+	// Limited means that the receiver takes fewer messages than it is sent: 429, or any other answer
+	// with Retry-After. It is no fault of the alert, and others wait with it.
+	Limited bool
 	// RetryAfter is how long the receiver asked us to wait; 0 if it did not.
 	RetryAfter time.Duration
 	// Status is the HTTP status that the receiver answered; 0 if there was no answer.
@@ -121,6 +140,16 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
+
+// OwnFault reports whether the failure may be that of the message, which others need not share:
+// a 4xx, but not one about credentials, time or rate.
+func (e *Error) OwnFault() bool {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return e.Status/100 == 4 && !e.Limited
+}
 
 // AsError returns the *Error in err's chain, or else the cautious one around err.
 func AsError(err error) *Error {

@@ -26,6 +26,8 @@ type Set struct {
 	// Quiet is the name of an application property that keeps a device's alerts from being
 	// told, empty if there is none: see Quiet.
 	Quiet string
+	// Show are names of application properties that messages show, at most notify.MaxShown.
+	Show []string
 }
 
 // A Rule compares one field with one or more levels.
@@ -37,6 +39,10 @@ type Rule struct {
 	For      time.Duration // how long readings must have reached a limit; 0: the first one counts
 	Window   time.Duration // the time without another alert of the device at this level
 	Resolved bool          // tell when a device is normal again
+
+	// For people, and empty if not given: what the rule is called, the unit of its readings, and a URL that says
+	// what to do.
+	Title, Unit, Runbook string
 }
 
 // A Level is a limit with a name.

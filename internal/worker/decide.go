@@ -232,7 +232,7 @@ func (t *telling) owe(l *level, rd *reading, was kept) *owed {
 // wanting returns the receivers that want alerts of l, a bit for each.
 func (s *stream) wanting(l *level) (receivers uint32) {
 	for i, q := range s.queues {
-		if q.to.wants(l.Name) {
+		if q.to.Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
 			receivers |= 1 << i
 		}
 	}
@@ -255,7 +255,7 @@ func (t *telling) tell(l *level, rd reading, opened bool) {
 	for i, q := range t.queues {
 		d := q.deliveries[alarmKey{device, l}]
 		switch {
-		case !q.to.wants(l.Name):
+		case !q.to.Filters.Want(l.rule.Name, l.Name, t.property):
 			t.stats.Filtered.Add(1)
 			continue
 		case d != nil:
@@ -279,6 +279,15 @@ func (t *telling) tell(l *level, rd reading, opened bool) {
 			t.joined = append(t.joined, d)
 		}
 	}
+}
+
+// property returns the text of one of the event's properties, "" if it has none.
+func (t *telling) property(name string) string {
+	p := t.event.Properties.Get(name)
+	if p.IsNull() {
+		return ""
+	}
+	return p.String()
 }
 
 // entry returns what holds the watermark before the event.

@@ -131,6 +131,14 @@ func (p *partition) reopen() *partition {
 }
 
 // receiver is a notify.Notifier that records what it takes.
+// filters are those of r's level.
+func (r *receiver) filters() notify.Filters {
+	if r.level == "" {
+		return nil
+	}
+	return notify.Filters{{Levels: []string{r.level}}}
+}
+
 type receiver struct {
 	// answer says what becomes of an alert. Nil: it is taken at once.
 	answer func(context.Context, notify.Alert) error
@@ -267,7 +275,7 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Level: r.level, Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 			return throttle.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Window: rule.Window, SendTimeout: sendTimeout,
 			})

@@ -103,7 +103,7 @@ func (s *stream) covered(device string, found []telemetry.Found) bool {
 			continue
 		}
 		for j, to := range s.receivers {
-			if !to.wants(r.levels[i].Name) {
+			if !to.Filters.Want(r.Name, r.levels[i].Name, func(string) string { return "" }) {
 				continue
 			}
 			if !r.levels[i].gates[j].Recent(device) {

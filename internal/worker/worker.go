@@ -58,18 +58,14 @@ type Config struct {
 
 // A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.
 type Receiver struct {
-	ID       string // for dead letters
-	Name     string // for people; no secrets
-	Level    string // the only level whose alerts it gets; empty for all
+	ID       string         // for dead letters
+	Name     string         // for people; no secrets
+	Filters  notify.Filters // which alerts it gets
 	Notifier notify.Notifier
 	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
 	// Config.Rules, and for levels that are not configured any more but have alarms.
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
 }
-
-// wants reports whether r gets the alerts of a level. An alert without a level goes to
-// all receivers, because nothing says that it is a lesser one.
-func (r Receiver) wants(level string) bool { return r.Level == "" || level == "" || r.Level == level }
 
 // DeadLetters keeps alerts that could not be delivered.
 type DeadLetters interface {

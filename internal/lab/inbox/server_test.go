@@ -25,7 +25,7 @@ func TestListen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := webhook.New(u, webhook.Options{Secret: secret})
+		to, err := webhook.New(u, webhook.Options{Secrets: []webhook.Secret{secret}})
 		if err != nil {
 			t.Fatal(err)
 		}

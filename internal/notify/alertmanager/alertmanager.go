@@ -22,28 +22,44 @@ const (
 	untilResolved = 7 * 24 * time.Hour
 
 	testLasts = time.Minute // until a test alert resolves itself
+
+	endedBefore = 5 * time.Minute  // is when a recovery says that the alert ended, or when it started
+	clockError  = 10 * time.Second // by how much Alertmanager's clock may be behind ours
 )
 
 // An Alertmanager is a [notify.Notifier] for one member of a cluster; members tell each other
 // of notifications, not of alerts, so that each needs a URL of its own.
 type Alertmanager struct {
 	*httppost.Client
-	link string
+	style notify.Style
 }
 
-// New returns an Alertmanager at u, the address of its web interface. Alerts link to
-// link, unless it is empty. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, link string, opts httppost.Options) (*Alertmanager, error) {
+// New returns an Alertmanager at u, the address of its web interface. It connects to nothing. Its
+// errors hold no part of u.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*Alertmanager, error) {
 	client, err := httppost.New(u.JoinPath("api", "v2", "alerts"), opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Alertmanager{client, link}, nil
+	return &Alertmanager{client, style}, nil
 }
 
 // Notify posts a. See [httppost.Client.Post] for what answers mean.
 func (m *Alertmanager) Notify(ctx context.Context, a notify.Alert) error {
-	return m.PostJSON(ctx, "alert", []alert{encode(a, m.link, time.Now())})
+	return m.post(ctx, "alert", []notify.Alert{a})
+}
+
+// NotifyMany posts all of alerts at once. Answers mean what they do to Notify.
+func (m *Alertmanager) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	return m.post(ctx, "alerts", alerts)
+}
+
+func (m *Alertmanager) post(ctx context.Context, what string, alerts []notify.Alert) error {
+	encoded := make([]alert, len(alerts))
+	for i, a := range alerts {
+		encoded[i] = encode(a, m.style, time.Now())
+	}
+	return m.PostJSON(ctx, what, encoded)
 }
 
 type alert struct {
@@ -56,7 +72,7 @@ type alert struct {
 
 // encode returns a as it is at now. The labels say which alert it is, so they hold nothing
 // that changes from one alert of a device, rule and level to the next.
-func encode(a notify.Alert, link string, now time.Time) alert {
+func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 	now = now.UTC()
 	e := alert{
 		Labels: map[string]string{
@@ -65,9 +81,14 @@ func encode(a notify.Alert, link string, now time.Time) alert {
 			"severity":  string(a.Severity()),
 			"source":    a.Source,
 		},
-		Annotations:  map[string]string{"summary": a.Message(), "id": a.ID, "replica": a.Replica},
-		StartsAt:     a.Enqueued.UTC(),
-		GeneratorURL: link,
+		Annotations: map[string]string{"summary": a.Message(), "id": a.ID, "replica": a.Replica},
+		StartsAt:    a.Enqueued.UTC(),
+	}
+	if style.Page != "" {
+		e.GeneratorURL = style.Links(a)[0].URL
+	}
+	if a.Runbook != "" {
+		e.Annotations["runbook_url"] = a.Runbook
 	}
 	if a.Level != "" {
 		e.Labels["level"] = a.Level
@@ -75,7 +96,7 @@ func encode(a notify.Alert, link string, now time.Time) alert {
 	if a.Test {
 		e.Labels["test"] = "true"
 	}
-	for _, f := range a.Facts() {
+	for _, f := range style.Facts(a) {
 		e.Annotations[strings.ToLower(f.Name)] = f.Value
 	}
 	if a.Since.Before(a.Enqueued) && !a.Since.IsZero() {
@@ -83,7 +104,15 @@ func encode(a notify.Alert, link string, now time.Time) alert {
 	}
 	switch {
 	case a.Resolved:
-		e.EndsAt = now
+		// An end after Alertmanager's own now is none, and then the end that was announced before
+		// counts. So it is well in the past, by any clock.
+		if latest := now.Add(-clockError); e.StartsAt.After(latest) {
+			e.StartsAt = latest
+		}
+		e.EndsAt = now.Add(-endedBefore)
+		if e.EndsAt.Before(e.StartsAt) {
+			e.EndsAt = e.StartsAt
+		}
 	case a.Test:
 		e.EndsAt = now.Add(testLasts)
 	case a.WillResolve:

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-const link = "https://alerts.example.com/"
+var link = notify.Style{Page: "https://alerts.example.com/"}
 
 func open(t testing.TB, raw string) *Alertmanager {
 	t.Helper()
@@ -70,18 +70,20 @@ func TestTimes(t *testing.T) {
 	}{
 		{age: time.Second, start: -time.Second, end: 7 * time.Minute},
 		{age: 10 * time.Hour, start: -10 * time.Hour, end: 7 * time.Minute},
-		{age: time.Second, resolved: true, start: -time.Second, end: 0},
-		{age: -time.Second, resolved: true, start: 0, end: 0},
+		{age: time.Second, resolved: true, start: -10 * time.Second, end: -10 * time.Second},
+		{age: -time.Second, resolved: true, start: -10 * time.Second, end: -10 * time.Second},
+		{age: time.Minute, resolved: true, start: -time.Minute, end: -time.Minute},
+		{age: -time.Hour, start: 7 * time.Minute, end: 7 * time.Minute},
 		{age: 0, test: true, start: 0, end: time.Minute},
 		{age: time.Second, since: time.Hour, start: -time.Hour, end: 7 * time.Minute},
 		{age: time.Second, since: time.Hour, will: true, start: -time.Hour, end: 7 * 24 * time.Hour},
-		{age: time.Second, since: time.Hour, resolved: true, start: -time.Hour, end: 0},
+		{age: time.Second, since: time.Hour, resolved: true, start: -time.Hour, end: -5 * time.Minute},
 	} {
 		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Test: tt.test}
 		if tt.since > 0 {
 			a.Since = now.Add(-tt.since)
 		}
-		if e := encode(a, "", now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
+		if e := encode(a, notify.Style{}, now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
 			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
 		}
 	}

@@ -14,21 +14,18 @@ import (
 	"alertworker/internal/notify/webhook"
 )
 
-// A TokenSource returns a token of an Azure identity for Event Grid. Its errors hold no secrets.
-type TokenSource func(ctx context.Context) (string, error)
-
 // An EventGrid is a [notify.Notifier] and a [notify.Reporter] for one topic, whose input
 // schema must be CloudEvents 1.0.
 type EventGrid struct {
 	*httppost.Client
-	key   string      // empty: token is used
-	token TokenSource // nil if there is a key
+	key   string             // empty: token is used
+	token notify.TokenSource // nil if there is a key
 }
 
 // New returns an EventGrid for the endpoint of a topic. The password in u is the topic's
 // access key; without one, token is asked. New connects to nothing. Its errors hold no
 // part of u.
-func New(u *url.URL, token TokenSource, opts httppost.Options) (*EventGrid, error) {
+func New(u *url.URL, token notify.TokenSource, opts httppost.Options) (*EventGrid, error) {
 	endpoint := *u
 	endpoint.User = nil
 	if strings.Trim(endpoint.Path, "/") == "" {
@@ -70,20 +67,26 @@ func refuses(code int, body string) bool {
 // Notify publishes a. See [httppost.Client.Post] for what answers mean.
 func (e *EventGrid) Notify(ctx context.Context, a notify.Alert) error {
 	body, err := webhook.Encode(a)
-	return e.publish(ctx, "alert", body, err)
+	return e.publish(ctx, "alert", webhook.ContentType, body, err)
+}
+
+// NotifyMany publishes all of alerts as one batch. Answers mean what they do to Notify.
+func (e *EventGrid) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	body, err := webhook.EncodeBatch(alerts)
+	return e.publish(ctx, "alerts", webhook.BatchContentType, body, err)
 }
 
 // Report publishes s. Answers mean what they do to Notify.
 func (e *EventGrid) Report(ctx context.Context, s notify.Summary) error {
 	body, err := webhook.EncodeSummary(s)
-	return e.publish(ctx, "summary", body, err)
+	return e.publish(ctx, "summary", webhook.ContentType, body, err)
 }
 
-func (e *EventGrid) publish(ctx context.Context, what string, body []byte, err error) error {
+func (e *EventGrid) publish(ctx context.Context, what, contentType string, body []byte, err error) error {
 	if err != nil {
 		return e.Unsent(what, true, err)
 	}
-	m := httppost.Message{What: what, ContentType: webhook.ContentType, Header: http.Header{}, Body: body}
+	m := httppost.Message{What: what, ContentType: contentType, Header: http.Header{}, Body: body}
 	if e.key != "" {
 		m.Header.Set("aeg-sas-key", e.key)
 		return e.Post(ctx, m)

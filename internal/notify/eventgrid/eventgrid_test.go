@@ -14,7 +14,7 @@ import (
 	"alertworker/internal/notify/webhook"
 )
 
-func open(t testing.TB, raw string, token TokenSource) *EventGrid {
+func open(t testing.TB, raw string, token notify.TokenSource) *EventGrid {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {

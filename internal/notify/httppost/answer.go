@@ -40,9 +40,10 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		Status:     code,
 	}
 	var hint string
+	e.Limited = code == http.StatusTooManyRequests || e.RetryAfter > 0
 	switch {
 	case c.refuses(code, body):
-		e.Refused, e.RetryAfter = true, 0
+		e.Refused, e.Limited, e.RetryAfter = true, false, 0
 		hint = "the receiver refuses it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials

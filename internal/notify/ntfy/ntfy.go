@@ -12,21 +12,23 @@ import (
 	"alertworker/internal/notify/httppost"
 )
 
-// maxMessage is less than the 4,096 bytes from which ntfy makes a message an attachment.
-const maxMessage = 1000 // characters, of at most four bytes
+// Messages have less than the 4,096 bytes from which ntfy makes them attachments.
+const (
+	maxMessage = 1000 // characters, of at most four bytes
+	maxMany    = 3900 // bytes
+)
 
 // An Ntfy is a [notify.Notifier] and a [notify.Reporter] for one topic. Ntfy knows no ids
 // and drops nothing: an alert that may have arrived before says so.
 type Ntfy struct {
 	*httppost.Client
 	topic string
-	link  string
+	style notify.Style
 }
 
 // New returns an Ntfy for the URL of a topic. A user in it becomes basic authentication; an access
-// token is a password without a user. A click on a notification leads to link, unless
-// it is empty. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, link string, opts httppost.Options) (*Ntfy, error) {
+// token is a password without a user. New connects to nothing. Its errors hold no part of u.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*Ntfy, error) {
 	server := *u
 	topic := path.Base(strings.TrimRight(u.Path, "/"))
 	if topic == "." || topic == "/" {
@@ -39,7 +41,7 @@ func New(u *url.URL, link string, opts httppost.Options) (*Ntfy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ntfy{client, topic, link}, nil
+	return &Ntfy{client, topic, style}, nil
 }
 
 // refuses takes it for the setting's fault, not the message's, if the topic's name is not
@@ -50,14 +52,18 @@ func refuses(code int, body string) bool {
 
 // Notify posts a. See [httppost.Client.Post] for what answers mean.
 func (n *Ntfy) Notify(ctx context.Context, a notify.Alert) error {
-	return n.PostJSON(ctx, "alert", encode(a, n.topic, n.link))
+	return n.PostJSON(ctx, "alert", encode(a, n.topic, n.style))
+}
+
+// NotifyMany posts one notification about all of alerts. Answers mean what they do to Notify.
+func (n *Ntfy) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	return n.PostJSON(ctx, "alerts", encodeMany(alerts, n.topic, n.style))
 }
 
 // Report posts s. Answers mean what they do to Notify.
 func (n *Ntfy) Report(ctx context.Context, s notify.Summary) error {
-	return n.PostJSON(ctx, "summary", message{
-		Topic: n.topic, Title: "Summary", Message: notify.Cut(s.Message(), maxMessage), Priority: 2, Tags: []string{"bar_chart"}, Click: n.link,
-	})
+	m := message{Topic: n.topic, Title: "Summary", Message: notify.Cut(s.Message(), maxMessage), Priority: 2, Tags: []string{"bar_chart"}}
+	return n.PostJSON(ctx, "summary", m.linked(n.style.PageLinks()))
 }
 
 type message struct {
@@ -67,27 +73,57 @@ type message struct {
 	Priority int      `json:"priority"` // 1 to 5; 3 is the default
 	Tags     []string `json:"tags"`     // names of emojis
 	Click    string   `json:"click,omitempty"`
+	Actions  []action `json:"actions,omitempty"` // at most 3
 }
 
-func encode(a notify.Alert, topic, link string) message {
+// An action is a button.
+type action struct {
+	Action string `json:"action"`
+	Label  string `json:"label"`
+	URL    string `json:"url"`
+}
+
+// linked returns m with links: a click leads to the first, and each of the others is a button.
+func (m message) linked(links []notify.Link) message {
+	for i, l := range links {
+		if i == 0 {
+			m.Click = l.URL
+			continue
+		}
+		m.Actions = append(m.Actions, action{"view", l.Text, l.URL})
+	}
+	return m
+}
+
+func encode(a notify.Alert, topic string, style notify.Style) message {
 	var lines []string
-	for _, f := range a.Facts() {
+	for _, f := range style.Facts(a) {
 		lines = append(lines, f.Name+": "+f.Value)
 	}
+	m := newMessage(topic, a.Message(), notify.Cut(strings.Join(lines, "\n"), maxMessage), a.Severity(), a.Resolved)
+	if a.Test {
+		m.Tags = []string{"test_tube"}
+	}
+	return m.linked(style.Links(a))
+}
+
+func encodeMany(alerts []notify.Alert, topic string, style notify.Style) message {
+	d := style.Digest(alerts)
+	return newMessage(topic, d.Headline, d.Text(maxMany), d.Severity, d.Resolved).linked(d.Link)
+}
+
+func newMessage(topic, title, text string, severity notify.Severity, resolved bool) message {
 	m := message{
 		Topic:    topic,
-		Title:    a.Message(),
-		Message:  notify.Cut(strings.Join(lines, "\n"), maxMessage),
-		Priority: map[notify.Severity]int{notify.Critical: 5, notify.Serious: 4, notify.Warning: 3, notify.Info: 2}[a.Severity()],
+		Title:    title,
+		Message:  text,
+		Priority: map[notify.Severity]int{notify.Critical: 5, notify.Serious: 4, notify.Warning: 3, notify.Info: 2}[severity],
 		Tags:     []string{"rotating_light"},
-		Click:    link,
 	}
 	switch {
-	case a.Test:
-		m.Tags = []string{"test_tube"}
-	case a.Resolved:
+	case resolved:
 		m.Priority, m.Tags = min(m.Priority, 3), []string{"white_check_mark"}
-	case a.Severity() == notify.Info:
+	case severity == notify.Info:
 		m.Tags = []string{"information_source"}
 	case m.Priority < 5:
 		m.Tags = []string{"warning"}

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-const link = "https://alerts.example.com/"
+var link = notify.Style{Page: "https://alerts.example.com/"}
 
 func open(t testing.TB, raw string) *Ntfy {
 	t.Helper()
@@ -77,7 +77,7 @@ func TestTopicThatIsInTheAnswer(t *testing.T) {
 func TestNeedsATopic(t *testing.T) {
 	for _, raw := range []string{"https://ntfy.sh", "https://ntfy.sh/", "https://ntfy.sh//"} {
 		u, _ := url.Parse(raw)
-		if _, err := New(u, "", httppost.Options{}); err == nil || !strings.Contains(err.Error(), "topic") {
+		if _, err := New(u, notify.Style{}, httppost.Options{}); err == nil || !strings.Contains(err.Error(), "topic") {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}

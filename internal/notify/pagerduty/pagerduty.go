@@ -26,14 +26,13 @@ const defaultHost = "events.pagerduty.com"
 // reach one incident, until it is resolved.
 type PagerDuty struct {
 	*httppost.Client
-	key  string
-	link string
+	key   string
+	style notify.Style
 }
 
 // New returns a PagerDuty for pagerduty://KEY, or pagerduty://KEY@HOST with the host of
-// another region, such as events.eu.pagerduty.com. Events link to link, unless it is empty.
-// New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, link string, opts httppost.Options) (*PagerDuty, error) {
+// another region, such as events.eu.pagerduty.com. New connects to nothing. Its errors hold no part of u.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*PagerDuty, error) {
 	key, host, err := Split(u)
 	if err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func New(u *url.URL, link string, opts httppost.Options) (*PagerDuty, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PagerDuty{client, key, link}, nil
+	return &PagerDuty{client, key, style}, nil
 }
 
 // Split returns the routing key in u, which is a secret, and the host of the API. Its
@@ -73,7 +72,7 @@ func refuses(code int, body string) bool {
 
 // Notify sends a: it triggers or resolves. See [httppost.Client.Post] for what answers mean.
 func (p *PagerDuty) Notify(ctx context.Context, a notify.Alert) error {
-	return p.PostJSON(ctx, "alert", encode(a, p.key, p.link))
+	return p.PostJSON(ctx, "alert", encode(a, p.key, p.style))
 }
 
 type event struct {
@@ -101,13 +100,13 @@ type link struct {
 	Text string `json:"text"`
 }
 
-func encode(a notify.Alert, key, statusPage string) event {
+func encode(a notify.Alert, key string, style notify.Style) event {
 	e := event{RoutingKey: key, EventAction: "trigger", DedupKey: dedupKey(a)}
 	if a.Resolved {
 		e.EventAction = "resolve"
 		return e
 	}
-	facts := a.Facts()
+	facts := style.Facts(a)
 	e.Payload = &payload{
 		Summary:       notify.Cut(a.Message(), maxSummary),
 		Source:        facts[0].Value,
@@ -121,9 +120,9 @@ func encode(a notify.Alert, key, statusPage string) event {
 		e.Payload.CustomDetails[strings.ToLower(f.Name)] = f.Value
 	}
 	e.Client = "alertworker"
-	if statusPage != "" {
-		e.ClientURL = statusPage
-		e.Links = []link{{Href: statusPage, Text: "Status page"}}
+	e.ClientURL = style.Page
+	for _, l := range style.Links(a) {
+		e.Links = append(e.Links, link{Href: l.URL, Text: l.Text})
 	}
 	return e
 }

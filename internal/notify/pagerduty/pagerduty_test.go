@@ -20,9 +20,10 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 const (
-	page       = "https://alerts.example.com/"
 	routingKey = "0123456789abcdef0123456789abcdef"
 )
+
+var page = notify.Style{Page: "https://alerts.example.com/"}
 
 // open returns a PagerDuty whose API is the server at raw, without TLS.
 func open(t testing.TB, raw string) *PagerDuty {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/alertmanager"
@@ -23,35 +24,74 @@ import (
 // A channel is one kind of receiver: a row in channels, and a package.
 type channel struct {
 	schemes []string
-	example string // for errors
-	hidden  bool   // the host is a secret
-	// open returns a receiver without Name and Level. Its errors continue "entry 1 …".
+	example string   // for errors
+	hidden  bool     // the host is a secret
+	hosts   []string // of the service, whose URLs belong here and nowhere else; those with a dot in front end like this
+
+	batch    int  // alerts that fit into one message; 0: it takes one
+	together bool // what is ready goes in one message, also if nobody asks for that
+	places   int  // calls of Notify at a time; 0: as many as there are
+	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
+	rate func(u *url.URL) notify.Rate
+	// open returns a receiver with Notifier and Reach. Its errors continue "entry 1 …".
 	open func(u *url.URL, opts Options) (Receiver, error)
 }
 
+// webhooks are the schemes of URLs that get CloudEvents. With webhook+ in front, a URL means that whatever
+// its host is.
+var webhooks = append([]string{"http", "https"}, over("webhook")...)
+
 // channels is all that NOTIFY_URLS knows.
 var channels = []channel{
-	{schemes: []string{"http", "https"}, example: "https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return webhook.New(u, webhook.Options{Secret: opts.WebhookSecret, Concurrency: opts.Concurrency, Transport: opts.Transport})
+	{schemes: webhooks, example: "https://…", batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
+		return webhook.New(u, webhook.Options{Secrets: opts.WebhookSecrets, Concurrency: opts.Concurrency, Transport: opts.Transport})
 	})},
-	{schemes: over("teams"), example: "teams+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return teams.New(u, opts.Link, opts.post())
+	{
+		schemes: over("teams"), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,
+		// 1,800 an hour and conversation, and 8 within two seconds.
+		rate: always(notify.Rate{Burst: 5, Every: 2 * time.Second}),
+		open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) { return teams.New(u, opts.Style, opts.post()) }),
+	},
+	{
+		schemes: over("slack"), example: "slack+https://…", hosts: []string{"hooks.slack.com", "hooks.slack-gov.com"}, together: true, batch: maxBatch,
+		rate: always(notify.Rate{Every: time.Second}),
+		open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) { return slack.New(u, opts.Style, opts.post()) }),
+	},
+	{
+		schemes: []string{"pagerduty"}, example: "pagerduty://ROUTING_KEY", hidden: true, hosts: []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
+		rate: always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
+		open: openPagerDuty,
+	},
+	{schemes: over("alertmanager"), example: "alertmanager+http://…", batch: maxBatch, together: true, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
+		return alertmanager.New(u, opts.Style, opts.post())
 	})},
-	{schemes: over("slack"), example: "slack+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return slack.New(u, opts.Link, opts.post())
+	{
+		schemes: over("ntfy"), example: "ntfy+https://…", hosts: []string{"ntfy.sh"}, together: true, batch: maxBatch,
+		rate: onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
+		open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
+	},
+	{schemes: over("eventgrid"), example: "eventgrid+https://…", hosts: []string{".eventgrid.azure.net"}, batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
+		return eventgrid.New(u, opts.EventGridToken, opts.post())
 	})},
-	{schemes: []string{"pagerduty"}, example: "pagerduty://ROUTING_KEY", hidden: true, open: openPagerDuty},
-	{schemes: over("alertmanager"), example: "alertmanager+http://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return alertmanager.New(u, opts.Link, opts.post())
-	})},
-	{schemes: over("ntfy"), example: "ntfy+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return ntfy.New(u, opts.Link, opts.post())
-	})},
-	{schemes: over("eventgrid"), example: "eventgrid+https://…", open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return eventgrid.New(u, opts.Token, opts.post())
-	})},
-	{schemes: []string{"smtp", "smtps"}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", open: openMail},
+	{
+		schemes: []string{"smtp", "smtps"}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", together: true, batch: maxBatch,
+		places: smtp.Connections,
+		rate:   onlyAt("smtp.office365.com", notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}), // 30 a minute
+		open:   openMail,
+	},
 	{schemes: []string{"log"}, example: "log:", open: openLog},
+}
+
+func always(r notify.Rate) func(*url.URL) notify.Rate { return func(*url.URL) notify.Rate { return r } }
+
+// onlyAt is for software that others run too: the rate is that of the public service.
+func onlyAt(host string, r notify.Rate) func(*url.URL) notify.Rate {
+	return func(u *url.URL) notify.Rate {
+		if strings.EqualFold(u.Hostname(), host) {
+			return r
+		}
+		return notify.Rate{}
+	}
 }
 
 // over returns the schemes of a channel over HTTP.
@@ -96,35 +136,33 @@ func byHTTP(open func(u *url.URL, opts Options) (httpNotifier, error)) func(u *u
 		if err != nil {
 			return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 		}
-		return Receiver{ID: id(u), usual: place(u), Notifier: n, Reach: &url.URL{Scheme: address.Scheme, Host: u.Host}, close: n.Close}, nil
+		return Receiver{Notifier: n, Reach: &url.URL{Scheme: address.Scheme, Host: u.Host}, close: n.Close}, nil
 	}
 }
 
-// openPagerDuty names the receiver after the service: what stands where others have a
-// host is the key.
 func openPagerDuty(u *url.URL, opts Options) (Receiver, error) {
-	key, host, err := pagerduty.Split(u)
+	_, host, err := pagerduty.Split(u)
 	if err != nil {
 		return Receiver{}, err
 	}
-	n, err := pagerduty.New(u, opts.Link, opts.post())
+	n, err := pagerduty.New(u, opts.Style, opts.post())
 	if err != nil {
 		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
-	return Receiver{ID: "pagerduty-" + hash(key), usual: "pagerduty", Notifier: n, Reach: &url.URL{Scheme: "https", Host: host}, close: n.Close}, nil
+	return Receiver{Notifier: n, Reach: &url.URL{Scheme: "https", Host: host}, close: n.Close}, nil
 }
 
 func openMail(u *url.URL, opts Options) (Receiver, error) {
-	n, err := smtp.New(u, smtp.Options{Link: opts.Link, Log: opts.Log})
+	n, err := smtp.New(u, smtp.Options{Style: opts.Style, Log: opts.Log, Token: opts.MailToken})
 	if err != nil {
 		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
-	return Receiver{ID: id(u), usual: place(u), Notifier: n, Reach: &url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
+	return Receiver{Notifier: n, Reach: &url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
 }
 
 func openLog(u *url.URL, opts Options) (Receiver, error) {
 	if u.String() != "log:" {
 		return Receiver{}, errors.New("must be log: with nothing after the colon")
 	}
-	return Receiver{ID: lognotify.Name, usual: lognotify.Name, Notifier: lognotify.New(opts.Log)}, nil
+	return Receiver{Notifier: lognotify.New(opts.Log)}, nil
 }

@@ -25,8 +25,8 @@ const (
 // or answering anything.
 func TestContract(t *testing.T) {
 	opts := Options{
-		Log: zap.NewNop(), Link: "https://alerts.example.com/", Concurrency: 4,
-		Token: func(context.Context) (string, error) { return aToken, nil },
+		Log: zap.NewNop(), Style: notify.Style{Page: "https://alerts.example.com/"}, Concurrency: 4,
+		EventGridToken: func(context.Context) (string, error) { return aToken, nil },
 	}
 	start := func(t *testing.T, entry string, opts Options) notify.Notifier {
 		t.Helper()

@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
@@ -30,14 +32,16 @@ func ids(t *testing.T, urls ...string) (ids, names []string) {
 
 func TestIDs(t *testing.T) {
 	long := "https://" + strings.Repeat("a", 200) + ".example.com/"
-	got, _ := ids(t, "log:", " https://Hooks.example.com/T0KEN?key=v ", "http://hooks.example.com:8080/", "http://[::1]:8080/", long)
+	got, _ := ids(t, "log:", " https://Hooks.example.com/T0KEN?key=v ", "http://hooks.example.com:8080/", "http://[::1]:8080/", long, "name=Ops https://a/", "name=other id=ops_2 https://a/")
 	// They are keys of throttle records: these values must never change.
 	want := []string{
 		"log",
-		"hooks.example.com-59693e3d",
-		"hooks.example.com-091a2268",
-		"--1-80228364",
-		strings.Repeat("a", 63) + "-0e28c835",
+		"hooks.example.com-bc05b97b",
+		"hooks.example.com-ca17e3a0",
+		"--1-f6a77a68",
+		strings.Repeat("a", 63) + "-7a0356c6",
+		"Ops",
+		"ops_2",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -58,7 +62,7 @@ func TestNames(t *testing.T) {
 		{"http://[::1]:8080/", "[::1]:8080"},
 		{"http://under_score.example/", "under-score.example"},
 		{"slack+https://hooks.slack.com/services/T0KEN/B/C", "hooks.slack.com"},
-		{"slack+https://hooks.slack.com/services/T0KEN/B/D", "hooks.slack.com-2"},
+		{"slack+https://hooks.slack.com/services/T0KEN/D/C", "hooks.slack.com-2"},
 		{"pagerduty://0123456789abcdef0123456789abcdef", "pagerduty"},
 		{"pagerduty://fedcba9876543210fedcba9876543210@events.eu.pagerduty.com", "pagerduty-2"},
 		{"alertmanager+http://am:9093", "am:9093"},
@@ -76,11 +80,22 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestSameReceiverHasOneID(t *testing.T) {
+// What is rotated, or added, makes no other receiver; and what differs otherwise does.
+func TestIdentity(t *testing.T) {
 	for _, same := range [][]string{
 		{"log:", "LOG:", " log:"},
-		{"https://h.example.com/x", "https://h.example.com:443/x", "HTTPS://H.example.com/x", "https://me:password@h.example.com/x", "https://me:other@h.example.com/x"},
+		{
+			"https://h.example.com/x", "https://h.example.com:443/x", "HTTPS://H.example.com/x", "https://me:password@h.example.com/x",
+			"https://me:other@h.example.com/x", "https://h.example.com/x?key=1", "webhook+https://h.example.com/x", "level=a secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw https://h.example.com/x",
+		},
 		{"http://h.example.com", "http://h.example.com/", "http://h.example.com:80/"},
+		{"teams+https://p.westeurope.logic.azure.com/workflows/0/invoke?sig=a", "teams+https://p.westeurope.logic.azure.com/workflows/0/invoke?api-version=2&sig=b"},
+		{"slack+https://hooks.slack.com/services/T/B/old", "slack+https://hooks.slack.com/services/T/B/new"},
+		{"pagerduty://0123", "pagerduty://4567", "pagerduty://4567@events.pagerduty.com"},
+		{"eventgrid+https://:a@t.westeurope-1.eventgrid.azure.net", "eventgrid+https://:b@t.westeurope-1.eventgrid.azure.net/", "eventgrid+https://t.westeurope-1.eventgrid.azure.net"},
+		{"ntfy+https://:tk_a@ntfy.sh/ovens", "ntfy+https://:tk_b@ntfy.sh/ovens"},
+		{"smtp://a:b@m.example.com/?from=x@y.de&to=a@y.de", "smtp://c:d@m.example.com:587/?to=a@y.de&to=b@y.de&from=x@y.de"},
+		{"name=ops https://a/", "name=ops https://b/", "id=ops name=else https://b/"},
 	} {
 		for _, u := range same[1:] {
 			a, _ := ids(t, same[0])
@@ -89,13 +104,120 @@ func TestSameReceiverHasOneID(t *testing.T) {
 			}
 		}
 	}
-	different, _ := ids(t, "https://h/x", "http://h/x", "https://h:8443/x", "https://h/y", "https://h/x?y", "https://h/x/", "https://h/X", "https://h/a%2Fb", "https://h/a/b")
+	different, _ := ids(t, "https://h/x", "http://h/x", "https://h:8443/x", "https://h/y", "https://h/x/", "https://h/X", "https://h/a%2Fb", "https://h/a/b",
+		"teams+https://h/x", "slack+https://h/x/y", "ntfy+https://h/x", "alertmanager+https://h/x", "eventgrid+https://:k@h/x",
+		"slack+https://hooks.slack.com/services/T/A/1", "slack+https://hooks.slack.com/services/T/B/1",
+		"pagerduty://0123", "pagerduty://0123@events.eu.pagerduty.com", "smtp://h/?from=a@b.c&to=d@e.f", "smtps://h/?from=a@b.c&to=d@e.f", "smtp://h/?from=x@b.c&to=d@e.f")
 	seen := make(map[string]bool)
 	for _, n := range different {
 		if seen[n] {
 			t.Errorf("%s is two receivers", n)
 		}
 		seen[n] = true
+	}
+}
+
+// Entries with one URL and different filters are one receiver, which gets what any of them wants.
+func TestFilters(t *testing.T) {
+	rs, err := receivers.Open([]string{
+		"level=critical https://a/", "rule=cold|hot https://a/", "where=site:New%20York|berlin level=warning https://a/", "name=all https://a/",
+	}, receivers.Options{Log: zap.NewNop()})
+	if err != nil || len(rs) != 2 || len(rs[0].Filters) != 3 || len(rs[1].Filters) != 0 {
+		t.Fatalf("%+v, %v", rs, err)
+	}
+	for _, test := range []struct {
+		rule, level, site string
+		want              bool
+	}{
+		{"door", "critical", "", true}, {"door", "warning", "", false}, {"door", "warning", "berlin", true}, {"door", "warning", "New York", true}, {"door", "info", "berlin", false},
+		{"hot", "info", "", true}, {"cold", "", "", true}, {"door", "", "", true},
+	} {
+		property := func(name string) string { return map[string]string{"site": test.site}[name] }
+		if got := rs[0].Filters.Want(test.rule, test.level, property); got != test.want {
+			t.Errorf("%+v: got %v", test, got)
+		}
+		if !rs[1].Filters.Want(test.rule, test.level, property) {
+			t.Errorf("%+v: without filters not", test)
+		}
+	}
+	for _, bad := range []struct{ one, other, want string }{
+		{"https://a/", "level=a https://a/", "entry 2 is the same receiver as entry 1"},
+		{"level=a https://a/", "https://a/", "entry 2 is the same receiver as entry 1"},
+		{"level=a https://a/", "level=a https://a/", "entry 2 is the same receiver as entry 1"},
+		{"level=a https://a/", "level=b rate=1/s https://a/", "entry 2 is the receiver of entry 1 with other attributes"},
+		{"level=a https://a/?key=1", "level=b https://a/?key=2", "entry 2 is entry 1 but for what may change in it"},
+		{"name=x https://a/", "name=x https://b/", "entry 2 has the name of entry 1"},
+		{"id=x name=a https://a/", "id=x name=b https://b/", "entry 2 has the id of entry 1"},
+		{"id=x name=a https://a/", "id=y name=a https://b/", "entry 2 has the name of entry 1"},
+		{"id=x https://a/", "id=X https://b/", "entry 2 has the id of entry 1 but for upper and lower case"},
+	} {
+		if _, err := receivers.Open([]string{bad.one, bad.other}, receivers.Options{Log: zap.NewNop()}); err == nil || !strings.HasPrefix(err.Error(), bad.want) {
+			t.Errorf("%s and %s: %v", bad.one, bad.other, err)
+		}
+	}
+}
+
+// What a service would accept and show nobody, or everybody could read, is refused.
+func TestWrongChannel(t *testing.T) {
+	for entry, want := range map[string]string{
+		"https://hooks.slack.com/services/S3CRET":                         "did you mean slack+https://…?",
+		"https://prod-01.westeurope.logic.azure.com:443/workflows/S3CRET": "did you mean teams+https://…?; for a logic app that takes CloudEvents: webhook+https://…",
+		"https://default0.0.environment.api.powerplatform.com/S3CRET":     "did you mean teams+https://…?",
+		"https://ntfy.sh/S3CRET":                                          "did you mean ntfy+https://…?",
+		"http://ntfy.sh/S3CRET":                                           "did you mean ntfy+https://…?",
+		"https://events.pagerduty.com/v2/enqueue":                         "did you mean pagerduty://ROUTING_KEY?",
+		"https://t.westeurope-1.eventgrid.azure.net/api/events":           "did you mean eventgrid+https://…?",
+		"slack+http://hooks.slack.com/services/S3CRET":                    "would be sent for everybody to read: did you mean slack+https://…?",
+		"eventgrid+http://example.com":                                    "would send a token of the identity for everybody to read",
+		"https://contoso.webhook.office.com/webhookb2/S3CRET":             "is an Office 365 connector, which Microsoft has retired",
+		"teams+https://outlook.office.com/webhook/S3CRET":                 "is an Office 365 connector, which Microsoft has retired",
+		"secret=whsec_S3CRET https://a/":                                  "has an invalid secret: must be whsec_",
+		"secret=/no/such/S3CRET https://a/":                               "has secret=… with the path of a file that cannot be read",
+		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":              "only webhooks are signed",
+		"batch=2 pagerduty://S3CRET":                                      "gets one alert in a message",
+		"batch=0 https://a/":                                              "has an invalid batch: must be 1 to 100",
+		"rate=1 https://a/":                                               "has an invalid rate: must be a number of messages",
+		"where=site https://a/":                                           "has an invalid where: must be an application property and",
+		"smtp://me:S3CRET@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2": "must have the mailbox as a user, without a password",
+	} {
+		_, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "S3CRET") {
+			t.Errorf("%s: got %v, want %s", entry, err, want)
+		}
+	}
+	for _, entry := range []string{
+		"webhook+https://prod-01.westeurope.logic.azure.com/workflows/1", "slack+http://127.0.0.1/x", "eventgrid+http://localhost:1", "ntfy+https://ntfy.sh/x",
+		"smtp://me%40b.c@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2",
+	} {
+		if _, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()}); err != nil {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}
+
+// A service's documented rate holds unless rate= says otherwise; and only what people read, and what takes an
+// array anyway, gets many alerts in one message without being asked.
+func TestLimits(t *testing.T) {
+	for entry, want := range map[string]notify.Limits{
+		"https://a/":                                     {},
+		"batch=20 rate=30/m https://a/":                  {Batch: 20, Rate: notify.Rate{Every: 2 * time.Second}},
+		"slack+https://a/x/y":                            {Batch: 100, Rate: notify.Rate{Every: time.Second}},
+		"batch=1 rate=off slack+https://a/x/y":           {Batch: 1},
+		"ntfy+https://ntfy.sh/x":                         {Batch: 100, Rate: notify.Rate{Burst: 60, Every: 5 * time.Second}},
+		"ntfy+https://ntfy.example.com/x":                {Batch: 100},
+		"alertmanager+http://a:9093":                     {Batch: 100},
+		"pagerduty://0123":                               {Rate: notify.Rate{Burst: 20, Every: 600 * time.Millisecond}},
+		"smtp://smtp.office365.com/?from=a@b.c&to=d@e.f": {Batch: 100, Places: 3, Rate: notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}},
+		"smtp://m.example.com/?from=a@b.c&to=d@e.f":      {Batch: 100, Places: 3},
+	} {
+		rs, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()})
+		if err != nil || rs[0].Limits != want {
+			t.Errorf("%s: got %+v, %v; want %+v", entry, rs, err, want)
+			continue
+		}
+		if _, many := rs[0].Notifier.(notify.Batcher); many != (want.Batch > 0 || entry == "https://a/") {
+			t.Errorf("%s: is it a Batcher? %v", entry, many)
+		}
 	}
 }
 
@@ -139,13 +261,13 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		"entry 7 has no scheme: must be https://…, teams+https://…, ",
 		"entry 8 has an unknown scheme",
 		"entry 9 is not a URL",
-		"entry 11 is the same receiver as entry 10",
+		"entry 11 is entry 10 but for what may change in it",
 		"entry 12 is the same receiver as entry 1",
 		"entry 13 cannot be used: a fragment",
 		`entry 14 has the unknown scheme "opsgenie"`,
 		"entry 15 has an unknown scheme",
 		"entry 16 must be pagerduty:// and the routing key",
-		"entry 17 has something other than name=… and level=…",
+		"entry 17 has something other than id=, name=, level=, rule=, where=, rate=, batch= and secret= in front",
 		"entry 18 has an invalid name: must be up to 63 letters",
 		"entry 19 has more than one level=…",
 		"entry 21 has the name of entry 20",
@@ -182,7 +304,7 @@ func TestDelivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := notifytest.NewReceiver(t, secret)
-	rs, err := receivers.Open([]string{to.URL, "log:"}, receivers.Options{Log: zap.NewNop(), WebhookSecret: secret, Concurrency: 2})
+	rs, err := receivers.Open([]string{to.URL, "log:"}, receivers.Options{Log: zap.NewNop(), WebhookSecrets: []webhook.Secret{secret}, Concurrency: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +320,7 @@ func TestDelivers(t *testing.T) {
 }
 
 var (
-	idForm   = regexp.MustCompile(`^[a-z0-9.-]{1,72}$`)
+	idForm   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,72}$`)
 	nameForm = regexp.MustCompile(`^[A-Za-z0-9._:\[\]-]{1,76}$`)
 )
 

@@ -3,6 +3,7 @@ package slack
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,24 +16,25 @@ import (
 const (
 	maxHeader  = 150
 	maxSection = 3000
+	maxFields  = 10 // of a section
 )
 
 // A Slack is a [notify.Notifier] and a [notify.Reporter] for one incoming webhook. Slack
 // knows no ids and drops nothing: an alert that may have arrived before says so.
 type Slack struct {
 	*httppost.Client
-	link string
+	style notify.Style
 }
 
-// New returns a Slack for the URL of an incoming webhook. Messages link to link, unless
-// it is empty. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, link string, opts httppost.Options) (*Slack, error) {
+// New returns a Slack for the URL of an incoming webhook. It connects to nothing. Its errors
+// hold no part of u.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*Slack, error) {
 	opts.Refuses = refuses
 	client, err := httppost.New(u, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Slack{client, link}, nil
+	return &Slack{client, style}, nil
 }
 
 // about are answers that are about the webhook, its channel or its workspace, although
@@ -48,12 +50,17 @@ func refuses(code int, body string) bool {
 
 // Notify posts a. See [httppost.Client.Post] for what answers mean.
 func (s *Slack) Notify(ctx context.Context, a notify.Alert) error {
-	return s.PostJSON(ctx, "alert", encode(a, s.link))
+	return s.PostJSON(ctx, "alert", encode(a, s.style))
+}
+
+// NotifyMany posts one message about all of alerts. Answers mean what they do to Notify.
+func (s *Slack) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	return s.PostJSON(ctx, "alerts", encodeMany(alerts, s.style))
 }
 
 // Report posts s. Answers mean what they do to Notify.
 func (s *Slack) Report(ctx context.Context, sum notify.Summary) error {
-	return s.PostJSON(ctx, "summary", encodeSummary(sum, s.link))
+	return s.PostJSON(ctx, "summary", encodeSummary(sum, s.style))
 }
 
 type message struct {
@@ -77,49 +84,76 @@ func plain(s string) *text { return &text{"plain_text", s} }
 
 func markdown(s string) text { return text{"mrkdwn", s} }
 
-func encode(a notify.Alert, link string) message {
-	headline := mark(a) + " " + a.Message()
-	fields := block{Type: "section"}
-	for _, f := range a.Facts() {
-		fields.Fields = append(fields.Fields, markdown("*"+f.Name+"*\n"+literal(f.Value)))
+func encode(a notify.Alert, style notify.Style) message {
+	headline := mark(a.Severity(), a.Resolved, a.Test) + " " + a.Message()
+	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(notify.Cut(headline, maxHeader))}}}
+	for facts := range slices.Chunk(style.Facts(a), maxFields) {
+		fields := block{Type: "section"}
+		for _, f := range facts {
+			fields.Fields = append(fields.Fields, markdown("*"+f.Name+"*\n"+literal(f.Value)))
+		}
+		m.Blocks = append(m.Blocks, fields)
 	}
-	return message{
-		Text: escape(headline),
-		Blocks: []block{
-			{Type: "header", Text: plain(notify.Cut(headline, maxHeader))},
-			fields,
-			footer(a.ID, link),
-		},
-	}
+	m.Blocks = append(m.Blocks, footer(a.ID, style.Links(a)))
+	return m
 }
 
-func encodeSummary(s notify.Summary, link string) message {
+// encodeMany has two blocks for each group of a digest, besides its headline and the footer.
+func encodeMany(alerts []notify.Alert, style notify.Style) message {
+	d := style.Digest(alerts)
+	headline := mark(d.Severity, d.Resolved, false) + " " + d.Headline
+	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(notify.Cut(headline, maxHeader))}}}
+	for _, g := range d.Groups {
+		said := ""
+		if len(d.Groups) > 1 {
+			said = mark(g.Severity, g.Resolved, false) + " *" + escape(g.Title) + "*"
+		}
+		for _, line := range g.Lines {
+			if line := "\n• " + literal(line); len(said)+len(line) <= maxSection {
+				said += line
+			}
+		}
+		for _, part := range []string{strings.TrimPrefix(said, "\n"), g.More(maxSection, literal)} {
+			if part != "" {
+				m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", part}})
+			}
+		}
+	}
+	id := alerts[0].ID
+	if len(alerts) > 1 {
+		id += fmt.Sprintf(" and %d more", len(alerts)-1)
+	}
+	m.Blocks = append(m.Blocks, footer(id, d.Link))
+	return m
+}
+
+func encodeSummary(s notify.Summary, style notify.Style) message {
 	line := notify.Cut(s.Message(), maxSection)
 	return message{
 		Text:   escape(line),
-		Blocks: []block{{Type: "section", Text: plain(line)}, footer(s.ID, link)},
+		Blocks: []block{{Type: "section", Text: plain(line)}, footer(s.ID, style.PageLinks())},
 	}
 }
 
-// footer has the id and the link.
-func footer(id, link string) block {
+// footer has the id and the links.
+func footer(id string, links []notify.Link) block {
 	b := block{Type: "context", Elements: []text{markdown(literal(notify.Cut(id, maxSection/10)))}}
-	if link != "" {
-		b.Elements = append(b.Elements, markdown("<"+escape(link)+"|Status page>"))
+	for _, l := range links {
+		b.Elements = append(b.Elements, markdown("<"+escape(l.URL)+"|"+l.Text+">"))
 	}
 	return b
 }
 
 // mark is the color of an alert.
-func mark(a notify.Alert) string {
+func mark(severity notify.Severity, resolved, test bool) string {
 	switch {
-	case a.Test:
+	case test:
 		return "⚪"
-	case a.Resolved:
+	case resolved:
 		return "🟢"
-	case a.Severity() == notify.Critical:
+	case severity == notify.Critical:
 		return "🔴"
-	case a.Severity() == notify.Info:
+	case severity == notify.Info:
 		return "🔵"
 	}
 	return "🟠"

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-const link = "https://alerts.example.com/?a=1&b=2"
+var link = notify.Style{Page: "https://alerts.example.com/?a=1&b=2"}
 
 func open(t testing.TB, raw string) *Slack {
 	t.Helper()
@@ -118,7 +118,7 @@ func TestMark(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
 		"🔴": {Level: "hot"}, "🟠": {Level: "warning"}, "🔵": {Level: "info"}, "🟢": {Level: "critical", Resolved: true}, "⚪": {Test: true},
 	} {
-		if got := mark(a); got != want {
+		if got := mark(a.Severity(), a.Resolved, a.Test); got != want {
 			t.Errorf("%+v is %s, want %s", a, got, want)
 		}
 	}

@@ -16,7 +16,7 @@ func Compose(a notify.Alert, from string, to ...string) ([]byte, error) {
 	for _, address := range to {
 		recipients = append(recipients, &mail.Address{Address: address})
 	}
-	return alertLetter(a).compose(sender, recipients)
+	return alertLetter(a, notify.Style{}).compose(sender, recipients)
 }
 
 // MessageID is what an id is before the @ of a Message-ID.

@@ -25,9 +25,10 @@ type letter struct {
 	id       string // the same in every attempt
 	thread   string // the same for letters that belong together
 	subject  string
+	headline string
 	urgent   bool
 	sections []section
-	link     string // to the status page; empty for none
+	links    []notify.Link
 }
 
 // A section is a table.
@@ -36,26 +37,53 @@ type section struct {
 	rows  [][2]string
 }
 
-func alertLetter(a notify.Alert) letter {
+func alertLetter(a notify.Alert, style notify.Style) letter {
 	var facts section
-	for _, f := range a.Facts() {
+	for _, f := range style.Facts(a) {
 		facts.rows = append(facts.rows, [2]string{f.Name, f.Value})
 	}
 	return letter{
 		id:       a.ID,
 		thread:   "alarm\n" + a.Alarm(),
-		subject:  a.Message(),
+		subject:  a.Subject(),
+		headline: a.Message(),
 		urgent:   !a.Resolved && a.Severity() == notify.Critical,
 		sections: []section{facts},
+		links:    style.Links(a),
 	}
 }
 
-func summaryLetter(s notify.Summary) letter {
+// manyLetter is one about several alerts.
+func manyLetter(alerts []notify.Alert, style notify.Style) letter {
+	d := style.Digest(alerts)
 	l := letter{
-		id:      s.ID,
-		thread:  "summary\n" + s.Scope,
-		subject: "alertworker: summary of " + s.Days[0].Date.UTC().Format(time.DateOnly),
+		id:       notify.BatchID(alerts),
+		thread:   "alerts\n" + d.Headline,
+		subject:  d.Headline,
+		headline: d.Headline,
+		urgent:   !d.Resolved && d.Severity == notify.Critical,
+		links:    d.Link,
 	}
+	for _, g := range d.Groups {
+		s := section{title: g.Title}
+		for _, line := range g.Lines {
+			name, rest, _ := strings.Cut(line, ": ")
+			s.rows = append(s.rows, [2]string{name, rest})
+		}
+		if more := g.More(maxNames, func(s string) string { return s }); more != "" {
+			s.rows = append(s.rows, [2]string{"", more})
+		}
+		l.sections = append(l.sections, s)
+	}
+	return l
+}
+
+// maxNames is how many bytes of names a mail about many has for each rule and level.
+const maxNames = 16 << 10
+
+func summaryLetter(s notify.Summary, style notify.Style) letter {
+	subject := "alertworker: summary of " + s.Days[0].Date.UTC().Format(time.DateOnly)
+	l := letter{id: s.ID, thread: "summary\n" + s.Scope, subject: subject, headline: subject, links: style.PageLinks()}
 	for i, day := range s.Days {
 		title := day.Date.UTC().Format(time.DateOnly)
 		if i == 1 {
@@ -184,7 +212,7 @@ func messageID(id string) string {
 // text is the letter for those who read mail without HTML.
 func (l letter) text() string {
 	var b strings.Builder
-	b.WriteString(l.subject + "\n")
+	b.WriteString(l.headline + "\n")
 	for _, s := range l.sections {
 		b.WriteString("\n")
 		if s.title != "" {
@@ -194,15 +222,18 @@ func (l letter) text() string {
 			fmt.Fprintf(&b, "%-*s  %s\n", textColumn, row[0], row[1])
 		}
 	}
-	if l.link != "" {
-		fmt.Fprintf(&b, "\n%-*s  %s\n", textColumn, "Status page", l.link)
+	for i, link := range l.links {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%-*s  %s\n", textColumn, link.Text, link.URL)
 	}
 	return b.String()
 }
 
 const textColumn = 20
 
-// page is the letter in HTML, without images and scripts, and without links but the one.
+// page is the letter in HTML, without images and scripts, and without links but its own.
 func (l letter) page() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<!DOCTYPE html>
@@ -210,7 +241,7 @@ func (l letter) page() string {
 <head><meta charset="utf-8"><title>%[1]s</title></head>
 <body style="font-family: sans-serif; color: #222">
 <p style="font-size: 1.2em"><strong>%[1]s</strong></p>
-`, html.EscapeString(l.subject))
+`, html.EscapeString(l.headline))
 	for _, s := range l.sections {
 		if s.title != "" {
 			fmt.Fprintf(&b, "<p style=\"margin: 1em 0 0.2em\"><strong>%s</strong></p>\n", html.EscapeString(s.title))
@@ -221,8 +252,8 @@ func (l letter) page() string {
 		}
 		b.WriteString("</table>\n")
 	}
-	if l.link != "" {
-		fmt.Fprintf(&b, "<p><a href=\"%s\">Status page</a></p>\n", html.EscapeString(l.link))
+	for _, link := range l.links {
+		fmt.Fprintf(&b, "<p><a href=\"%s\">%s</a></p>\n", html.EscapeString(link.URL), html.EscapeString(link.Text))
 	}
 	b.WriteString("</body>\n</html>\n")
 	return b.String()

@@ -233,13 +233,18 @@ func (s *signingIn) AuthMechanisms() []string { return s.mechanisms }
 func (s *signingIn) Auth(mechanism string) (sasl.Server, error) {
 	check := func(u, p string) error {
 		if s.server.auth != nil {
-			return s.server.auth(mechanism, u, p)
+			err := s.server.auth(mechanism, u, p)
+			s.known = err == nil
+			return err
 		}
 		if u != user || p != password {
 			return gosmtp.ErrAuthFailed
 		}
 		s.known = true
 		return nil
+	}
+	if mechanism == "XOAUTH2" {
+		return &xoauth2{check: check}, nil
 	}
 	if mechanism == sasl.Login {
 		return &login{check: check}, nil
@@ -252,6 +257,23 @@ func (s *signingIn) Mail(from string, opts *gosmtp.MailOptions) error {
 		return gosmtp.ErrAuthRequired
 	}
 	return s.session.Mail(from, opts)
+}
+
+// xoauth2 is the server's side of XOAUTH2, which answers a refusal with an error in a challenge first.
+type xoauth2 struct {
+	check   func(user, password string) error
+	refused error
+}
+
+func (x *xoauth2) Next(response []byte) (challenge []byte, done bool, err error) {
+	if x.refused != nil {
+		return nil, true, x.refused
+	}
+	user, rest, _ := strings.Cut(strings.TrimPrefix(string(response), "user="), "\x01auth=Bearer ")
+	if x.refused = x.check(user, strings.TrimRight(rest, "\x01")); x.refused != nil {
+		return []byte(`{"status":"401"}`), false, nil
+	}
+	return nil, true, nil
 }
 
 // login is the server's side of LOGIN, which go-sasl has no more.

@@ -37,9 +37,9 @@ import (
 )
 
 const (
-	// connections is how many there are to a server at a time: as many as Exchange
-	// Online allows. Other mails wait.
-	connections = 3
+	// Connections is how many calls there may be at a time, each of which has one: as many as Exchange
+	// Online allows.
+	Connections = 3
 
 	maxRecipients = 50        // of a mail
 	maxAnswers    = 256 << 10 // bytes that are read of a connection, all answers together
@@ -48,9 +48,10 @@ const (
 
 // Options are what a Mail has besides its URL. The zero value is usable.
 type Options struct {
-	Link string      // to the status page; empty for none
-	Log  *zap.Logger // for recipients that are refused while others are not; nil for none
-	TLS  *tls.Config // instead of the system's certificates, for tests
+	Style notify.Style
+	Log   *zap.Logger        // for recipients that are refused while others are not; nil for none
+	Token notify.TokenSource // for URLs with auth=oauth2
+	TLS   *tls.Config        // instead of the system's certificates, for tests
 }
 
 // A Mail is a [notify.Notifier] and a [notify.Reporter] that sends mails from one address to
@@ -72,9 +73,10 @@ type Mail struct {
 	implicit bool // TLS from the beginning
 	starttls bool
 	redact   *strings.Replacer
-	link     string
+	style    notify.Style
 	log      *zap.Logger
-	slots    chan struct{} // one for each connection
+	token    notify.TokenSource // nil unless it is used to sign in
+	slots    chan struct{}      // one for each connection
 }
 
 // New returns a Mail for a URL:
@@ -95,11 +97,20 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		user:     u.User,
 		implicit: u.Scheme == "smtps",
 		starttls: u.Scheme == "smtp",
-		link:     opts.Link,
+		style:    opts.Style,
 		log:      opts.Log,
-		slots:    make(chan struct{}, connections),
+		slots:    make(chan struct{}, Connections),
 	}
-	if err := m.parseQuery(u.RawQuery); err != nil {
+	oauth2, err := m.parseQuery(u.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if oauth2 {
+		if m.token = opts.Token; m.token == nil {
+			m.token = func(context.Context) (string, error) { return "", errors.New("there is no Azure identity") }
+		}
+	}
+	if err := checkUser(u.User, oauth2); err != nil {
 		return nil, err
 	}
 	if m.user != nil && !m.implicit && !m.starttls {
@@ -139,58 +150,73 @@ func check(u *url.URL) error {
 			return errors.New("port 465 has TLS from the beginning: write smtps://")
 		}
 	}
-	if password, _ := u.User.Password(); u.User != nil && (u.User.Username() == "" || password == "") {
+	return nil
+}
+
+func checkUser(user *url.Userinfo, oauth2 bool) error {
+	password, _ := user.Password()
+	switch {
+	case oauth2 && (user == nil || user.Username() == "" || password != ""):
+		return errors.New("auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…")
+	case !oauth2 && user != nil && (user.Username() == "" || password == ""):
 		return errors.New("a user needs a password, and a password a user")
 	}
 	return nil
 }
 
-// parseQuery reads from, to and starttls.
-func (m *Mail) parseQuery(raw string) error {
+// UsesToken reports whether the mail server at u is signed in to with an Azure identity.
+func UsesToken(u *url.URL) bool { return u.Query().Get("auth") == "oauth2" }
+
+// parseQuery reads from, to, starttls and auth.
+func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
+		return false, errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
 	}
 	for name, values := range query {
 		switch name {
 		case "from":
 			if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
-				return errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
+				return false, errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
 			}
 		case "to":
 			for _, value := range values {
 				addresses, err := mail.ParseAddressList(value)
 				if err != nil {
-					return errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, and further ones are added with &to=…")
+					return false, errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, and further ones are added with &to=…")
 				}
 				m.to = append(m.to, addresses...)
 			}
 		case "starttls":
 			if len(values) != 1 || values[0] != "off" {
-				return errors.New("starttls can only be off; without it STARTTLS is required")
+				return false, errors.New("starttls can only be off; without it STARTTLS is required")
 			}
 			if m.implicit {
-				return errors.New("smtps:// has TLS from the beginning: leave out starttls=off, or write smtp://")
+				return false, errors.New("smtps:// has TLS from the beginning: leave out starttls=off, or write smtp://")
 			}
 			m.starttls = false
+		case "auth":
+			if oauth2 = len(values) == 1 && values[0] == "oauth2"; !oauth2 {
+				return false, errors.New("auth can only be oauth2; without it user and password sign in")
+			}
 		default:
-			return errors.New("there may only be from=, to= and starttls=off after the ?")
+			return false, errors.New("there may only be from=, to=, starttls=off and auth=oauth2 after the ?")
 		}
 	}
 	switch {
 	case m.from == nil:
-		return errors.New("the sender is missing: add ?from=ADDRESS")
+		return false, errors.New("the sender is missing: add ?from=ADDRESS")
 	case len(m.to) == 0:
-		return errors.New("the recipient is missing: add &to=ADDRESS")
+		return false, errors.New("the recipient is missing: add &to=ADDRESS")
 	case len(m.to) > maxRecipients:
-		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
+		return false, fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
 	}
 	for _, a := range slices.Concat([]*mail.Address{m.from}, m.to) {
 		if strings.ContainsFunc(a.Address, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
-			return errors.New("an address may hold only printable ASCII characters, and no spaces")
+			return false, errors.New("an address may hold only printable ASCII characters, and no spaces")
 		}
 	}
-	return nil
+	return oauth2, nil
 }
 
 // newRedactor returns a Replacer for user and password, also as SMTP sends them.
@@ -209,17 +235,21 @@ func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site
 
 // Notify mails a.
 func (m *Mail) Notify(ctx context.Context, a notify.Alert) error {
-	return m.mail(ctx, "alert", alertLetter(a))
+	return m.mail(ctx, "alert", alertLetter(a, m.style))
+}
+
+// NotifyMany mails all of alerts in one.
+func (m *Mail) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	return m.mail(ctx, "alerts", manyLetter(alerts, m.style))
 }
 
 // Report mails s.
 func (m *Mail) Report(ctx context.Context, s notify.Summary) error {
-	return m.mail(ctx, "summary", summaryLetter(s))
+	return m.mail(ctx, "summary", summaryLetter(s, m.style))
 }
 
 // mail makes one attempt at a letter.
 func (m *Mail) mail(ctx context.Context, what string, l letter) error {
-	l.link = m.link
 	message, err := l.compose(m.from, m.to)
 	if err != nil {
 		return m.wrap(what, &notify.Error{Refused: true, Untaken: true, Err: err})
@@ -248,7 +278,7 @@ func (m *Mail) mail(ctx context.Context, what string, l letter) error {
 
 // transmit connects and sends a message. It returns nil if the server has taken it.
 func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
-	untaken := func(err error) *notify.Error { return &notify.Error{Untaken: true, Err: err} }
+	untaken := func(err error) *notify.Error { return &notify.Error{Untaken: true, Limited: limits(err), Err: err} }
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.address)
 	if err != nil {
 		return untaken(err)
@@ -256,7 +286,7 @@ func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
 	defer conn.Close()
 	defer abortAfter(ctx, conn)()
 
-	client, err := m.connect(&bounded{conn, maxAnswers})
+	client, err := m.connect(ctx, &bounded{conn, maxAnswers})
 	if err != nil {
 		return untaken(err)
 	}
@@ -280,7 +310,7 @@ func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
 }
 
 // connect returns a client that may send mail.
-func (m *Mail) connect(conn net.Conn) (*smtp.Client, error) {
+func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error) {
 	if m.implicit {
 		conn = tls.Client(conn, m.tls)
 	}
@@ -306,7 +336,7 @@ func (m *Mail) connect(conn net.Conn) (*smtp.Client, error) {
 	if m.user == nil {
 		return client, nil
 	}
-	if err := m.signIn(client); err != nil {
+	if err := m.signIn(ctx, client); err != nil {
 		return nil, err
 	}
 	return client, nil
@@ -325,13 +355,23 @@ func literal(a net.Addr) string {
 	return "[" + ip.String() + "]"
 }
 
-// signIn uses PLAIN, or LOGIN where a server offers nothing better. The connection is encrypted.
-func (m *Mail) signIn(client *smtp.Client) error {
+// signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is encrypted.
+func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
 	password, _ := m.user.Password()
 	_, offered := client.Extension("AUTH")
 	mechanisms := strings.Fields(offered)
 	var auth smtp.Auth
+	var token string
+	hint := "check user and password in NOTIFY_URLS"
 	switch {
+	case m.token != nil && !slices.Contains(mechanisms, "XOAUTH2"):
+		return errors.New("it offers no way to sign in with a token (AUTH XOAUTH2): leave out auth=oauth2")
+	case m.token != nil:
+		var err error
+		if token, err = m.token(ctx); err != nil {
+			return fmt.Errorf("signing in: %w", err)
+		}
+		auth, hint = smtp.XOAuth2Auth(m.user.Username(), token), "check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp)"
 	case slices.Contains(mechanisms, "PLAIN"):
 		auth = smtp.PlainAuth("", m.user.Username(), password, m.host, false)
 	case slices.Contains(mechanisms, "LOGIN"):
@@ -340,7 +380,10 @@ func (m *Mail) signIn(client *smtp.Client) error {
 		return errors.New("it offers no way to sign in with user and password (AUTH PLAIN or LOGIN)")
 	}
 	if err := client.Auth(auth); err != nil {
-		return fmt.Errorf("signing in: check user and password in NOTIFY_URLS: %w", err)
+		if token != "" && strings.Contains(err.Error(), token) {
+			err = errors.New(strings.ReplaceAll(err.Error(), token, "[redacted]"))
+		}
+		return fmt.Errorf("signing in: %s: %w", hint, err)
 	}
 	return nil
 }
@@ -387,13 +430,24 @@ func judge(err error) *notify.Error {
 	case answer.Code/100 == 2: // the library wants 250
 		return nil
 	case answer.Code/100 == 4:
-		return &notify.Error{Untaken: true, Err: err}
+		return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
 	case answer.Code/100 != 5:
 		return &notify.Error{Err: err}
 	case refusesMessage(answer.Msg):
 		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server refuses it for good: %w", err)}
 	}
 	return &notify.Error{Untaken: true, Err: fmt.Errorf("the server refuses it, but not for what it says: check NOTIFY_URLS and the server: %w", err)}
+}
+
+// limits reports whether an answer says that there is too much mail, or that there are too many connections. There is
+// no code for it alone.
+func limits(err error) bool {
+	var answer *textproto.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := strings.ToLower(answer.Msg)
+	return slices.ContainsFunc([]string{"rate", "too many", "too much", "limit", "throttl", "quota"}, func(s string) bool { return strings.Contains(text, s) })
 }
 
 // refusesMessage reports whether a 5xx answer to a whole mail is about that mail rather than

@@ -76,7 +76,7 @@ func TestWhatArrives(t *testing.T) {
 	if at, err := first.header.Date(); err != nil || time.Since(at).Abs() > time.Hour {
 		t.Errorf("date %v, %v", at, err)
 	}
-	if first.subject != "Öl<kessel>: 91.5, at or above 80" || first.subject != alert.Message() {
+	if first.subject != "Öl<kessel>: temperature" {
 		t.Errorf("subject %q", first.subject)
 	}
 	for _, want := range []string{alert.Message() + "\n", "Device                Öl<kessel>\n", "Value                 91.5\n", "Suppressed            3 readings since the last alert\n"} {
@@ -93,7 +93,7 @@ func TestWhatArrives(t *testing.T) {
 	if resolved.header.Get("Message-Id") == first.header.Get("Message-Id") || resolved.header.Get("References") != first.header.Get("References") {
 		t.Error("that the device is normal again must be another mail of the same conversation")
 	}
-	if resolved.subject != "Öl<kessel>: 71, normal again, below 80" || resolved.header.Get("Importance") != "" {
+	if resolved.subject != first.subject || resolved.header.Get("Importance") != "" {
 		t.Errorf("subject %q, importance %q", resolved.subject, resolved.header.Get("Importance"))
 	}
 }
@@ -101,15 +101,15 @@ func TestWhatArrives(t *testing.T) {
 // A mail leads to the status page.
 func TestLink(t *testing.T) {
 	s := newServer(t, startTLS)
-	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Link: "https://alerts.example.com/?a=1&b=2"})
+	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: notify.Style{Page: "https://alerts.example.com/?a=1&b=2"}})
 	if err := m.Notify(t.Context(), notifytest.Alert(1)); err != nil {
 		t.Fatal(err)
 	}
 	got := parse(t, s.mails()[0].raw)
-	if !strings.Contains(got.text, "\nStatus page           https://alerts.example.com/?a=1&b=2\n") {
+	if !strings.Contains(got.text, "\nStatus page           https://alerts.example.com/?a=1&b=2&device=device-1\n") {
 		t.Errorf("the text is\n%s", got.text)
 	}
-	if !strings.Contains(got.html, `<a href="https://alerts.example.com/?a=1&amp;b=2">Status page</a>`) {
+	if !strings.Contains(got.html, `<a href="https://alerts.example.com/?a=1&amp;b=2&amp;device=device-1">Status page</a>`) {
 		t.Errorf("the page is\n%s", got.html)
 	}
 }
@@ -359,6 +359,84 @@ func TestSomeRecipientsRefused(t *testing.T) {
 	}
 }
 
+// Several alerts are one mail, which names every device; the same alerts are the same mail.
+func TestMany(t *testing.T) {
+	s := newServer(t, startTLS)
+	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: notify.Style{Page: "https://alerts.example.com/"}})
+	alerts := notifytest.Many(40)
+	for range 2 {
+		if err := m.NotifyMany(t.Context(), alerts); err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(alerts)
+	}
+	first, second := parse(t, s.mails()[0].raw), parse(t, s.mails()[1].raw)
+	if first.subject != "40 devices: 32 alerts, 8 normal again" || first.header.Get("Message-Id") != second.header.Get("Message-Id") || first.header.Get("Importance") != "high" {
+		t.Errorf("subject %q, ids %q and %q, importance %q", first.subject, first.header.Get("Message-Id"), second.header.Get("Message-Id"), first.header.Get("Importance"))
+	}
+	for _, a := range alerts {
+		if !strings.Contains(first.text, a.Device) || !strings.Contains(first.html, a.Device) {
+			t.Errorf("%s is not there:\n%s", a.Device, first.text)
+		}
+	}
+	for _, want := range []string{"Oven too hot, critical: 16 devices at or above 80 °C\n", "oven-037              128.5 °C, limit 80, site berlin\n", "and 6 more: ", "Status page           https://alerts.example.com/\n"} {
+		if !strings.Contains(first.text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, first.text)
+		}
+	}
+}
+
+// The worker's identity signs in with a token, which is in no error.
+func TestOAuth2(t *testing.T) {
+	k := kind{starttls: true, signIn: true, mechanisms: []string{"XOAUTH2"}}
+	s := newServer(t, k)
+	const token = "eyJ0.T0KEN"
+	var refuse error
+	s.auth = func(mechanism, name, password string) error {
+		if mechanism != "XOAUTH2" || name != "alerts@example.com" || password != token {
+			t.Errorf("%s signs in as %q with %q", mechanism, name, password)
+		}
+		return refuse
+	}
+	var tokenErr error
+	raw := strings.Replace(s.url(k), url.UserPassword(user, password).String()+"@", "alerts%40example.com@", 1) + "&auth=oauth2"
+	m := newMail(t, raw, smtp.Options{TLS: s.client, Token: func(context.Context) (string, error) { return token, tokenErr }})
+	if err := m.Notify(t.Context(), notifytest.Alert(1)); err != nil || len(s.mails()) != 1 {
+		t.Fatalf("%v, %d mails", err, len(s.mails()))
+	}
+	refuse = &gosmtp.SMTPError{Code: 535, EnhancedCode: gosmtp.EnhancedCode{5, 7, 3}, Message: "Authentication unsuccessful " + token}
+	err := m.Notify(t.Context(), notifytest.Alert(2))
+	if e := notify.AsError(err); err == nil || !e.Untaken || e.Refused || e.Limited || !strings.Contains(err.Error(), "SMTP.SendAsApp") || !strings.Contains(err.Error(), "535") {
+		t.Errorf("refused: %+v", err)
+	}
+	notifytest.HoldsNoSecret(t, []string{token}, m, err)
+	tokenErr = errors.New("no identity here")
+	if err := m.Notify(t.Context(), notifytest.Alert(3)); !errors.Is(err, tokenErr) || !notify.AsError(err).Untaken {
+		t.Errorf("without a token: %v", err)
+	}
+
+	plain := newServer(t, startTLS)
+	raw = strings.Replace(plain.url(startTLS), url.UserPassword(user, password).String()+"@", "alerts%40example.com@", 1) + "&auth=oauth2"
+	m = newMail(t, raw, smtp.Options{TLS: plain.client, Token: func(context.Context) (string, error) { return token, nil }})
+	if err := m.Notify(t.Context(), notifytest.Alert(4)); err == nil || !strings.Contains(err.Error(), "AUTH XOAUTH2") {
+		t.Errorf("where it is not offered: %v", err)
+	}
+}
+
+// Too much mail is no fault of an alert: all wait.
+func TestLimited(t *testing.T) {
+	s := newServer(t, open)
+	m := s.notifier(t, open)
+	for text, want := range map[string]bool{
+		"Concurrent connections limit exceeded. Visit https://aka.ms/concurrent_sending.": true, "Submission rate exceeded": true, "4.7.1 Try again later, greylisted": false,
+	} {
+		s.mail = func(string) error { return &gosmtp.SMTPError{Code: 432, Message: text} }
+		if e := notify.AsError(m.Notify(t.Context(), notifytest.Alert(1))); e.Limited != want || !e.Untaken {
+			t.Errorf("%s: %+v", text, e)
+		}
+	}
+}
+
 // A server sees three connections at most, and whoever waits for one waits no longer
 // than its context.
 func TestConnections(t *testing.T) {
@@ -510,8 +588,8 @@ func checkMail(t interface {
 	if to, err := got.header.AddressList("To"); err != nil || len(to) != 2 || got.header.Get("From") != `"Alerts" <alerts@example.com>` {
 		t.Errorf("from %q to %v, %v", got.header.Get("From"), to, err)
 	}
-	if got.subject != a.Message() {
-		t.Errorf("subject %q, want %q", got.subject, a.Message())
+	if got.subject != a.Subject() {
+		t.Errorf("subject %q, want %q", got.subject, a.Subject())
 	}
 	if !messageIDs.MatchString(got.header.Get("Message-Id")) {
 		t.Errorf("Message-ID %q", got.header.Get("Message-Id"))
@@ -522,7 +600,7 @@ func checkMail(t interface {
 		}
 	}
 	text := html.UnescapeString(tags.ReplaceAllString(got.html, "\n"))
-	for _, f := range a.Facts() {
+	for _, f := range (notify.Style{}).Facts(a) {
 		if !strings.Contains(text, "\n"+f.Name+"\n\n"+f.Value+"\n") {
 			t.Errorf("the page does not say that %s is %q:\n%s", f.Name, f.Value, got.html)
 		}

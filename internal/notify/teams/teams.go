@@ -11,42 +11,51 @@ import (
 	"alertworker/internal/notify/httppost"
 )
 
-// maxText is the most characters of a summary. Teams takes 28 KB in one message.
-const maxText = 4000
+// Teams takes 28 KB in one message.
+const (
+	maxText  = 4000 // characters of a summary
+	maxNames = 8000 // bytes of the names in a card about many, which JSON may escape
+)
 
 // A Teams is a [notify.Notifier] and a [notify.Reporter] for one workflow. Workflows know
 // no ids and drop nothing: an alert that may have arrived before says so.
 type Teams struct {
 	*httppost.Client
-	link string
+	style notify.Style
 }
 
-// New returns a Teams for the URL of a workflow's webhook. Cards link to link, unless it
-// is empty. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, link string, opts httppost.Options) (*Teams, error) {
+// New returns a Teams for the URL of a workflow's webhook. It connects to nothing. Its errors
+// hold no part of u.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*Teams, error) {
 	opts.Refuses = refuses
 	client, err := httppost.New(u, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Teams{client, link}, nil
+	return &Teams{client, style}, nil
 }
 
-// refuses takes it for the workflow's fault, not the message's, if the code of the
-// error is about it, such as WorkflowTriggerIsNotEnabled, which comes with 400.
+// refuses takes it for the workflow's fault, not the message's, if the code of the error is about
+// it, such as WorkflowTriggerIsNotEnabled, or about the schema that somebody gave its trigger, such as
+// TriggerInputSchemaMismatch. They come with 400, to every message alike.
 func refuses(code int, body string) bool {
-	return httppost.RefusesMessage(code, body) && !strings.Contains(body, `"Workflow`)
+	return httppost.RefusesMessage(code, body) && !strings.Contains(body, `"Workflow`) && !strings.Contains(strings.ToLower(body), "schema")
 }
 
 // Notify posts a. The workflow answers before it has posted the card: that it fails later
 // is only in its own history. See [httppost.Client.Post] for what answers mean.
 func (t *Teams) Notify(ctx context.Context, a notify.Alert) error {
-	return t.PostJSON(ctx, "alert", encode(a, t.link))
+	return t.PostJSON(ctx, "alert", encode(a, t.style))
+}
+
+// NotifyMany posts one card about all of alerts. Answers mean what they do to Notify.
+func (t *Teams) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	return t.PostJSON(ctx, "alerts", encodeMany(alerts, t.style))
 }
 
 // Report posts s. Answers mean what they do to Notify.
 func (t *Teams) Report(ctx context.Context, s notify.Summary) error {
-	return t.PostJSON(ctx, "summary", encodeSummary(s, t.link))
+	return t.PostJSON(ctx, "summary", encodeSummary(s, t.style))
 }
 
 type message struct {
@@ -90,45 +99,72 @@ type action struct {
 	URL   string `json:"url"`
 }
 
-func encode(a notify.Alert, link string) message {
-	body := []line{{Type: "RichTextBlock", Inlines: []run{{Type: "TextRun", Text: a.Message(), Size: "Large", Weight: "Bolder", Color: color(a)}}}}
-	for _, f := range a.Facts() {
-		body = append(body, line{Type: "RichTextBlock", Spacing: "Small", Inlines: []run{
-			{Type: "TextRun", Text: f.Name + ": ", Weight: "Bolder"},
-			{Type: "TextRun", Text: f.Value},
-		}})
+func encode(a notify.Alert, style notify.Style) message {
+	body := []line{headline(a.Message(), color(a.Severity(), a.Resolved))}
+	for _, f := range style.Facts(a) {
+		body = append(body, small(run{Text: f.Name + ": ", Weight: "Bolder"}, run{Text: f.Value}))
 	}
-	return newMessage(a.Message(), append(body, id(a.ID)), link)
+	return newMessage(a.Message(), append(body, id(a.ID)), style.Links(a))
 }
 
-func encodeSummary(s notify.Summary, link string) message {
-	text := notify.Cut(s.Message(), maxText)
-	return newMessage("summary", []line{{Type: "RichTextBlock", Inlines: []run{{Type: "TextRun", Text: text}}}, id(s.ID)}, link)
+func encodeMany(alerts []notify.Alert, style notify.Style) message {
+	d := style.Digest(alerts)
+	body := []line{headline(d.Headline, color(d.Severity, d.Resolved))}
+	for _, g := range d.Groups {
+		if len(d.Groups) > 1 {
+			body = append(body, small(run{Text: g.Title, Weight: "Bolder", Color: color(g.Severity, g.Resolved)}))
+		}
+		for _, l := range g.Lines {
+			body = append(body, small(run{Text: l}))
+		}
+		if more := g.More(maxNames/len(d.Groups), func(s string) string { return s }); more != "" {
+			body = append(body, small(run{Text: more}))
+		}
+	}
+	return newMessage(d.Headline, body, d.Link)
 }
+
+func encodeSummary(s notify.Summary, style notify.Style) message {
+	text := notify.Cut(s.Message(), maxText)
+	return newMessage("summary", []line{newLine("", run{Text: text}), id(s.ID)}, style.PageLinks())
+}
+
+func newLine(spacing string, runs ...run) line {
+	for i := range runs {
+		runs[i].Type = "TextRun"
+	}
+	return line{Type: "RichTextBlock", Spacing: spacing, Inlines: runs}
+}
+
+func headline(text, color string) line {
+	return newLine("", run{Text: text, Size: "Large", Weight: "Bolder", Color: color})
+}
+
+func small(runs ...run) line { return newLine("Small", runs...) }
 
 // id is the last line of a card.
 func id(id string) line {
-	return line{Type: "RichTextBlock", Inlines: []run{{Type: "TextRun", Text: notify.Cut(id, 300), Size: "Small", Subtle: true}}}
+	return newLine("", run{Text: notify.Cut(id, 300), Size: "Small", Subtle: true})
 }
 
-func newMessage(summary string, body []line, link string) message {
+func newMessage(summary string, body []line, links []notify.Link) message {
 	c := card{
 		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
 		Summary: summary, Body: body,
 	}
-	if link != "" {
-		c.Actions = []action{{Type: "Action.OpenUrl", Title: "Status page", URL: link}}
+	for _, l := range links {
+		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
 	}
 	return message{Type: "message", Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}}}
 }
 
-func color(a notify.Alert) string {
+func color(severity notify.Severity, resolved bool) string {
 	switch {
-	case a.Resolved:
+	case resolved:
 		return "Good"
-	case a.Severity() == notify.Info: // as a test is
+	case severity == notify.Info: // as a test is
 		return "Accent"
-	case a.Severity() == notify.Critical:
+	case severity == notify.Critical:
 		return "Attention"
 	}
 	return "Warning"

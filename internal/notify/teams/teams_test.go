@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-const link = "https://alerts.example.com/"
+var link = notify.Style{Page: "https://alerts.example.com/"}
 
 func open(t testing.TB, raw string) *Teams {
 	t.Helper()
@@ -51,7 +51,7 @@ func TestGolden(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	notifytest.RunAnswers(t, []notifytest.Answer{
 		{Code: 202, Taken: true},
-		{Code: 400, Body: `{"error":{"code":"TriggerInputSchemaMismatch","message":"The input body for trigger 'manual' of type 'Request' did not match its schema definition."}}`, Refused: true},
+		{Code: 400, Body: `{"error":{"code":"TriggerInputSchemaMismatch","message":"The input body for trigger 'manual' of type 'Request' did not match its schema definition."}}`},
 		{Code: 400, Body: `{"error":{"code":"WorkflowTriggerIsNotEnabled","message":"Could not execute workflow 'w' trigger 'manual' with state 'Deleted': trigger is not enabled."}}`},
 		{Code: 401, Body: `{"error":{"code":"DirectApiInvalidAuthorizationScheme","message":"The provided authorization token is not valid"}}`},
 		{Code: 403, Body: `{"error":{"code":"AuthorizationFailed"}}`},
@@ -90,7 +90,7 @@ func TestColor(t *testing.T) {
 		{notify.Alert{Level: "hot"}, "Attention"}, {notify.Alert{Level: "warning"}, "Warning"}, {notify.Alert{Level: "info"}, "Accent"},
 		{notify.Alert{Level: "critical", Resolved: true}, "Good"}, {notify.Alert{Test: true}, "Accent"},
 	} {
-		if got := color(test.a); got != test.want {
+		if got := color(test.a.Severity(), test.a.Resolved); got != test.want {
 			t.Errorf("%+v is %s, want %s", test.a, got, test.want)
 		}
 	}

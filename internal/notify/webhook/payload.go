@@ -12,8 +12,11 @@ import (
 	"alertworker/internal/notify"
 )
 
-// ContentType is the media type of a CloudEvent in structured mode.
-const ContentType = "application/cloudevents+json"
+// The media types of a CloudEvent in structured mode, and of several.
+const (
+	ContentType      = "application/cloudevents+json"
+	BatchContentType = "application/cloudevents-batch+json"
+)
 
 // The last words of the types of alerts.
 const (
@@ -67,29 +70,33 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 }
 
 type data struct {
-	Message      string    `json:"message"` // for people: not decoded
-	Device       string    `json:"device"`
-	Rule         string    `json:"rule,omitempty"`
-	Level        string    `json:"level,omitempty"`
-	Field        string    `json:"field,omitempty"`
-	Value        *float64  `json:"value"` // nil, like Limit, in what earlier versions encoded
-	Limit        *float64  `json:"limit"`
-	Temperature  *float64  `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
-	Threshold    *float64  `json:"threshold,omitempty"`
-	Below        bool      `json:"below,omitempty"`
-	Since        time.Time `json:"since,omitzero"`
-	WillResolve  bool      `json:"willResolve,omitempty"`
-	Removed      bool      `json:"removed,omitempty"`
-	EnqueuedTime time.Time `json:"enqueuedTime"`
-	Partition    string    `json:"partition"`
-	Sequence     int64     `json:"sequence"`
-	Window       float64   `json:"window"` // seconds
-	Remember     float64   `json:"remember,omitempty"`
-	Token        int64     `json:"token"` // below 2^53, so that every JSON reader keeps it whole
-	Suppressed   int64     `json:"suppressed"`
-	Replica      string    `json:"replica"`
-	Expires      time.Time `json:"expires,omitzero"`
-	Test         bool      `json:"test,omitempty"`
+	Message      string       `json:"message"` // for people: not decoded
+	Device       string       `json:"device"`
+	Rule         string       `json:"rule,omitempty"`
+	Level        string       `json:"level,omitempty"`
+	Title        string       `json:"title,omitempty"`
+	Unit         string       `json:"unit,omitempty"`
+	Runbook      string       `json:"runbook,omitempty"`
+	Properties   notify.Shown `json:"properties,omitempty"`
+	Field        string       `json:"field,omitempty"`
+	Value        *float64     `json:"value"` // nil, like Limit, in what earlier versions encoded
+	Limit        *float64     `json:"limit"`
+	Temperature  *float64     `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
+	Threshold    *float64     `json:"threshold,omitempty"`
+	Below        bool         `json:"below,omitempty"`
+	Since        time.Time    `json:"since,omitzero"`
+	WillResolve  bool         `json:"willResolve,omitempty"`
+	Removed      bool         `json:"removed,omitempty"`
+	EnqueuedTime time.Time    `json:"enqueuedTime"`
+	Partition    string       `json:"partition"`
+	Sequence     int64        `json:"sequence"`
+	Window       float64      `json:"window"` // seconds
+	Remember     float64      `json:"remember,omitempty"`
+	Token        int64        `json:"token"` // below 2^53, so that every JSON reader keeps it whole
+	Suppressed   int64        `json:"suppressed"`
+	Replica      string       `json:"replica"`
+	Expires      time.Time    `json:"expires,omitzero"`
+	Test         bool         `json:"test,omitempty"`
 }
 
 // Encode returns a as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC
@@ -108,6 +115,10 @@ func Encode(a notify.Alert) ([]byte, error) {
 			Device:       a.Device,
 			Rule:         a.Rule,
 			Level:        a.Level,
+			Title:        a.Title,
+			Unit:         a.Unit,
+			Runbook:      a.Runbook,
+			Properties:   a.Shown,
 			Field:        a.Field,
 			Value:        &a.Temperature,
 			Limit:        &a.Threshold,
@@ -131,6 +142,34 @@ func Encode(a notify.Alert) ([]byte, error) {
 		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
 	}
 	return encode("alert", e)
+}
+
+// EncodeBatch returns alerts as a batch of CloudEvents. It fails if Encode would for any of them.
+func EncodeBatch(alerts []notify.Alert) ([]byte, error) {
+	batch := make([]json.RawMessage, len(alerts))
+	for i, a := range alerts {
+		var err error
+		if batch[i], err = Encode(a); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(batch)
+}
+
+// DecodeBatch is the inverse of EncodeBatch, for receivers: see Decode.
+func DecodeBatch(body []byte) ([]notify.Alert, error) {
+	var batch []json.RawMessage
+	if err := json.Unmarshal(body, &batch); err != nil {
+		return nil, fmt.Errorf("decode alerts: %w", err)
+	}
+	alerts := make([]notify.Alert, len(batch))
+	for i, event := range batch {
+		var err error
+		if alerts[i], err = Decode(event); err != nil {
+			return nil, err
+		}
+	}
+	return alerts, nil
 }
 
 // ErrNoAlert is what Decode's error is if it was given an event of another type,
@@ -160,6 +199,10 @@ func Decode(body []byte) (notify.Alert, error) {
 		WillResolve: e.Data.WillResolve,
 		Removed:     e.Data.Removed,
 		Below:       word == low || word == normal && e.Data.Below,
+		Title:       e.Data.Title,
+		Unit:        e.Data.Unit,
+		Runbook:     e.Data.Runbook,
+		Shown:       e.Data.Properties,
 		Field:       e.Data.Field,
 		Temperature: first(e.Data.Value, e.Data.Temperature),
 		Threshold:   first(e.Data.Limit, e.Data.Threshold),

@@ -141,6 +141,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		switch f := v.Addr().Interface().(type) {
 		case *string:
 			*f = name.Name
+		case *notify.Shown:
+			*f = f.With("site", "berlin").With("a\"b", "")
 		case *bool:
 			*f = name.Name != "Ambiguous"
 		case *float64:

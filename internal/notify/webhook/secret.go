@@ -49,6 +49,25 @@ func ParseSecret(s string) (Secret, error) {
 	return Secret{key: string(key)}, nil
 }
 
+// MaxSecrets is how many may sign: the one in force, and its successor.
+const MaxSecrets = 2
+
+// ParseSecrets reads at most two secrets, each followed by a space or the end of its line. Errors are ParseSecret's.
+func ParseSecrets(text string) ([]Secret, error) {
+	var secrets []Secret
+	for field := range strings.FieldsSeq(text) {
+		s, err := ParseSecret(field)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, s)
+	}
+	if len(secrets) > MaxSecrets {
+		return nil, errors.New("must be one secret, or two while one is replaced, separated by a space or the end of a line")
+	}
+	return secrets, nil
+}
+
 // IsZero reports whether s signs nothing.
 func (s Secret) IsZero() bool { return s.key == "" }
 
@@ -64,12 +83,22 @@ func (s Secret) spellings() []string {
 	return []string{secretPrefix + key, key, s.key}
 }
 
-// sign sets the three headers of a message that is sent now.
-func (s Secret) sign(h http.Header, id string, body []byte) {
+// sign sets the three headers of a message that is sent now, with a signature by each of secrets. It sets
+// none if there are none.
+func sign(h http.Header, secrets []Secret, id string, body []byte) {
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
+	var signatures []string
+	for _, s := range secrets {
+		if !s.IsZero() {
+			signatures = append(signatures, s.signature(id, timestamp, body))
+		}
+	}
+	if len(signatures) == 0 {
+		return
+	}
 	h.Set(headerID, id)
 	h.Set(headerTimestamp, timestamp)
-	h.Set(headerSignature, s.signature(id, timestamp, body))
+	h.Set(headerSignature, strings.Join(signatures, " "))
 }
 
 func (s Secret) signature(id, timestamp string, body []byte) string {

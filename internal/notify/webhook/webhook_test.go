@@ -34,7 +34,7 @@ func open(t testing.TB, rawURL string, opts webhook.Options) *webhook.Webhook {
 func TestContract(t *testing.T) {
 	key, _ := base64.StdEncoding.DecodeString(testSecret[6:])
 	notifytest.RunHTTP(t, func(t *testing.T, url string) notify.Notifier {
-		return open(t, url, webhook.Options{Secret: secret(t, testSecret), Concurrency: 4})
+		return open(t, url, webhook.Options{Secrets: []webhook.Secret{secret(t, testSecret)}, Concurrency: 4})
 	}, testSecret, testSecret[6:], string(key), hex.EncodeToString(key))
 }
 
@@ -72,7 +72,7 @@ func TestRequest(t *testing.T) {
 	}
 
 	s := secret(t, testSecret)
-	if err := open(t, srv.URL, webhook.Options{Secret: s}).Notify(t.Context(), a); err != nil {
+	if err := open(t, srv.URL, webhook.Options{Secrets: []webhook.Secret{s}}).Notify(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if id := got.Header.Get("webhook-id"); id != a.ID {
@@ -100,7 +100,7 @@ func TestWhatCannotBeEncodedIsRefused(t *testing.T) {
 func BenchmarkNotify(b *testing.B) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer srv.Close()
-	w := open(b, srv.URL, webhook.Options{Secret: secret(b, testSecret)})
+	w := open(b, srv.URL, webhook.Options{Secrets: []webhook.Secret{secret(b, testSecret)}})
 	a := notifytest.Alert(1)
 	b.ReportAllocs()
 	for b.Loop() {

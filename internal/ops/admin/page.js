@@ -29,6 +29,8 @@
 	setInterval(refresh, 5000);
 	document.addEventListener("visibilitychange", refresh);
 
+	if (form) form.device.value = new URLSearchParams(location.search).get("device") ?? ""; // an alert leads here
+
 	form?.addEventListener("submit", async (event) => {
 		event.preventDefault();
 		const answer = form.querySelector(".answer"), details = answer.querySelector("details");

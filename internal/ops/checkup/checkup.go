@@ -97,6 +97,9 @@ func (k *checkup) steps(send bool) []step {
 	for _, r := range k.config.Rules().Rules {
 		steps = append(steps, step{"rule " + r.Name, stepTimeout, found(explain(&r))})
 	}
+	for _, line := range routes(k.config.Rules(), k.receivers) {
+		steps = append(steps, step{"routing", stepTimeout, found(line)})
+	}
 	if k.config.IoTHubConnectionString.IsSet() {
 		steps = append(steps, step{"IoT Hub", stepTimeout + portsTimeout, k.iotHub})
 	}
@@ -168,8 +171,11 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
 		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
 	}
-	if k.config.NotifyKeyless() {
+	if k.config.EventGridKeyless() {
 		need("Event Grid", azure.EventGridScope)
+	}
+	if k.config.MailKeyless() {
+		need("Exchange Online", azure.MailScope)
 	}
 	if err := k.services.Identity.Warm(ctx, requests...); err != nil {
 		return "", err
@@ -447,11 +453,29 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
 	defer cancel()
-	start := time.Now()
-	if err := r.Notifier.Notify(ctx, k.testAlert()); err != nil {
+	start, test := time.Now(), k.testAlert()
+	if err := r.Notifier.Notify(ctx, test); err != nil {
 		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
-	return fmt.Sprintf("%s: accepted a test alert in %s", r.Name, milliseconds(time.Since(start))), nil
+	took := milliseconds(time.Since(start))
+	if wait := r.Limits.Rate.Every; wait > 0 && r.Limits.Rate.Burst < 2 {
+		time.Sleep(min(wait, maxWait)) // Slack hides what comes faster
+	}
+	if err := r.Notifier.Notify(ctx, recoveryOf(test)); err != nil {
+		return "", fmt.Errorf("%s: accepted a test alert, but not its recovery: %w", r.Name, err)
+	}
+	return fmt.Sprintf("%s: accepted a test alert in %s, and its recovery", r.Name, took), nil
+}
+
+// maxWait is how long a test's recovery waits at most for the rate of its receiver.
+const maxWait = 2 * time.Second
+
+// recoveryOf returns the recovery of a test, which closes what the test opened.
+func recoveryOf(a notify.Alert) notify.Alert {
+	a.ID += "/resolved"
+	a.Resolved, a.Since, a.Enqueued = true, a.Enqueued, a.Enqueued.Add(time.Millisecond)
+	a.Token++
+	return a
 }
 
 // testAlert is an alert at the first limit, for a device that no hub has.

@@ -1,0 +1,93 @@
+package notify_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+
+	"alertworker/internal/notify"
+)
+
+func hot(n int, level string) notify.Alert {
+	return notify.Alert{ID: fmt.Sprint(n), Device: fmt.Sprintf("oven-%d", n), Rule: "hot", Level: level, Temperature: 80 + float64(n), Threshold: 80, Unit: "°C"}
+}
+
+func TestDigest(t *testing.T) {
+	var alerts []notify.Alert
+	for n := range 12 {
+		alerts = append(alerts, hot(n, "critical"))
+	}
+	check := func(wantHeadline, wantText string) {
+		t.Helper()
+		d := notify.Style{}.Digest(alerts)
+		if d.Headline != wantHeadline || d.Text(4000) != wantText {
+			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", d.Headline, d.Text(4000), wantHeadline, wantText)
+		}
+	}
+	lines := ""
+	for n := 11; n > 1; n-- {
+		lines += fmt.Sprintf("oven-%d: %d °C, limit 80\n", n, 80+n)
+	}
+	check("hot, critical: 12 devices at or above 80 °C", lines+"and 2 more: oven-1, oven-0")
+
+	cold := notify.Alert{ID: "c", Device: "truck", Rule: "cold", Below: true, Temperature: -3, Threshold: 2, Ambiguous: true, Shown: notify.Shown("").With("site", "Köln")}
+	colder := cold
+	colder.Device, colder.Temperature, colder.Threshold, colder.Ambiguous = "van", -4, 3, false
+	alerts = append(alerts[:2:2], hot(7, "warning"), cold, colder)
+	well := hot(9, "critical")
+	well.Resolved, well.Temperature, well.Title = true, 64.5, "Oven too hot"
+	alerts = append(alerts, well)
+	check("6 devices: 5 alerts, 1 normal again", strings.Join([]string{
+		"cold: 2 devices at or below their limits", "van: -4, limit 3, site Köln", "truck: -3, limit 2, site Köln (possibly a repeat)",
+		"hot, critical: 2 devices at or above 80 °C", "oven-1: 81 °C, limit 80", "oven-0: 80 °C, limit 80",
+		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, limit 80",
+		"Oven too hot, critical: 1 device normal again", "oven-9: 64.5 °C, limit 80",
+	}, "\n"))
+}
+
+// However many alerts there are, of whatever, a digest has bounds, and counts every device.
+func FuzzDigest(f *testing.F) {
+	f.Add("oven", "hot", 100, 3900)
+	f.Add("\xff\n\u202e", "a", 30, 500)
+	f.Fuzz(func(t *testing.T, device, rule string, n, limit int) {
+		n, limit = 1+abs(n)%200, 300+abs(limit)%4000
+		var alerts []notify.Alert
+		for i := range n {
+			alerts = append(alerts, notify.Alert{Device: fmt.Sprint(device, i), Rule: fmt.Sprint(rule, i%(1+n/3)), Resolved: i%7 == 0, Temperature: float64(i)})
+		}
+		d := notify.Style{}.Digest(alerts)
+		named := 0
+		for _, g := range d.Groups {
+			named += len(g.Lines) + len(g.Others)
+			for _, s := range append(append([]string{g.Title}, g.Lines...), g.Others...) {
+				if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+					t.Errorf("%q is not one printable line", s)
+				}
+			}
+		}
+		if named != n || len(d.Groups) > 16 || len([]rune(d.Headline)) > 250 || len(d.Text(limit)) > limit {
+			t.Errorf("%d of %d devices in %d groups; %d bytes, want at most %d", named, n, len(d.Groups), len(d.Text(limit)), limit)
+		}
+	})
+}
+
+func abs(n int) int { return max(n, -(n + 1)) }
+
+func TestShown(t *testing.T) {
+	s := notify.Shown("").With("site", "Köln\x00").With("a\"", "").With("", "\xff")
+	text, err := json.Marshal(s)
+	if err != nil || string(text) != "{\"site\":\"Köln\uFFFD\",\"a\\\"\":\"\",\"\":\"\uFFFD\"}" {
+		t.Errorf("%s, %v", text, err)
+	}
+	var again notify.Shown
+	if err := json.Unmarshal(text, &again); err != nil || again != notify.Shown("").With("site", "Köln\uFFFD").With("a\"", "").With("", "\uFFFD") {
+		t.Errorf("%q, %v", again, err)
+	}
+	for _, bad := range []string{"[]", "1", `{"a": 1}`, `{"a"`} {
+		if err := json.Unmarshal([]byte(bad), &again); err == nil && again != "" {
+			t.Errorf("%s is %q", bad, again)
+		}
+	}
+}

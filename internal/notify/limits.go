@@ -1,0 +1,72 @@
+package notify
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Limits are how a receiver wants to be used. The zero Limits know of none.
+type Limits struct {
+	Places int  // calls of Notify and NotifyMany at a time, over all alerts of a replica; 0: as many as there are
+	Rate   Rate // of messages
+	Batch  int  // alerts in one message, by NotifyMany; 0 and 1 are one
+}
+
+// A Rate is how many messages a service takes: Burst at once, and one more every Every. The zero
+// Rate is not limited.
+type Rate struct {
+	Burst int // 0 is 1
+	Every time.Duration
+}
+
+func (r Rate) String() string {
+	for _, unit := range []struct {
+		length time.Duration
+		name   string
+	}{{time.Second, "second"}, {time.Minute, "minute"}} {
+		if n := float64(unit.length) / float64(r.Every); r.Every > 0 && n >= 1 {
+			return fmt.Sprintf("%.3g a %s", n, unit.name)
+		}
+	}
+	if r.Every <= 0 {
+		return "not limited"
+	}
+	return "1 in " + plain(r.Every)
+}
+
+// A Filter says which alerts a receiver gets: those that match each of its parts that are set.
+type Filter struct {
+	// Levels are names of levels. An alert without a level matches, because nothing says that
+	// it is a lesser one.
+	Levels []string
+	Rules  []string // names of rules
+	// Property is the name of an application property, and Values what it may be.
+	Property string
+	Values   []string
+}
+
+// Wants reports whether f matches alerts of a rule and level about a message. property returns
+// the text of one of the message's application properties, "" if it has none.
+func (f Filter) Wants(rule, level string, property func(name string) string) bool {
+	return f.Covers(rule, level) && (f.Property == "" || slices.Contains(f.Values, property(f.Property)))
+}
+
+// Covers reports whether f matches alerts of a rule and level about some messages.
+func (f Filter) Covers(rule, level string) bool {
+	return (len(f.Levels) == 0 || level == "" || slices.Contains(f.Levels, level)) &&
+		(len(f.Rules) == 0 || slices.Contains(f.Rules, rule))
+}
+
+// Filters are those of one receiver, which gets what any of them matches. No filters match everything.
+type Filters []Filter
+
+// Want is Filter.Wants for any of fs.
+func (fs Filters) Want(rule, level string, property func(name string) string) bool {
+	return len(fs) == 0 || slices.ContainsFunc(fs, func(f Filter) bool { return f.Wants(rule, level, property) })
+}
+
+// Cover is Filter.Covers for any of fs.
+func (fs Filters) Cover(rule, level string) bool {
+	return len(fs) == 0 || slices.ContainsFunc(fs, func(f Filter) bool { return f.Covers(rule, level) })
+}

@@ -1,0 +1,163 @@
+// Package pace finds out how fast a receiver takes messages, and says when the next may go.
+//
+// A receiver begins at the rate that its service documents, or without one. Once it says that it
+// was sent too much, nothing goes until the end of the wait that it asks for. Then its rate is half
+// of what it refused, with one message at a time, and grows: by as much as it lost within a
+// minute, and doubling every ten seconds after that, up to what is documented. After five minutes
+// without another refusal the rest of what was learned is forgotten.
+package pace
+
+import (
+	"math"
+	"time"
+
+	"alertworker/internal/notify"
+)
+
+const (
+	slowest  = 1.0 / 60 // messages a second, below which no refusal takes a rate
+	guess    = 1.0      // of a receiver that refuses before it has taken anything
+	regain   = time.Minute
+	doubling = 10 * time.Second
+	forget   = 5 * time.Minute
+
+	firstWait, longestWait = time.Second, time.Minute // without Retry-After
+
+	recent       = 5 * time.Second // what is measured
+	perPlace     = 10              // messages a second for which one at a time is enough
+	longestPause = 10 * time.Second
+)
+
+// A Pace is that of one receiver. Times are counted from any moment, by one monotonic clock. It is not
+// safe for concurrent use.
+type Pace struct {
+	documented notify.Rate
+
+	next time.Duration // when the next message may go, by the rate, if there was no burst
+	wait time.Duration // until then nothing goes
+
+	rate     float64       // messages a second, while something is learned; else 0
+	ceiling  float64       // that was refused
+	refused  time.Duration // when
+	resumed  time.Duration // the end of the last wait
+	grown    time.Duration // when rate last grew
+	refusals int           // in a row, with nothing taken between them
+
+	counted    time.Duration // the beginning of the present period of recent
+	taken, had int           // messages taken in it, and in the one before
+}
+
+// New returns the Pace of a receiver whose service documents a rate.
+func New(documented notify.Rate) *Pace { return &Pace{documented: documented, refused: -1} }
+
+// every is the time from one message to the next, 0 if there is no rate.
+func (p *Pace) every() time.Duration {
+	if p.rate > 0 {
+		return max(p.documented.Every, time.Duration(float64(time.Second)/p.rate))
+	}
+	return p.documented.Every
+}
+
+// Next returns the earliest time at which a message may go. It is not after now if one may go now.
+func (p *Pace) Next(now time.Duration) time.Duration {
+	at := p.next
+	if p.rate == 0 && p.documented.Burst > 1 {
+		at -= time.Duration(p.documented.Burst-1) * p.documented.Every
+	}
+	return max(at, p.wait)
+}
+
+// Begin records that a message goes now.
+func (p *Pace) Begin(now time.Duration) {
+	if every := p.every(); every > 0 {
+		p.next = max(p.next, now) + every
+	}
+}
+
+// Places returns how many messages may be under way, of most.
+func (p *Pace) Places(most int) int {
+	if p.rate == 0 {
+		return most
+	}
+	return min(most, 1+int(p.rate/perPlace))
+}
+
+// Taken records that the receiver has taken a message, or refused it for what it says.
+func (p *Pace) Taken(now time.Duration) {
+	if every := p.every(); every > 0 && (p.rate > 0 || p.documented.Burst <= 1) {
+		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after
+	}
+	p.roll(now)
+	p.taken++
+	p.refusals = 0
+	if p.rate == 0 {
+		return
+	}
+	grew := min(now-p.grown, longestPause)
+	p.grown = now
+	switch calm := now - p.resumed; {
+	case grew <= 0:
+	case calm > forget:
+		p.rate = 0
+	case calm <= regain:
+		p.rate += p.ceiling / 2 * grew.Seconds() / regain.Seconds()
+	default:
+		p.rate *= math.Exp2(grew.Seconds() / doubling.Seconds())
+	}
+	if e := p.documented.Every; e > 0 && p.rate*e.Seconds() >= 1 {
+		p.rate = 0
+	}
+}
+
+// Refused records that the receiver takes less than it is sent. The message went at began, and the
+// receiver asks to wait for retryAfter, 0 if it does not say.
+func (p *Pace) Refused(now, began, retryAfter time.Duration) {
+	again := began > p.refused || p.refused < 0 // else what it refused was on its way already
+	if again {
+		p.refusals++
+	}
+	if retryAfter <= 0 {
+		retryAfter = min(firstWait<<min(p.refusals-1, 6), longestWait)
+	}
+	p.wait = max(p.wait, now+retryAfter)
+	p.next = max(p.next, p.wait)
+	p.resumed, p.grown = p.wait, p.wait
+	if !again {
+		return
+	}
+	p.refused = now
+	switch {
+	case p.rate > 0:
+		p.ceiling = p.rate
+	case p.documented.Every > 0:
+		p.ceiling = 1 / p.documented.Every.Seconds()
+	default:
+		p.roll(now)
+		p.ceiling = max(guess, float64(max(p.taken, p.had))/recent.Seconds())
+	}
+	p.rate = max(p.ceiling/2, slowest)
+}
+
+// roll begins a new period if the present one is over.
+func (p *Pace) roll(now time.Duration) {
+	switch {
+	case now-p.counted >= 2*recent:
+		p.counted, p.taken, p.had = now, 0, 0
+	case now-p.counted >= recent:
+		p.counted, p.taken, p.had = p.counted+recent, 0, p.taken
+	}
+}
+
+// Learned reports whether the receiver refused messages lately because of their number.
+func (p *Pace) Learned() bool { return p.rate > 0 }
+
+// Rate returns how many messages a second go at present, 0 if nothing limits them.
+func (p *Pace) Rate() float64 {
+	if every := p.every(); every > 0 {
+		return 1 / every.Seconds()
+	}
+	return 0
+}
+
+// Waits returns the end of the wait that the receiver asked for. It is not after now if there is none.
+func (p *Pace) Waits() time.Duration { return p.wait }

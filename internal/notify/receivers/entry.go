@@ -1,0 +1,369 @@
+package receivers
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/eventgrid"
+	"alertworker/internal/notify/pagerduty"
+	"alertworker/internal/notify/smtp"
+	"alertworker/internal/notify/webhook"
+)
+
+// An Entry is what one entry of NOTIFY_URLS says.
+type Entry struct {
+	ID, Name string // empty if not given
+	Filter   notify.Filter
+	Rate     *notify.Rate // nil: the service's own
+	Batch    int          // alerts in a message; 0: as many as the channel likes
+	Secrets  []string     // that sign webhooks, the first of two or both; nil: Options.WebhookSecret
+	// SecretFile holds the Secrets, one a line; empty if they are in the entry.
+	SecretFile string
+
+	url *url.URL
+}
+
+// attribute is what may stand in front of a URL. No URL begins like this.
+var attribute = regexp.MustCompile(`^([a-z]+)=(\S*)\s+`)
+
+// word is what an id, a name, a level or a rule may be.
+var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+const (
+	attributes = "id=, name=, level=, rule=, where=, rate=, batch= and secret="
+	maxBatch   = 100
+	maxValues  = 64 // of one filter
+)
+
+// Parse reads an entry: a URL, and in front of it, each followed by spaces, any of
+//
+//	id=ID                      the receiver's identity, which otherwise is its name or what is stable in its URL
+//	name=NAME                  for people
+//	level=LEVEL|LEVEL          only alerts of these levels
+//	rule=RULE|RULE             only alerts of these rules
+//	where=PROPERTY:VALUE|VALUE only alerts about messages with such an application property
+//	rate=30/m                  messages a second (s), minute (m) or hour (h), or off
+//	batch=N                    alerts in one message
+//	secret=SECRET|SECRET       that sign a webhook, or the path of a file with them
+//
+// Its errors continue "entry 1 …" and repeat no more of the URL than its scheme, and nothing of an attribute.
+func Parse(text string) (Entry, error) {
+	var e Entry
+	seen := map[string]bool{}
+	text = strings.TrimSpace(text)
+	for m := attribute.FindStringSubmatch(text); m != nil; m = attribute.FindStringSubmatch(text) {
+		name, value := m[1], m[2]
+		read := readers[name]
+		if read == nil {
+			return Entry{}, fmt.Errorf("has something other than %s in front of its URL", attributes)
+		}
+		if seen[name] {
+			return Entry{}, fmt.Errorf("has more than one %s=…", name)
+		}
+		seen[name] = true
+		if must := read(&e, value); must != "" {
+			return Entry{}, fmt.Errorf("has an invalid %s: must be %s", name, must)
+		}
+		text = text[len(m[0]):]
+	}
+	var err error
+	e.url, err = parse(text)
+	return e, err
+}
+
+const mustBeWord = "up to 63 letters, digits, '.', '-' and '_', the first a letter or a digit"
+
+// readers read the value of an attribute, and return what it must be if it is not.
+var readers = map[string]func(e *Entry, value string) (must string){
+	"id":    func(e *Entry, value string) string { return readWord(&e.ID, value) },
+	"name":  func(e *Entry, value string) string { return readWord(&e.Name, value) },
+	"level": func(e *Entry, value string) string { return readWords(&e.Filter.Levels, value) },
+	"rule":  func(e *Entry, value string) string { return readWords(&e.Filter.Rules, value) },
+	"where": func(e *Entry, value string) string {
+		const must = "an application property and what it may be, such as site:berlin|hamburg, with spaces, commas, | and % written as %20, %2C, %7C and %25"
+		property, values, ok := strings.Cut(value, ":")
+		list := append([]string{property}, strings.Split(values, "|")...)
+		for i := range list {
+			var err error
+			if list[i], err = url.PathUnescape(list[i]); err != nil || list[i] == "" {
+				return must
+			}
+		}
+		if !ok || len(list) > maxValues {
+			return must
+		}
+		e.Filter.Property, e.Filter.Values = list[0], list[1:]
+		return ""
+	},
+	"rate": func(e *Entry, value string) string {
+		const must = "a number of messages a second, minute or hour, such as 1/s, 30/m or 100/h, or off"
+		e.Rate = &notify.Rate{}
+		if value == "off" {
+			return ""
+		}
+		number, unit, _ := strings.Cut(value, "/")
+		length := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil || n == 0 || length == 0 {
+			return must
+		}
+		e.Rate.Every = length / time.Duration(n)
+		return ""
+	},
+	"batch": func(e *Entry, value string) string {
+		n, err := strconv.ParseUint(value, 10, 16)
+		if err != nil || n == 0 || n > maxBatch {
+			return fmt.Sprintf("1 to %d", maxBatch)
+		}
+		e.Batch = int(n)
+		return ""
+	},
+	"secret": func(e *Entry, value string) string {
+		if strings.HasPrefix(value, "/") || strings.HasPrefix(value, ".") {
+			e.SecretFile = value
+			return ""
+		}
+		if e.Secrets = strings.Split(value, "|"); len(e.Secrets) > 2 || value == "" {
+			return "one secret, two separated by |, or the path of a file that has one or two, each on a line of its own"
+		}
+		return ""
+	},
+}
+
+func readWord(into *string, value string) string {
+	if !word.MatchString(value) {
+		return mustBeWord
+	}
+	*into = value
+	return ""
+}
+
+func readWords(into *[]string, value string) string {
+	*into = strings.Split(value, "|")
+	if len(*into) > maxValues || slices.ContainsFunc(*into, func(s string) bool { return !word.MatchString(s) }) {
+		return mustBeWord + "; several are separated by |"
+	}
+	return ""
+}
+
+// maxScheme keeps what only looks like a scheme out of errors.
+const maxScheme = 18
+
+// parse returns the URL of an entry, whose scheme is known. Its errors are Parse's.
+func parse(raw string) (*url.URL, error) {
+	if raw == "" {
+		return nil, fmt.Errorf("is empty: must be %s", known)
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		// What net/url says may quote half a password.
+		return nil, errors.New("is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C")
+	case u.Scheme == "":
+		return nil, fmt.Errorf("has no scheme: must be %s", known)
+	case find(u.Scheme).open != nil:
+		return u, nil
+	case u.Host != "" && len(u.Scheme) <= maxScheme:
+		// The host of a scheme that we do not know is often a key.
+		return nil, fmt.Errorf("has the unknown scheme %q: must be %s", u.Scheme, known)
+	}
+	// Without a host, what looks like a scheme may be a user.
+	return nil, fmt.Errorf("has an unknown scheme: must be %s", known)
+}
+
+// Place returns scheme, host and port of the URL, or only the scheme if the rest is a
+// secret or missing.
+func (e Entry) Place() (scheme, host string) {
+	if find(e.url.Scheme).hidden {
+		return e.url.Scheme, ""
+	}
+	return e.url.Scheme, e.url.Host
+}
+
+// IsWebhook reports whether alerts go there as signed CloudEvents.
+func (e Entry) IsWebhook() bool { return slices.Contains(webhooks, e.url.Scheme) }
+
+// NeedsEventGridToken reports whether Options.EventGridToken is used.
+func (e Entry) NeedsEventGridToken() bool {
+	return strings.HasPrefix(e.url.Scheme, "eventgrid+") && !eventgrid.HasKey(e.url)
+}
+
+// NeedsMailToken reports whether Options.MailToken is used.
+func (e Entry) NeedsMailToken() bool {
+	return (e.url.Scheme == "smtp" || e.url.Scheme == "smtps") && smtp.UsesToken(e.url)
+}
+
+// check says what is wrong with an entry that would otherwise work in a way that nobody means: alerts that a
+// service accepts and shows nobody, or secrets that everybody can read.
+func (e Entry) check() error {
+	host := strings.ToLower(e.url.Hostname())
+	name, plain := strings.CutSuffix(e.url.Scheme, "+http")
+	local := host == "localhost"
+	if ip, err := netip.ParseAddr(host); err == nil {
+		local = ip.IsLoopback()
+	}
+	switch is := owner(host); {
+	case isRetired(host, e.url.Path):
+		return errors.New("is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ in front of its https:// URL")
+	case is != "" && slices.Contains([]string{"http", "https"}, e.url.Scheme):
+		hint := ""
+		if is == "teams+https://…" {
+			hint = "; for a logic app that takes CloudEvents: webhook+https://…"
+		}
+		return fmt.Errorf("would get webhooks that nobody sees: did you mean %s?%s", is, hint)
+	case is != "" && plain:
+		return fmt.Errorf("would be sent for everybody to read: did you mean %s+https://…?", name)
+	case plain && !local && e.NeedsEventGridToken():
+		return errors.New("would send a token of the identity for everybody to read: must be eventgrid+https://…")
+	case len(e.Secrets) > 0 && !e.IsWebhook() || e.SecretFile != "" && !e.IsWebhook():
+		return errors.New("has secret=…, but only webhooks are signed")
+	case e.Batch > 1 && find(e.url.Scheme).batch == 0:
+		return errors.New("has batch=…, but gets one alert in a message: remove it")
+	}
+	return nil
+}
+
+// owner returns what a URL of a known service's host should be, "" if the host is not known.
+func owner(host string) string {
+	for _, c := range channels {
+		for _, known := range c.hosts {
+			if host == known || strings.HasPrefix(known, ".") && strings.HasSuffix(host, known) {
+				return c.example
+			}
+		}
+	}
+	return ""
+}
+
+// isRetired reports whether a URL is one of an Office 365 connector.
+func isRetired(host, path string) bool {
+	return strings.HasSuffix(host, ".webhook.office.com") || host == "outlook.office.com" && strings.HasPrefix(path, "/webhook/")
+}
+
+// open reads an entry and returns its receiver, which has no ID yet, and a Name only if one is given. Its errors
+// are like Parse's.
+func open(text string, opts Options) (Entry, Receiver, error) {
+	e, err := Parse(text)
+	if err == nil {
+		err = e.check()
+	}
+	if err != nil {
+		return Entry{}, Receiver{}, err
+	}
+	r, err := e.receiver(opts)
+	return e, r, err
+}
+
+func (e Entry) receiver(opts Options) (Receiver, error) {
+	if err := e.readSecrets(&opts); err != nil {
+		return Receiver{}, err
+	}
+	c := find(e.url.Scheme)
+	r, err := c.open(e.url, opts)
+	if err != nil {
+		return Receiver{}, err
+	}
+	r.Name = e.Name
+	if e.Filter.Levels != nil || e.Filter.Rules != nil || e.Filter.Property != "" {
+		r.Filters = notify.Filters{e.Filter}
+	}
+	r.Limits.Places = c.places
+	if c.rate != nil {
+		r.Limits.Rate = c.rate(e.url)
+	}
+	if e.Rate != nil {
+		r.Limits.Rate = *e.Rate
+	}
+	r.Limits.Batch = e.Batch
+	if e.Batch == 0 && c.together {
+		r.Limits.Batch = c.batch
+	}
+	return r, nil
+}
+
+// id identifies e's receiver in records, as its channel says. What may be rotated, or added, is no part of it. It
+// must never change.
+func (e Entry) id() string {
+	switch {
+	case e.ID != "":
+		return e.ID
+	case e.Name != "":
+		return e.Name
+	case e.url.Scheme == "log":
+		return "log"
+	}
+	u := *e.url
+	channel, scheme, ok := strings.Cut(u.Scheme, "+")
+	switch {
+	case slices.Contains(webhooks, u.Scheme):
+		channel, scheme = "webhook", u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]
+	case !ok:
+		scheme = channel
+	}
+	host, port, stable := strings.ToLower(u.Hostname()), u.Port(), u.EscapedPath()
+	if stable == "" {
+		stable = "/"
+	}
+	switch channel {
+	case "pagerduty":
+		_, host, _ = pagerduty.Split(&u)
+		stable = "/"
+	case "slack": // the last part is the key
+		stable = path.Dir(stable)
+	case "smtp", "smtps":
+		stable = "/?from=" + url.QueryEscape(u.Query().Get("from"))
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[scheme]
+	}
+	text := channel + " " + scheme + "://" + net.JoinHostPort(host, port) + stable
+	readable := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
+			return r
+		}
+		return '-'
+	}, host)
+	return readable[:min(len(readable), 63)] + "-" + hash(text)
+}
+
+// usual is what the receiver is called if it is given no name.
+func (e Entry) usual() string {
+	switch find(e.url.Scheme).schemes[0] {
+	case "pagerduty", "log":
+		return e.url.Scheme
+	}
+	return place(e.url)
+}
+
+// readSecrets sets the secrets of opts to e's, if it has any.
+func (e Entry) readSecrets(opts *Options) error {
+	text := strings.Join(e.Secrets, " ")
+	if e.SecretFile != "" {
+		content, err := os.ReadFile(e.SecretFile)
+		if err != nil {
+			return errors.New("has secret=… with the path of a file that cannot be read")
+		}
+		text = string(content)
+	}
+	secrets, err := webhook.ParseSecrets(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("has an invalid secret: %w", err)
+	case len(secrets) > 0:
+		opts.WebhookSecrets = secrets
+	case e.SecretFile != "":
+		return errors.New("has secret=… with the path of an empty file")
+	}
+	return nil
+}

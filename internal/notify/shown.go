@@ -1,0 +1,76 @@
+package notify
+
+import (
+	"encoding/json"
+	"iter"
+	"strings"
+)
+
+// MaxShown is how many properties an alert can show.
+const MaxShown = 8
+
+// Shown are names and values of application properties, in order. It can be compared.
+type Shown string
+
+// shownEnd follows every name and every value.
+const shownEnd = "\x00"
+
+// With returns s with one more property. A NUL in its value becomes U+FFFD.
+func (s Shown) With(name, value string) Shown {
+	return s + Shown(name+shownEnd+strings.ReplaceAll(value, shownEnd, "\uFFFD")+shownEnd)
+}
+
+// All yields names and values.
+func (s Shown) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for rest := string(s); rest != ""; {
+			var name, value string
+			name, rest, _ = strings.Cut(rest, shownEnd)
+			value, rest, _ = strings.Cut(rest, shownEnd)
+			if !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// MarshalJSON returns an object, in order.
+func (s Shown) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for name, value := range s.All() {
+		for i, text := range []string{name, value} {
+			quoted, err := json.Marshal(strings.ToValidUTF8(text, "\uFFFD"))
+			if err != nil {
+				return nil, err
+			}
+			if i == 0 && len(b) > 1 {
+				b = append(b, ',')
+			} else if i == 1 {
+				b = append(b, ':')
+			}
+			b = append(b, quoted...)
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// UnmarshalJSON reads an object whose values are text.
+func (s *Shown) UnmarshalJSON(text []byte) error {
+	*s = ""
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value string
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		*s = s.With(strings.ReplaceAll(name.(string), shownEnd, "\uFFFD"), value) // a name is always text
+	}
+	return nil
+}

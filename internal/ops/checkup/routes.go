@@ -1,0 +1,59 @@
+package checkup
+
+import (
+	"fmt"
+	"strings"
+
+	"alertworker/internal/config"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/rules"
+)
+
+// routes says who gets the alerts of each rule and level; nothing if everybody gets all.
+func routes(set rules.Set, rs []receivers.Receiver) []string {
+	filtered := false
+	for _, r := range rs {
+		filtered = filtered || len(r.Filters) > 0
+	}
+	if !filtered {
+		return nil
+	}
+	var lines []string
+	for _, rule := range set.Rules {
+		for _, level := range rule.Levels {
+			var names []string
+			for _, r := range rs {
+				if !r.Filters.Cover(rule.Name, level.Name) {
+					continue
+				}
+				name := r.Name
+				if where := condition(r.Filters, rule.Name, level.Name); where != "" {
+					name += " (" + where + ")"
+				}
+				names = append(names, name)
+			}
+			to := "nobody"
+			if len(names) > 0 {
+				to = strings.Join(names, ", ")
+			}
+			lines = append(lines, fmt.Sprintf("%s: goes to %s", config.RuleAndLevel(rule.Name, level.Name), to))
+		}
+	}
+	return lines
+}
+
+// condition says which messages alerts of a rule and level must be about; "" if any.
+func condition(filters notify.Filters, rule, level string) string {
+	var parts []string
+	for _, f := range filters {
+		if !f.Covers(rule, level) {
+			continue
+		}
+		if f.Property == "" {
+			return ""
+		}
+		parts = append(parts, fmt.Sprintf("where %s is %s", f.Property, or(append([]string(nil), f.Values...))))
+	}
+	return strings.Join(parts, ", or ")
+}
