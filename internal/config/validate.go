@@ -102,20 +102,8 @@ func (c *Config) validateHub(e *configError) {
 var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-9])?$`)
 
 func validateNamespace(namespace string, e *configError) {
-	const name = "EVENTHUB_NAMESPACE"
-	bare := namespace
-	if _, after, ok := strings.Cut(bare, "://"); ok {
-		bare = after
-	}
-	bare = strings.TrimSuffix(strings.TrimSuffix(bare, "/"), ":443")
-	switch {
-	case bare != namespace && isHostName(bare):
-		e.add(name, "is %s; must be only the host name, without scheme, port or path", show(namespace))
-	case isHostName(namespace):
-	case isHostName(bare + ".servicebus.windows.net"):
-		e.add(name, "is %s; must be the full host name, ending in .servicebus.windows.net", show(namespace))
-	default:
-		e.add(name, "is %s; must be a host name such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
+	if !isHostName(namespace) {
+		e.add("EVENTHUB_NAMESPACE", "is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
 	}
 }
 
@@ -292,11 +280,7 @@ func (c *Config) validateDuties(e *configError) {
 func (c *Config) validateHTTPAndLog(e *configError) {
 	if c.HTTPAddr != "" {
 		_, port, err := net.SplitHostPort(c.HTTPAddr)
-		_, notNumber := strconv.ParseUint(port, 10, 16)
-		switch {
-		case err != nil && len(c.HTTPAddr) <= 5 && strings.Trim(c.HTTPAddr, "0123456789") == "":
-			e.add("HTTP_ADDR", "is %s; must be host:port: did you mean \":%s\"?", show(c.HTTPAddr), c.HTTPAddr)
-		case err != nil || notNumber != nil:
+		if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil {
 			e.add("HTTP_ADDR", "is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off", show(c.HTTPAddr))
 		}
 	}

@@ -15,36 +15,36 @@ import (
 
 // A Reading is one message as it was published.
 type Reading struct {
-	Device      string    `json:"device"`
-	Temperature float64   `json:"temperature"` // NaN: the message holds no reading
-	Over        bool      `json:"over"`        // at or above the threshold, so that it needs an alert; of no meaning to a NewLog
-	At          time.Time `json:"at"`          // when the hub got it
-	Partition   string    `json:"partition,omitempty"`
-	Sequence    int64     `json:"sequence,omitempty"`
+	Device      string
+	Temperature float64   // NaN: the message holds no reading
+	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a NewLog
+	At          time.Time // when the hub got it
+	Partition   string
+	Sequence    int64
 
 	// What rules other than that of Temperature look at.
-	Values     map[string]float64 `json:"values,omitempty"`     // other fields, by name
-	Properties map[string]string  `json:"properties,omitempty"` // application properties
+	Values     map[string]float64 // other fields, by name
+	Properties map[string]string  // application properties
 }
 
 // A Delivery is one alert as a receiver took it, repetitions included, or that the device is
 // normal again.
 type Delivery struct {
-	Device   string    `json:"device"`
-	ID       string    `json:"id"`
-	Token    int64     `json:"token"`
-	At       time.Time `json:"at"` // by the receiver's clock
-	Receiver string    `json:"receiver,omitempty"`
-	Until    time.Time `json:"until,omitzero"` // the receiver remembers its token, if that is later than after a window
+	Device   string
+	ID       string
+	Token    int64
+	At       time.Time // by the receiver's clock
+	Receiver string
+	Until    time.Time // the receiver remembers its token, if that is later than after a window
 
-	Rule     string `json:"rule,omitempty"` // this and Level are those of a Rule, empty for the zero Log
-	Level    string `json:"level,omitempty"`
-	Recovery bool   `json:"recovery,omitempty"`
+	Rule     string // this and Level are those of a Rule, empty for the zero Log
+	Level    string
+	Recovery bool
 
 	// The reading that it is about. HTTP as the partition means that the reading came that
 	// way: no recovery is due for it. An empty one says that it is not known.
-	Partition string `json:"partition,omitempty"`
-	Sequence  int64  `json:"sequence,omitempty"`
+	Partition string
+	Sequence  int64
 }
 
 // HTTP is the partition of readings that did not come from the hub.

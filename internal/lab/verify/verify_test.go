@@ -1,7 +1,6 @@
 package verify_test
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"math/rand/v2"
@@ -426,76 +425,4 @@ func TestCheckWhileRecording(t *testing.T) {
 	if got, want := countsOf(log.Check(rules)), (counts{readings: 1000, over: 1000, alerts: 1000, tooClose: 999}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-}
-
-func TestEncodeDecode(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		records := history(t)
-		var file bytes.Buffer
-		e := verify.NewEncoder(&file)
-		for _, r := range records {
-			var err error
-			switch r := r.(type) {
-			case verify.Reading:
-				err = e.Published(r)
-			case verify.Delivery:
-				err = e.Delivered(r)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		var log verify.Log
-		if err := log.Decode(&file); err != nil {
-			t.Fatal(err)
-		}
-		got, want := log.Check(rules), record(records).Check(rules)
-		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-			t.Fatalf("read back:\n%+v\nwritten:\n%+v", got, want)
-		}
-	})
-}
-
-func TestEncodeRefuses(t *testing.T) {
-	e := verify.NewEncoder(new(bytes.Buffer))
-	if err := e.Delivered(alert("a\xff", "0", 1, 0)); err == nil {
-		t.Error("a device id that JSON cannot hold was written")
-	}
-}
-
-func TestDecodeRefuses(t *testing.T) {
-	const good = `{"reading":{"device":"a","temperature":41,"over":true,"at":"2026-03-01T12:00:00Z"}}` + "\n"
-	for name, bad := range map[string]string{
-		"torn":         good[:40],
-		"empty":        "\n",
-		"neither":      "{}\n",
-		"both":         `{"reading":{},"delivery":{}}` + "\n",
-		"unknown name": `{"raeding":{}}` + "\n",
-		"no time":      `{"reading":{"at":"yesterday"}}` + "\n",
-		"endless":      strings.Repeat(" ", 2<<20),
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log verify.Log
-			err := log.Decode(strings.NewReader(good + bad + good))
-			if err == nil || !strings.Contains(err.Error(), "line 2") {
-				t.Errorf("Decode = %v, want an error that names line 2", err)
-			}
-			if got := log.Check(rules).Readings; got != 1 {
-				t.Errorf("%d readings were added, want the 1 before the bad line", got)
-			}
-		})
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"reading":{"device":"a","temperature":41,"over":true,"at":"2026-03-01T12:00:00Z","partition":"1","sequence":7}}`))
-	f.Add([]byte(`{"delivery":{"device":"a","id":"h/1/7","token":3,"at":"2026-03-01T12:00:01.5Z","receiver":"chat"}}` + "\n"))
-	f.Fuzz(func(t *testing.T, file []byte) {
-		var log verify.Log
-		log.Decode(bytes.NewReader(file)) // whatever it says, what was added can be judged
-		report := log.Check(rules)
-		if report.Over > report.Readings || report.Alerts+report.Dropped > len(file) {
-			t.Errorf("more was read than written: %+v", report)
-		}
-	})
 }
