@@ -377,8 +377,8 @@ func TestAutoscaler(t *testing.T) {
 		if d.scaled.Spec.ScaleTargetRef.Name != d.deployment.Name || trigger.AuthenticationRef.Name != d.auth.Name || trigger.Type != "azure-eventhub" {
 			t.Errorf("the ScaledObject is %+v", d.scaled.Spec)
 		}
-		if d.scaled.Spec.MinReplicaCount < 1 {
-			t.Error("at zero replicas nobody reads")
+		if d.scaled.Spec.MinReplicaCount < 2 {
+			t.Error("while the only replica is replaced, nobody reads")
 		}
 		want := map[string]string{
 			"checkpointStrategy": "blobMetadata",
