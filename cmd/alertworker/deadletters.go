@@ -15,7 +15,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
-	"alertworker/internal/ops/letters"
+	"alertworker/internal/ops/deadletters"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	replayDoes = "send alerts that could not be delivered to their receivers again, with the same id.\n" +
 		"The dead letter of a delivered alert becomes one that was replayed; others stay. Alerts for a device stay\n" +
 		"THROTTLE_WINDOW apart: one within it is not sent, and the output says when it can be\n" +
-		"Usage: alertworker deadletters replay LETTER... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
+		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 )
 
 // deadLetters is `alertworker deadletters`. It has the configuration of the worker.
@@ -121,9 +121,9 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 				return err
 			}
 			if *asJSON {
-				err = letters.WriteJSON(out, page, b.receivers)
+				err = deadletters.WriteJSON(out, page, b.receivers)
 			} else {
-				err = letters.WriteTable(out, page, b.receivers, n == 0)
+				err = deadletters.WriteTable(out, page, b.receivers, n == 0)
 			}
 			if err != nil {
 				return fmt.Errorf("print dead letters: %w", err)
@@ -164,7 +164,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer b.Close()
-	r := &letters.Replay{Store: b.Store, Receivers: b.receivers, Config: b.config, Rules: b.config.Rules().Rules, To: *to, DryRun: *dryRun, Out: out}
+	r := &deadletters.Replay{Store: b.Store, Receivers: b.receivers, Config: b.config, Rules: b.config.Rules().Rules, To: *to, DryRun: *dryRun, Out: out}
 	if err := r.Check(); err != nil {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 	}
@@ -177,7 +177,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	for _, id := range ids {
-		r.Named(ctx, id)
+		r.ByID(ctx, id)
 	}
 	if *all {
 		for page, listErr := range b.List(ctx, deadletter.Undelivered, since.time()) {
@@ -185,7 +185,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 				break
 			}
 			for _, l := range page {
-				r.Letter(ctx, l)
+				r.One(ctx, l)
 			}
 		}
 	}
@@ -200,7 +200,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 }
 
 // replaySummary is the last line of a replay.
-func replaySummary(r *letters.Replay, since *age) string {
+func replaySummary(r *deadletters.Replay, since *age) string {
 	verb := "delivered"
 	if r.DryRun {
 		verb = "would be sent"

@@ -178,7 +178,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 		out, code := l.command(t, "list")
 		want(t, out, code, exitStopped, "device-69 ", "device-0 ")
-		if n := strings.Count(out, "\n"); n != 71 || strings.Count(out, "LETTER") != 1 {
+		if n := strings.Count(out, "\n"); n != 71 || strings.Count(out, "STATE") != 1 {
 			t.Errorf("%d lines, want a head and 70", n)
 		}
 	})

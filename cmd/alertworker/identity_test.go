@@ -95,7 +95,7 @@ func TestEmptyClientID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.identity.Warm(t.Context(), azure.StorageScope); err != nil {
+	if err := s.identity.Prefetch(t.Context(), azure.StorageScope); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	o := &operations{started: time.Now(), monitor: status.New(log), metrics: metrics.New(build.Version()), recorder: &admin.Recorder{}}
 	o.ctx, o.stop = context.WithCancel(context.Background())
 	o.metrics.Blocked(o.monitor.Report)
-	storage := func(err error) error { return azure.Locate(azure.Brief(err), c.StorageVariable()) }
+	storage := func(err error) error { return azure.AddHint(azure.Summary(err), c.StorageVariable()) }
 	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
 		if errors.As(err, new(*ledger.UnreadableError)) {
 			return err // it says itself what to do
@@ -47,7 +47,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	}, azure.Refused
 	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, azure.Refused
 	if c.ThrottleStore == config.StoreCosmos {
-		o.monitor.Store.Explain = func(err error) error { return azure.Locate(azure.Brief(err), c.CosmosVariable()) }
+		o.monitor.Store.Explain = func(err error) error { return azure.AddHint(azure.Summary(err), c.CosmosVariable()) }
 	}
 	if c.HTTPAddr == "" {
 		return o, nil

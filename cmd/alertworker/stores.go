@@ -78,7 +78,7 @@ func newStores(c config.Config) (stores, error) {
 // *invalidError if no retry can help.
 func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
 	if c.EventHubNamespace != "" {
-		if err := s.identity.Warm(ctx, azure.EventHubsScope); err != nil {
+		if err := s.identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
 			return s, &openError{status.ByHub, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)}
 		}
 	}
@@ -87,14 +87,14 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 		s.ledgers, err = s.openLedgers(ctx, c)
 	}
 	if err != nil {
-		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.Locate(err, c.StorageVariable()))}
+		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}
 	}
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
 		variable := c.StorageVariable()
 		if c.ThrottleStore == config.StoreCosmos {
 			variable = c.CosmosVariable()
 		}
-		return s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.Locate(err, variable))}
+		return s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, variable))}
 	}
 	if c.HasStorage() {
 		var beside *container.Client
@@ -102,7 +102,7 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 			beside, err = s.deadLetterContainer(ctx, c)
 		}
 		if err != nil {
-			return s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.Locate(err, c.StorageVariable()))}
+			return s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable()))}
 		}
 		s.tallies = tally.NewBlobs(beside)
 	}
@@ -208,7 +208,7 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 		}
 		return account, nil
 	}
-	if err := s.identity.Warm(ctx, azure.CosmosScope(c.CosmosEndpoint)); err != nil {
+	if err := s.identity.Prefetch(ctx, azure.CosmosScope(c.CosmosEndpoint)); err != nil {
 		return cosmoslease.Account{}, err
 	}
 	return cosmoslease.WithCredential(c.CosmosEndpoint, s.identity)
@@ -223,7 +223,7 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 	if c.StorageConnectionString.IsSet() {
 		client, err = azblob.NewClientFromConnectionString(c.StorageConnectionString.Reveal(), options)
 	} else {
-		if err := s.identity.Warm(ctx, azure.StorageScope); err != nil {
+		if err := s.identity.Prefetch(ctx, azure.StorageScope); err != nil {
 			return nil, err
 		}
 		client, err = azblob.NewClient(c.StorageAccountURL, s.identity, options)

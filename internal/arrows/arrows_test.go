@@ -65,7 +65,7 @@ const arrows = `
 	internal/ops/admin    internal/notify/heartbeat internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
-	internal/ops/letters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
+	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker

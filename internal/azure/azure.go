@@ -36,7 +36,7 @@ func NewHTTPClient() *http.Client {
 	}}
 }
 
-// Once returns the retries of a client whose caller retries with Again: none, so that
+// Once returns the retries of a client whose caller retries with ShouldRetry: none, so that
 // only one layer retries. A try is limited to a second. For Cosmos set TryTimeout to
 // zero: that SDK includes its pauses.
 func Once() policy.RetryOptions {
@@ -55,7 +55,7 @@ func Retry() policy.RetryOptions {
 }
 
 // Patient returns the retries of calls that nobody waits for, such as listings, for
-// policy.WithRetryOptions: none, with 30 s per try. The caller retries with Again.
+// policy.WithRetryOptions: none, with 30 s per try. The caller retries with ShouldRetry.
 func Patient() policy.RetryOptions {
 	return policy.RetryOptions{MaxRetries: -1, TryTimeout: 30 * time.Second}
 }

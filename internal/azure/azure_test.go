@@ -68,7 +68,7 @@ func answered(status int, code string, header ...string) error {
 	return fmt.Errorf("write: %w", &azcore.ResponseError{StatusCode: status, ErrorCode: code, RawResponse: &http.Response{StatusCode: status, Header: h}})
 }
 
-func TestAgain(t *testing.T) {
+func TestShouldRetry(t *testing.T) {
 	reset := errors.New("connection reset by peer")
 	tests := []struct {
 		name     string
@@ -100,8 +100,8 @@ func TestAgain(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), test.budget)
 				defer cancel()
 				start := time.Now()
-				if got := azure.Again(ctx, test.try, test.err); got != test.want {
-					t.Errorf("Again is %t, want %t", got, test.want)
+				if got := azure.ShouldRetry(ctx, test.try, test.err); got != test.want {
+					t.Errorf("ShouldRetry is %t, want %t", got, test.want)
 				}
 				if pause := time.Since(start); pause < test.min || pause > test.max {
 					t.Errorf("the pause was %v, want %v to %v", pause, test.min, test.max)
@@ -114,11 +114,11 @@ func TestAgain(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
 			start := time.Now()
-			if azure.Again(ctx, 0, reset) || time.Since(start) != time.Millisecond {
-				t.Errorf("Again did not end with its context")
+			if azure.ShouldRetry(ctx, 0, reset) || time.Since(start) != time.Millisecond {
+				t.Errorf("ShouldRetry did not end with its context")
 			}
-			if azure.Again(ctx, 0, answered(412, "ConditionNotMet")) {
-				t.Errorf("Again goes on after its context")
+			if azure.ShouldRetry(ctx, 0, answered(412, "ConditionNotMet")) {
+				t.Errorf("ShouldRetry goes on after its context")
 			}
 		})
 	})

@@ -47,7 +47,7 @@ func TestContainerIsCreatedOnce(t *testing.T) {
 			if !errors.As(err, &missing) || !strings.Contains(err.Error(), `"leases"`) || !strings.Contains(err.Error(), "403") || !strings.Contains(err.Error(), "create it") {
 				t.Fatalf("%v, want what is missing, why and what to do", err)
 			}
-			if azure.Again(t.Context(), 0, err) {
+			if azure.ShouldRetry(t.Context(), 0, err) {
 				t.Fatal("it would be tried again at once")
 			}
 		}

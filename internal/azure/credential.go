@@ -73,9 +73,9 @@ func (c *Credential) Close() {
 	c.work.Wait()
 }
 
-// Warm waits until there is a token for each of requests. It takes at most a minute for
+// Prefetch waits until there is a token for each of requests. It takes at most a minute for
 // each, or until ctx ends. Its error is an *IdentityError.
-func (c *Credential) Warm(ctx context.Context, requests ...policy.TokenRequestOptions) error {
+func (c *Credential) Prefetch(ctx context.Context, requests ...policy.TokenRequestOptions) error {
 	for _, r := range requests {
 		if _, err := c.GetToken(ctx, r); err != nil {
 			return err

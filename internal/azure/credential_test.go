@@ -98,7 +98,7 @@ func TestSlowToken(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 		}
-		if err := c.Warm(t.Context(), azure.StorageScope); err != nil {
+		if err := c.Prefetch(t.Context(), azure.StorageScope); err != nil {
 			t.Error(err)
 		}
 		within(t, c, time.Second, "1", 0)
@@ -218,7 +218,7 @@ func TestScopesAreKeptApart(t *testing.T) {
 			t.Errorf("the scope is %q", cosmos.Scopes)
 		}
 		for range 2 {
-			if err := c.Warm(t.Context(), azure.StorageScope, azure.EventHubsScope, cosmos); err != nil {
+			if err := c.Prefetch(t.Context(), azure.StorageScope, azure.EventHubsScope, cosmos); err != nil {
 				t.Error(err)
 			}
 		}
@@ -265,7 +265,7 @@ func (f transport) Do(r *http.Request) (*http.Response, error) { return f(r) }
 func TestSlowRefreshStopsNoRequest(t *testing.T) {
 	source := &identity{}
 	bubble(t, source, func(t *testing.T, c *azure.Credential) {
-		if err := c.Warm(t.Context(), azure.StorageScope); err != nil {
+		if err := c.Prefetch(t.Context(), azure.StorageScope); err != nil {
 			t.Fatal(err)
 		}
 		source.set(50*time.Second, nil)

@@ -22,12 +22,12 @@ const (
 	maxPause = 500 * time.Millisecond
 )
 
-// Again pauses and then reports whether to retry a call whose try-th try, counted
+// ShouldRetry pauses and then reports whether to retry a call whose try-th try, counted
 // from 0, failed with err. After a conflict (404, 409, 412), or when the service was
 // busy or did not answer, the pause is short and random, or what Retry-After asks for. It
 // returns false after six tries, when a retry cannot help, and when ctx would end
 // before the pause.
-func Again(ctx context.Context, try int, err error) bool {
+func ShouldRetry(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil {
 		return false
 	}
@@ -120,9 +120,9 @@ func Explain(err error) error {
 	return err
 }
 
-// Locate adds to the error of a service that did not answer which variable has its address.
+// AddHint adds to the error of a service that did not answer which variable has its address.
 // What a service answered says itself what to do (Explain), and so does the lack of a token.
-func Locate(err error, variable string) error {
+func AddHint(err error, variable string) error {
 	var answer *azcore.ResponseError
 	var missing *MissingError
 	var none *IdentityError
@@ -132,9 +132,9 @@ func Locate(err error, variable string) error {
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
 }
 
-// Brief returns the part of err that tells how the service is, without what it was asked: what
+// Summary returns the part of err that tells how the service is, without what it was asked: what
 // it answered, or that it did not.
-func Brief(err error) error {
+func Summary(err error) error {
 	var told *explained
 	var missing *MissingError
 	var none *IdentityError

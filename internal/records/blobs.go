@@ -26,7 +26,7 @@ import (
 // Blobs is a Store in a container of Azure Storage. A record is a blob, and its values are the blob's
 // metadata. Each call makes one request, and two if it creates a record with [Any]. Use OpenBlobs.
 //
-// Errors name the blob and the container, say what to do, have no keys or signatures, and wrap what [azure.Again] looks for.
+// Errors name the blob and the container, say what to do, have no keys or signatures, and wrap what [azure.ShouldRetry] looks for.
 type Blobs struct {
 	container *container.Client
 	home      *azure.Container
@@ -50,7 +50,7 @@ func OpenBlobs(ctx context.Context, c *container.Client, created func(container 
 			b.home.OnCreate(created)
 			return b, nil
 		}
-		if !azure.Again(ctx, try, err) {
+		if !azure.ShouldRetry(ctx, try, err) {
 			return nil, err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // CallLimit is for one call of a reliable store, with all its tries.
 const CallLimit = 10 * time.Second
 
-// Reliable returns next so that a call is tried up to six times within 10 s, as azure.Again decides.
+// Reliable returns next so that a call is tried up to six times within 10 s, as azure.ShouldRetry decides.
 // A write succeeds if the record has become what was to be written: an earlier try did that, and its answer was
 // lost, or another writer wrote the same. A conflict costs one call more.
 func Reliable(next Store) Store { return reliable{Around(next, retry), next} }
@@ -79,7 +79,7 @@ func retry(ctx context.Context, _ Op, _ string, call func(context.Context) error
 			return err
 		case ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)):
 			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-		case !azure.Again(ctx, try, err):
+		case !azure.ShouldRetry(ctx, try, err):
 			return err
 		}
 	}

@@ -30,9 +30,9 @@ var secondsClock = caslease.Clock{Resolution: time.Second, Skew: time.Second}
 func (s *seconds) store() lease.Store {
 	s.records, s.old = map[string]caslease.Record{}, map[string]caslease.Record{}
 	return caslease.New(s, caslease.Service{
-		Again: func(_ context.Context, try int, _ error) bool { return s.lags && try < 5 },
-		Clock: secondsClock,
-		Lags:  s.lags,
+		ShouldRetry: func(_ context.Context, try int, _ error) bool { return s.lags && try < 5 },
+		Clock:       secondsClock,
+		Lags:        s.lags,
 	})
 }
 

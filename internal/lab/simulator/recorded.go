@@ -123,7 +123,7 @@ func (r *recording) Write(_ context.Context, key string, prev, next caslease.Rec
 // leases returns the store that goes by the recording's time, for gates with this window.
 func (r *recording) leases(window time.Duration) lease.Store {
 	return recordedLeases{window: window, Store: caslease.New(r, caslease.Service{
-		Again: func(ctx context.Context, _ int, _ error) bool { return ctx.Err() == nil }, // all errors are conflicts
+		ShouldRetry: func(ctx context.Context, _ int, _ error) bool { return ctx.Err() == nil }, // all errors are conflicts
 	})}
 }
 

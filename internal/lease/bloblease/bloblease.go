@@ -26,7 +26,7 @@ import (
 )
 
 // service describes Azure Blob Storage.
-var service = caslease.Service{Again: azure.Again, Clock: caslease.Clock{Resolution: time.Second, Skew: time.Second}}
+var service = caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: caslease.Clock{Resolution: time.Second, Skew: time.Second}}
 
 // A Store keeps its records in one container. Use OpenETag or OpenNative.
 type Store struct {

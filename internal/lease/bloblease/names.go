@@ -84,7 +84,7 @@ func openBlobs(ctx context.Context, c *container.Client, created func(container 
 			b.home.OnCreate(created)
 			return b, nil
 		}
-		if !azure.Again(ctx, try, err) {
+		if !azure.ShouldRetry(ctx, try, err) {
 			return nil, fmt.Errorf("open lease records: %w", err)
 		}
 	}
@@ -128,7 +128,7 @@ func (b *blobs) createContainer(ctx context.Context) error {
 	}
 	for try := 0; ; try++ {
 		err := b.mark(ctx)
-		if err == nil || !azure.Again(ctx, try, err) {
+		if err == nil || !azure.ShouldRetry(ctx, try, err) {
 			return err
 		}
 	}

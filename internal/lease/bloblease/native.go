@@ -208,7 +208,7 @@ func (r lockedRecords) unlock(ctx context.Context, key, id string) error {
 		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound, bloberror.ContainerNotFound) {
 			return nil
 		}
-		if !azure.Again(lasting, try, err) {
+		if !azure.ShouldRetry(lasting, try, err) {
 			if ctx.Err() != nil {
 				err = ctx.Err()
 			}

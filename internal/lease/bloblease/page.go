@@ -31,13 +31,13 @@ type page struct {
 func (b *blobs) page(ctx context.Context, prefix, marker string) (page, error) {
 	for try := 0; ; try++ {
 		p, err := b.tryPage(ctx, prefix, marker)
-		if err == nil || !azure.Again(ctx, try, err) {
+		if err == nil || !azure.ShouldRetry(ctx, try, err) {
 			return p, err
 		}
 	}
 }
 
-// tryPage is page for who repeats by Again himself. A page takes its time: it is no
+// tryPage is page for callers that repeat by ShouldRetry themselves. A page takes its time: it is no
 // matter for the retries of a gate.
 func (b *blobs) tryPage(ctx context.Context, prefix, marker string) (page, error) {
 	// A pager that has failed once is of no more use.

@@ -26,7 +26,7 @@ import (
 
 // blobs are the records of one container, one empty blob for every key. See
 // names.go for how they are named. The methods are safe for concurrent use. Their
-// errors are explained and wrap what azure.Again looks for.
+// errors are explained and wrap what azure.ShouldRetry looks for.
 type blobs struct {
 	container *container.Client
 	home      *azure.Container

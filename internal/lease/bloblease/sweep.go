@@ -147,7 +147,7 @@ func (b *blobs) remove(ctx context.Context, name string, etag azcore.ETag) (gone
 				return false, nil // somebody else took or removed it
 			}
 		}
-		if !azure.Again(ctx, try, err) {
+		if !azure.ShouldRetry(ctx, try, err) {
 			return false, fmt.Errorf("delete blob %q in %q: %w", name, b.name(), azure.Explain(err))
 		}
 	}

@@ -100,17 +100,17 @@ func (c Clock) Granted(l lease.Lease, start time.Time, ttl time.Duration) lease.
 	return l
 }
 
-// Won returns the lease that r records, whose call began at start.
-func (r Record) Won(key string, start time.Time, c Clock) lease.Lease {
+// lease returns the lease that r records, whose call began at start.
+func (r Record) lease(key string, start time.Time, c Clock) lease.Lease {
 	return c.Granted(lease.Lease{Key: key, ID: r.ID, Token: r.Token, Claimed: r.Claimed, Note: r.Note, Version: r.Version}, start, r.Hold)
 }
 
 // A Service is what a Store has to know of the one that keeps its records.
 type Service struct {
-	// Again says, perhaps after a pause, whether to repeat what failed with err
+	// ShouldRetry says, perhaps after a pause, whether to repeat what failed with err
 	// at the try-th try, counted from 0: yes, at once, after a conflict; no
 	// after a few tries, when it is of no use, and when ctx ends first.
-	Again func(ctx context.Context, try int, err error) bool
+	ShouldRetry func(ctx context.Context, try int, err error) bool
 
 	Clock Clock
 
@@ -138,13 +138,13 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 		switch {
 		case errors.Is(err, lease.ErrHeld):
 			return lease.Lease{}, err
-		case err != nil && s.service.Again(ctx, try, err):
+		case err != nil && s.service.ShouldRetry(ctx, try, err):
 			continue
 		case err != nil:
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 		if prev.ID == id { // an earlier try did it and its answer was lost
-			return prev.Won(key, start, s.service.Clock), nil
+			return prev.lease(key, start, s.service.Clock), nil
 		}
 		if !prev.Free(s.service.Clock) {
 			return lease.Lease{}, prev.Held(key, start, s.service.Clock)
@@ -160,7 +160,7 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 			return s.service.Clock.Granted(l, start, ttl), nil
 		case errors.Is(err, lease.ErrHeld):
 			return lease.Lease{}, err
-		case !s.service.Again(ctx, try, err):
+		case !s.service.ShouldRetry(ctx, try, err):
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 	}
@@ -194,7 +194,7 @@ func (s *Store) Read(ctx context.Context, key string) (lease.Record, error) {
 		if err == nil {
 			return r.Record, nil
 		}
-		if !s.service.Again(ctx, try, err) {
+		if !s.service.ShouldRetry(ctx, try, err) {
 			return lease.Record{}, fmt.Errorf("read the record of lease %q: %w", key, err)
 		}
 	}
@@ -231,7 +231,7 @@ func (s *Store) BreakRecord(ctx context.Context, key string, next func(lease.Rec
 				return freed, nil
 			}
 		}
-		if !s.service.Again(ctx, try, err) {
+		if !s.service.ShouldRetry(ctx, try, err) {
 			return Record{}, fmt.Errorf("break lease %q: %w", key, err)
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 			return version, nil
 		case errors.Is(err, ErrGone): // deleted behind our back
 			return "", lease.ErrLost
-		case !s.service.Again(ctx, try, err):
+		case !s.service.ShouldRetry(ctx, try, err):
 			return "", err
 		}
 		// The record has changed, or an earlier try did it and its answer was
@@ -262,7 +262,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		case err == nil:
 			prev = now
 		default:
-			if try++; !s.service.Again(ctx, try, err) {
+			if try++; !s.service.ShouldRetry(ctx, try, err) {
 				return "", err
 			}
 		}

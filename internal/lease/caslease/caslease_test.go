@@ -125,7 +125,7 @@ func (s *service) remove(key string) {
 func (s *service) will(faults ...fault) { s.calls, s.faults = nil, faults }
 
 func (s *service) store() *caslease.Store {
-	return caslease.New(s, caslease.Service{Again: again, Clock: clock, Lags: s.lags})
+	return caslease.New(s, caslease.Service{ShouldRetry: again, Clock: clock, Lags: s.lags})
 }
 
 func again(ctx context.Context, try int, err error) bool { return try < 5 && ctx.Err() == nil }
@@ -161,9 +161,9 @@ func TestMutants(t *testing.T) {
 		records     func(*service)
 		service     caslease.Service
 	}{
-		{"versions do not guard", "OneWinner", func(s *service) { s.unguarded = true }, caslease.Service{Again: again, Clock: clock}},
-		{"the first write does not guard", "OneWinner", func(s *service) { s.blind = true }, caslease.Service{Again: again, Clock: clock}},
-		{"a clock that counts seconds is taken for an exact one", "Expiry", func(*service) {}, caslease.Service{Again: again}},
+		{"versions do not guard", "OneWinner", func(s *service) { s.unguarded = true }, caslease.Service{ShouldRetry: again, Clock: clock}},
+		{"the first write does not guard", "OneWinner", func(s *service) { s.blind = true }, caslease.Service{ShouldRetry: again, Clock: clock}},
+		{"a clock that counts seconds is taken for an exact one", "Expiry", func(*service) {}, caslease.Service{ShouldRetry: again}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			leasetest.MustFail(t, harness(

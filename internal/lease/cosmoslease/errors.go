@@ -21,7 +21,7 @@ func (e *ConfigError) Error() string { return e.Advice }
 // HTTPStatus returns the status that the service answers, or would.
 func (e *ConfigError) HTTPStatus() int { return http.StatusNotFound }
 
-// NonRetriable tells the SDK and azure.Again that repeating a call is of no use.
+// NonRetriable tells the SDK and azure.ShouldRetry that repeating a call is of no use.
 func (e *ConfigError) NonRetriable() {}
 
 // errNoContainer says that the database or the container is not there.
@@ -35,7 +35,7 @@ const (
 
 // explain returns err, which the SDK returned, with a message of one line that
 // says what the service answered and what to do about it, and names no
-// secrets. The result wraps what azure.Again looks for.
+// secrets. The result wraps what azure.ShouldRetry looks for.
 func explain(err error) error {
 	if err == nil {
 		return nil

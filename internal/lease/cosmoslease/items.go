@@ -17,7 +17,7 @@ import (
 )
 
 // items are the caslease.Records of one container. Their errors are explained
-// and wrap what azure.Again looks for.
+// and wrap what azure.ShouldRetry looks for.
 type items struct {
 	container *azcosmos.ContainerClient
 	home      *azure.Container

@@ -116,10 +116,10 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 		if err == nil {
 			items.retention = c.Retention
 			items.home.OnCreate(c.Created)
-			service := caslease.Service{Again: azure.Again, Clock: clock(), Lags: true}
+			service := caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: clock(), Lags: true}
 			return caslease.New(items, service), nil
 		}
-		if !azure.Again(ctx, try, err) {
+		if !azure.ShouldRetry(ctx, try, err) {
 			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", c.Container, c.Database, c.Account.endpoint, err)
 		}
 	}

@@ -177,7 +177,7 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	if k.config.MailKeyless() {
 		need("Exchange Online", azure.MailScope)
 	}
-	if err := k.services.Identity.Warm(ctx, requests...); err != nil {
+	if err := k.services.Identity.Prefetch(ctx, requests...); err != nil {
 		return "", err
 	}
 	return "has tokens for " + strings.Join(names, ", "), nil
@@ -207,7 +207,7 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 		ConsumerGroup:    c.EventHubConsumerGroup,
 	}
 	if c.EventHubNamespace != "" {
-		if err := k.services.Identity.Warm(ctx, azure.EventHubsScope); err != nil {
+		if err := k.services.Identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
 			return eventhubs.Snapshot{}, withoutToken(err)
 		}
 		config.Credential = k.services.Identity
@@ -434,12 +434,12 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 
 // storageError adds to an error of Azure Storage what to do if it did not answer.
 func (k *checkup) storageError(err error) error {
-	return withoutToken(azure.Locate(err, k.config.StorageVariable()))
+	return withoutToken(azure.AddHint(err, k.config.StorageVariable()))
 }
 
 // cosmosError does so for Cosmos DB.
 func (k *checkup) cosmosError(err error) error {
-	return withoutToken(azure.Locate(err, k.config.CosmosVariable()))
+	return withoutToken(azure.AddHint(err, k.config.CosmosVariable()))
 }
 
 // receiver connects to r and, if asked to, sends it a test alert.

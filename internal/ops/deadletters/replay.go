@@ -1,5 +1,5 @@
-// Package letters lists dead letters and sends them again, for `alertworker deadletters`.
-package letters
+// Package deadletters lists dead letters and sends them again, for `alertworker deadletters`.
+package deadletters
 
 import (
 	"cmp"
@@ -47,8 +47,8 @@ func (r *Replay) Check() error {
 	return nil
 }
 
-// Named is Letter for the dead letter with this ID.
-func (r *Replay) Named(ctx context.Context, id string) {
+// ByID is One for the dead letter with this ID.
+func (r *Replay) ByID(ctx context.Context, id string) {
 	l, err := r.Store.Get(ctx, deadletter.Undelivered, id)
 	switch {
 	case errors.Is(err, deadletter.ErrNotFound):
@@ -60,7 +60,7 @@ func (r *Replay) Named(ctx context.Context, id string) {
 	case err != nil:
 		r.stays(deadletter.Letter{ID: id}, err.Error())
 	default:
-		r.Letter(ctx, l)
+		r.One(ctx, l)
 	}
 }
 
@@ -92,8 +92,8 @@ func (r *Replay) window(a notify.Alert) time.Duration {
 	return r.Config.ThrottleWindow
 }
 
-// Letter sends one dead letter again. If its alert is delivered, the letter is kept as one that was replayed.
-func (r *Replay) Letter(ctx context.Context, l deadletter.Letter) {
+// One sends one dead letter again. If its alert is delivered, the dead letter is kept as one that was replayed.
+func (r *Replay) One(ctx context.Context, l deadletter.Letter) {
 	if r.gates == nil {
 		r.gates, r.failures = map[gateKey]*throttle.Gate{}, map[string]int{}
 	}

@@ -15,8 +15,8 @@ import (
 	"alertworker/internal/azure"
 )
 
-// Brief keeps what tells how a service is, and Locate adds where to look unless that says so itself.
-func TestBriefAndLocate(t *testing.T) {
+// Summary keeps what tells how a service is, and AddHint adds where to look unless that says so itself.
+func TestSummaryAndAddHint(t *testing.T) {
 	refused := &url.Error{Op: "Put", URL: "https://acc.blob.core.windows.net/c/b?sig=s3cr3t", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
 	denied := &azcore.ResponseError{StatusCode: http.StatusForbidden, ErrorCode: "AuthenticationFailed"}
 	const look = ": check the address in STORAGE_CONNECTION_STRING and whether this machine can connect to it"
@@ -33,7 +33,7 @@ func TestBriefAndLocate(t *testing.T) {
 		{"container", fmt.Errorf("read: %w", &azure.MissingError{Container: "c", Err: denied}), "container \"c\" does not exist and could not be created", true},
 		{"another", errors.New("no idea"), "no idea" + look, false},
 	} {
-		got := azure.Locate(azure.Brief(test.err), "STORAGE_CONNECTION_STRING").Error()
+		got := azure.AddHint(azure.Summary(test.err), "STORAGE_CONNECTION_STRING").Error()
 		if !strings.HasPrefix(got, test.want) || test.name != "container" && got != test.want || strings.Contains(got, "s3cr3t") {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
@@ -41,7 +41,7 @@ func TestBriefAndLocate(t *testing.T) {
 			t.Errorf("%s: refused %v", test.name, !test.refused)
 		}
 	}
-	if azure.Locate(nil, "X") != nil {
+	if azure.AddHint(nil, "X") != nil {
 		t.Error("an error where there was none")
 	}
 }

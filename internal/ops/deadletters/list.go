@@ -1,4 +1,4 @@
-package letters
+package deadletters
 
 import (
 	"cmp"
@@ -76,7 +76,7 @@ func first(rs []receivers.Receiver, is func(receivers.Receiver) bool) *receivers
 func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, head bool) error {
 	var rows [][]string
 	if head {
-		rows = append(rows, []string{"LETTER", "STATE", "TIME", "DEVICE", "VALUE", "RULE", "RECEIVER", "REASON"})
+		rows = append(rows, []string{"ID", "STATE", "TIME", "DEVICE", "VALUE", "RULE", "RECEIVER", "REASON"})
 	}
 	for _, l := range letters {
 		row := []string{l.ID, string(l.Kind), "", "", "", "", nameOf(l.Receiver, rs), l.Reason}
@@ -121,7 +121,7 @@ func about(a notify.Alert) string {
 		s += "/" + a.Level
 	}
 	if a.Resolved {
-		s += ", resolved"
+		s += ", recovery"
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package letters_test
+package deadletters_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/notifytest"
-	"alertworker/internal/ops/letters"
+	"alertworker/internal/ops/deadletters"
 )
 
 // A list says of each alert which rule and level it is about, and whether it is resolved.
@@ -20,15 +20,15 @@ func TestRules(t *testing.T) {
 		all = append(all, deadletter.Letter{ID: "id", Kind: deadletter.Undelivered, Receiver: "r", Reason: "refused", Alert: a})
 	}
 	var out strings.Builder
-	if err := letters.WriteTable(&out, all, nil, true); err != nil {
+	if err := deadletters.WriteTable(&out, all, nil, true); err != nil {
 		t.Fatal(err)
 	}
-	const want = `LETTER  STATE        TIME                  DEVICE           VALUE  RULE                    RECEIVER                  REASON
-id      undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
-id      undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
-id      undelivered  2026-03-01 12:00:00Z  device-7          91.5  hot/critical            r                         refused
-id      undelivered  2026-03-01 12:10:00Z  device-7          64.5  hot/critical, resolved  r                         refused
-id      undelivered  2026-03-01 12:00:00Z  cold-store-3       1.4  cold-chain              r                         refused
+	const want = `ID  STATE        TIME                  DEVICE           VALUE  RULE                    RECEIVER                  REASON
+id  undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
+id  undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
+id  undelivered  2026-03-01 12:00:00Z  device-7          91.5  hot/critical            r                         refused
+id  undelivered  2026-03-01 12:10:00Z  device-7          64.5  hot/critical, recovery  r                         refused
+id  undelivered  2026-03-01 12:00:00Z  cold-store-3       1.4  cold-chain              r                         refused
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
@@ -51,7 +51,7 @@ func TestBodies(t *testing.T) {
 		l := deadletter.Letter{ID: "id", Kind: deadletter.Undecodable, Reason: "malformed", Event: &deadletter.Event{
 			Device: "oven", Partition: "0", Enqueued: time.Unix(0, 0), Size: test.size, Body: test.body,
 		}}
-		if err := letters.WriteTable(&out, []deadletter.Letter{l}, nil, false); err != nil {
+		if err := deadletters.WriteTable(&out, []deadletter.Letter{l}, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		if got := out.String(); !strings.HasSuffix(got, test.want+"\n") {
