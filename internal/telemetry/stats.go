@@ -8,11 +8,15 @@ type SourceStats struct {
 	Hub     Fault // why the hub last did not answer; zero once it has answered since
 
 	Owned   int // partitions this replica owns
-	Reading int // partitions it reads; more than it owns while one that was lost is being settled
+	Reading int // partitions whose link is open
 
-	Lost     int64 // partitions lost: to another replica, or because the Processor was replaced
-	Unread   int64 // Processors replaced because a partition was owned and nobody read it
-	Restarts int64 // Processors replaced for any reason
+	// Faults says why partitions that this replica owns are not read. Those that are just being
+	// opened are not in it.
+	Faults map[string]Fault
+
+	Lost     int64 // partitions lost to another replica, or because the hub became another one
+	Reopened int64 // links to partitions that failed and were opened again
+	Stalled  int64 // those of them on which nothing came although the hub was ahead
 
 	Moves       int64 // times the IoT Hub's events were found at another endpoint
 	StartedOver int64 // partitions not resumed from their checkpoint: it was of another hub, or could not be read

@@ -13,8 +13,9 @@
 //   - Senders at HUB, in turn or by partition key, and HUB/Partitions/N; batches.
 //   - The annotations that an IoT Hub adds to what its devices send.
 //   - The redirection from an IoT Hub to its Event Hub, if Config.RedirectTo is set.
-//   - Faults on demand: see Reset, Detach, Stall, SetLatency, RefuseClaims and
-//     RefuseManagement.
+//   - Faults on demand: see Reset, Detach, Mute, Stall, SetLatency, RefuseClaims, RefuseLinks,
+//     RefuseOffsets, RefuseSequences
+//     and RefuseManagement.
 //
 // Errors have the service's wording. Not supported: transactions, geo-replication,
 // schema registry, throttling, retention by time, and the expiry of accepted claims. A

@@ -1,8 +1,11 @@
 package devhub
 
 import (
+	"strings"
 	"sync"
 	"time"
+
+	"alertworker/internal/lab/devhub/frames"
 )
 
 // faults is how the hub misbehaves at present.
@@ -12,6 +15,14 @@ type faults struct {
 	latency    time.Duration
 	claims     refusals
 	management refusals
+	links      map[string]linkRefusals // by partition
+	positions  []string                // annotations after which no link may begin
+}
+
+// linkRefusals is how many links more to a partition are refused, and why.
+type linkRefusals struct {
+	n   int
+	why string
 }
 
 // refusals is how many requests more are refused, and how.
@@ -88,6 +99,60 @@ func (h *Hub) RefuseManagement(n int, status int) {
 	h.faults.mu.Lock()
 	defer h.faults.mu.Unlock()
 	h.faults.management = refusals{n, int32(status)}
+}
+
+// RefuseLinks makes the hub refuse the next n links to a partition, and say why.
+func (h *Hub) RefuseLinks(partition string, n int, why string) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	if h.faults.links == nil {
+		h.faults.links = map[string]linkRefusals{}
+	}
+	h.faults.links[partition] = linkRefusals{n, why}
+}
+
+// RefuseOffsets makes the hub refuse links that begin after an offset, as after
+// geo-replication has changed their form.
+func (h *Hub) RefuseOffsets() { h.refusePosition("x-opt-offset > '") }
+
+// RefuseSequences makes the hub refuse links that begin after a sequence number.
+func (h *Hub) RefuseSequences() { h.refusePosition("x-opt-sequence-number > '") }
+
+func (h *Hub) refusePosition(selector string) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	h.faults.positions = append(h.faults.positions, selector)
+}
+
+// Mute makes the hub send nothing more on the links that read a partition now, as a relay does
+// that drops what comes on one channel. It returns how many there were.
+func (h *Hub) Mute(partition string) int {
+	n := 0
+	for _, l := range h.byID(partition).links() {
+		l.conn.mu.Lock()
+		l.muted = true
+		l.conn.mu.Unlock()
+		n++
+	}
+	return n
+}
+
+// refuseLink returns why a link that begins where selector says is refused, nil if it is not.
+func (f *faults) refuseLink(partition, selector string) *frames.Error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, position := range f.positions {
+		if strings.Contains(selector, position) && !strings.Contains(selector, "'-1'") && !strings.Contains(selector, "'@latest'") {
+			return problem(condOffset, "The supplied position is invalid: %s", selector)
+		}
+	}
+	r := f.links[partition]
+	if r.n == 0 {
+		return nil
+	}
+	r.n--
+	f.links[partition] = r
+	return problem(condBusy, "%s", r.why)
 }
 
 // stall returns a channel that is closed when the stall ends, nil if there is none.

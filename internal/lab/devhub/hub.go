@@ -241,6 +241,8 @@ const (
 	condDecode       frames.Symbol = "amqp:decode-error"
 	condFraming      frames.Symbol = "amqp:connection:framing-error"
 	condArgument     frames.Symbol = "com.microsoft:argument-error"
+	condBusy         frames.Symbol = "com.microsoft:server-busy"
+	condOffset       frames.Symbol = "com.microsoft:georeplication:invalid-offset"
 	condRange        frames.Symbol = "com.microsoft:argument-out-of-range"
 )
 

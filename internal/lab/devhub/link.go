@@ -52,6 +52,7 @@ type link struct {
 	target    string   // where the client wants its replies
 	replies   [][]byte // encoded
 	drain     bool
+	muted     bool
 	id        uint32 // of the current delivery
 	rest      []byte // what of it is still to be sent
 
@@ -192,6 +193,9 @@ func (c *conn) attachSending(l *link, a frames.Attach) *frames.Error {
 	}
 	if f, ok := a.Source.Filter[selectorFilter].(frames.Described); ok {
 		l.selector, _ = f.Value.(string)
+	}
+	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
+		return refused
 	}
 	if l.next, refused = p.start(l.selector); refused != nil {
 		return refused
@@ -423,7 +427,7 @@ func (l *link) fill(b []byte, limit int) []byte {
 // take returns the next message if there is one and credit for it.
 func (l *link) take() (message []byte) {
 	switch {
-	case l.credit == 0:
+	case l.credit == 0, l.muted:
 	case l.partition == nil:
 		if len(l.replies) > 0 {
 			message, l.replies = l.replies[0], l.replies[1:]

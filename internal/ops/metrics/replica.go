@@ -144,12 +144,12 @@ var (
 	hubPartitionsDesc = desc("hub_partitions", "Number of partitions of the hub.")
 	ownedDesc         = desc("partitions_owned", "Partitions that this replica owns.")
 	unreadDesc        = desc("partitions_unread", "Partitions that this replica owns but does not read.")
-	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or because the Event Hubs Processor was replaced.")
-	restartsDesc      = desc("processor_restarts_total", "Event Hubs Processors replaced, for any reason.")
+	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or because the hub became another one.")
+	linksFailedDesc   = desc("partition_link_failures_total", "Links to partitions that failed, or could not be opened; each is opened again.")
 	movesDesc         = desc("hub_moves_total", "Times the IoT Hub's events were found at another endpoint, for example after a failover.")
 	startedOverDesc   = desc("partitions_started_over_total", "Partitions not resumed from their checkpoint, because it belongs to a hub that no longer exists or is unreadable.")
 	eventsLostDesc    = desc("events_lost_total", "Events that will never be read: expired, dropped by the hub before they were read, or skipped, missing between two that were read.", "reason")
-	unreadTotalDesc   = desc("processor_unread_restarts_total", "Event Hubs Processors replaced because a partition was owned but not read; included in processor_restarts_total.")
+	linksStalledDesc  = desc("partition_links_stalled_total", "Links to partitions on which nothing came although the hub was ahead; included in partition_link_failures_total.")
 
 	lagEventsDesc  = desc("partition_lag_events", "Events in the hub that have not been read; updated every 15 s.", "partition")
 	lagBehindDesc  = desc("partition_checkpoint_lag_events", "Events in the hub after the checkpoint, which a restart would read again and KEDA counts as unprocessed; updated every 15 s.", "partition")
@@ -167,7 +167,7 @@ var (
 		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, overridesDesc,
 		alarmsDesc, levelOverDesc, openedDesc, clearedDesc, sentDesc, resolvedDesc,
 		gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
-		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, restartsDesc, unreadTotalDesc,
+		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, linksFailedDesc, linksStalledDesc,
 		movesDesc, startedOverDesc, eventsLostDesc,
 		lagEventsDesc, lagBehindDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
 		ledgerAlarmsDesc, ledgerWritesDesc, ledgerFailingDesc,
@@ -243,8 +243,8 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	gauge(ownedDesc, float64(source.Owned))
 	gauge(unreadDesc, float64(max(0, source.Owned-source.Reading)))
 	counter(lostDesc, source.Lost)
-	counter(restartsDesc, source.Restarts)
-	counter(unreadTotalDesc, source.Unread)
+	counter(linksFailedDesc, source.Reopened)
+	counter(linksStalledDesc, source.Stalled)
 	counter(movesDesc, source.Moves)
 	counter(startedOverDesc, source.StartedOver)
 	counter(eventsLostDesc, source.Expired, "expired")

@@ -42,7 +42,7 @@ func TestWorkerIsRead(t *testing.T) {
 		s.Counts.Ambiguous.Store(4)
 		s.Counts.DeadLetters.Store(5)
 		s.ReceiverStates = []worker.ReceiverState{{Name: "log"}, {Name: "hook", Down: true}}
-		s.SourceStats = telemetry.SourceStats{Owned: 3, Reading: 1, Lost: 6, Unread: 7, Restarts: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
+		s.SourceStats = telemetry.SourceStats{Owned: 3, Reading: 1, Lost: 6, Stalled: 7, Reopened: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
 		s.PartitionStates = []worker.PartitionState{
 			{Partition: "0"},
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
@@ -77,8 +77,8 @@ func TestWorkerIsRead(t *testing.T) {
 			`partitions_owned`:                                         3,
 			`partitions_unread`:                                        2,
 			`partitions_lost_total`:                                    6,
-			`processor_unread_restarts_total`:                          7,
-			`processor_restarts_total`:                                 8,
+			`partition_links_stalled_total`:                            7,
+			`partition_link_failures_total`:                            8,
 			`partition_unsettled_events{partition="0"}`:                0,
 			`partition_oldest_unsettled_age_seconds{partition="0"}`:    0,
 			`partition_unsettled_events{partition="1"}`:                2,

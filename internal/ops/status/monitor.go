@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -134,11 +135,7 @@ func (m *Monitor) Report() Report {
 	}
 	reading := source.Running && (source.Reading > 0 || source.Owned == 0)
 	if f := source.Hub; f.Err != nil && (!reading || now.Sub(f.Since) >= settle) {
-		p := problem(ByHub, fault{f.Since, f.Err, f.Refused}, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Those that come by HTTP still alert.")
-		if p.blocks = !reading || source.Owned == 0; !p.blocks {
-			p.What, p.Effect = "the hub does not answer questions", "What is open is still being read, but it is not known how far behind."
-		}
-		add(p)
+		add(problem(ByHub, fault{f.Since, f.Err, f.Refused}, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Those that come by HTTP still alert."))
 	}
 	if checkpoints.err != nil {
 		effect := "What is settled cannot be recorded: a restart would read it again, without sending an alert twice. Partitions of replicas that stop are not taken over."
@@ -230,10 +227,20 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 	if m.unread.IsZero() {
 		m.unread = now
 	}
-	return Problem{
+	p := Problem{
 		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, many(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
 		Effect: "Their readings wait in the hub. A moment of this is normal when partitions change hands.",
-	}, true
+	}
+	for i, id := range byNumber(slices.Collect(maps.Keys(s.Faults))) {
+		if i == 0 {
+			p.Why = fmt.Sprintf("partition %s: %s", id, strings.ReplaceAll(s.Faults[id].Err.Error(), "\n", "; "))
+		}
+		p.Refused = p.Refused || s.Faults[id].Refused
+	}
+	if more := len(s.Faults) - 1; more > 0 {
+		p.Why += fmt.Sprintf(" (and %s)", many(more, "other partition"))
+	}
+	return p, true
 }
 
 // ledgerProblem returns what there is to say about ledgers that cannot be read or written: of
@@ -264,7 +271,7 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 			oldest = p.Ledger
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) // they are numbers
+	byNumber(names)
 	partitions, its, waits := "partition ", "its ledger", "waits"
 	if len(of) > 1 {
 		partitions, its, waits = "partitions ", "their ledgers", "wait"
@@ -280,6 +287,12 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 	p := problem(ByLedger, f, effect)
 	p.What, p.blocks = what, len(waiting) > 0 && len(waiting) >= s.Reading
 	return p, true
+}
+
+// byNumber sorts the names of partitions, which are numbers.
+func byNumber(names []string) []string {
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	return names
 }
 
 // list returns names as part of a sentence.

@@ -10,6 +10,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/records"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 	"alertworker/internal/telemetry/transport"
@@ -50,7 +52,7 @@ func BenchmarkReceive(b *testing.B) {
 			if err != nil {
 				return nil, err
 			}
-			return amqpfilter.New(c), nil
+			return amqpfilter.New(c, nil), nil
 		}})
 	}
 	filtered := filter(transport.AMQP)
@@ -92,19 +94,33 @@ func BenchmarkReceive(b *testing.B) {
 	}
 	for _, prefetch := range []int{30, 100, 300, 1000, 5000} {
 		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
-			calls := 0
-			pass(b, filtered, -1, func(reader *azeventhubs.PartitionClient, n int) error {
-				p := eventhubs.Reader(reader, prefetch, 2*prefetch*eventhubs.MaxEventBytes)
-				for n > 0 {
-					got, err := p.Receive(b.Context())
-					if err != nil {
-						return err
-					}
-					n -= len(got)
-					calls++
-				}
-				return nil
+			s, err := eventhubs.New(eventhubs.Config{
+				ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Prefetch: prefetch, BufferBytes: 2 * prefetch * eventhubs.MaxEventBytes,
+				Records: &records.Memory{},
 			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			calls := 0
+			for left := b.N; left > 0; left -= events {
+				ctx, cancel := context.WithCancel(b.Context())
+				b.StopTimer()
+				_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+					defer cancel()
+					for n := 0; n < min(left, events); calls++ {
+						got, err := p.Receive(ctx)
+						if err != nil {
+							return err
+						}
+						b.StartTimer() // with the first
+						n += len(got)
+					}
+					b.StopTimer()
+					return nil
+				})
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 			b.ReportMetric(float64(b.N)/float64(calls), "events/call")
 		})
 	}

@@ -60,16 +60,15 @@ func (c Checkpoint) Values() map[string]string {
 	return values
 }
 
-// parseCheckpoint reads a record. A time that cannot be parsed is as good as none.
+// parseCheckpoint reads a record. Other tools may write no offset. A time that cannot be parsed is
+// as good as none.
 func parseCheckpoint(r records.Record) (Checkpoint, error) {
 	c := Checkpoint{etag: r.ETag, Ledger: r.Values[ledgerValue]}
 	var err error
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
 		return Checkpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
 	}
-	if c.Offset = r.Values[offsetValue]; c.Offset == "" {
-		return Checkpoint{}, fmt.Errorf("its metadata has no %s", offsetValue)
-	}
+	c.Offset = r.Values[offsetValue]
 	c.Time, _ = time.Parse(time.RFC3339, r.Values[timeValue])
 	c.Generation = r.Values[generationValue]
 	return c, nil
@@ -114,49 +113,18 @@ func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[str
 type checkpoints struct {
 	store      records.Store
 	group      Group
-	generation string    // of the hub that is read; set before the first use, empty if it is not known
+	generation string    // of the hub that is read; empty if it is not known
 	rejected   *sync.Map // ETags, by name, of checkpoints that the hub's events have shown to be of another hub
+}
 
-	mu       sync.Mutex
-	resuming map[string]Checkpoint // by partition, what the Processor was last given
-	withheld map[string]bool       // by partition, whether there is a checkpoint that it was not given
+// checkpoints returns those of the consumer group for a generation of the hub at an endpoint.
+func (s *Source) checkpoints(at endpoint, generation string) *checkpoints {
+	return &checkpoints{store: s.config.Records, group: NewGroup(at.namespace, at.hub, s.config.ConsumerGroup), generation: generation, rejected: &s.rejected}
 }
 
 // all returns the checkpoints by partition, and those that cannot be read.
 func (cs *checkpoints) all(ctx context.Context) (readable map[string]Checkpoint, unreadable map[string]error, err error) {
 	return ReadCheckpoints(ctx, cs.store, cs.group)
-}
-
-// resume returns the checkpoints to continue from, by partition, and remembers
-// them for resumed.
-func (cs *checkpoints) resume(ctx context.Context) (map[string]Checkpoint, error) {
-	resuming, unreadable, err := cs.all(ctx)
-	if err != nil {
-		return nil, err
-	}
-	withheld := map[string]bool{}
-	for partition := range unreadable {
-		withheld[partition] = true
-	}
-	for partition, c := range resuming {
-		if cs.ofOtherHub(partition, c) {
-			withheld[partition] = true
-			delete(resuming, partition)
-		}
-	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.resuming, cs.withheld = resuming, withheld
-	return resuming, nil
-}
-
-// resumed returns the checkpoint that the Processor was given for a partition, or
-// reports that there is one that it was not given.
-func (cs *checkpoints) resumed(partition string) (c Checkpoint, ok, withheld bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	c, ok = cs.resuming[partition]
-	return c, ok, cs.withheld[partition]
 }
 
 // ofOtherHub reports whether a checkpoint is of another hub than the one that is read.

@@ -55,7 +55,7 @@ func (s *Source) endpoint() endpoint {
 func (s *Source) newClient() (*azeventhubs.ConsumerClient, endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	client, err := s.connect(retries)
+	client, err := s.connect(retries, s.dialer().dial)
 	if err != nil {
 		return nil, endpoint{}, fmt.Errorf("event hub client: %w", err)
 	}

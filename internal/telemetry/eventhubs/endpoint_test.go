@@ -60,7 +60,7 @@ func TestIoTHubMoves(t *testing.T) {
 	iot := &iotHub{at: h.ConnectionString()}
 	config := iot.config(h)
 	s := h.source(t, config)
-	s.SetLimits(200*time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
+	s.SetLimits(200*time.Millisecond, 50*time.Millisecond, time.Minute, 300*time.Millisecond, time.Hour)
 	bodies, _ := readAndSettle(t, s)
 	eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })
 	h.Publish(t, "0", "a")

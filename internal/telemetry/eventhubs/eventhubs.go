@@ -1,23 +1,17 @@
-// Package eventhubs reads telemetry from an Event Hub, or from the Event
-// Hub-compatible endpoint of an IoT Hub: a [telemetry.Source] on the Processor
-// of azeventhubs.
+// Package eventhubs reads telemetry from an Event Hub, or from the Event Hub-compatible endpoint
+// of an IoT Hub: a [telemetry.Source] on the clients of azeventhubs.
 //
-// A Processor shares the partitions of a hub among replicas, and ends with the
-// first thing that goes wrong. [Source.Run] therefore runs one session after
-// another (run.go, session.go), each with a Processor of its own:
-//
-//   - A startPlan says where partitions without a checkpoint start. It is written
-//     down before anything is read (start.go).
-//   - The Processor's checkpoint store is a processorStore. It hands out the
-//     partitions that an [ownership.Member] holds, and checkpoints that can be
-//     continued from (processorstore.go).
-//   - Each partition checks that its events follow one another (partition.go), asks
-//     for as many as a budget in bytes allows (budget.go), and moves its checkpoint
-//     only forward, and only one of the same hub (checkpoints.go).
-//   - Connections pass through amqpfilter, so that no message can break them (dial.go).
+//   - [Source.Run] finds out what there is to read and where partitions without a checkpoint
+//     begin (start.go), and starts again only if the hub has become another one (run.go).
+//   - A hub is one generation of the hub. It runs a consumer for each partition that its
+//     [ownership.Member] holds, and checks that the hub still is the one that is read (hub.go).
+//   - Each partition has a goroutine that opens its link, and opens it again after an error.
+//     Nobody else notices (partition.go, link.go). Partitions share connections (dial.go), which
+//     pass through amqpfilter, so that no message can break them.
+//   - A checkpoint moves only forward, and only within one generation (checkpoints.go).
 //
 // Questions to the hub about itself have a connection of their own (management.go):
-// the session's checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
+// the checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
 // can move (endpoint.go). [Probe] looks at a hub and changes nothing (probe.go).
 package eventhubs
 
@@ -26,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -43,8 +38,8 @@ import (
 
 // Defaults of a Config.
 const (
-	// DefaultPrefetch is the number of events that may be buffered per
-	// partition, as long as the buffer of the replica has room for them.
+	// DefaultPrefetch is the number of events that a partition may have on request, as long as
+	// the buffer of the replica has room for them.
 	DefaultPrefetch = 1000
 
 	// DefaultBufferBytes has room for 1,024 events of the largest size that IoT Hub
@@ -91,10 +86,10 @@ type Config struct {
 	// unless Start is a time, which always applies.
 	Start Start
 
-	// Prefetch bounds the events buffered for one partition. BufferBytes bounds
-	// those of all partitions of this Source, in bytes of messages as the hub sends
-	// them; an event that has been asked for counts as 256 KiB, the most that IoT
-	// Hub accepts. One event for each partition is always allowed.
+	// Prefetch bounds the events that one partition has on request. BufferBytes bounds those that
+	// all partitions of this Source have on request or hand out, in bytes of messages as the hub
+	// sends them, each counted as 256 KiB, the most that IoT Hub accepts. A partition may
+	// always have some on request.
 	Prefetch    int
 	BufferBytes int
 
@@ -155,21 +150,22 @@ type Source struct {
 	management management
 	rejected   sync.Map // see checkpoints
 
-	// Used by Run alone.
-	unreadLimit time.Duration                 // how long an owned partition may go unread; grows while a new Processor does not help
-	latest      map[string]telemetry.Position // where a first start begins, until that is written down
+	latest map[string]telemetry.Position // where a first start begins, until that is written down; used by Run alone
 
 	network transport.Network // set by tests only
 
 	// Limits that only tests shorten.
-	startLimit      time.Duration // to find out where to start
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
 	checkInterval   time.Duration // between two checks of the hub
-	hangLimit       time.Duration // without a call from the Processor, after which it hangs
+	openLimit       time.Duration // for a link to be attached
 	closeLimit      time.Duration // for the hub to confirm that a link is closed
+	patience        time.Duration // before a partition that cannot be opened is handed to another replica; 0 for the default
+	queryLimit      time.Duration // for the hub to answer the next question of a query
+	stallLimit      time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
 
 	mu    sync.Mutex
 	stats telemetry.SourceStats
+	hub   *hub // that is read; nil while there is none
 }
 
 // New checks config and connects to nothing. Its error names everything that is
@@ -254,13 +250,13 @@ func New(config Config) (*Source, error) {
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
 		management:      management{slots: make(chan struct{}, maxQueries)},
-		startLimit:      time.Minute,
 		firstStartGrace: 5 * time.Second,
-		checkInterval:   5 * time.Minute,
+		checkInterval:   time.Minute,
+		openLimit:       time.Minute,
 		closeLimit:      shortTimeout,
+		queryLimit:      10 * time.Second,
+		stallLimit:      2 * time.Minute,
 	}
-	s.unreadLimit = s.minUnreadLimit()
-	s.hangLimit = records.CallLimit + s.unreadLimit
 	return s, nil
 }
 
@@ -272,19 +268,25 @@ func plain(r rune) rune {
 	return '_'
 }
 
-// minUnreadLimit is how long a partition may at first be owned without a reader
-// before the Processor is replaced. Opening a link takes up to 7 s while the hub
-// fails.
-func (s *Source) minUnreadLimit() time.Duration { return 4 * s.config.OwnershipExpiry }
-
 // Owner is the id under which this Source owns partitions.
 func (s *Source) Owner() string { return s.owner }
 
 // Stats may be called concurrently with Run.
 func (s *Source) Stats() telemetry.SourceStats {
 	s.mu.Lock()
+	stats, h := s.stats, s.hub
+	s.mu.Unlock()
+	if h != nil {
+		stats.Faults = h.faults()
+	}
+	return stats
+}
+
+// setHub says which hub is read.
+func (s *Source) setHub(h *hub) {
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stats
+	s.hub, s.stats.Running = h, h != nil
 }
 
 func (s *Source) count(change func(*telemetry.SourceStats)) {
@@ -298,15 +300,15 @@ func (s *Source) hubAnswered() {
 	s.count(func(stats *telemetry.SourceStats) { stats.Hub = telemetry.Fault{} })
 }
 
-// hubFailed records that the hub did not answer what was asked under ctx, and returns why, as
-// Probe does. It records nothing if ctx was cancelled: then it was not the hub.
-func (s *Source) hubFailed(ctx context.Context, err error) error {
+// hubFailed returns what an error of the hub means, as Probe does, and records it unless a
+// partition is being read.
+func (s *Source) hubFailed(err error) error {
 	at := s.endpoint()
-	text := s.explain(ctx, at, err)
-	if ctx.Err() == context.Canceled {
-		return text
-	}
+	text := s.explain(context.Background(), at, err)
 	s.count(func(stats *telemetry.SourceStats) {
+		if stats.Reading > 0 {
+			return
+		}
 		if stats.Hub.Err == nil {
 			stats.Hub.Since = time.Now()
 		}
@@ -319,17 +321,16 @@ func (s *Source) hubFailed(ctx context.Context, err error) error {
 // there are no more calls of other methods.
 func (s *Source) Close() { s.management.close() }
 
-// retries are for a client that reads. A Processor opens no other link while it
-// retries one: all attempts together take 7 s.
+// retries are for a client that asks questions: all attempts together take 7 s.
 var retries = azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second}
 
-// connect returns a client, which connects when it is first used.
-func (s *Source) connect(retries azeventhubs.RetryOptions) (*azeventhubs.ConsumerClient, error) {
+// connect returns a client, which connects by dial when it is first used.
+func (s *Source) connect(retries azeventhubs.RetryOptions, dial func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error)) (*azeventhubs.ConsumerClient, error) {
 	options := &azeventhubs.ConsumerClientOptions{
 		ApplicationID: "alertworker",
 		InstanceID:    s.owner,
 
-		NewWebSocketConn: s.dialer().dial,
+		NewWebSocketConn: dial,
 		RetryOptions:     retries,
 	}
 	if s.config.ConnectionString == "" {

@@ -10,16 +10,21 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"go.uber.org/zap"
 
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
 // SetLimits shortens the limits that a test would have to wait for.
-func (s *Source) SetLimits(firstStartGrace, checkInterval, hang, start, closing time.Duration) {
-	s.firstStartGrace, s.checkInterval, s.hangLimit, s.startLimit, s.closeLimit = firstStartGrace, checkInterval, hang, start, closing
+func (s *Source) SetLimits(firstStartGrace, checkInterval, open, closing, stall time.Duration) {
+	s.firstStartGrace, s.checkInterval, s.openLimit, s.closeLimit, s.stallLimit = firstStartGrace, checkInterval, open, closing, stall
 }
+
+// SetPatience shortens how long a partition that cannot be opened is tried for.
+func (s *Source) SetPatience(d time.Duration) { s.patience = d }
+
+// SetQueryLimit shortens how long the hub may be silent.
+func (s *Source) SetQueryLimit(d time.Duration) { s.queryLimit = d }
 
 // Names returns what the Source's records begin with.
 func (s *Source) Names() string {
@@ -44,20 +49,6 @@ func (s *Source) Address() string {
 	return net.JoinHostPort(d.address.HostPort(d.transport))
 }
 
-// Reader is a partition that only reads.
-func Reader(client receiver, prefetch, bytes int) telemetry.Partition {
-	return &partition{
-		client:      client,
-		log:         zap.NewNop(),
-		checkpoints: &checkpoints{},
-		held:        context.Background(),
-		lose:        func(error) {},
-		missed:      func(gap) {},
-		unanswered:  func(error) {},
-		credit:      credit{budget: newBudget(bytes, 1), limit: prefetch},
-	}
-}
-
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
 func Advance(ctx context.Context, store records.Store, g Group, partition string, p telemetry.Position) error {
 	cs := &checkpoints{store: store, group: g, rejected: &sync.Map{}}
@@ -65,21 +56,12 @@ func Advance(ctx context.Context, store records.Store, g Group, partition string
 	return err
 }
 
-// A Budget is shared by the partitions of a replica.
-type Budget struct{ b *budget }
+// Connect makes the source's connections in another way.
+func (s *Source) Connect(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	s.network.Connect = dial
+}
 
-func NewBudget(bytes, partitions int) Budget { return Budget{newBudget(bytes, partitions)} }
-
-// A Credit is what a partition may ask for.
-type Credit struct{ c credit }
-
-func (b Budget) NewCredit(limit int) *Credit { return &Credit{credit{budget: b.b, limit: limit}} }
-
-// Ask returns how many events may be outstanding while held are in use.
-func (c *Credit) Ask(held int) int { return c.c.ask(held) }
-
-func (c *Credit) Took(n int) { c.c.took(n) }
-
-func (c *Credit) Close() { c.c.close() }
+// Credit returns how many events each of n partitions may have on request.
+func (c Config) Credit(n int) int { return c.credit(n) }
 
 const MaxEventBytes = maxEventBytes

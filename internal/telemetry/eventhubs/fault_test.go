@@ -47,7 +47,7 @@ func TestFault(t *testing.T) {
 	if !first.Refused || !strings.Contains(first.Err.Error(), "check the key's name and the key") {
 		t.Errorf("%+v", first)
 	}
-	later := until("refused again", func(stats telemetry.SourceStats) bool { return stats.Restarts >= 3 }).Hub
+	later := until("refused again", func(stats telemetry.SourceStats) bool { return stats.Hub.Err != nil && stats.Hub.Err != first.Err }).Hub
 	if !later.Since.Equal(first.Since) {
 		t.Errorf("since %v, then since %v", first.Since, later.Since)
 	}

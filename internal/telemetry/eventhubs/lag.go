@@ -2,11 +2,9 @@ package eventhubs
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 )
 
@@ -39,35 +37,13 @@ func (s *Source) FollowLag(ctx context.Context, every time.Duration, r LagRecord
 
 func (s *Source) recordLag(ctx context.Context, r LagRecorder) error {
 	wanted := r.Wanted()
-	type answer struct {
-		partitions int
-		last       map[string]int64
-	}
-	a, err := query(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (answer, error) {
-		hub, err := client.GetEventHubProperties(ctx, nil)
-		if err != nil {
-			return answer{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
-		}
-		ids := slices.DeleteFunc(wanted, func(id string) bool { return !slices.Contains(hub.PartitionIDs, id) })
-		last, err := lastSequences(ctx, client, at, ids)
-		return answer{len(hub.PartitionIDs), last}, err
-	})
+	state, err := s.queryHub(ctx, func(id string) bool { return slices.Contains(wanted, id) })
 	if err != nil {
 		return err
 	}
-	r.HubPartitions(a.partitions)
-	for id, sequence := range a.last {
+	r.HubPartitions(len(state.partitions))
+	for id, sequence := range state.last {
 		r.LastSequence(id, sequence)
 	}
 	return nil
-}
-
-// lastSequences asks the hub for the sequence numbers of the last events.
-func lastSequences(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, ids []string) (map[string]int64, error) {
-	ends, err := partitionProperties(ctx, client, at, ids)
-	last := make(map[string]int64, len(ends))
-	for id, end := range ends {
-		last[id] = end.LastEnqueuedSequenceNumber
-	}
-	return last, err
 }

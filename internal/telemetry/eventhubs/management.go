@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	queryTimeout  = 10 * time.Second // for the hub to answer one query
-	maxQueries    = 4                // at a time
-	maxPartitions = 8                // that one query asks about at a time
+	maxQueries    = 4  // at a time
+	maxPartitions = 64 // that one query asks about at a time
 )
 
 // A management is the connection on which a Source asks the hub about itself,
@@ -29,10 +28,17 @@ type management struct {
 	slots   chan struct{} // one for each query under way
 }
 
-// query calls ask and returns by the time ctx ends. The call itself may take
-// longer, up to queryTimeout, since azeventhubs does not let it be cancelled; at
+// An inquiry is what a query asks with.
+type inquiry struct {
+	client   *azeventhubs.ConsumerClient
+	at       endpoint
+	answered func() // called after each answer
+}
+
+// query calls ask and returns by the time ctx ends. The call itself may take longer, up to
+// queryLimit after the last answer, since azeventhubs does not let it be cancelled; at
 // most maxQueries are under way, and Close waits for them.
-func query[T any](ctx context.Context, s *Source, ask func(context.Context, *azeventhubs.ConsumerClient, endpoint) (T, error)) (T, error) {
+func query[T any](ctx context.Context, s *Source, ask func(context.Context, inquiry) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -52,14 +58,19 @@ func query[T any](ctx context.Context, s *Source, ask func(context.Context, *aze
 			answered <- answer{err: err}
 			return
 		}
-		asking, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, fmt.Errorf("no answer within %v", queryTimeout))
-		defer cancel()
+		asking, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		defer cancel(nil)
 		defer context.AfterFunc(asking, func() { m.disconnect(client) })()
-		value, err := ask(asking, client, at)
-		if err == nil {
+		silent := time.AfterFunc(s.queryLimit, func() { cancel(fmt.Errorf("no answer within %v: %w", s.queryLimit, context.DeadlineExceeded)) })
+		defer silent.Stop()
+		value, err := ask(asking, inquiry{client, at, func() { silent.Reset(s.queryLimit) }})
+		switch {
+		case err == nil:
 			s.hubAnswered()
-		} else {
-			err = s.hubFailed(asking, err)
+		case asking.Err() != nil:
+			err = s.hubFailed(fmt.Errorf("%w (%w)", err, context.Cause(asking)))
+		default:
+			err = s.hubFailed(err)
 		}
 		answered <- answer{value, err}
 	})
@@ -112,6 +123,7 @@ func (m *management) close() {
 
 // A hubState is what a hub says about itself.
 type hubState struct {
+	at         endpoint
 	created    time.Time
 	partitions []string
 	last       map[string]int64 // sequence numbers of the last events, by partition
@@ -119,20 +131,43 @@ type hubState struct {
 
 // queryHub asks the hub about itself and those of its partitions that are wanted.
 func (s *Source) queryHub(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
-	return query(ctx, s, func(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint) (hubState, error) {
-		hub, err := client.GetEventHubProperties(ctx, nil)
+	return query(ctx, s, func(ctx context.Context, q inquiry) (hubState, error) {
+		hub, err := q.hub(ctx)
 		if err != nil {
-			return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
+			return hubState{}, err
 		}
 		ids := slices.DeleteFunc(slices.Clone(hub.PartitionIDs), func(id string) bool { return !wanted(id) })
-		last, err := lastSequences(ctx, client, at, ids)
-		return hubState{hub.CreatedOn, hub.PartitionIDs, last}, err
+		ends, err := q.partitions(ctx, ids)
+		last := make(map[string]int64, len(ends))
+		for id, end := range ends {
+			last[id] = end.LastEnqueuedSequenceNumber
+		}
+		return hubState{q.at, hub.CreatedOn, hub.PartitionIDs, last}, err
 	})
 }
 
-// partitionProperties asks the hub about partitions, several at a time. It does
-// not end with ctx but with the connection.
-func partitionProperties(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, ids []string) (map[string]azeventhubs.PartitionProperties, error) {
+// queryPartitions asks the hub about partitions. It fails if the hub has moved from at.
+func (s *Source) queryPartitions(ctx context.Context, at endpoint, ids []string) (map[string]azeventhubs.PartitionProperties, error) {
+	return query(ctx, s, func(ctx context.Context, q inquiry) (map[string]azeventhubs.PartitionProperties, error) {
+		if q.at != at {
+			return nil, fmt.Errorf("the hub has moved from %v to %v", at, q.at)
+		}
+		return q.partitions(ctx, ids)
+	})
+}
+
+func (q inquiry) hub(ctx context.Context) (azeventhubs.EventHubProperties, error) {
+	hub, err := q.client.GetEventHubProperties(ctx, nil)
+	if err != nil {
+		return hub, fmt.Errorf("ask event hub %s for its partitions: %w", q.at.hub, err)
+	}
+	q.answered()
+	return hub, nil
+}
+
+// partitions asks about partitions, several at a time. It does not end with ctx but with the
+// connection.
+func (q inquiry) partitions(ctx context.Context, ids []string) (map[string]azeventhubs.PartitionProperties, error) {
 	answers := make([]azeventhubs.PartitionProperties, len(ids))
 	errs := make([]error, len(ids))
 	slots := make(chan struct{}, maxPartitions)
@@ -141,8 +176,11 @@ func partitionProperties(ctx context.Context, client *azeventhubs.ConsumerClient
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
-			if errs[i] = context.Cause(ctx); errs[i] == nil {
-				answers[i], errs[i] = client.GetPartitionProperties(ctx, id, nil)
+			if errs[i] = context.Cause(ctx); errs[i] != nil {
+				return
+			}
+			if answers[i], errs[i] = q.client.GetPartitionProperties(ctx, id, nil); errs[i] == nil {
+				q.answered()
 			}
 		})
 	}
@@ -150,7 +188,7 @@ func partitionProperties(ctx context.Context, client *azeventhubs.ConsumerClient
 	all := make(map[string]azeventhubs.PartitionProperties, len(ids))
 	for i, id := range ids {
 		if errs[i] != nil {
-			return nil, fmt.Errorf("ask event hub %s for partition %s: %w", at.hub, id, errs[i])
+			return nil, fmt.Errorf("ask event hub %s for partition %s: %w", q.at.hub, id, errs[i])
 		}
 		all[id] = answers[i]
 	}

@@ -13,12 +13,12 @@ import (
 // how far it is, from the checkpoint store, and where it ends, from the hub. It
 // returns by the time ctx ends, and fails only if the store does.
 func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, error) {
-	store := newProcessorStore(s, s.endpoint())
-	positions, _, err := store.checkpoints.all(ctx)
+	cs := s.checkpoints(s.endpoint(), "")
+	positions, _, err := cs.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	owned, err := ownership.List(ctx, s.config.Records, store.scope())
+	owned, err := ownership.List(ctx, s.config.Records, cs.group.String())
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (h *hub) own(t *testing.T, id, owner string) {
 	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), owner, false); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), id, owner, ""); err != nil || !ok {
+	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), ownership.Record{Partition: id, Owner: owner}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 }

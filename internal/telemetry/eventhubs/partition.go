@@ -4,39 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
 )
 
-// A partition is a [telemetry.Partition]: one Processor's client for it.
+const (
+	openMin = 500 * time.Millisecond // the pause after a link has failed, doubled up to openMax
+	openMax = time.Minute
+)
+
+// A partition is a [telemetry.Partition], for one consumer. A goroutine of its own, in read,
+// opens its link again whenever that fails; the consumer only waits.
 type partition struct {
-	id     string
-	hub    string
-	client receiver
-	log    *zap.Logger
+	id  string
+	hub *hub
+	log *zap.Logger
 
-	checkpoints *checkpoints
-
-	// held ends, with the cause ErrLost, when another replica owns the partition.
+	// held ends, with the cause ErrLost, when this replica no longer owns the partition.
 	held context.Context
-	lose context.CancelCauseFunc
-
-	missed     func(gap)   // called by Receive for events that will not come
-	unanswered func(error) // called by Receive when the hub has failed
 
 	resumed telemetry.Checkpoint // zero if there was none
 	over    bool                 // there was one, of another hub or unreadable
+	foreign bool                 // resumed does not name its hub
+	start   azeventhubs.StartPosition
+
+	want    chan struct{}                            // Receive wants events
+	batches chan [2][]*azeventhubs.ReceivedEventData // what it gets for that
+
+	// Used by read alone.
+	wanted   bool   // and they were not sent yet
+	received *int64 // the sequence number of the last event that azeventhubs returned
+	refused  int    // positions in a row that the hub has refused
+	stolen   time.Time
+
+	rewound atomic.Bool // the link begins before where the partition goes on
 
 	// Used by Receive alone.
+	asked     bool // for events that have not come yet
 	events    []telemetry.Event
 	texts     texts
-	credit    credit
 	fresh     bool      // nothing has come since last, which is the checkpoint
 	unproven  int64     // undecodable messages that have come since last
 	gapLogged time.Time // when a gap was last logged
@@ -46,6 +60,11 @@ type partition struct {
 	mu      sync.Mutex
 	last    *telemetry.Position // the last decodable event that came, or else the checkpoint; nil if there is neither
 	written *Checkpoint         // the checkpoint as last seen in the store; nil if it is not known
+	link    *link               // nil while there is none
+	open    bool                // link is attached
+	changed time.Time           // when open or the last event last changed
+	fault   telemetry.Fault     // why link is not attached; zero if it is
+	ahead   int64               // what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
 }
 
 // A gap is a run of events that should have come between two others and did not.
@@ -55,52 +74,31 @@ type gap struct {
 	expired  bool               // from is the checkpoint: the hub had dropped them before they were asked for
 }
 
-// A receiver is a partition client of azeventhubs without prefetch: it asks the hub
-// for as many events as the call asks for, and buffers those that the call did not
-// return.
-type receiver interface {
-	ReceiveEvents(ctx context.Context, count int, _ *azeventhubs.ReceiveEventsOptions) ([]*azeventhubs.ReceivedEventData, error)
-}
-
-// ended is a context that has ended.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 func (p *partition) ID() string { return p.id }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
 
-// Receive waits for one event and then takes what is buffered, by asking for more
-// with a context that has ended: azeventhubs then returns what it has and leaves
-// the link alone. The second call also asks the hub for as many events as the
-// credit allows.
+// Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
+// next event and what came with it.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	clear(p.events) // the caller no longer uses them
-	wait, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.held, cancel)()
-
-	first, err := p.client.ReceiveEvents(wait, 1, nil)
-	if err != nil {
-		return nil, p.failed(ctx, err)
+	if !p.asked {
+		p.asked = true
+		p.want <- struct{}{}
 	}
-	p.events = appendEvents(p.events[:0], first, &p.texts)
-	p.credit.took(len(first))
-
-	// Let the goroutine that decodes run: it takes what is there and blocks again.
-	runtime.Gosched()
-
-	if n := p.credit.ask(len(first)); n > 0 {
-		// An error here comes again with the next call, which can recover from it.
-		rest, _ := p.client.ReceiveEvents(ended, n, nil)
-		p.events = appendEvents(p.events, rest, &p.texts)
-		p.credit.took(len(rest))
+	select {
+	case batch := <-p.batches:
+		p.asked = false
+		p.events = appendEvents(appendEvents(p.events[:0], batch[0], &p.texts), batch[1], &p.texts)
+	case <-p.held.Done():
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if p.held.Err() != nil {
+		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, telemetry.ErrLost)
 	}
 	if !p.follow(p.events) {
-		return nil, p.failed(ctx, errAnotherHub)
+		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, errAnotherHub)
 	}
 	for i := range p.events {
 		if e := &p.events[i]; e.Undecodable != "" {
@@ -110,6 +108,230 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	return p.events, nil
 }
 
+// read keeps a link open until ctx ends.
+func (p *partition) read(ctx context.Context) {
+	for failures := 1; p.awaitHeld(ctx); failures++ {
+		opened, err := p.readLink(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if opened {
+			failures = 1
+		}
+		if busy(err) {
+			p.stolen = time.Now()
+		}
+		p.failed(err)
+		p.hub.suspect()
+		if positionRefused(err) {
+			p.refuse(ctx, err)
+		}
+		backoff.Sleep(ctx, backoff.Delay(failures, openMin, openMax))
+	}
+}
+
+// awaitHeld waits until this replica certainly owns the partition: its heartbeat is in time, and
+// if another reader took the link, the owners have been listed since. It returns false if ctx
+// ends first.
+func (p *partition) awaitHeld(ctx context.Context) bool {
+	for !p.hub.member.Holds(p.id, p.stolen) {
+		if !backoff.Sleep(ctx, p.hub.source.config.BalanceInterval/10) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// readLink opens a link and hands out what comes on it until it fails or ctx ends.
+func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
+	h := p.hub
+	c, err := h.connections.acquire()
+	if err != nil {
+		return false, err
+	}
+	defer h.connections.release(c, p.id)
+	positions, exact := p.positions()
+	p.rewound.Store(p.refused >= exact)
+	l, err := c.open(p.id, azeventhubs.PartitionClientOptions{
+		StartPosition: positions[min(p.refused, len(positions)-1)],
+		OwnerLevel:    new(int64),
+		Prefetch:      int32(h.credit()),
+	}, p.opened, h.source.openLimit, h.source.closeLimit)
+	if err != nil {
+		return false, err
+	}
+	defer l.close()
+	defer context.AfterFunc(ctx, l.close)()
+	p.mu.Lock()
+	p.link = l
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.link = nil
+	}()
+	for {
+		first, err := l.wait()
+		if err != nil {
+			return l.attached > 0, err
+		}
+		p.arrived()
+		if !p.wanted {
+			select {
+			case <-p.want:
+				p.wanted = true
+			case <-l.closing:
+				return true, errors.New("the link was closed") // what came comes again
+			}
+		}
+		rest, err := l.more(h.credit() - 1)
+		p.batches <- [2][]*azeventhubs.ReceivedEventData{first, rest}
+		p.wanted, p.refused = false, 0
+		last := first[len(first)-1].SequenceNumber
+		if len(rest) > 0 {
+			last = rest[len(rest)-1].SequenceNumber
+		}
+		p.received = &last
+		if err != nil {
+			return true, err
+		}
+	}
+}
+
+// positions returns where to begin, and where instead if the hub refuses that: offsets change
+// their form with geo-replication, and other tools write what they like. All but the first few
+// are before where the partition goes on.
+func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.received != nil:
+		all = append(all, azeventhubs.StartPosition{SequenceNumber: p.received})
+	case p.resumed.Generation != "":
+		if p.resumed.Offset != "" {
+			all = append(all, azeventhubs.StartPosition{Offset: &p.resumed.Offset})
+		}
+		all = append(all, azeventhubs.StartPosition{SequenceNumber: &p.resumed.Sequence})
+	default:
+		all = append(all, p.start)
+	}
+	exact = len(all)
+	if p.last != nil && !p.last.Time.IsZero() {
+		all = append(all, Start{Time: p.last.Time.Add(-resumeMargin)}.position())
+	}
+	return append(all, Start{Earliest: true}.position()), exact
+}
+
+// refuse goes on to the next position, if the hub still is the one that it was.
+func (p *partition) refuse(ctx context.Context, err error) {
+	if p.hub.check(ctx) != nil {
+		return
+	}
+	p.refused++
+	p.log.Warn("the hub refuses the position to continue from: trying by sequence number, then from 10 minutes before, then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
+}
+
+// positionRefused reports whether the hub refuses to begin where it was asked to.
+func positionRefused(err error) bool {
+	for _, condition := range []string{"com.microsoft:argument-error", "com.microsoft:argument-out-of-range", "com.microsoft:georeplication:invalid-offset"} {
+		if err != nil && strings.Contains(err.Error(), condition) {
+			return true
+		}
+	}
+	return false
+}
+
+// opened records that the link is attached, or no longer is.
+func (p *partition) opened(is bool) {
+	p.mu.Lock()
+	was := p.open
+	recovered := is && p.fault.Err != nil
+	p.open, p.changed = is, time.Now()
+	if is {
+		p.fault = telemetry.Fault{}
+	}
+	p.mu.Unlock()
+	if is == was {
+		return
+	}
+	p.hub.source.count(func(stats *telemetry.SourceStats) {
+		if is {
+			stats.Reading++
+			stats.Hub = telemetry.Fault{}
+		} else {
+			stats.Reading--
+		}
+	})
+	if recovered {
+		p.log.Info("the partition is read again")
+	}
+}
+
+// failed records why the partition is not read.
+func (p *partition) failed(err error) {
+	at := p.hub.at
+	text := p.hub.source.explain(context.Background(), at, err)
+	p.mu.Lock()
+	before := p.fault
+	p.fault.Err, p.fault.Refused = text, refused(err)
+	if before.Err == nil {
+		p.fault.Since = time.Now()
+	}
+	p.mu.Unlock()
+	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Reopened++ })
+	if before.Err == nil || untracked(before.Err) != untracked(text) {
+		p.log.Warn("the partition cannot be read; its link is opened again until that works", zap.Error(text))
+	}
+	_ = p.hub.source.hubFailed(err)
+}
+
+// untracked returns what an error of the hub says, without what is different each time.
+func untracked(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "TrackingId:")
+	return text
+}
+
+// arrived records that an event has come.
+func (p *partition) arrived() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed, p.ahead = time.Now(), -1
+}
+
+// unopened returns how long there has been no link, zero if there is one.
+func (p *partition) unopened() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open {
+		return 0
+	}
+	return time.Since(p.changed)
+}
+
+// stalled is called with the number of the hub's last event, and closes the link if that has been
+// ahead for the source's stallLimit while nothing came.
+func (p *partition) stalled(last int64) {
+	p.mu.Lock()
+	l := p.link
+	idle := time.Since(p.changed)
+	switch {
+	case l == nil || !p.open || !l.waiting.Load() || p.last != nil && last <= p.last.Sequence || p.last == nil && last < 0:
+		p.ahead = -1
+		l = nil
+	case p.ahead < 0: // it may be on its way
+		p.ahead = last
+		l = nil
+	case idle < p.hub.source.stallLimit:
+		l = nil
+	}
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Stalled++ })
+	go l.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, idle.Round(time.Second)))
+}
+
 // errAnotherHub means that known positions are those of another hub.
 var errAnotherHub = errors.New("the hub is no longer the one that was read before")
 
@@ -117,15 +339,15 @@ var errAnotherHub = errors.New("the hub is no longer the one that was read befor
 const unknownSequence = -1
 
 // follow compares the sequence numbers of events with the expected ones: a hub
-// numbers events without gaps, unless it is compacted. It returns false if these
-// cannot be events of the hub that was read so far. The position that an
+// numbers events without gaps, unless it is compacted. It returns false if the checkpoint,
+// which does not say of which hub it is, cannot be of this one. The position that an
 // undecodable message claims is no evidence of either.
 func (p *partition) follow(events []telemetry.Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range events {
 		at := &events[i].Position
-		at.Generation = p.checkpoints.generation
+		at.Generation = p.hub.generation
 		if events[i].Undecodable != "" {
 			p.place(at)
 			continue
@@ -137,12 +359,10 @@ func (p *partition) follow(events []telemetry.Event) bool {
 		case at.Sequence == p.last.Sequence+1:
 		case at.Sequence > p.last.Sequence:
 			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
-				p.missed(gap{missing, *p.last, *at, p.fresh})
+				p.hub.missed(p, gap{missing, *p.last, *at, p.fresh})
 			}
-		case at.Time.After(p.last.Time): // a lower number, but a later time
-			if p.written != nil {
-				p.checkpoints.reject(p.id, *p.written)
-			}
+		case p.foreign && p.fresh && !p.rewound.Load(): // events after the checkpoint, so it is of another hub
+			p.hub.checkpoints.reject(p.id, *p.written)
 			return false
 		default: // a repetition
 			continue
@@ -175,31 +395,14 @@ func (p *partition) place(at *telemetry.Position) {
 	}
 }
 
-// read returns the sequence number of the last event that came, false if none has.
-func (p *partition) read() (sequence int64, ok bool) {
+// position returns the sequence number of the last event that came, false if none has.
+func (p *partition) position() (sequence int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.last == nil {
 		return 0, false
 	}
 	return p.last.Sequence, true
-}
-
-// failed turns an error of azeventhubs into one of the contract's.
-func (p *partition) failed(ctx context.Context, err error) error {
-	if lost := new(azeventhubs.Error); errors.As(err, &lost) && lost.Code == azeventhubs.ErrorCodeOwnershipLost {
-		p.lose(telemetry.ErrLost)
-	}
-	switch {
-	case p.held.Err() != nil:
-		return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, telemetry.ErrLost)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	if !errors.Is(err, errAnotherHub) {
-		p.unanswered(err)
-	}
-	return fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub, err)
 }
 
 // Checkpoint takes one call to the store unless somebody else has written this
@@ -212,7 +415,7 @@ func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 		return nil
 	}
 	fail := func(err error) error {
-		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub, c.Sequence, err)
+		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub.at.hub, c.Sequence, err)
 	}
 	if err := owned(); err != nil {
 		return fail(err)
@@ -226,7 +429,7 @@ func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 		c.Position = *p.last // c is a guess, and the hub may end before it
 	}
 	p.mu.Unlock()
-	written, err := p.checkpoints.advance(ctx, p.id, c, written, owned)
+	written, err := p.hub.checkpoints.advance(ctx, p.id, c, written, owned)
 	p.mu.Lock()
 	p.written = written
 	p.mu.Unlock()

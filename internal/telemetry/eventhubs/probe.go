@@ -44,7 +44,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	if err != nil {
 		return Snapshot{}, err
 	}
-	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}) // retries hide what is wrong
+	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}, s.dialer().dial) // retries hide what is wrong
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("event hub client: %w", err)
 	}

@@ -14,22 +14,23 @@ import (
 	"alertworker/internal/backoff"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // beforeFirst is the offset before the first event of any partition.
 const beforeFirst = "-1"
 
-// A startPlan is where a session starts to read. Maps are by partition.
+// A startPlan is where partitions without a checkpoint to continue from begin. Maps are by partition.
 type startPlan struct {
 	partitions []string
-	created    time.Time                                  // the hub
 	properties map[string]azeventhubs.PartitionProperties // as of after the checkpoints were read, so that in one hub they are never behind them
 
 	checkpoints map[string]Checkpoint
 	unreadable  map[string]error
 
-	positions azeventhubs.StartPositions // of partitions without a checkpoint to continue from
-	moved     map[string]bool            // those of them that continue from checkpoints at another endpoint
+	positions map[string]Start // of partitions that start over
+	others    Start            // of all others, and of those that the hub gets later
+	moved     map[string]bool  // those that continue from checkpoints at another endpoint
 }
 
 // missing returns the partitions that have no checkpoint, not even an unreadable one.
@@ -40,8 +41,16 @@ func (plan *startPlan) missing() []string {
 	})
 }
 
-// planStart decides, before anything is read, where to start in partitions that
-// have no checkpoint to continue from.
+// start returns where a partition begins without a checkpoint.
+func (plan *startPlan) start(id string) azeventhubs.StartPosition {
+	if at, ok := plan.positions[id]; ok {
+		return at.position()
+	}
+	return plan.others.position()
+}
+
+// newHub finds out what there is to read, and where to start in partitions that have no checkpoint
+// to continue from. It decides that before anything is read.
 //
 // "Latest" is another event each time it is asked for. It is therefore resolved
 // and written down once, at the first start of the consumer group: otherwise a
@@ -51,18 +60,28 @@ func (plan *startPlan) missing() []string {
 // All that a checkpoint of another hub tells about this one is a time. That is
 // true of a hub of the same name that was deleted or failed over, and of the
 // endpoint that an IoT Hub had before a failover.
-func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, cs *checkpoints) (*startPlan, error) {
-	hub, err := client.GetEventHubProperties(ctx, nil)
+func (s *Source) newHub(ctx context.Context) (*hub, error) {
+	state, err := s.queryHub(ctx, func(string) bool { return false })
 	if err != nil {
-		return nil, s.hubFailed(ctx, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err))
+		return nil, err
 	}
-	cs.generation = at.generation(hub.CreatedOn)
-	plan := &startPlan{
-		partitions: hub.PartitionIDs,
-		created:    hub.CreatedOn,
-		positions:  azeventhubs.StartPositions{PerPartition: map[string]azeventhubs.StartPosition{}},
-		moved:      map[string]bool{},
+	h := &hub{source: s, at: state.at, generation: state.at.generation(state.created), partitions: len(state.partitions), suspected: make(chan struct{}, 1), reading: map[string]*reading{}}
+	h.checkpoints = s.checkpoints(h.at, h.generation)
+	if h.plan, err = s.planStart(ctx, h, state.partitions); err != nil {
+		return nil, err
 	}
+	h.member = ownership.New(ownership.Config{
+		Store: s.config.Records, Scope: h.checkpoints.group.String(), Owner: s.owner, Partitions: state.partitions,
+		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
+		Unopened: h.unopened, Patience: s.patience, Logger: s.log,
+	})
+	h.connections = &connections{source: s, held: h.member.Alive}
+	return h, nil
+}
+
+func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*startPlan, error) {
+	cs, at := h.checkpoints, h.at
+	plan := &startPlan{partitions: partitions, positions: map[string]Start{}, moved: map[string]bool{}}
 	last, err := s.lastRead(ctx)
 	if err != nil {
 		return nil, err
@@ -70,13 +89,12 @@ func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClie
 	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
 		return nil, err
 	}
-	if plan.properties, err = partitionProperties(ctx, client, at, plan.partitions); err != nil {
-		return nil, s.hubFailed(ctx, err)
+	if plan.properties, err = s.queryPartitions(ctx, at, partitions); err != nil {
+		return nil, err
 	}
-	s.hubAnswered()
 	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
-		plan.positions.PerPartition[id] = Start{Earliest: true}.position()
+		plan.positions[id] = Start{Earliest: true}
 	}
 	if err := s.startOverRecreated(ctx, cs, plan); err != nil {
 		return nil, err
@@ -91,14 +109,13 @@ func (s *Source) planStart(ctx context.Context, client *azeventhubs.ConsumerClie
 		return nil, err
 	}
 
-	start := s.config.Start
-	if start == (Start{}) {
-		start = Start{Earliest: true}
+	plan.others = s.config.Start
+	if plan.others == (Start{}) {
+		plan.others = Start{Earliest: true}
 	}
-	plan.positions.Default = start.position()
 	missing := plan.missing()
 	if fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); len(fresh) > 0 {
-		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", start))
+		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	}
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
 	if last.at == (endpoint{}) || len(missing) == 0 {
@@ -164,7 +181,7 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 			}
 			plan.checkpoints[id] = c
 		default:
-			plan.positions.PerPartition[id] = start.position()
+			plan.positions[id] = start
 			reread = append(reread, id)
 		}
 	}
@@ -174,7 +191,7 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 	return nil
 }
 
-// position is where the Processor starts. A zero Start has none.
+// position returns s for azeventhubs. A zero Start has none.
 func (s Start) position() azeventhubs.StartPosition {
 	if !s.Time.IsZero() {
 		return azeventhubs.StartPosition{EnqueuedTime: &s.Time, Inclusive: true}

@@ -3,13 +3,12 @@ package eventhubs_test
 import (
 	"context"
 	"errors"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"alertworker/internal/lab/devhub"
-	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/transport"
 )
@@ -29,7 +28,7 @@ func (s *faultyStore) failing(method string, n int64) (left *atomic.Int64) {
 	return left
 }
 
-// None of these ends a Processor or leaves a partition without a reader.
+// None of these disturbs who reads or leaves a partition without a reader.
 func TestStoreFailuresDoNotStopReading(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"ListOwnership", "Claim", "Beat", "List"} {
@@ -58,78 +57,25 @@ func TestStoreFailuresDoNotStopReading(t *testing.T) {
 			if method == "ListOwnership" || method == "Beat" {
 				eventually(t, "the failures to be over", func() bool { return left.Load() < 0 })
 			}
-			if stats := s.Stats(); stats.Restarts != 0 || stats.Lost != 0 {
-				t.Errorf("%+v: want no restart and nothing lost", stats)
+			if stats := s.Stats(); stats.Lost != 0 {
+				t.Errorf("%+v: want nothing lost", stats)
 			}
 		})
 	}
 }
 
-// The Processor asks for checkpoints once, when it opens a link. If that fails
-// the partition has no reader until the process ends.
-func TestFailedListCheckpointsOrphansNothing(t *testing.T) {
+// A checkpoint that cannot be read at first holds up nothing but its partition.
+func TestFailedReadsOfCheckpoints(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 2)
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
-	var calls atomic.Int64
-	h.store.failWith(func(method string) error {
-		if method == "List" {
-			if n := calls.Add(1); n > 1 && n < 5 { // the first one is not the Processor's
-				return errOnPurpose
-			}
-		}
-		return nil
-	})
-	s := h.source(t, h.config())
-	bodies, _ := read(t, s)
+	left := h.store.failing("Read", 3)
+	bodies, _ := read(t, h.source(t, h.config()))
 	next(t, bodies, "0:a", "1:a")
-	if stats := s.Stats(); stats.Restarts != 0 {
-		t.Errorf("%+v: want no restart", stats)
+	if left.Load() >= 0 {
+		t.Error("no checkpoint was read")
 	}
-}
-
-// An orphan can come about in ways we do not know. Here it is a checkpoint that
-// the hub refuses, given to the Processor once.
-func TestOwnedAndUnreadPartitionRecyclesTheProcessor(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 2)
-	h.Publish(t, "0", "a")
-	h.Publish(t, "1", "a")
-	config := h.config()
-	config.Records = &orphaning{Store: h.store}
-	config.BalanceInterval, config.OwnershipExpiry = 20*time.Millisecond, 100*time.Millisecond
-	s := h.source(t, config)
-	bodies, _ := read(t, s)
-	seen := map[string]bool{}
-	eventually(t, "events of both partitions", func() bool {
-		select {
-		case b := <-bodies:
-			seen[b] = true
-		default:
-		}
-		return len(seen) == 2
-	})
-	if stats := s.Stats(); stats.Unread != 1 || stats.Restarts != 1 {
-		t.Errorf("%+v: want one Processor replaced because of an unread partition", stats)
-	}
-}
-
-// orphaning answers the second List with an offset that no hub has.
-type orphaning struct {
-	records.Store
-	calls atomic.Int64
-}
-
-func (o *orphaning) List(ctx context.Context, prefix, from string) (records.Page, error) {
-	page, err := o.Store.List(ctx, prefix, from)
-	if strings.HasSuffix(prefix, "/checkpoint/") && o.calls.Add(1) == 2 {
-		page.Records = nil
-		for _, partition := range []string{"0", "1"} { // it may have asked for either, or for both
-			page.Records = append(page.Records, records.Record{Name: prefix + partition, Values: map[string]string{"sequencenumber": "0", "offset": "none"}, ETag: "none"})
-		}
-	}
-	return page, err
 }
 
 // A hub that accepts connections and says nothing hangs whoever talks to it:
@@ -141,55 +87,42 @@ func silentHubAtTheStart(t *testing.T, over transport.Transport) {
 	h.Publish(t, "0", "a")
 	h.setCheckpoint(t, "0", -1, "-1") // so that the partition is asked for
 	s := h.source(t, h.config())
-	s.SetLimits(time.Millisecond, time.Hour, time.Hour, 200*time.Millisecond, 300*time.Millisecond)
+	s.SetQueryLimit(200 * time.Millisecond)
+	stall := sync.OnceFunc(h.Stall)
 	h.store.failWith(func(method string) error { // checkpoints are read right before
-		if method == "List" && s.Stats().Restarts == 0 {
-			h.Stall()
+		if method == "List" {
+			stall()
 		}
 		return nil
 	})
 	bodies, _ := read(t, s)
-	eventually(t, "the Source to start again", func() bool { return s.Stats().Restarts > 0 })
+	eventually(t, "the Source to give up", func() bool { return s.Stats().Hub.Err != nil })
 	h.Resume()
 	next(t, bodies, "0:a")
 }
 
-// A Processor that hangs while it opens a link asks for no partition.
-func TestHangingProcessorIsRecycled(t *testing.T) { overBoth(t, hangingProcessorIsRecycled) }
+// A hub that says nothing while a link is opened does not hold it up for longer than the hub
+// is silent.
+func TestSilentHubWhileOpening(t *testing.T) { overBoth(t, silentHubWhileOpening) }
 
-func hangingProcessorIsRecycled(t *testing.T, over transport.Transport) {
+func silentHubWhileOpening(t *testing.T, over transport.Transport) {
 	h := newHub(t, 2).over(over)
 	s := h.source(t, h.config())
-	s.SetLimits(time.Millisecond, time.Hour, 500*time.Millisecond, time.Second, 300*time.Millisecond)
-	fail := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	reading := make(chan struct{}, 10)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
-			reading <- struct{}{}
-			select {
-			case <-fail:
-				return errors.New("consumer failed on purpose")
-			case <-ctx.Done():
-				return nil
-			}
-		})
-	}()
-	<-reading
-	<-reading
+	s.SetLimits(time.Millisecond, time.Hour, 300*time.Millisecond, 200*time.Millisecond, time.Hour)
+	bodies, _ := read(t, s)
+	eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })
 	h.Stall()
-	fail <- struct{}{} // the Processor opens a link for it, and hangs
-	eventually(t, "the Source to start again", func() bool { return s.Stats().Restarts > 0 })
+	h.Reset()
+	eventually(t, "some attempts", func() bool { return s.Stats().Reopened > 3 })
+	if f := s.Stats().Faults["1"]; f.Err == nil || f.Since.IsZero() {
+		t.Errorf("partition 1 is not read, and why is %+v", f)
+	}
 	h.Resume()
-	<-reading
-	cancel()
-	select {
-	case <-done:
-	case <-time.After(waitLimit):
-		t.Fatal("Run did not return")
+	h.Publish(t, "0", "a")
+	h.Publish(t, "1", "a")
+	next(t, bodies, "0:a", "1:a")
+	if stats := s.Stats(); len(stats.Faults) != 0 || stats.Lost != 0 {
+		t.Errorf("%+v: want nothing wrong and nothing lost", stats)
 	}
 }
 
@@ -214,7 +147,7 @@ func TestPartitionsThatAreAddedAreRead(t *testing.T) {
 	}
 	h := &hub{Hub: few, store: newFaultyStore()}
 	s := h.source(t, h.config())
-	s.SetLimits(time.Millisecond, 50*time.Millisecond, time.Hour, 10*time.Second, 300*time.Millisecond)
+	s.SetLimits(time.Millisecond, 50*time.Millisecond, time.Minute, 300*time.Millisecond, time.Hour)
 	bodies, _ := read(t, s)
 	h.Publish(t, "0", "a")
 	next(t, bodies, "0:a")
@@ -250,8 +183,8 @@ func TestStoreOutage(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // the outage lasts as long as it lasts
 	}
 	h.store.failWith(func(string) error { return nil })
-	if stats := s.Stats(); stats.Restarts != 0 || stats.Lost != 0 {
-		t.Errorf("%+v: want no restart and nothing lost", stats)
+	if stats := s.Stats(); stats.Lost != 0 {
+		t.Errorf("%+v: want nothing lost", stats)
 	}
 	h.Publish(t, "1", "y")
 	next(t, bodies, "1:y")

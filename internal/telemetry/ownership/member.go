@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ const (
 	claimsAtATime = 8
 	giveBackTime  = 10 * time.Second // to release all partitions
 	warnEvery     = time.Minute
+	maxDoubled    = 6 // times that a Patience is doubled
 )
 
 // A Config says what a Member takes part in.
@@ -35,9 +37,14 @@ type Config struct {
 	Interval time.Duration
 	Expiry   time.Duration
 
-	// Seen, if not nil, is called with the owner of each partition whenever the
-	// member has read them. Calls come one at a time and must be short.
-	Seen func(owners map[string]string)
+	Partitions []string // that are shared, until SetPartitions is called
+
+	// Unopened, if not nil, returns how long this member has owned a partition and could not open
+	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after Patience, by default a minute,
+	// which doubles each time, so that a partition that nobody can open settles down. Unopened
+	// must be short.
+	Unopened func(partition string) (d time.Duration, ok bool)
+	Patience time.Duration
 
 	Logger *zap.Logger // default: none
 }
@@ -58,52 +65,76 @@ type Member struct {
 	listed   time.Time            // when the last successful listing began
 	since    map[string]time.Time // when which heartbeat was first seen
 
-	mu       sync.Mutex
-	draining bool
-	held     map[string]bool
-	doubted  map[string]time.Time
-	alive    time.Time // when the last successful heartbeat began
+	mu         sync.Mutex
+	partitions []string // sorted
+	draining   bool
+	held       map[string]bool
+	share      int       // of partitions, by the last listing
+	published  time.Time // when the listing of held began
+	alive      time.Time // when the last successful heartbeat began
 }
 
 // New returns a Member, which takes part once Run is called.
 func New(config Config) *Member {
-	if config.Seen == nil {
-		config.Seen = func(map[string]string) {}
+	if config.Unopened == nil {
+		config.Unopened = func(string) (time.Duration, bool) { return 0, false }
 	}
+	config.Patience = cmp.Or(config.Patience, time.Minute)
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()
 	}
-	return &Member{
+	m := &Member{
 		Config:  config,
 		attempt: min(max(config.Expiry/4, 2*time.Second), 10*time.Second),
 		changed: make(chan struct{}, 1),
 		held:    map[string]bool{},
-		doubted: map[string]time.Time{},
 	}
+	m.SetPartitions(config.Partitions)
+	return m
 }
 
-// Held returns the partitions that this member owns by the last listing. It returns
-// none once its last heartbeat is as old as the expiry, since another replica may
-// own them then.
-func (m *Member) Held() []string {
+// Owned returns the set of partitions that this member owns by the last listing and by what it has
+// claimed since. Once its last heartbeat is as old as the expiry, another member may own them: see Alive.
+func (m *Member) Owned() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if elapsed(m.alive) >= m.Expiry {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(m.held))
+	return maps.Clone(m.held)
 }
 
-// Changed receives after a partition was added to Held.
+// Alive reports whether the last heartbeat is younger than the expiry, so that no other member can
+// have taken what this one owns.
+func (m *Member) Alive() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return elapsed(m.alive) < m.Expiry
+}
+
+// Holds reports whether this member is alive and owns a partition by a listing that began after a
+// time, which may be zero.
+func (m *Member) Holds(partition string, since time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return elapsed(m.alive) < m.Expiry && m.held[partition] && (since.IsZero() || m.published.After(since))
+}
+
+// Changed receives after a listing and after a claim.
 func (m *Member) Changed() <-chan struct{} { return m.changed }
 
-// Doubt takes a partition out of Held until a listing that begins after this
-// call says again that this member owns it.
-func (m *Member) Doubt(partition string) {
+// Recheck makes Changed receive.
+func (m *Member) Recheck() { m.notify() }
+
+// SetPartitions replaces the partitions that are shared.
+func (m *Member) SetPartitions(partitions []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.held, partition)
-	m.doubted[partition] = time.Now()
+	m.partitions = slices.Sorted(slices.Values(partitions))
+}
+
+// Share returns how many partitions this member owns, or will if all members take their share.
+func (m *Member) Share() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(m.share, len(m.held))
 }
 
 // Drain makes the member keep what it owns and take no more.
@@ -119,12 +150,11 @@ func (m *Member) isDraining() bool {
 	return m.draining
 }
 
-// Run shares these partitions with the other members until ctx ends, and then
+// Run shares the partitions with the other members until ctx ends, and then
 // gives back what it owns. It retries what fails.
-func (m *Member) Run(ctx context.Context, partitions []string) {
-	partitions = slices.Sorted(slices.Values(partitions))
+func (m *Member) Run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
-		wait, err := m.round(ctx, partitions)
+		wait, err := m.round(ctx)
 		if err == nil {
 			failures = 0
 		} else {
@@ -150,7 +180,7 @@ func (m *Member) warn(what string, err error) {
 
 // round writes the heartbeat if it is due, lists the records, and claims the
 // partitions of this member's share. It returns the pause until the next round.
-func (m *Member) round(ctx context.Context, partitions []string) (time.Duration, error) {
+func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	beat := !began.Before(m.nextBeat)
 	if beat {
@@ -172,12 +202,10 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 	m.listed = began
 
 	view := m.interpret(listed)
-	m.publish(listed, began)
-	m.Seen(view.claimed)
-	claims := view.claims(m.Owner, partitions)
+	m.publish(listed, view, began)
+	claims := m.claims(view)
 	if len(claims) > 0 {
 		taken, err := m.claim(ctx, claims)
-		m.Seen(with(view.claimed, taken, m.Owner))
 		if err != nil {
 			return 0, err
 		}
@@ -191,12 +219,12 @@ func (m *Member) round(ctx context.Context, partitions []string) (time.Duration,
 
 // A view is a listing as a member interprets it.
 type view struct {
-	claimed map[string]string // partition to owner, live or not
-	owners  map[string]string // partition to live owner
-	version map[string]string // partition to version
-	sharing []string          // replicas that take partitions, this one included
-	live    map[string]bool   // replicas
-	expires time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
+	owners   map[string]string // partition to live owner
+	version  map[string]string // partition to version
+	failures map[string]int    // of partitions that could not be opened
+	sharing  []string          // replicas that take partitions, this one included
+	live     map[string]bool   // replicas
+	expires  time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
 }
 
 // interpret decides which replicas are live. One is dead if its heartbeat is as old as the
@@ -205,7 +233,7 @@ type view struct {
 // live replicas need a moment to write them. An owner without a heartbeat is dead.
 func (m *Member) interpret(listed Records) view {
 	v := view{
-		claimed: map[string]string{}, owners: map[string]string{}, version: map[string]string{},
+		owners: map[string]string{}, version: map[string]string{}, failures: map[string]int{},
 		live: map[string]bool{m.Owner: true}, expires: m.Expiry,
 	}
 	if !m.isDraining() {
@@ -231,7 +259,10 @@ func (m *Member) interpret(listed Records) view {
 	}
 	m.since = since
 	for _, p := range listed.Partitions {
-		v.claimed[p.Partition], v.version[p.Partition] = p.Owner, p.Version
+		v.version[p.Partition] = p.Version
+		if p.Failures > 0 {
+			v.failures[p.Partition] = p.Failures
+		}
 		if v.live[p.Owner] {
 			v.owners[p.Partition] = p.Owner
 		}
@@ -239,24 +270,51 @@ func (m *Member) interpret(listed Records) view {
 	return v
 }
 
-// A claim is a partition to take, if its record has this version.
-type claim struct{ partition, version string }
-
-// claims returns what the member should claim now.
-func (v view) claims(me string, partitions []string) (claims []claim) {
-	for _, p := range share(me, partitions, v.owners, v.sharing) {
-		claims = append(claims, claim{p, v.version[p]})
+// claims returns the records that this member should write now.
+func (m *Member) claims(v view) (claims []Record) {
+	for p, owner := range v.owners {
+		if owner != m.Owner {
+			continue
+		}
+		r := Record{Partition: p, Owner: owner, Version: v.version[p], Failures: v.failures[p]}
+		switch unopened, ok := m.Unopened(p); {
+		case ok && unopened == 0 && r.Failures > 0:
+			r.Failures = 0
+		case unopened >= m.Patience<<min(r.Failures, maxDoubled) && next(m.Owner, v.sharing) != m.Owner && !m.isDraining():
+			r.Owner = next(m.Owner, v.sharing)
+			r.Failures++
+			m.Logger.Warn("a partition cannot be opened: handing it to another replica", zap.String("partition", p), zap.Duration("after", unopened), zap.String("to", r.Owner), zap.Int("times", r.Failures))
+		default:
+			continue
+		}
+		claims = append(claims, r)
+	}
+	m.mu.Lock()
+	partitions := m.partitions
+	m.mu.Unlock()
+	for _, p := range share(m.Owner, partitions, v.owners, v.failures, v.sharing) {
+		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: v.version[p], Failures: v.failures[p]})
 	}
 	return claims
 }
 
-// claim claims partitions, as many as there is time for, and returns those it got.
-func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err error) {
+// next returns the replica after me, in a circle of those that share; me if there is no other.
+func next(me string, sharing []string) string {
+	others := slices.DeleteFunc(slices.Sorted(slices.Values(sharing)), func(o string) bool { return o == me })
+	if len(others) == 0 {
+		return me
+	}
+	i, _ := slices.BinarySearch(others, me)
+	return others[i%len(others)]
+}
+
+// claim writes records, as many as there is time for, and returns which partitions it could.
+func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, err error) {
 	var mu sync.Mutex
 	var claiming sync.WaitGroup
 	var errs []error
 	slots := make(chan struct{}, claimsAtATime)
-	for i, c := range claims {
+	for i, r := range claims {
 		slots <- struct{}{}
 		if late := time.Now().After(m.nextBeat); ctx.Err() != nil || late && i >= claimsAtATime {
 			break // a heartbeat is more important; the next round claims the rest
@@ -265,7 +323,7 @@ func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err
 			defer func() { <-slots }()
 			var ok bool
 			err := m.call(ctx, func(ctx context.Context) (err error) {
-				ok, err = Claim(ctx, m.Store, m.Scope, c.partition, m.Owner, c.version)
+				ok, err = Claim(ctx, m.Store, m.Scope, r)
 				return err
 			})
 			mu.Lock()
@@ -274,8 +332,8 @@ func (m *Member) claim(ctx context.Context, claims []claim) (taken []string, err
 				errs = append(errs, err)
 			}
 			if ok {
-				taken = append(taken, c.partition)
-				m.hold(c.partition)
+				taken = append(taken, r.Partition)
+				m.hold(r.Partition, r.Owner == m.Owner)
 			}
 		})
 	}
@@ -337,7 +395,7 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 		giving.Go(func() {
 			defer func() { <-slots }()
 			err := m.call(ctx, func(ctx context.Context) error {
-				ok, err := Claim(ctx, m.Store, m.Scope, p.Partition, "", p.Version)
+				ok, err := Claim(ctx, m.Store, m.Scope, Record{Partition: p.Partition, Version: p.Version})
 				if err == nil && !ok {
 					return errNotYet
 				}
@@ -375,31 +433,31 @@ func (m *Member) call(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// publish sets what this member holds to what it owns by the listing.
-func (m *Member) publish(listed Records, began time.Time) {
+// publish sets what this member owns by the listing.
+func (m *Member) publish(listed Records, v view, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.held
 	m.held = map[string]bool{}
 	for _, p := range listed.Partitions {
-		if p.Owner != m.Owner || m.doubted[p.Partition].After(began) {
-			continue
-		}
-		m.held[p.Partition] = true
-		if !before[p.Partition] {
-			m.notify()
+		if p.Owner == m.Owner {
+			m.held[p.Partition] = true
 		}
 	}
-	maps.DeleteFunc(m.doubted, func(_ string, at time.Time) bool { return !at.After(began) })
+	members := max(1, len(v.sharing))
+	m.share = (len(m.partitions) + members - 1) / members
+	m.published = began
+	m.notify()
 }
 
-func (m *Member) hold(partition string) {
+func (m *Member) hold(partition string, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, doubted := m.doubted[partition]; !doubted && !m.held[partition] {
+	if mine {
 		m.held[partition] = true
-		m.notify()
+	} else {
+		delete(m.held, partition)
 	}
+	m.notify()
 }
 
 func (m *Member) notify() {
@@ -407,14 +465,6 @@ func (m *Member) notify() {
 	case m.changed <- struct{}{}:
 	default:
 	}
-}
-
-func with(owners map[string]string, partitions []string, owner string) map[string]string {
-	owners = maps.Clone(owners)
-	for _, p := range partitions {
-		owners[p] = owner
-	}
-	return owners
 }
 
 // elapsed returns the time since t, by the clock that says more: the monotonic one

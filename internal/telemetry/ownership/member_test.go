@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,34 +249,90 @@ func TestHeartbeatsThatStay(t *testing.T) {
 	})
 }
 
-// A consumer has ended. Who owns its partition is only known after another look.
-func TestDoubt(t *testing.T) {
+// Who has lost its link to another reader asks who owns the partition now, not who did.
+func TestHolds(t *testing.T) {
 	in(t, 2, []string{"a"}, func(w *world) {
 		a := w.replicas["a"]
 		a.set(func() { a.delay = time.Second })
 		w.count()
 		w.until(interval*2, "a listing is under way", func() bool { return w.count()["list"] > 0 })
-		a.Doubt("0")
+		now := time.Now()
 		w.pass(600 * time.Millisecond)
-		if got := a.Held(); !slices.Equal(got, []string{"1"}) {
-			t.Errorf("it holds %v because of a listing from before", got)
+		if !a.Holds("0", time.Time{}) || a.Holds("0", now) {
+			t.Error("a listing from before says what is now")
 		}
-		w.until(interval*2, "it holds both", w.read)
+		w.until(interval*2, "the next listing", func() bool { return a.Holds("0", now) })
+		if a.Holds("2", time.Time{}) {
+			t.Error("it holds what there is not")
+		}
+	})
+}
 
-		a.Doubt("1")
-		if got := a.Held(); !slices.Equal(got, []string{"0"}) {
-			t.Errorf("it holds %v", got)
+// A partition that nobody can open goes from one to the next, less and less often, and moves no
+// other. Once it can be opened it is like any other again.
+func TestHandOver(t *testing.T) {
+	in(t, 8, []string{"a", "b", "c"}, func(w *world) {
+		w.mu.Lock()
+		w.broken["3"] = true
+		w.mu.Unlock()
+		tried := map[string]bool{}
+		for range 4 * 60 {
+			w.pass(15 * time.Second)
+			for _, name := range w.held()["3"] {
+				tried[name] = true
+			}
 		}
-		select {
-		case <-a.Changed():
-		default:
+		moves := w.moved()
+		for _, m := range moves {
+			if !strings.Contains(m, "partition 3 ") {
+				t.Errorf("in that time, %s", m)
+			}
 		}
-		w.until(interval*2, "it holds both", w.read)
-		select {
-		case <-a.Changed():
-		default:
-			t.Error("nobody was told")
+		if len(moves) < 4 || len(moves) > 6 || len(tried) != 3 {
+			t.Errorf("in an hour it was tried by %v and moved: %q", tried, moves)
 		}
+		w.mu.Lock()
+		delete(w.broken, "3")
+		w.mu.Unlock()
+		w.until(5*interval, "partitions are shared", w.balanced)
+		w.moved()
+		w.pass(time.Hour)
+		if moves := w.moved(); len(moves) > 0 {
+			t.Errorf("afterwards, %q", moves)
+		}
+		listed, err := ownership.List(t.Context(), &w.store, scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range listed.Partitions {
+			if r.Failures != 0 {
+				t.Errorf("%+v: want it to be as if nothing had been", r)
+			}
+		}
+	})
+}
+
+// With nobody to hand it to, a replica keeps trying.
+func TestNobodyToHandOverTo(t *testing.T) {
+	in(t, 2, []string{"a"}, func(w *world) {
+		w.mu.Lock()
+		w.broken["0"] = true
+		w.mu.Unlock()
+		w.pass(time.Hour)
+		if moves := w.moved(); len(moves) > 0 || !w.read() {
+			t.Errorf("held are %v, and moves were %q", w.held(), moves)
+		}
+	})
+}
+
+// More partitions are shared as soon as they are known.
+func TestSetPartitions(t *testing.T) {
+	in(t, 2, []string{"a", "b"}, func(w *world) {
+		w.partitions = []string{"0", "1", "2", "3"}
+		for _, r := range w.replicas {
+			r.SetPartitions(w.partitions)
+		}
+		w.until(5*interval, "all are shared", w.balanced)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,8 +30,9 @@ const (
 	partitions = "/ownership/"
 	heartbeats = "/owner/"
 
-	ownerValue   = "ownerid"
-	leavingValue = "leaving"
+	ownerValue    = "ownerid"
+	leavingValue  = "leaving"
+	failuresValue = "failures"
 )
 
 // Records is everything a store holds of a scope, in the order of names.
@@ -43,6 +45,7 @@ type Records struct {
 type Record struct {
 	Partition string
 	Owner     string // empty if it was given back
+	Failures  int    // how many owners in a row could not open it
 	Version   string // changes with every write
 }
 
@@ -63,7 +66,8 @@ func List(ctx context.Context, store records.Store, scope string) (Records, erro
 	var all Records
 	for _, r := range found {
 		if id, ok := strings.CutPrefix(r.Name, scope+partitions); ok {
-			all.Partitions = append(all.Partitions, Record{id, r.Values[ownerValue], r.ETag})
+			failures, _ := strconv.Atoi(r.Values[failuresValue])
+			all.Partitions = append(all.Partitions, Record{id, r.Values[ownerValue], failures, r.ETag})
 		} else if id, ok := strings.CutPrefix(r.Name, scope+heartbeats); ok {
 			all.Heartbeats = append(all.Heartbeats, Heartbeat{id, r.ETag, r.Values[leavingValue] == "true", r.Age()})
 		}
@@ -71,16 +75,20 @@ func List(ctx context.Context, store records.Store, scope string) (Records, erro
 	return all, nil
 }
 
-// Claim makes owner the owner of a partition, or nobody if owner is empty. It returns false, and
-// changes nothing, unless the partition's record has this version; the version of a record that
-// does not exist is empty. After an error the outcome is unknown.
-func Claim(ctx context.Context, store records.Store, scope, partition, owner, version string) (bool, error) {
-	_, err := store.Write(ctx, records.Record{Name: scope + partitions + partition, Values: map[string]string{ownerValue: owner}, ETag: version})
+// Claim writes the record of a partition. It returns false, and changes nothing, unless the present
+// one has r's version; the version of a record that does not exist is empty. After an error the
+// outcome is unknown.
+func Claim(ctx context.Context, store records.Store, scope string, r Record) (bool, error) {
+	values := map[string]string{ownerValue: r.Owner}
+	if r.Failures > 0 {
+		values[failuresValue] = strconv.Itoa(r.Failures)
+	}
+	_, err := store.Write(ctx, records.Record{Name: scope + partitions + r.Partition, Values: values, ETag: r.Version})
 	switch {
 	case errors.Is(err, records.ErrConflict):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("claim partition %s of %s: %w", partition, scope, err)
+		return false, fmt.Errorf("claim partition %s of %s: %w", r.Partition, scope, err)
 	}
 	return true, nil
 }

@@ -11,9 +11,12 @@ import (
 // the same. Once each has claimed its share, their numbers of partitions differ by at
 // most one.
 //
+// A partition that could not be opened before stays with its live owner and is nobody's share: it
+// moves without moving others.
+//
 // partitions must be sorted. owners holds the live owner of each that has one. sharing
 // are the replicas that take part; any other keeps what it has.
-func share(me string, partitions []string, owners map[string]string, sharing []string) []string {
+func share(me string, partitions []string, owners map[string]string, failures map[string]int, sharing []string) []string {
 	held := make(map[string][]string, len(sharing))
 	for _, replica := range sharing {
 		held[replica] = nil
@@ -23,7 +26,9 @@ func share(me string, partitions []string, owners map[string]string, sharing []s
 	for _, p := range partitions {
 		owner := owners[p]
 		if _, ok := held[owner]; ok {
-			held[owner] = append(held[owner], p)
+			if failures[p] == 0 {
+				held[owner] = append(held[owner], p)
+			}
 		} else if owner == "" {
 			pool = append(pool, p)
 		} else {

@@ -27,7 +27,7 @@ func TestStore(t *testing.T) {
 	}
 	claim := func(partition, owner, version string, want bool) {
 		t.Helper()
-		if ok, err := ownership.Claim(ctx, store, scope, partition, owner, version); ok != want || err != nil {
+		if ok, err := ownership.Claim(ctx, store, scope, ownership.Record{Partition: partition, Owner: owner, Version: version}); ok != want || err != nil {
 			t.Errorf("%q claims partition %s at version %q: %t, %v", owner, partition, version, ok, err)
 		}
 	}
@@ -75,9 +75,9 @@ func TestRequests(t *testing.T) {
 	defer stop()
 	var members []*ownership.Member
 	for _, name := range []string{"a", "b", "c"} {
-		member := ownership.New(ownership.Config{Store: store, Scope: scope, Owner: name, Interval: time.Second, Expiry: time.Minute})
+		member := ownership.New(ownership.Config{Store: store, Scope: scope, Owner: name, Partitions: ids, Interval: time.Second, Expiry: time.Minute})
 		members = append(members, member)
-		running.Go(func() { member.Run(ctx, ids) })
+		running.Go(func() { member.Run(ctx) })
 	}
 	wait := func(what string, met func() bool) {
 		t.Helper()
@@ -90,7 +90,7 @@ func TestRequests(t *testing.T) {
 	wait("everyone has its share", func() bool {
 		sum := 0
 		for _, member := range members {
-			n := len(member.Held())
+			n := len(member.Owned())
 			if n < 10 || n > 11 {
 				return false
 			}

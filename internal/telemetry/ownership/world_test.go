@@ -43,11 +43,13 @@ type world struct {
 	refused  int            // claims
 	moves    []string       // successful claims that changed the owner
 	owner    map[string]string
+	since    map[string]time.Time // of owner
+	broken   map[string]bool      // partitions that cannot be opened
 	overlap  map[string]time.Time // two that are alive hold it, since when
 }
 
 func newWorld(t *testing.T, partitions int) *world {
-	w := &world{t: t, replicas: map[string]*replica{}, requests: map[string]int{}, owner: map[string]string{}, overlap: map[string]time.Time{}, began: time.Now()}
+	w := &world{t: t, replicas: map[string]*replica{}, requests: map[string]int{}, owner: map[string]string{}, since: map[string]time.Time{}, broken: map[string]bool{}, overlap: map[string]time.Time{}, began: time.Now()}
 	for i := range partitions {
 		w.partitions = append(w.partitions, fmt.Sprint(i))
 	}
@@ -74,10 +76,30 @@ func (w *world) start(names ...string) {
 	for _, name := range names {
 		ctx, cancel := context.WithCancel(context.Background())
 		r := &replica{w: w, name: name, cancel: cancel}
-		r.Member = ownership.New(ownership.Config{Store: records.Around(noting{&w.store, w}, r.carry), Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop()})
+		r.Member = ownership.New(ownership.Config{
+			Partitions: w.partitions, Unopened: r.unopened,
+			Store: records.Around(noting{&w.store, w}, r.carry), Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop()})
 		w.replicas[name] = r
-		w.running.Go(func() { r.Run(ctx, w.partitions) })
+		w.running.Go(func() { r.Run(ctx) })
 	}
+}
+
+// Held returns what the replica owns, unless another one may own it.
+func (r *replica) Held() []string {
+	if !r.Alive() {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.Owned()))
+}
+
+// unopened says that a partition in w.broken is tried and the others are open.
+func (r *replica) unopened(partition string) (time.Duration, bool) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if !r.w.broken[partition] {
+		return 0, true
+	}
+	return time.Since(r.w.since[partition]), true
 }
 
 // end ends all replicas, dead or alive.
@@ -220,7 +242,7 @@ func (n noting) Write(ctx context.Context, r records.Record) (string, error) {
 		w.refused++
 	case w.owner[partition] != owner:
 		w.moves = append(w.moves, fmt.Sprintf("%v: partition %s from %q to %q", time.Since(w.began), partition, w.owner[partition], owner))
-		w.owner[partition] = owner
+		w.owner[partition], w.since[partition] = owner, time.Now()
 	}
 	return etag, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"alertworker/internal/telemetry/amqpvalue"
 )
@@ -30,13 +31,22 @@ const (
 	performEnd      = 0x17
 )
 
+// A Watcher is told about the link that reads a partition, in the goroutine that reads the
+// connection and before the library knows. Its methods must be short.
+type Watcher interface {
+	Attached() // the peer has attached it
+	Passed()   // an event is passed to the library
+	Detached() // the peer has detached it
+}
+
 // New returns c, with what is read from it filtered. Read may be called by one
-// goroutine at a time, as the library does.
+// goroutine at a time, as the library does. watcher, unless it is nil, returns who watches the
+// link of a partition when that is attached, nil for nobody.
 //
 // It needs 64 KiB, and per link the size of a message while that comes in several
 // frames, at most MaxMessage.
-func New(c net.Conn) net.Conn {
-	return &conn{Conn: c, in: make([]byte, bufferSize), links: map[handle]*link{}}
+func New(c net.Conn, watcher func(partition string) Watcher) net.Conn {
+	return &conn{Conn: c, in: make([]byte, bufferSize), links: map[handle]*link{}, watcher: watcher}
 }
 
 // A conn hands out frames only once they are complete.
@@ -49,7 +59,8 @@ type conn struct {
 	ready      []byte // the part of out that was not handed out yet
 	err        error  // comes after that
 
-	links map[handle]*link // on which the peer sends events
+	links   map[handle]*link // on which the peer sends events
+	watcher func(partition string) Watcher
 }
 
 // A handle names a link of a connection, the way the peer does.
@@ -61,9 +72,10 @@ type handle struct {
 // A link is one on which the peer sends the events of a partition.
 type link struct {
 	at      position
-	max     int    // bytes of a message
-	partial []byte // what came of the present message, if that has several frames
-	large   bool   // there is more of it than is kept
+	max     int     // bytes of a message
+	watcher Watcher // nil if nobody watches
+	partial []byte  // what came of the present message, if that has several frames
+	large   bool    // there is more of it than is kept
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -155,12 +167,12 @@ func (c *conn) frame(f []byte) error {
 		case performDetach:
 			var fields [1]amqpvalue.Value
 			if on, _, err := performative(channel, body, fields[:], 0); err == nil {
-				delete(c.links, on)
+				c.forget(on)
 			}
 		case performBegin, performEnd:
 			for h := range c.links {
 				if h.channel == channel {
-					delete(c.links, h)
+					c.forget(h)
 				}
 			}
 		}
@@ -181,6 +193,14 @@ func performative(channel uint16, body []byte, fields []amqpvalue.Value, i int) 
 		return handle{}, nil, errors.New("no handle of a link")
 	}
 	return handle{channel, uint32(number)}, payload, nil
+}
+
+// forget takes note that a link is gone.
+func (c *conn) forget(h handle) {
+	if l := c.links[h]; l != nil && l.watcher != nil {
+		l.watcher.Detached()
+	}
+	delete(c.links, h)
 }
 
 // events is part of the address that the events of a partition come from.
@@ -208,6 +228,12 @@ func (c *conn) attach(channel uint16, body []byte) error {
 	}
 	added.at.selected(source[7])
 	c.links[on] = added
+	if c.watcher != nil {
+		_, partition, _ := strings.Cut(strings.ToLower(string(address)), events)
+		if added.watcher = c.watcher(partition); added.watcher != nil {
+			added.watcher.Attached()
+		}
+	}
 	return nil
 }
 
@@ -258,6 +284,9 @@ func (c *conn) transfer(channel uint16, f []byte) error {
 		message = l.partial
 	}
 	if !more && !aborted {
+		if l.watcher != nil {
+			l.watcher.Passed()
+		}
 		c.out = l.message(c.out, message)
 	}
 	if !more || aborted {

@@ -42,7 +42,7 @@ func (c *pieces) Read(p []byte) (int, error) {
 
 // through returns what a reader gets that reads at most size bytes at once.
 func through(stream []byte, size int, sizes ...int) ([]byte, error) {
-	c := amqpfilter.New(&pieces{stream: stream, sizes: sizes})
+	c := amqpfilter.New(&pieces{stream: stream, sizes: sizes}, nil)
 	var got []byte
 	p := make([]byte, size)
 	for {

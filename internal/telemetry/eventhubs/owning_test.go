@@ -130,7 +130,7 @@ func TestEndKeepsPartitionsUntilConsumersReturn(t *testing.T) {
 	}
 	cancel()
 	eventually(t, "it to say that it leaves", func() bool { _, leaving := beat(); return leaving })
-	if ok, err := ownership.Claim(context.WithoutCancel(t.Context()), &h.store.well, h.scope(), "1", "", h.records(t)["1"].Version); err != nil || !ok {
+	if ok, err := ownership.Claim(context.WithoutCancel(t.Context()), &h.store.well, h.scope(), ownership.Record{Partition: "1", Version: h.records(t)["1"].Version}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	for range 3 {
@@ -179,7 +179,7 @@ func TestLossInTheStoreEndsReceive(t *testing.T) {
 	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), "another", false); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), "0", "another", h.records(t)["0"].Version); err != nil || !ok {
+	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), ownership.Record{Partition: "0", Owner: "another", Version: h.records(t)["0"].Version}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	select {

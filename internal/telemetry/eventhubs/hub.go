@@ -1,0 +1,368 @@
+package eventhubs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/ownership"
+)
+
+// A hub is one generation of the hub, and what this replica reads of it.
+type hub struct {
+	source      *Source
+	at          endpoint
+	generation  string
+	plan        *startPlan
+	checkpoints *checkpoints
+	connections *connections
+	member      *ownership.Member
+
+	replace   context.CancelCauseFunc // the hub is no longer the one that is read; the cause says why
+	suspected chan struct{}           // something failed: check whether it still is
+
+	mu         sync.Mutex
+	partitions int // that the hub has
+	reading    map[string]*reading
+}
+
+// A reading is a partition that this replica holds.
+type reading struct {
+	lose      context.CancelCauseFunc
+	partition *partition // nil between two consumers
+}
+
+// run reads the hub until ctx ends or the hub is another one, and returns once all consumers
+// have. In the second case their partitions are lost.
+func (h *hub) run(ctx context.Context, consume consumer) error {
+	working, replace := context.WithCancelCause(ctx)
+	defer replace(nil)
+	h.replace = replace
+
+	// Partitions are kept while consumers settle: the member does not get ctx.
+	owning, stopOwning := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOwning()
+	var members, others, consumers sync.WaitGroup
+	members.Go(func() { h.member.Run(owning) })
+	others.Go(func() { h.watch(working) })
+	for working.Err() == nil {
+		h.follow(ctx, &consumers, consume)
+		select {
+		case <-h.member.Changed():
+		case <-working.Done():
+		}
+	}
+	h.member.Drain()
+	if ctx.Err() != nil { // else all are lost
+		others.Go(func() { h.loseTaken(owning) })
+	} else {
+		h.lose(func(string) bool { return true })
+	}
+	consumers.Wait()
+	stopOwning() // gives back what is owned
+	members.Wait()
+	others.Wait()
+	h.source.count(func(stats *telemetry.SourceStats) { stats.Owned = 0 })
+	return context.Cause(working)
+}
+
+// follow takes from their consumers the partitions that are no longer owned, and starts consumers
+// for the others.
+func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume consumer) {
+	owned := h.member.Owned()
+	h.source.count(func(stats *telemetry.SourceStats) { stats.Owned = len(owned) })
+	h.lose(func(id string) bool { return !owned[id] })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id := range owned {
+		if h.reading[id] != nil || !h.member.Holds(id, time.Time{}) {
+			continue
+		}
+		held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
+		r := &reading{lose: lose}
+		h.reading[id] = r
+		consumers.Go(func() { h.hold(ctx, held, id, r, consume) })
+	}
+}
+
+// loseTaken takes from consumers that settle what another replica owns, until ctx ends.
+func (h *hub) loseTaken(ctx context.Context) {
+	for {
+		select {
+		case <-h.member.Changed():
+			owned := h.member.Owned()
+			h.lose(func(id string) bool { return !owned[id] })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (h *hub) lose(which func(partition string) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, r := range h.reading {
+		if which(id) {
+			r.lose(telemetry.ErrLost)
+		}
+	}
+}
+
+// hold runs consumers of a partition, one after another, until it is lost or ctx ends.
+func (h *hub) hold(ctx, held context.Context, id string, r *reading, consume consumer) {
+	log := h.source.log.With(zap.String("partition", id))
+	for failures := 1; ; failures++ {
+		began := time.Now()
+		err := h.consume(ctx, held, id, r, log, consume)
+		if ctx.Err() != nil || held.Err() != nil {
+			break
+		}
+		if time.Since(began) > openMax {
+			failures = 1
+		}
+		log.Warn("consumer failed; restarting it from the last checkpoint", zap.Error(err))
+		h.suspect()
+		sleeping, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(held, cancel)
+		backoff.Sleep(sleeping, backoff.Delay(failures, openMin, openMax))
+		stop()
+		cancel()
+	}
+	lost := held.Err() != nil
+	r.lose(nil) // a consumer that has returned holds nothing
+	if lost {
+		log.Info("partition lost")
+		h.source.count(func(stats *telemetry.SourceStats) { stats.Lost++ })
+	}
+	h.mu.Lock()
+	delete(h.reading, id)
+	h.mu.Unlock()
+	h.member.Recheck() // it may be ours again
+}
+
+// consume runs a consumer of a partition beside the goroutine that reads it.
+func (h *hub) consume(ctx, held context.Context, id string, r *reading, log *zap.Logger, consume consumer) error {
+	consuming, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
+	p, err := h.newPartition(consuming, id, log)
+	if err != nil {
+		return err
+	}
+	p.held = held
+	h.mu.Lock()
+	r.partition = p
+	h.mu.Unlock()
+	// While the consumer settles, what has come is of no use.
+	reading, stop := context.WithCancel(consuming)
+	defer stop()
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	defer stop()
+	reader.Go(func() { p.read(reading) })
+	err = consume(consuming, p)
+	h.mu.Lock()
+	r.partition = nil
+	h.mu.Unlock()
+	return err
+}
+
+// newPartition returns what a consumer gets: it continues from the checkpoint, or begins where the
+// plan says. It tries until the store answers or ctx ends.
+func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*partition, error) {
+	p := &partition{
+		id: id, hub: h, log: log,
+		start:   h.plan.start(id),
+		want:    make(chan struct{}, 1),
+		batches: make(chan [2][]*azeventhubs.ReceivedEventData, 1),
+		changed: time.Now(), ahead: -1,
+	}
+	for n := 1; ; n++ {
+		c, err := h.checkpoints.read(ctx, id)
+		var unreadable *UnreadableError
+		switch {
+		case errors.As(err, &unreadable):
+			p.over = true
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			pause := backoff.Delay(n, openMin, openMax)
+			log.Warn("checkpoint store failed; retrying", zap.Error(err), zap.Duration("in", pause))
+			backoff.Sleep(ctx, pause)
+			continue
+		case c.etag == "":
+			p.over = h.plan.moved[id]
+		case h.checkpoints.ofOtherHub(id, c):
+			p.over = true
+			if _, planned := h.plan.positions[id]; !planned {
+				p.start = Start{Earliest: true}.position()
+				log.Error("the hub's events contradict the checkpoint, which another tool has written: starting over at the earliest; alerts already sent are not repeated")
+			}
+		default:
+			last := c.Position
+			p.written, p.last, p.fresh, p.foreign = &c, &last, true, c.Generation == ""
+			p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
+			p.resumed.Generation = h.generation
+		}
+		break
+	}
+	if p.over {
+		h.source.count(func(stats *telemetry.SourceStats) { stats.StartedOver++ })
+	}
+	return p, nil
+}
+
+// credit returns how many events a link may have on request.
+func (h *hub) credit() int { return h.source.config.credit(h.member.Share()) }
+
+// unopened is the Unopened of the member.
+func (h *hub) unopened(id string) (time.Duration, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.reading[id]; r != nil && r.partition != nil {
+		return r.partition.unopened(), true
+	}
+	return 0, false
+}
+
+// faults returns why partitions are not read.
+func (h *hub) faults() map[string]telemetry.Fault {
+	all := map[string]telemetry.Fault{}
+	for _, p := range h.read() {
+		p.mu.Lock()
+		if p.fault.Err != nil {
+			all[p.id] = p.fault
+		}
+		p.mu.Unlock()
+	}
+	return all
+}
+
+// read returns the partitions that have a consumer.
+func (h *hub) read() map[string]*partition {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := map[string]*partition{}
+	for id, r := range h.reading {
+		if r.partition != nil {
+			all[id] = r.partition
+		}
+	}
+	return all
+}
+
+// missed counts events that will never be read. On a compacted hub that is every
+// other event, so a partition logs it at most once a minute.
+func (h *hub) missed(p *partition, g gap) {
+	log := p.log.With(zap.Int64("events", g.events),
+		zap.Int64("after", g.from.Sequence), zap.Int64("before", g.to.Sequence), zap.Time("before_time", g.to.Time))
+	if !g.from.Time.IsZero() { // an old checkpoint
+		log = log.With(zap.Time("after_time", g.from.Time))
+	}
+	h.source.count(func(stats *telemetry.SourceStats) {
+		if g.expired {
+			stats.Expired += g.events
+		} else {
+			stats.Skipped += g.events
+		}
+	})
+	switch now := time.Now(); {
+	case g.expired:
+		log.Error("events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer group was behind")
+	case now.Sub(p.gapLogged) > time.Minute:
+		p.gapLogged = now
+		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped them since, or the hub is compacted")
+	}
+}
+
+// suspect makes watch check the hub soon.
+func (h *hub) suspect() {
+	select {
+	case h.suspected <- struct{}{}:
+	default:
+	}
+}
+
+// watch checks the hub at every checkInterval, and soon after something has failed, until ctx ends.
+func (h *hub) watch(ctx context.Context) {
+	tick := time.NewTicker(h.source.checkInterval)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		suspected := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-h.suspected:
+			suspected = true
+		}
+		if (suspected || n%resolveEvery == 0) && h.source.resolve(ctx) {
+			h.replace(errors.New("the hub has moved"))
+			return
+		}
+		if h.check(ctx) != nil {
+			return
+		}
+		if suspected { // not more often than owners are listed
+			backoff.Sleep(ctx, h.source.config.BalanceInterval)
+		}
+	}
+}
+
+// check asks the hub whether it still is the one that is read, and replaces it if not. It returns
+// why, nil also if the hub does not answer. It takes notice of new partitions and of links on
+// which nothing comes.
+func (h *hub) check(ctx context.Context) error {
+	read := h.read()
+	before := map[string]int64{}
+	for id, p := range read {
+		if sequence, ok := p.position(); ok {
+			before[id] = sequence
+		}
+	}
+	state, err := h.source.queryHub(ctx, func(id string) bool { return read[id] != nil })
+	if err != nil {
+		return nil
+	}
+	generation := h.at.generation(state.created)
+	h.mu.Lock()
+	partitions := h.partitions
+	h.mu.Unlock()
+	switch {
+	case state.at != h.at: // resolve has noticed
+		return nil
+	case generation != h.generation:
+		err = fmt.Errorf("%w: it was created again, at %v", errAnotherHub, state.created)
+	case len(state.partitions) < partitions:
+		err = fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
+	}
+	for id, sequence := range before {
+		if last, ok := state.last[id]; ok && last < sequence {
+			err = fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, last, sequence)
+		}
+	}
+	if err != nil {
+		h.replace(err)
+		return err
+	}
+	if len(state.partitions) > partitions {
+		h.source.log.Warn("the hub has more partitions", zap.Int("partitions", len(state.partitions)), zap.Int("before", partitions))
+		h.mu.Lock()
+		h.partitions = len(state.partitions)
+		h.mu.Unlock()
+		h.member.SetPartitions(state.partitions)
+	}
+	for id, last := range state.last {
+		if p := read[id]; p != nil {
+			p.stalled(last)
+		}
+	}
+	return nil
+}
