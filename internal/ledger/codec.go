@@ -30,7 +30,7 @@ func (e *UnreadableError) Error() string {
 		return fmt.Sprintf("read ledger %s: %v: run the version that wrote it; until then its partition is not read", e.Name, e.Err)
 	}
 	return fmt.Sprintf("read ledger %s: %v: its partition is not read until you restore it or delete it; "+
-		"without it the partition's alarms are forgotten, and no resolved is sent for those that are open", e.Name, e.Err)
+		"without it the partition's alarms are forgotten, and no recovery is sent for those that are open", e.Name, e.Err)
 }
 
 func (e *UnreadableError) Unwrap() error { return e.Err }
@@ -54,9 +54,10 @@ type jsonLedger struct {
 }
 
 type jsonPosition struct {
-	Sequence int64     `json:"sequence"`
-	Offset   text      `json:"offset,omitempty"`
-	Time     time.Time `json:"time,omitzero"`
+	Generation text      `json:"generation,omitempty"`
+	Sequence   int64     `json:"sequence"`
+	Offset     text      `json:"offset,omitempty"`
+	Time       time.Time `json:"time,omitzero"`
 }
 
 type jsonAlarm struct {
@@ -68,10 +69,11 @@ type jsonAlarm struct {
 	Value  number       `json:"value,omitzero"`
 	Limit  number       `json:"limit,omitzero"`
 	Since  time.Time    `json:"since,omitzero"`
-	Owed   *jsonReading `json:"owed,omitempty"`
+	Due    *jsonReading `json:"due,omitempty"`
 }
 
 type jsonReading struct {
+	Log      string    `json:"log,omitempty"`
 	Sequence int64     `json:"sequence"`
 	Enqueued time.Time `json:"enqueued,omitzero"`
 	Value    number    `json:"value"`
@@ -128,14 +130,14 @@ func (n *number) UnmarshalJSON(b []byte) error {
 // encode returns the content of a record.
 func encode(id string, c Content) ([]byte, error) {
 	at := c.Position
-	out := jsonLedger{Format: format, ID: id, Position: jsonPosition{at.Sequence, text(at.Offset), at.Time.UTC()}}
+	out := jsonLedger{Format: format, ID: id, Position: jsonPosition{text(at.Generation), at.Sequence, text(at.Offset), at.Time.UTC()}}
 	if len(c.Alarms) > 0 {
 		out.Alarms = make([]jsonAlarm, len(c.Alarms))
 	}
 	for i, a := range c.Alarms {
 		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Tells: a.Resolved, Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC()}
-		if r := a.Owed; r != nil {
-			out.Alarms[i].Owed = &jsonReading{r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC()}
+		if r := a.Due; r != nil {
+			out.Alarms[i].Due = &jsonReading{r.Log, r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC()}
 		}
 	}
 	var plain bytes.Buffer
@@ -185,14 +187,14 @@ func decode(packed []byte) (id string, c Content, err error) {
 	if in.ID == "" {
 		return "", Content{}, errors.New("it has no id")
 	}
-	c.Position = telemetry.Position{Sequence: in.Position.Sequence, Offset: string(in.Position.Offset), Time: in.Position.Time.UTC()}
+	c.Position = telemetry.Position{Generation: string(in.Position.Generation), Sequence: in.Position.Sequence, Offset: string(in.Position.Offset), Time: in.Position.Time.UTC()}
 	if len(in.Alarms) > 0 {
 		c.Alarms = make([]Alarm, len(in.Alarms))
 	}
 	for i, a := range in.Alarms {
 		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Resolved: a.Tells, Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC()}
-		if r := a.Owed; r != nil {
-			c.Alarms[i].Owed = &Reading{r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC()}
+		if r := a.Due; r != nil {
+			c.Alarms[i].Due = &Reading{r.Log, r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC()}
 		}
 	}
 	return in.ID, c, nil

@@ -28,8 +28,8 @@ func full() ledger.Content {
 		Alarms: []ledger.Alarm{
 			{Device: "pending", Rule: "hot", Level: "warning", Since: at},
 			{Device: "open", Rule: "hot", Level: "critical", Open: true, Since: at},
-			{Device: "owed", Rule: "temperature", Owed: &ledger.Reading{Sequence: 40, Enqueued: at.Add(time.Millisecond), Value: 64.5, Limit: 65, Since: at}},
-			{Device: "caf\xe9/\x00\"\\\u2028<設備>", Rule: "hot", Open: true, Since: at, Owed: &ledger.Reading{}},
+			{Device: "due", Rule: "temperature", Due: &ledger.Reading{Sequence: 40, Enqueued: at.Add(time.Millisecond), Value: 64.5, Limit: 65, Since: at}},
+			{Device: "caf\xe9/\x00\"\\\u2028<設備>", Rule: "hot", Open: true, Since: at, Due: &ledger.Reading{}},
 		},
 	}
 }
@@ -68,8 +68,8 @@ func TestContentComesBack(t *testing.T) {
 		want := ledger.Content{Position: telemetry.Position{Sequence: rapid.Int64().Draw(t, "sequence"), Offset: text.Draw(t, "offset"), Time: moment.Draw(t, "time")}}
 		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
 			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Resolved: rapid.Bool().Draw(t, "resolved"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
-			if rapid.Bool().Draw(t, "owed") {
-				a.Owed = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
+			if rapid.Bool().Draw(t, "due") {
+				a.Due = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
 			}
 			want.Alarms = append(want.Alarms, a)
 		}
@@ -88,7 +88,7 @@ func TestContentComesBack(t *testing.T) {
 func TestOddValuesComeBack(t *testing.T) {
 	local := at.In(time.FixedZone("", 3600))
 	encoded, err := ledger.Encode("id", ledger.Content{Position: telemetry.Position{Sequence: 1, Time: local}, Alarms: []ledger.Alarm{
-		{Device: "", Since: local, Owed: &ledger.Reading{Value: math.NaN(), Limit: math.Inf(-1), Enqueued: local, Since: local}},
+		{Device: "", Since: local, Due: &ledger.Reading{Value: math.NaN(), Limit: math.Inf(-1), Enqueued: local, Since: local}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +98,10 @@ func TestOddValuesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := got.Alarms[0]
-	if !math.IsNaN(a.Owed.Value) || !math.IsInf(a.Owed.Limit, -1) || a.Device != "" {
-		t.Errorf("it is %+v %+v", a, a.Owed)
+	if !math.IsNaN(a.Due.Value) || !math.IsInf(a.Due.Limit, -1) || a.Device != "" {
+		t.Errorf("it is %+v %+v", a, a.Due)
 	}
-	for _, got := range []time.Time{got.Position.Time, a.Since, a.Owed.Enqueued, a.Owed.Since} {
+	for _, got := range []time.Time{got.Position.Time, a.Since, a.Due.Enqueued, a.Due.Since} {
 		if got != at {
 			t.Errorf("%v has become %v", at, got)
 		}
@@ -147,7 +147,7 @@ func TestUnreadable(t *testing.T) {
 func TestUnreadableSaysWhatToDo(t *testing.T) {
 	for content, want := range map[string]string{
 		"garbage": "read ledger ns/hub/group/ledger/3: it is not compressed by gzip: its partition is not read until you restore it or delete it; " +
-			"without it the partition's alarms are forgotten, and no resolved is sent for those that are open",
+			"without it the partition's alarms are forgotten, and no recovery is sent for those that are open",
 		string(packed(t, `{"format":2}`)): "read ledger ns/hub/group/ledger/3: it has format 2, and this version knows format 1 only: run the version that wrote it; until then its partition is not read",
 	} {
 		store := &ledger.Memory{}
@@ -174,7 +174,7 @@ func many(n int, largest bool) ledger.Content {
 			device := fmt.Sprint(i)
 			a.Device, a.Rule, a.Level = device+strings.Repeat(`"`, ledger.MaxDevice-len(device)), strings.Repeat("r", 32), strings.Repeat("l", 32)
 			a.Since = at.Add(time.Nanosecond)
-			a.Owed = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since}
+			a.Due = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since}
 		}
 		c.Alarms = append(c.Alarms, a)
 	}
@@ -203,7 +203,7 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, b := range [][]byte{good, good[:len(good)/2], nil, packed(f, `{"format":1,"id":"a","alarms":[{"device":["YQ=="],"rule":"r","owed":{"value":"NaN"}}]}`), packed(f, `{"format":2}`)} {
+	for _, b := range [][]byte{good, good[:len(good)/2], nil, packed(f, `{"format":1,"id":"a","alarms":[{"device":["YQ=="],"rule":"r","due":{"value":"NaN"}}]}`), packed(f, `{"format":2}`)} {
 		f.Add(b, "")
 	}
 	f.Add([]byte(nil), `{"format":1,"id":"a","position":{"sequence":3,"time":"2026-03-04T05:06:07Z"},"alarms":[{"device":"d","rule":"r","level":"l","since":"2026-03-04T05:06:07Z"}]}`)

@@ -20,7 +20,7 @@ type Content struct {
 	Alarms   []Alarm            // in no particular order; no two of the same device, rule and level
 }
 
-// An Alarm is the state of one level of one device that is not normal, or owes a resolved.
+// An Alarm is the state of one level of one device that is not normal, or has a recovery that is due.
 // Its strings are any bytes. Its times come back in UTC, to the nanosecond; their years must
 // have four digits.
 type Alarm struct {
@@ -29,15 +29,16 @@ type Alarm struct {
 	Open                bool
 	Value, Limit        float64   // of the reading that opened it, or made it pending; 0 if it is neither
 	Since               time.Time // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
-	Owed                *Reading  // the reading that cleared the last alarm, of which not every receiver has been told; nil if there is none
+	Due                 *Reading  // the reading that cleared the last alarm, while its recovery is due; nil if none is
 }
 
 // A Reading is one that cleared an alarm.
 type Reading struct {
+	Log      string // names the log that numbered it; opaque
 	Sequence int64
 	Enqueued time.Time
 	Value    float64
-	Limit    float64   // that it is clear of
+	Limit    float64   // that it cleared
 	Since    time.Time // of the alarm that it cleared
 }
 

@@ -37,6 +37,7 @@ type Alert struct {
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock
 	Partition   string
 	Sequence    int64
+	Log         string        // names the log that numbered the reading, for the gate; no payload has it
 	Window      time.Duration // time without another alert of this device, rule and level
 	Remember    time.Duration // how long a receiver should remember the Token: Window, or the length of a claim if that is longer; 0 is Window
 	Token       int64         // grows with every alert and every resolved of the device, rule and level

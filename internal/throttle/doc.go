@@ -41,6 +41,9 @@
 //     key is held, and keeps an id whose fate is unknown. Readings by HTTP have no place in a
 //     partition: only windows cover them.
 //
+// Readings are in the order of their numbers in one log, a partition of one generation of a hub.
+// The record names the log with each reading that it remembers; those of two logs are not compared.
+//
 // # Recoveries
 //
 // A recovery shares key, claim and token with the alerts of its device, so that the last

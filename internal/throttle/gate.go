@@ -37,10 +37,12 @@ type Request struct {
 	// Arrived, if not zero, is when this process took the reading, with time.Now's
 	// monotonic clock: then its age is what counts, and Enqueued does not.
 	Arrived time.Time
-	// Sequence is the reading's number in its partition. It does not count if Arrived is set.
+	// Log names what numbered the reading: one partition of one generation of a hub. Sequence is its
+	// number there. Numbers of different logs are not compared. Neither counts if Arrived is set.
+	Log      string
 	Sequence int64
-	// Resolved asks to tell that the device is normal again, from this reading on. See Gate.Do.
-	Resolved bool
+	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Do.
+	Recovery bool
 }
 
 // position returns where r's reading is among those of its device; none if it did not come
@@ -49,7 +51,7 @@ func (r Request) position() position {
 	if !r.Arrived.IsZero() {
 		return position{}
 	}
-	return position{r.Enqueued.UnixMilli(), r.Sequence}
+	return position{r.Log, r.Sequence}
 }
 
 // at returns when the reading was taken by the store's clock, which showed now in
@@ -61,7 +63,7 @@ func (r Request) at(now, asked time.Time) time.Time {
 	return now.Add(r.Arrived.Sub(asked))
 }
 
-// A Grant is leave to send one alert, or one resolved.
+// A Grant permits sending one alert or recovery.
 type Grant struct {
 	// ID is the request's, or that of an earlier one of its kind which may have been taken
 	// without our hearing of it: sent again, the receiver can drop it.
@@ -95,7 +97,7 @@ const (
 	// Throttled: a recorded window, or what was recorded after it, covers the request, and
 	// any other that Result.Covers.
 	Throttled
-	// Sent: taken, and the window, or of a resolved its end, recorded in time. It covers the
+	// Sent: taken, and the window, or of a recovery its end, recorded in time. It covers the
 	// request and all of the device that were made while Do ran.
 	Sent
 	// SentLate: taken, but another claim may have been made before that
@@ -104,8 +106,8 @@ const (
 	// Unconfirmed: taken, but the window could not be recorded. It covers the
 	// request alone, once Confirm has returned.
 	Unconfirmed
-	// Unneeded, of a resolved alone: there is nothing to resolve, because nobody was alerted,
-	// has been told already, or has been alerted again since.
+	// Unneeded, of a recovery alone: there is nothing to say, because the receiver got no alert,
+	// got the recovery already, or got another alert since.
 	Unneeded
 )
 
@@ -122,15 +124,15 @@ type Result struct {
 	asked   time.Time // when the call began, by this machine's clock
 	pending claim     // Unconfirmed
 
-	through, resolved position // Throttled: readings up to either are covered too
+	through, recovered position // Throttled: readings up to either are covered too
 }
 
 // Covers reports whether what a Throttled result says covers r, a request for an alert of the
 // same device: its reading was taken before the end of the recorded window, or is not after
-// one that has been resolved or given up.
+// one whose recovery was sent or whose alert was given up.
 func (res Result) Covers(r Request) bool {
 	p := r.position()
-	return r.at(res.Now, res.asked).Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.resolved)
+	return r.at(res.Now, res.asked).Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered)
 }
 
 // Config says what a Gate is for. All fields but Replica are required.
@@ -145,7 +147,7 @@ type Config struct {
 }
 
 // A Gate is safe for concurrent use. Several calls of Do for one device are
-// kept apart by the store alone; who wants fewer store calls makes one at a time.
+// kept apart by the store alone; callers that want fewer store calls make one at a time.
 type Gate struct {
 	store       lease.Store
 	prefix      string
@@ -178,7 +180,7 @@ func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTi
 // Suppressed counts n more suppressed readings of device, for its next alert to tell.
 func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
 
-// A claim is a lease under which an alert, or a resolved, is being sent.
+// A claim is a lease under which an alert, or a recovery, is being sent.
 type claim struct {
 	device string
 	lease  lease.Lease
@@ -192,14 +194,14 @@ type claim struct {
 // Do never waits for others: see Busy. The error explains Unavailable and
 // Unconfirmed and is nil otherwise.
 //
-// A resolved is sent only if the receiver may have heard an alert since the last one, and
+// A recovery is sent only if the receiver may have got an alert since the last one, and
 // never within that alert's window: until it is over, the outcome is Busy. It ends what the
-// window covered: readings after the resolved one can alert at once.
+// window covered: readings after that of the recovery can alert at once.
 func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
 	start := time.Now()
 	// A store with a coarse clock frees a key late. Until then nothing can be claimed; but
 	// while the window is in force, an alert may be covered.
-	if wait, inForce := g.windows.wait(r.Device); wait > 0 && (!inForce || r.Resolved) {
+	if wait, inForce := g.windows.wait(r.Device); wait > 0 && (!inForce || r.Recovery) {
 		return Result{Outcome: Busy, Retry: start.Add(wait)}, nil
 	}
 	grant, c, err := g.claim(ctx, start, r)
@@ -228,8 +230,8 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 		g.giveBack(ctx, c, answer)
 		return Result{Outcome: Failed, Now: now}, nil
 	}
-	if r.Resolved {
-		return Result{Outcome: g.recordResolved(ctx, c, r.position()), Now: now}, nil
+	if r.Recovery {
+		return Result{Outcome: g.recordRecovery(ctx, c, r.position()), Now: now}, nil
 	}
 	c.taken = time.Now()
 	outcome, err := g.record(ctx, c)
@@ -246,11 +248,11 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 			return "", &declinedError{result}
 		}
 		var n note
-		if r.Resolved {
-			if result, ok := nothingToResolve(prev, last); ok {
+		if r.Recovery {
+			if result, ok := noRecovery(prev, last); ok {
 				return "", &declinedError{result}
 			}
-			n = last.claimResolved(r)
+			n = last.claimRecovery(r)
 		} else {
 			n = last.claimAlert(r, prev)
 		}
@@ -265,8 +267,8 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	}
 	n := parseNote(l.Note)
 	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Suppressed: g.windows.suppressed(r.Device)}
-	if r.Resolved {
-		grant.ID = n.ResolvedID
+	if r.Recovery {
+		grant.ID = n.RecoveryID
 	}
 	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
@@ -280,22 +282,22 @@ func (*declinedError) Error() string { return "there is nothing to send now" }
 // its key is held.
 func settled(start time.Time, r Request, record lease.Record, n note) (Result, bool) {
 	now := record.Now
-	if r.Resolved {
+	if r.Recovery {
 		p := r.position()
-		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Resolved) || n.About.after(p)
+		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Recovered) || p.Log == n.About.Log && p.Sequence < n.About.Sequence
 	}
-	result := Result{Outcome: Throttled, Quiet: n.quietUntil(record), Now: now, asked: start, through: n.Through, resolved: n.Resolved}
+	result := Result{Outcome: Throttled, Quiet: n.quietUntil(record), Now: now, asked: start, through: n.Through, recovered: n.Recovered}
 	return result, now.Before(result.Quiet) || result.Covers(r)
 }
 
-// nothingToResolve returns what becomes of a request for a resolved if the record, whose key
-// is free, does not say that the receiver may have heard an alert.
-func nothingToResolve(record lease.Record, n note) (Result, bool) {
+// noRecovery returns what becomes of a request for a recovery if the record, whose key
+// is free, does not say that the receiver has got an alert.
+func noRecovery(record lease.Record, n note) (Result, bool) {
 	switch {
 	case n.unresolved(record): // it may still be on the way
 		wait := max(n.proofEnds(record).Sub(record.Now), pollHeld)
 		return Result{Outcome: Busy, Retry: time.Now().Add(wait), Now: record.Now}, true
-	case !n.told():
+	case !n.notified():
 		return Result{Outcome: Unneeded, Now: record.Now}, true
 	}
 	return Result{}, false
@@ -329,7 +331,7 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 // harmless: the claim ends by itself and its ID stays.
 func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
 	if answer == NotTaken && !c.note.Again {
-		c.note.ID, c.note.ResolvedID = "", ""
+		c.note.ID, c.note.RecoveryID = "", ""
 	}
 	c.note.Phase, c.note.Again = phaseFree, false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout/2)
@@ -367,10 +369,10 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 	return nil
 }
 
-// recordResolved ends the window that c's resolved is about, trying until the claim ends.
-func (g *Gate) recordResolved(ctx context.Context, c claim, at position) Outcome {
+// recordRecovery ends the window that c's recovery is about, trying until the claim ends.
+func (g *Gate) recordRecovery(ctx context.Context, c claim, at position) Outcome {
 	n := c.note
-	n.Phase, n.Again, n.ResolvedID, n.Heard, n.Resolved = phaseFree, false, "", false, later(n.Resolved, at)
+	n.Phase, n.Again, n.RecoveryID, n.Notified, n.Recovered = phaseFree, false, "", false, later(n.Recovered, at)
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
@@ -422,12 +424,12 @@ const giveUpTTL = 5 * time.Second
 
 // GiveUp notes that the alert of r's reading was given up, after its dead letter was kept: the
 // device's readings up to that one are covered from now on, should they be read again. The ID
-// of an alert that may have been taken stays. It does nothing for a resolved, for a reading
+// of an alert that may have been taken stays. It does nothing for a recovery, for a reading
 // that did not come from a partition, and while the key is held. It costs the store two calls.
 // After an error it may have been noted or not; repeating the call is safe.
 func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	at := r.position()
-	if r.Resolved || at == (position{}) {
+	if r.Recovery || at == (position{}) {
 		return nil
 	}
 	next := func(prev lease.Record) (string, error) {

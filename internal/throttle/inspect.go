@@ -28,17 +28,17 @@ type State struct {
 	Phase   Phase
 	Until   time.Time // unless Open: when the claim or the window ends by itself
 	Quiet   time.Time // readings that the hub took before need no alert any more
-	AlertID string    // of the last alert that was sent, or of a resolved after it whose fate is not known
-	// Unresolved: that alert, or resolved, may have been taken or not. The next one has its ID.
+	AlertID string    // of the last alert that was sent, or of a recovery after it whose fate is not known
+	// Unresolved: that alert, or recovery, may have been taken or not. The next one has its ID.
 	Unresolved bool
-	// Resolved: AlertID is that of a resolved.
-	Resolved bool
-	// Told: the receiver may have heard an alert since the last resolved that it took.
-	Told    bool
-	Token   int64     // of the last claim
-	Claimed time.Time // when it was made
-	Replica string    // that made it; empty if it is not known
-	Now     time.Time
+	// Recovery: AlertID is that of a recovery.
+	Recovery bool
+	// Notified: the receiver may have got an alert since the last recovery that it took.
+	Notified bool
+	Token    int64     // of the last claim
+	Claimed  time.Time // when it was made
+	Replica  string    // that made it; empty if it is not known
+	Now      time.Time
 	// Suppressed counts readings that this replica kept quiet since the device's last alert.
 	Suppressed int64
 }
@@ -53,10 +53,10 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	n := parseNote(r.Note)
 	s := State{
 		Quiet:      n.quietUntil(r),
-		AlertID:    cmp.Or(n.ID, n.ResolvedID),
-		Unresolved: n.unresolved(r) || n.ResolvedID != "",
-		Resolved:   n.ResolvedID != "",
-		Told:       n.told(),
+		AlertID:    cmp.Or(n.ID, n.RecoveryID),
+		Unresolved: n.unresolved(r) || n.RecoveryID != "",
+		Recovery:   n.RecoveryID != "",
+		Notified:   n.notified(),
 		Token:      r.Token,
 		Claimed:    r.Claimed,
 		Replica:    n.Replica,

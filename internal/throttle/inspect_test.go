@@ -41,12 +41,12 @@ func TestInspect(t *testing.T) {
 		if err != nil || r.Outcome != throttle.Sent {
 			t.Fatal(r, err)
 		}
-		if want := (throttle.State{Phase: throttle.Sending, Until: start.Add(claimTTL), AlertID: "1", Unresolved: true, Told: true, Token: token, Claimed: start, Replica: "me", Now: start}); sending != want {
+		if want := (throttle.State{Phase: throttle.Sending, Until: start.Add(claimTTL), AlertID: "1", Unresolved: true, Notified: true, Token: token, Claimed: start, Replica: "me", Now: start}); sending != want {
 			t.Errorf("while sending:\n%+v, want\n%+v", sending, want)
 		}
 		g.Recent("oven#7")
 		end := start.Add(time.Second + window)
-		want := throttle.State{Phase: throttle.Closed, Until: end, Quiet: end, AlertID: "1", Told: true, Token: token, Claimed: start, Replica: "me", Now: time.Now(), Suppressed: 1}
+		want := throttle.State{Phase: throttle.Closed, Until: end, Quiet: end, AlertID: "1", Notified: true, Token: token, Claimed: start, Replica: "me", Now: time.Now(), Suppressed: 1}
 		if s := inspect(t, g); s != want {
 			t.Errorf("within the window:\n%+v, want\n%+v", s, want)
 		}

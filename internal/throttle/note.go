@@ -21,11 +21,10 @@ type note struct {
 	// Replica made the last claim.
 	Replica string `json:"replica,omitempty"`
 	// ID of the alert last sent; unless in phase window, it may have been taken or not. Empty
-	// once a resolved was sent after it.
+	// once a recovery was sent after it.
 	ID string `json:"id,omitempty"`
-	// ResolvedID is that of a resolved that may have been taken or not, empty if there is none.
-	// Versions that know no resolved do not see it, and so never send it as an alert's.
-	ResolvedID string `json:"resolvedId,omitempty"`
+	// RecoveryID is that of a recovery that may have been taken or not, empty if there is none.
+	RecoveryID string `json:"recoveryId,omitempty"`
 	// Again: in phase claim, what it sends was sent under an earlier claim and may have been taken.
 	Again bool `json:"again,omitempty"`
 	// Quiet is the end of the last window before this record's own, in ms since 1970.
@@ -33,41 +32,34 @@ type note struct {
 	// Proof is claim + window in ms: how long after its claim was granted a
 	// record still proves a delivery, or leaves it possible.
 	Proof int64 `json:"proof,omitempty"`
-	// Heard: the receiver may have heard an alert since its last resolved. See the method told.
-	Heard bool `json:"told,omitempty"`
+	// Notified: the receiver may have got an alert since its last recovery. See the method notified.
+	Notified bool `json:"notified,omitempty"`
 	// About is the latest reading for whose alert the key was claimed.
 	About position `json:"about,omitzero"`
-	// Resolved is the latest reading whose resolved was taken.
-	Resolved position `json:"resolved,omitzero"`
-	// Through is the latest reading for whose resolved the key was claimed, or whose alert was
+	// Recovered is the latest reading whose recovery was taken.
+	Recovered position `json:"recovered,omitzero"`
+	// Through is the latest reading for whose recovery the key was claimed, or whose alert was
 	// given up. Readings up to it are covered, whatever Quiet says.
 	Through position `json:"through,omitzero"`
 }
 
-// A position is that of a reading in its partition. The zero position is none.
+// A position is that of a reading in the log that numbered it. The zero position is none.
 type position struct {
-	Enqueued int64 `json:"at"` // in ms since 1970
-	Sequence int64 `json:"seq"`
+	Log      string `json:"log"`
+	Sequence int64  `json:"seq"`
 }
 
-// after reports whether p is later than q. A hub that is made again starts its sequence
-// numbers again, so time comes first.
-func (p position) after(q position) bool {
-	return p.Enqueued > q.Enqueued || p.Enqueued == q.Enqueued && p.Sequence > q.Sequence
-}
-
-// upTo reports whether p was neither enqueued nor sequenced after q. Of readings in
-// different partitions neither may be up to the other.
+// upTo reports whether p is not after q. Positions in different logs are never up to one another.
 func (p position) upTo(q position) bool {
-	return p != position{} && p.Enqueued <= q.Enqueued && p.Sequence <= q.Sequence
+	return p != position{} && p.Log == q.Log && p.Sequence <= q.Sequence
 }
 
-// later returns the later of p and q.
+// later returns the later of p and q: q, unless it is known to be the earlier one.
 func later(p, q position) position {
-	if q.after(p) {
-		return q
+	if q == (position{}) || q.upTo(p) {
+		return p
 	}
-	return p
+	return q
 }
 
 // parseNote reads what String wrote. Anything else counts as no note: it
@@ -114,9 +106,11 @@ func (n note) unresolved(r lease.Record) bool {
 	return n.Phase != phaseWindow && n.ID != "" && r.Now.Before(n.proofEnds(r))
 }
 
-// told reports whether the receiver may have heard an alert since its last resolved. A window
-// and an alert's ID say so by themselves, in records of every version: a resolved leaves neither behind.
-func (n note) told() bool { return n.Heard || n.Phase == phaseWindow || n.Quiet != 0 || n.ID != "" }
+// notified reports whether the receiver may have got an alert since its last recovery. A window
+// and an alert's ID say so by themselves: a recovery leaves neither behind.
+func (n note) notified() bool {
+	return n.Notified || n.Phase == phaseWindow || n.Quiet != 0 || n.ID != ""
+}
 
 // freed returns what n, held in r, says once r's key is free.
 func (n note) freed(r lease.Record) note {
@@ -131,22 +125,22 @@ func (n note) freed(r lease.Record) note {
 // claimAlert returns the note of a claim for r's alert, after n in the record prev, less what
 // is the gate's.
 func (n note) claimAlert(r Request, prev lease.Record) note {
-	c := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(n.quietUntil(prev)), Heard: n.told(),
-		About: later(n.About, r.position()), Resolved: n.Resolved, Through: n.Through}
+	c := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(n.quietUntil(prev)), Notified: n.notified(),
+		About: later(n.About, r.position()), Recovered: n.Recovered, Through: n.Through}
 	if n.unresolved(prev) {
 		c.ID, c.Again = n.ID, true
 	}
 	return c
 }
 
-// claimResolved returns the note of a claim for r's resolved, after n, less what is the
-// gate's. The window is over with the claim already: the resolved may be taken
+// claimRecovery returns the note of a claim for r's recovery, after n, less what is the
+// gate's. The window is over with the claim already: the recovery may be taken
 // without our hearing of it, and an alert after it must not count as a replay.
-func (n note) claimResolved(r Request) note {
-	c := note{Phase: phaseClaim, ResolvedID: r.ID, Heard: n.told(),
-		About: n.About, Resolved: n.Resolved, Through: later(n.Through, r.position())}
-	if n.ResolvedID != "" { // no alert was claimed since: it says the same
-		c.ResolvedID, c.Again = n.ResolvedID, true
+func (n note) claimRecovery(r Request) note {
+	c := note{Phase: phaseClaim, RecoveryID: r.ID, Notified: n.notified(),
+		About: n.About, Recovered: n.Recovered, Through: later(n.Through, r.position())}
+	if n.RecoveryID != "" { // no alert was claimed since: it says the same
+		c.RecoveryID, c.Again = n.RecoveryID, true
 	}
 	return c
 }

@@ -288,7 +288,7 @@ func (o *owner) request(i int, resolved bool) throttle.Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.published[i]
-	if r.Resolved = resolved; resolved {
+	if r.Recovery = resolved; resolved {
 		r.ID += "/resolved"
 	}
 	return r
@@ -390,7 +390,7 @@ func (o *owner) settleResolved() {
 func (o *owner) deadLetter(r throttle.Request) {
 	o.mu.Lock()
 	for i := o.flight.since; i <= o.flight.head; i++ {
-		if (o.readings[i] == cool) == r.Resolved {
+		if (o.readings[i] == cool) == r.Recovery {
 			o.partition.dead[i] = true
 		}
 	}
@@ -416,7 +416,7 @@ func (o *owner) send(r throttle.Request, g throttle.Grant) throttle.Answer {
 	after := pop(o.partition, o.delays, &o.next.delay)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if r.Resolved && o.partition.owner != o.me { // the ledger says so
+	if r.Recovery && o.partition.owner != o.me { // the ledger says so
 		o.lost = true
 		return throttle.NotTaken
 	}
@@ -428,11 +428,11 @@ func (o *owner) send(r throttle.Request, g throttle.Grant) throttle.Answer {
 	if o.recorded[g.ID] {
 		o.wrong = append(o.wrong, fmt.Sprintf("%s is sent again after it was recorded", g.ID))
 	}
-	if strings.HasSuffix(g.ID, "/resolved") != r.Resolved {
+	if strings.HasSuffix(g.ID, "/resolved") != r.Recovery {
 		o.wrong = append(o.wrong, fmt.Sprintf("%s is sent under the id %s", r.ID, g.ID))
 	}
 	o.logf("%d sends %s, token %d, ambiguous %t: %d", o.me, g.ID, g.Token, g.Ambiguous, what)
-	m := message{at: time.Now(), id: g.ID, about: int(r.Sequence), resolved: r.Resolved}
+	m := message{at: time.Now(), id: g.ID, about: int(r.Sequence), resolved: r.Recovery}
 	switch what {
 	case crashBefore:
 		o.dead = true
@@ -506,7 +506,7 @@ func (p *partition) live() {
 	for i, gap := range p.gaps {
 		time.Sleep(gap)
 		p.mu.Lock()
-		p.published = append(p.published, throttle.Request{Device: "oven", ID: fmt.Sprint(i), Enqueued: time.Now().Truncate(time.Millisecond), Sequence: int64(i)})
+		p.published = append(p.published, throttle.Request{Device: "oven", ID: fmt.Sprint(i), Enqueued: time.Now().Truncate(time.Millisecond), Log: "0", Sequence: int64(i)})
 		p.logf("reading %d is %s", i, [...]string{"hot", "cool", "inhibited"}[p.readings[i]])
 		p.mu.Unlock()
 	}

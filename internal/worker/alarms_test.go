@@ -15,14 +15,14 @@ import (
 	"alertworker/internal/worker"
 )
 
-// told returns what r heard of a device: for each alert and resolved the level, what it is
+// notified returns what r took of a device: for each alert and recovery the level, what it is
 // and the sequence number of its reading.
-func (r *receiver) told(device string) string {
+func (r *receiver) notified(device string) string {
 	var all []string
 	for _, a := range r.alerts(device) {
 		what := "alert"
 		if a.Resolved {
-			what = "resolved"
+			what = "recovery"
 		}
 		all = append(all, strings.TrimSpace(fmt.Sprint(a.Level, " ", what, " ", a.Sequence)))
 	}
@@ -64,21 +64,21 @@ func TestAlarms(t *testing.T) {
 		values []float64
 		want   string
 	}{
-		{"resolved when the window is over", nil, 10 * time.Second, []float64{hot, cool}, "alert 1, resolved 2"},
-		{"resolved at once after the window", nil, 90 * time.Second, []float64{hot, cool}, "alert 1, resolved 2"},
+		{"resolved when the window is over", nil, 10 * time.Second, []float64{hot, cool}, "alert 1, recovery 2"},
+		{"resolved at once after the window", nil, 90 * time.Second, []float64{hot, cool}, "alert 1, recovery 2"},
 		{"nothing to resolve", nil, 10 * time.Second, []float64{cool, cool}, ""},
-		{"flapping within the window is one alert", nil, 5 * time.Second, []float64{hot, cool, hot, cool, hot, cool}, "alert 1, resolved 6"},
+		{"flapping within the window is one alert", nil, 5 * time.Second, []float64{hot, cool, hot, cool, hot, cool}, "alert 1, recovery 6"},
 		{"hot again before the resolved", nil, 5 * time.Second, []float64{hot, cool, hot}, "alert 1"},
-		{"an alert follows a resolved at once", nil, 70 * time.Second, []float64{hot, cool, hot}, "alert 1, resolved 2, alert 3"},
+		{"an alert follows a resolved at once", nil, 70 * time.Second, []float64{hot, cool, hot}, "alert 1, recovery 2, alert 3"},
 		{"between clear and limit nothing ends", clear, 70 * time.Second, []float64{hot, warm, warm}, "alert 1"},
-		{"below clear it ends", clear, 70 * time.Second, []float64{hot, warm, cool}, "alert 1, resolved 3"},
-		{"a reminder while it lasts", clear, 35 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 1, alert 3, resolved 5"},
+		{"below clear it ends", clear, 70 * time.Second, []float64{hot, warm, cool}, "alert 1, recovery 3"},
+		{"a reminder while it lasts", clear, 35 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 1, alert 3, recovery 5"},
 		{"not for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, cool, hot, hot, cool}, ""},
-		{"for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool}, "alert 4, resolved 6"},
+		{"for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool}, "alert 4, recovery 6"},
 		{"far apart is sustained", func(r *rules.Rule) { r.For = time.Minute }, time.Hour, []float64{hot, hot}, "alert 2"},
 		{"only sustained", func(r *rules.Rule) { r.For, r.Resolved = time.Minute, false }, 20 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 4"},
-		{"a higher level keeps the lower one quiet", levels, 70 * time.Second, []float64{hot, critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical alert 3, warning alert 4, critical resolved 4, warning resolved 5"},
-		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical resolved 2"},
+		{"a higher level keeps the lower one quiet", levels, 70 * time.Second, []float64{hot, critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical alert 3, warning alert 4, critical recovery 4, warning recovery 5"},
+		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical recovery 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestAlarms(t *testing.T) {
 				p.feed("oven", tt.step, tt.values...)
 				time.Sleep(5 * time.Minute)
 				s.end()
-				if got := r.told("oven"); !sameSet(got, tt.want) {
-					t.Errorf("told %s; want %s", got, tt.want)
+				if got := r.notified("oven"); !sameSet(got, tt.want) {
+					t.Errorf("notified of %s; want %s", got, tt.want)
 				}
 				if n := int64(len(tt.values)); p.checkpoint() != n {
 					t.Errorf("checkpoint %d of %d", p.checkpoint(), n)
@@ -152,9 +152,9 @@ func TestTakeOver(t *testing.T) {
 	}{
 		{"pending", sustained, []float64{40, 40}, []float64{40}, 50 * time.Second, "alert 3"},
 		{"pending and cool", sustained, []float64{40, 40}, []float64{20, 40}, 30 * time.Second, ""},
-		{"open", nil, []float64{40}, []float64{20}, 0, "alert 1, resolved 2"},
-		{"open with for", sustained, []float64{40, 40, 40, 40, 40, 40, 40}, []float64{20}, 0, "alert 7, resolved 8"},
-		{"owed", nil, []float64{40, 20}, nil, 0, "alert 1, resolved 2"},
+		{"open", nil, []float64{40}, []float64{20}, 0, "alert 1, recovery 2"},
+		{"open with for", sustained, []float64{40, 40, 40, 40, 40, 40, 40}, []float64{20}, 0, "alert 7, recovery 8"},
+		{"owed", nil, []float64{40, 20}, nil, 0, "alert 1, recovery 2"},
 		{"owed and hot again", nil, []float64{40, 20}, []float64{40}, 0, "alert 1"},
 		{"normal", nil, []float64{20}, []float64{20}, 0, ""},
 	} {
@@ -177,8 +177,8 @@ func TestTakeOver(t *testing.T) {
 					p.feed("oven", 10*time.Second, tt.after...)
 					time.Sleep(3 * time.Minute)
 					next.end()
-					if got := r.told("oven"); got != tt.want {
-						t.Errorf("crash %v: told %s; want %s", crash, got, tt.want)
+					if got := r.notified("oven"); got != tt.want {
+						t.Errorf("crash %v: notified of %s; want %s", crash, got, tt.want)
 					}
 				})
 			}
@@ -226,8 +226,8 @@ func TestLostLedger(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		s.work.Wait() // it has noticed
-		if got := r.told("oven"); got != "alert 1" {
-			t.Errorf("told %s", got)
+		if got := r.notified("oven"); got != "alert 1" {
+			t.Errorf("notified of %s", got)
 		}
 		s.end()
 	})
@@ -242,10 +242,10 @@ func TestOwedToEachReceiver(t *testing.T) {
 		p.feed("oven", 10*time.Second, 40, 20)
 		b.set(func(context.Context, notify.Alert) error { return errBusy })
 		time.Sleep(10 * time.Minute)
-		if got := a.told("oven") + "; " + b.told("oven"); got != "alert 1, resolved 2; alert 1" {
-			t.Errorf("told %s", got)
+		if got := a.notified("oven") + "; " + b.notified("oven"); got != "alert 1, recovery 2; alert 1" {
+			t.Errorf("notified of %s", got)
 		}
-		if n := s.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature", Owed: 1}) {
+		if n := s.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature", Due: 1}) {
 			t.Errorf("%+v", n)
 		}
 		s.end()
@@ -255,8 +255,8 @@ func TestOwedToEachReceiver(t *testing.T) {
 		b.set(nil)
 		next.start(p)
 		time.Sleep(10 * time.Minute)
-		if got := a.told("oven") + "; " + b.told("oven"); got != "alert 1, resolved 2; alert 1, resolved 2" {
-			t.Errorf("told %s", got)
+		if got := a.notified("oven") + "; " + b.notified("oven"); got != "alert 1, recovery 2; alert 1, recovery 2" {
+			t.Errorf("notified of %s", got)
 		}
 		if n := next.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature"}) {
 			t.Errorf("%+v", n)
@@ -308,8 +308,8 @@ func TestStateTurnedOffAndOn(t *testing.T) {
 		p.feed("open", time.Second, 20)
 		time.Sleep(2 * time.Minute)
 		again.end()
-		if got := r.told("pending") + "; " + r.told("open"); got != "; alert 13, resolved 20" {
-			t.Errorf("told %s", got)
+		if got := r.notified("pending") + "; " + r.notified("open"); got != "; alert 13, recovery 20" {
+			t.Errorf("notified of %s", got)
 		}
 	})
 }
@@ -328,13 +328,13 @@ func TestRemovedRule(t *testing.T) {
 		next.start(p)
 		p.feed("kiln", 10*time.Second, 20)
 		time.Sleep(9 * time.Minute)
-		if got := r.told("oven"); got != "critical alert 1" {
-			t.Errorf("told %s before it is sure that the rule is removed", got)
+		if got := r.notified("oven"); got != "critical alert 1" {
+			t.Errorf("notified of %s before it is sure that the rule is removed", got)
 		}
 		time.Sleep(2 * time.Minute)
 		next.end()
-		if got := r.told("oven"); got != "critical alert 1, critical resolved 2" {
-			t.Errorf("told %s", got)
+		if got := r.notified("oven"); got != "critical alert 1, critical recovery 2" {
+			t.Errorf("notified of %s", got)
 		}
 		if all := r.alerts("oven"); all[1].Source != "/ns/hub/hot/critical" || all[1].Rule != "hot" || !strings.HasSuffix(all[1].ID, "/hot/critical/resolved") {
 			t.Errorf("%+v", all[1])
@@ -364,8 +364,8 @@ func TestRolloutOfARule(t *testing.T) {
 			p.feed("kiln", 5*time.Minute, 20)
 			next.end()
 		}
-		if got := r.told("oven"); got != "alert 1, resolved 4" {
-			t.Errorf("told %s", got)
+		if got := r.notified("oven"); got != "alert 1, recovery 4" {
+			t.Errorf("notified of %s", got)
 		}
 	})
 }
@@ -389,7 +389,7 @@ func TestLedgerWrites(t *testing.T) {
 		state := s.worker.Partitions()[0]
 		counts := s.worker.AlarmCounts()[0]
 		t.Logf("%d devices that go over the limit and back every minute: %d writes of the ledger in an hour; %d alarms are open, %d resolved are owed",
-			devices, state.Ledger.Writes, counts.Open, counts.Owed)
+			devices, state.Ledger.Writes, counts.Open, counts.Due)
 		if most := int64(time.Hour/interval) + 1; state.Ledger.Writes > most || state.Ledger.Writes < most/3 {
 			t.Errorf("%d writes, want at most %d", state.Ledger.Writes, most)
 		}
@@ -413,6 +413,7 @@ func TestAnotherHub(t *testing.T) {
 		s := with(t, nil, r)
 		s.start(old)
 		p := newPartition("0") // of the new hub
+		old.generation, p.generation = "old", "new"
 		p.publish("kiln", 40)
 		old.feed("oven", time.Second, 40, 40, 40)
 		time.Sleep(2 * window)
@@ -421,17 +422,16 @@ func TestAnotherHub(t *testing.T) {
 		for range 2 { // the first owner is killed before it has read on
 			next := with(t, nil, r)
 			next.store, next.ledgers = s.store, s.ledgers
-			p.over = p.checkpoint() == 0
 			next.start(p)
 			p.feed("oven", 10*time.Second, 40)
 			next.end()
 			p = p.reopen()
 		}
-		if c := readLedger(t, s.ledgers); c.Position.Sequence != 2 || !c.Position.Time.Equal(p.log[1].Time) || len(c.Alarms) != 2 || p.checkpoint() != 3 {
+		if c := readLedger(t, s.ledgers); c.Position.Sequence != 1 || c.Position.Generation != "new" || len(c.Alarms) != 2 || p.checkpoint() != 3 {
 			t.Errorf("the ledger has %+v, the checkpoint is %d", c, p.checkpoint())
 		}
-		if got := r.told("kiln"); got != "alert 1" {
-			t.Errorf("told %s of the new hub's first event", got)
+		if got := r.notified("kiln"); got != "alert 1" {
+			t.Errorf("notified of %s of the new hub's first event", got)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// nobody takes alerts and tells nobody.
+// nobody takes alerts and notifies nobody.
 type nobody struct{}
 
 func (nobody) Notify(context.Context, notify.Alert) error { return nil }

@@ -12,14 +12,14 @@ import (
 // settled.
 type DeviceState struct {
 	Partitions []string  // that are being read, in no particular order
-	Since      time.Time // the worker has read no event of the device since then but what Heard tells of; zero: it reads nothing
-	Heard      *Heard    // nil: no event that is remembered
+	Since      time.Time // the worker has read no event of the device since then but Last; zero: it reads nothing
+	Last       *LastSeen // nil: no event that is remembered
 	Deliveries []DeliveryState
 	Alarms     []AlarmState // in the order of the rules and levels, and then those that are not configured any more
 }
 
-// A Heard is what a worker read last of a device.
-type Heard struct {
+// LastSeen is what a worker read last of a device.
+type LastSeen struct {
 	Partition   string
 	At          time.Time    // when the last event was read, by this machine's clock
 	Reading     *Reading     // the last one; nil: none
@@ -30,7 +30,7 @@ type Heard struct {
 type Reading struct {
 	Value    float64   // the first that reached a limit, else the first that was found
 	Field    int       // its index in Rules.Fields
-	Quiet    bool      // it reached a limit, and its message says that it is not to be told
+	Muted    bool      // it reached a limit, and its message says that nobody is to be notified
 	Enqueued time.Time // when the hub took it
 	Sequence int64
 }
@@ -53,8 +53,8 @@ const (
 	WaitClaim      Wait = "claim"       // the claim of another replica to end
 	WaitPause      Wait = "pause"       // the next attempt: the last one failed
 	WaitDeadLetter Wait = "dead_letter" // the dead letter to be written
-	WaitLedger     Wait = "ledger"      // the partition's ledger to say that this replica still owns it, before the receiver is told that the device is normal again
-	WaitWindow     Wait = "window"      // the window to end, before the receiver is told that the device is normal again
+	WaitLedger     Wait = "ledger"      // the partition's ledger to say that this replica still owns it, before the recovery is sent
+	WaitWindow     Wait = "window"      // the window to end, before the recovery is sent
 )
 
 // A DeliveryState is a delivery that has not ended.
@@ -62,7 +62,7 @@ type DeliveryState struct {
 	Receiver  string
 	Rule      string
 	Level     string
-	Resolved  bool // it tells that the device is normal again
+	Recovery  bool // it says that the device is normal again
 	Partition string
 	Since     time.Time // when the hub took the first reading that is not settled
 	Value     float64   // of the reading that the alert is about
@@ -86,9 +86,9 @@ func (d DeliveryState) String() string {
 	case WaitPause:
 		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
 	case WaitWindow:
-		return fmt.Sprintf("receiver %s is told that the device is normal again when the window of the alert before is over", d.Receiver)
+		return fmt.Sprintf("receiver %s gets the recovery when the window of the last alert is over", d.Receiver)
 	case WaitLedger:
-		return fmt.Sprintf("receiver %s is told that the device is normal again once the checkpoint store says that this replica still owns the partition", d.Receiver)
+		return fmt.Sprintf("receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition", d.Receiver)
 	case WaitDeadLetter:
 		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
 	}
@@ -112,12 +112,12 @@ func (w *Worker) Device(device string) DeviceState {
 		if s.partition != nil {
 			state.Partitions = append(state.Partitions, s.id)
 		}
-		found, since := s.heard.find(device)
+		found, since := s.seen.find(device)
 		if since.After(state.Since) {
 			state.Since = since
 		}
-		if found != nil && (state.Heard == nil || fromMicros(found.at).After(state.Heard.At)) {
-			state.Heard = found.heard(s.id)
+		if found != nil && (state.Last == nil || fromMicros(found.at).After(state.Last.At)) {
+			state.Last = found.show(s.id)
 		}
 		state.Deliveries = append(state.Deliveries, s.deliveries(device)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
@@ -145,15 +145,15 @@ func (s *stream) alarmsOf(device string) (all []AlarmState) {
 	return all
 }
 
-func (s *sighting) heard(partition string) *Heard {
-	h := &Heard{Partition: partition, At: fromMicros(s.at)}
-	if s.read {
-		h.Reading = &Reading{Value: s.value, Field: int(s.field), Quiet: s.quiet, Enqueued: fromMicros(s.enqueued), Sequence: s.sequence}
+func (o *observation) show(partition string) *LastSeen {
+	seen := &LastSeen{Partition: partition, At: fromMicros(o.at)}
+	if o.read {
+		seen.Reading = &Reading{Value: o.value, Field: int(o.field), Muted: o.muted, Enqueued: fromMicros(o.enqueued), Sequence: o.sequence}
 	}
-	if s.reason != telemetry.ReasonOK {
-		h.Undecodable = &Undecodable{Reason: s.reason, Enqueued: fromMicros(s.failedEnqueued), Sequence: s.failedSequence}
+	if o.reason != telemetry.ReasonOK {
+		seen.Undecodable = &Undecodable{Reason: o.reason, Enqueued: fromMicros(o.failedEnqueued), Sequence: o.failedSequence}
 	}
-	return h
+	return seen
 }
 
 // deliveries returns the state of device's deliveries, in the order of the receivers.
@@ -170,42 +170,38 @@ func (s *stream) deliveries(device string) (all []DeliveryState) {
 	return all
 }
 
+// waits is what deliveries wait for, by their state.
+var waits = [states]Wait{
+	WaitAttempt, WaitTurn, WaitClaim, WaitStore, WaitLedger, WaitWindow, WaitPause, WaitPause, WaitDeadLetter, WaitDeadLetter, WaitDeadLetter,
+}
+
 // state returns the state of d. The caller holds stream.mu.
 func (q *queue) state(d *delivery) DeliveryState {
 	state := DeliveryState{
-		Receiver: q.to.Name, Rule: d.level.rule.Name, Level: d.level.Name, Resolved: d.owed != nil,
+		Receiver: q.to.Name, Rule: d.level.rule.Name, Level: d.level.Name, Recovery: d.recovery != nil,
 		Partition: q.stream.id, Since: fromMicros(d.head.enqueued), Value: d.head.value, Joined: int64(d.joined),
 	}
-	if d.entry != nil {
+	if d.entry.index > 0 {
 		state.Since = fromMicros(d.entry.enqueued)
 	}
 	r := q.to
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := r.worker.started.Add(time.Duration(d.key))
+	state.For = waits[d.state]
 	switch {
 	case r.store.probed():
 		state.For, state.Until = WaitStore, r.nextAttempt()
-	case d.in == inDead:
-		state.For, state.Until = WaitDeadLetter, key
-	case r.health.probed(), d.in == nowhere && r.health.down:
-		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.failure()
-	case d.in == inReady:
-		state.For = WaitTurn
-	case d.in == inWindow:
-		state.For, state.Until = WaitWindow, key
-	case d.unanswered && d.in == nowhere:
+	case state.For == WaitDeadLetter:
+		state.Until = r.worker.started.Add(time.Duration(d.key))
+	case r.health.probed(), d.state == attempting && r.health.down:
+		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.lastFailure()
+	case d.state == attempting && d.unanswered:
 		state.For = WaitStore
-	case d.in == nowhere:
-		state.For = WaitAttempt
-	case d.unanswered:
-		state.For, state.Until = WaitStore, key
-	case d.unowned:
-		state.For, state.Until = WaitLedger, key
-	case d.busy:
-		state.For, state.Until = WaitClaim, key
-	default:
-		state.For, state.Until, state.Failure = WaitPause, key, r.failure()
+	case d.state != attempting && d.state != ready:
+		state.Until = r.worker.started.Add(time.Duration(d.key))
+	}
+	if state.For == WaitPause {
+		state.Failure = r.lastFailure()
 	}
 	return state
 }

@@ -41,21 +41,21 @@ func TestDeviceThatIsNotHot(t *testing.T) {
 		undecodable := func(e telemetry.Event, reason telemetry.Reason) *worker.Undecodable {
 			return &worker.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
 		}
-		for device, want := range map[string]*worker.Heard{
+		for device, want := range map[string]*worker.LastSeen{
 			"cold":   {Partition: "7", At: at, Reading: reading(cold, 21.5)},
 			"broken": {Partition: "7", At: at, Undecodable: undecodable(broken, telemetry.ReasonMalformed)},
 			"both":   {Partition: "7", At: at, Reading: reading(both, 20), Undecodable: undecodable(bothBroken, telemetry.ReasonNull)},
 			"other":  nil,
 		} {
 			got := s.worker.Device(device)
-			if text(got.Heard) != text(want) || !got.Since.Equal(start) || got.Deliveries != nil {
-				t.Errorf("%s: got %s and %+v, want %s since %v", device, text(got.Heard), got, text(want), start)
+			if text(got.Last) != text(want) || !got.Since.Equal(start) || got.Deliveries != nil {
+				t.Errorf("%s: got %s and %+v, want %s since %v", device, text(got.Last), got, text(want), start)
 			}
 		}
 	})
 }
 
-func text(h *worker.Heard) string {
+func text(h *worker.LastSeen) string {
 	if h == nil {
 		return "nothing"
 	}
@@ -86,10 +86,10 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p.mu.Unlock()
 		pass(time.Second)
 		for device, want := range map[string]worker.Reading{
-			"cold": {Value: 20}, "damp": {Value: 65, Field: 1}, "both": {Value: 90}, "damp, quiet": {Value: 66, Field: 1, Quiet: true},
+			"cold": {Value: 20}, "damp": {Value: 65, Field: 1}, "both": {Value: 90}, "damp, quiet": {Value: 66, Field: 1, Muted: true},
 		} {
-			h := s.worker.Device(device).Heard
-			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Quiet != want.Quiet {
+			h := s.worker.Device(device).Last
+			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Muted != want.Muted {
 				t.Errorf("%s: %s, want %+v", device, text(h), want)
 			}
 		}
@@ -173,7 +173,7 @@ func TestDeviceThatWaits(t *testing.T) {
 				s.dead.mu.Unlock()
 				s.receivers[0].set(nil)
 				pass(5 * time.Minute)
-				if got := s.worker.Device("asked"); got.Deliveries != nil || got.Heard.Reading.Value != 95 {
+				if got := s.worker.Device("asked"); got.Deliveries != nil || got.Last.Reading.Value != 95 {
 					t.Errorf("at the end: %+v", got)
 				}
 			})

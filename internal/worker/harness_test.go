@@ -35,16 +35,16 @@ const (
 
 // partition is a telemetry.Partition in memory. It keeps its events, as a hub does.
 type partition struct {
-	id  string
-	mu  sync.Mutex
-	log []telemetry.Event
+	id         string
+	generation string
+	mu         sync.Mutex
+	log        []telemetry.Event
 	// next is what Receive gives next.
 	next    int
 	grown   chan struct{}
 	marks   []int64              // checkpoints
 	written telemetry.Checkpoint // the last one
 	resumed telemetry.Checkpoint
-	over    bool  // the checkpoint was that of another hub
 	refuse  error // what Checkpoint answers
 	largest int   // batch
 }
@@ -65,7 +65,7 @@ func (p *partition) publishBody(device, body string) telemetry.Event {
 	defer p.mu.Unlock()
 	n := int64(len(p.log) + 1)
 	e := telemetry.Event{
-		Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
+		Position: telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
 		Device:   device,
 		Body:     []byte(body),
 		Enqueued: time.Now(),
@@ -95,13 +95,16 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	}
 }
 
-func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
+func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, false }
 
 func (p *partition) Checkpoint(_ context.Context, at telemetry.Checkpoint) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse != nil {
 		return p.refuse
+	}
+	if was := p.written; was.Offset != "" && at.Sequence < was.Sequence {
+		return nil // it never moves back
 	}
 	p.marks = append(p.marks, at.Sequence)
 	p.written = at
@@ -121,11 +124,12 @@ func (p *partition) checkpoint() int64 {
 // reopen is what a new owner of the partition reads: everything after the checkpoint.
 func (p *partition) reopen() *partition {
 	q := newPartition(p.id)
+	q.generation = p.generation
 	p.mu.Lock()
 	q.log, q.marks = p.log, p.marks
 	q.written, q.resumed = p.written, p.written
 	p.mu.Unlock()
-	q.next = int(q.checkpoint())
+	q.next = max(0, int(q.checkpoint()))
 	q.grown <- struct{}{}
 	return q
 }

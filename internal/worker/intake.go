@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,11 +49,13 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	found := make([]telemetry.Found, s.fields)
 	reason := s.Decoder.DecodeAll(&e, found)
 	s.stats.Events[reason].Add(1)
-	s.heard.add([]telemetry.Event{e}, []result{resultOf(reason, found)}, time.Now())
+	s.seen.mu.Lock()
+	s.seen.add(&e, reason, found, time.Now().UnixMicro())
+	s.seen.mu.Unlock()
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
-	case !s.concerns(&e, found):
+	case !s.mayMatter(&e, found):
 		return telemetry.VerdictNormal, nil
 	case s.full() || !in.enter():
 		if s.covered(e.Device, found) {
@@ -64,7 +67,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	defer in.leave()
 	e.Sequence = in.next.Add(1)
 	a := &arrival{at: e.Enqueued, id: key}
-	over, joined := s.decide(telemetry.Position{}, &e, found, nil, a)
+	over, joined := s.evaluate(telemetry.Position{}, &e, found, nil, a)
 	if !over {
 		return telemetry.VerdictNormal, nil
 	}
@@ -72,11 +75,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	for _, d := range joined {
 		select {
 		case <-d.ended:
-			letter := a.letter.Load()
-			if d.deadLettered {
-				letter = d.letter
-			}
-			if letter != nil {
+			if letter := cmp.Or(d.letter, a.letter.Load()); letter != nil {
 				return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 			}
 		case <-ctx.Done():
@@ -92,7 +91,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	return telemetry.VerdictThrottled, nil
 }
 
-// covered reports whether windows are known to be in force for all that a reading tells, at every
+// covered reports whether windows are known to be in force for all alerts about a reading, at every
 // receiver that wants it. It counts the reading as suppressed for each receiver
 // asked where one is.
 func (s *stream) covered(device string, found []telemetry.Found) bool {

@@ -121,8 +121,8 @@ func (w *world) alarmOf(c ledger.Content, device string, level int) (f fact) {
 			f.phase = "pending"
 		}
 		f.since = a.Since
-		if a.Owed != nil {
-			f.owed, f.over = a.Owed.Sequence, a.Owed.Since
+		if a.Due != nil {
+			f.owed, f.over = a.Due.Sequence, a.Due.Since
 		}
 	}
 	return f

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"container/heap"
 	"slices"
 	"time"
 
@@ -15,17 +16,127 @@ type queue struct {
 	deliveries map[alarmKey]*delivery // all of them; guarded by stream.mu
 	alerts     int                    // of them, those that hold the watermark; likewise
 
-	// A waiting delivery is in one of these; guarded by to.mu.
-	ready  schedule // waits for its turn; by the age of its reading
-	later  schedule // waits for another replica's claim to end, or for the store; by the time of the next attempt
-	failed schedule // has failed since the receiver last answered; by the earliest time of the next attempt
-	dead   schedule // is to become a dead letter; by the time of the next attempt at that
-	window schedule // tells that a device is normal again, and waits for the end of its window
-	closed bool     // nothing starts any more
+	lines  [states]line // those that wait, by state; none is attempting. Guarded by to.mu
+	closed bool         // nothing starts any more; likewise
 }
 
 // waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
-func (q *queue) waiting() int { return q.ready.len() + q.later.len() + q.failed.len() }
+func (q *queue) waiting() (n int) {
+	for _, s := range [...]state{ready, awaitsClaim, awaitsStore, awaitsOwner, pausing, failed} {
+		n += q.lines[s].len()
+	}
+	return n
+}
+
+// begin returns a new delivery about the reading r: of the recovery rc, or of an alert if
+// that is nil. It must be made to wait. The caller holds stream.mu.
+func (q *queue) begin(device string, l *level, r reading, rc *recovery) *delivery {
+	s := q.stream
+	d := &delivery{device: device, level: l, recovery: rc}
+	d.start(r)
+	q.deliveries[alarmKey{device, l}] = d
+	if s.Trace != nil {
+		d.trace = &tracked{Trace: s.Trace(Start{
+			AlertID: s.alertID(d, r), Device: device, Rule: l.rule.Name, Level: l.Name, Recovery: rc != nil, Receiver: q.to.Name,
+			Partition: s.id, FromHub: s.partition != nil, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued),
+		})}
+	}
+	return d
+}
+
+// hold has d hold the watermark before a reading, the next after the place before. The caller holds stream.mu.
+func (q *queue) hold(d *delivery, r reading, before place) {
+	q.stream.mark.admit(&d.entry, before, r.enqueued)
+	q.alerts++
+}
+
+// letGo ends d's hold of the watermark, if it has one. The caller holds stream.mu.
+func (q *queue) letGo(d *delivery) {
+	if d.entry.index > 0 {
+		q.stream.mark.settle(&d.entry)
+		q.alerts--
+		signal(q.stream.room)
+	}
+}
+
+// schedule does what follows from a change of the recovery that is due of a device's level: a delivery of one that is
+// not due any more ends, unless it is being attempted, and one of a new one starts, unless the device has a
+// delivery that must end before. The caller holds stream.mu.
+func (q *queue) schedule(device string, l *level) {
+	key := alarmKey{device, l}
+	due := q.stream.alarms.of(device, l).due
+	d := q.deliveries[key]
+	if d != nil && d.recovery != nil && d.recovery != due && q.withdraw(d) {
+		q.replace(d, throttle.Unneeded.String())
+		return
+	}
+	if d == nil && due != nil && due.receivers&q.to.bit() != 0 {
+		q.getReady(q.begin(device, l, due.reading, due))
+	}
+}
+
+// stillPending reports whether the recovery that d brings is due. The caller holds stream.mu.
+func (q *queue) stillPending(d *delivery) bool {
+	return q.stream.alarms.of(d.device, d.level).due == d.recovery
+}
+
+// settle settles d's head, and ends d unless the latest reading that joined is not
+// covered. That one then becomes the head and holds the watermark instead.
+func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
+	s := q.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case d.recovery != nil:
+		s.settleRecovery(d, q.to.bit())
+		q.replace(d, outcome)
+	case d.joined > 0 && !covers(d.latest):
+		q.letGo(d)
+		q.hold(d, d.latest, d.latestBefore)
+		d.start(d.latest)
+		d.suppressed, d.joined = d.suppressed+d.joined-1, 0
+		q.getReady(d)
+	default:
+		q.gate(d).Suppressed(d.device, int64(d.suppressed)+int64(d.joined))
+		delete(q.deliveries, alarmKey{d.device, d.level})
+		q.letGo(d)
+		if s.alarms != nil {
+			q.schedule(d.device, d.level)
+		}
+		d.end(outcome)
+	}
+}
+
+// replace ends d, which brought a recovery or is not to bring it any more, and starts what follows: an alert
+// about the readings that have joined, or a recovery that has become due since. The caller
+// holds stream.mu.
+func (q *queue) replace(d *delivery, outcome string) {
+	delete(q.deliveries, alarmKey{d.device, d.level})
+	q.letGo(d)
+	if d.joined > 0 {
+		next := q.begin(d.device, d.level, d.latest, nil)
+		next.suppressed, next.ended = d.joined-1, d.ended
+		d.ended = nil
+		q.hold(next, d.latest, d.latestBefore)
+		q.getReady(next)
+	} else {
+		q.schedule(d.device, d.level)
+	}
+	d.end(outcome)
+}
+
+// settleRecovery records that a receiver has settled the recovery that d brings. The caller holds s.mu.
+func (s *stream) settleRecovery(d *delivery, receiver uint32) {
+	r := d.recovery
+	if r.receivers &^= receiver; r.receivers != 0 {
+		return
+	}
+	if k := s.alarms.of(d.device, d.level); k.due == r {
+		k.due = nil
+		s.alarms.set(d.device, d.level, k)
+	}
+	s.alarms.history.settle(alarmKey{d.device, d.level}, r)
+}
 
 // close drops the deliveries that wait. Attempts under way end by themselves, in
 // stream.work, and their deliveries are then dropped unless they are settled.
@@ -35,55 +146,45 @@ func (q *queue) close() {
 	q.closed = true
 	r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 	var dropped []*delivery
-	for _, in := range []*schedule{&q.ready, &q.later, &q.failed, &q.dead, &q.window} {
-		dropped = append(dropped, in.drain()...)
+	for i := range q.lines {
+		dropped = append(dropped, q.lines[i].drain()...)
 	}
 	r.dispatch()
 	r.mu.Unlock()
 	for _, d := range dropped {
-		q.end(d, OutcomeUnsettled)
+		d.end(OutcomeUnsettled)
 	}
 }
 
-// wait puts d into one of q's schedules, under key. It drops d if q is closed.
-func (q *queue) wait(d *delivery, in *schedule, key int64) {
+// wait puts d, which is attempting, into another state, under key. It drops d if q is closed.
+func (q *queue) wait(d *delivery, s state, key int64) {
 	r := q.to
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if q.closed {
-		r.mu.Unlock()
-		q.end(d, OutcomeUnsettled)
+		d.end(OutcomeUnsettled)
 		return
 	}
-	in.push(d, key)
+	q.push(d, s, key)
 	r.dispatch()
-	r.mu.Unlock()
 }
 
-// waitTurn puts d among those that are ready to be sent.
-func (q *queue) waitTurn(d *delivery) { q.wait(d, &q.ready, d.since) }
-
-// withdraw takes d, which waits, out of its schedule. It reports false if d does not wait but
-// belongs to an attempt. The caller holds stream.mu.
-func (q *queue) withdraw(d *delivery) bool {
-	q.to.mu.Lock()
-	defer q.to.mu.Unlock()
-	for _, in := range []*schedule{&q.ready, &q.later, &q.failed, &q.dead, &q.window} {
-		if in.place == d.in {
-			in.remove(d)
-			q.to.dispatch()
-			return true
-		}
-	}
-	return false
+// push does what wait does, on a queue that is not closed. The caller holds to.mu.
+func (q *queue) push(d *delivery, s state, key int64) {
+	d.state, d.key = s, key
+	heap.Push(&q.lines[s].heap, d)
 }
 
-// pause puts d into one of q's schedules for a time.
-func (q *queue) pause(d *delivery, in *schedule, pause time.Duration) {
-	if d.owed != nil {
+// getReady has d wait for its turn.
+func (q *queue) getReady(d *delivery) { q.wait(d, ready, d.since) }
+
+// pause has d wait for a time, unless it brings a recovery that is not due any more.
+func (q *queue) pause(d *delivery, in state, pause time.Duration) {
+	if d.recovery != nil {
 		s := q.stream
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !q.stillOwed(d) {
+		if !q.stillPending(d) {
 			q.replace(d, throttle.Unneeded.String())
 			return
 		}
@@ -91,11 +192,24 @@ func (q *queue) pause(d *delivery, in *schedule, pause time.Duration) {
 	q.wait(d, in, int64(q.to.worker.now()+pause))
 }
 
-// giveUp schedules d, which has been waiting, to become a dead letter. The caller
-// holds to.mu.
+// withdraw takes d, which waits, out of its line. It reports false if d is being
+// attempted. The caller holds stream.mu.
+func (q *queue) withdraw(d *delivery) bool {
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	if d.state == attempting {
+		return false
+	}
+	heap.Remove(&q.lines[d.state].heap, int(d.index))
+	d.state = attempting
+	q.to.dispatch()
+	return true
+}
+
+// giveUp has d, which waited, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
-	d.givenUp = why
-	q.dead.push(d, int64(now))
+	d.cause = why
+	q.push(d, givenUp, int64(now))
 }
 
 // oldestAllowed returns the time, in Unix µs by the hub's clock, at or before which a
@@ -112,28 +226,4 @@ func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
 		return 0, false
 	}
 	return store.clock.Add(now - store.answeredAt - giveUp).UnixMicro(), true
-}
-
-// gateAnswered records the outcome of asking the gate about d. sent says that this
-// ends an attempt.
-func (q *queue) gateAnswered(d *delivery, result throttle.Result, probe, sent bool) {
-	r := q.to
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if sent {
-		r.sending--
-	}
-	if probe {
-		r.probing = false
-	}
-	now := r.worker.now()
-	switch {
-	case result.Outcome == throttle.Busy && result.Now.IsZero(): // from memory: nobody was asked
-	case result.Outcome != throttle.Unavailable:
-		r.store.answered(now, result.Now)
-	case q.stream.send.Err() == nil: // else we cancelled the call
-		r.store.failed(now, !d.unanswered, probe)
-	}
-	d.unanswered, d.busy = result.Outcome == throttle.Unavailable, result.Outcome == throttle.Busy
-	r.dispatch()
 }

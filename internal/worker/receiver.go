@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
 )
 
 // A receiver schedules the deliveries to one receiver: at most Concurrency attempts
 // at a time, which partitions take in turns, and as many dead letters. Neither a
-// waiting delivery nor the schedule has a goroutine. A delivery waits in its queue;
+// waiting delivery nor the receiver has a goroutine. A delivery waits in its queue;
 // dispatch is called after every change, and by the timer.
 //
 // A stream's lock is taken before a receiver's.
@@ -31,16 +31,12 @@ type receiver struct {
 	wake    time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
-// bit is r among the receivers of an owed.
+// bit is r among the receivers of a recovery.
 func (r *receiver) bit() uint32 { return 1 << r.index }
 
 // open adds a queue for s.
 func (r *receiver) open(s *stream) *queue {
-	q := &queue{
-		stream: s, to: r, deliveries: map[alarmKey]*delivery{},
-		ready: schedule{place: inReady}, later: schedule{place: inLater}, failed: schedule{place: inFailed}, dead: schedule{place: inDead},
-		window: schedule{place: inWindow},
-	}
+	q := &queue{stream: s, to: r, deliveries: map[alarmKey]*delivery{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues = append(r.queues, q)
@@ -52,81 +48,83 @@ func (r *receiver) open(s *stream) *queue {
 func (r *receiver) dispatch() {
 	now := r.worker.now()
 	for _, q := range r.queues {
-		for _, in := range []*schedule{&q.later, &q.window} {
-			for in.due(now) {
-				d := in.pop()
-				q.ready.push(d, d.since)
+		for s := range states {
+			for s.timed() && q.lines[s].due(now) {
+				d := q.lines[s].pop()
+				q.push(d, ready, d.since)
 			}
 		}
 	}
 	for {
-		q, d := r.next(now)
-		if d == nil {
-			break
-		}
-		probe := r.probed()
-		r.sending++
-		r.probing = r.probing || probe
-		q.stream.work.Go(func() { q.send(d, probe) })
-	}
-	r.shed(now)
-	for r.mayWrite(now) {
-		q := r.takeTurn(func(q *queue) bool { return q.dead.due(now) })
+		q, from := r.next(now)
 		if q == nil {
 			break
 		}
-		d := q.dead.pop()
-		probe := d.letter == nil && r.store.probed()
+		r.sending++
+		r.try(q, from, r.probed())
+	}
+	r.shed(now)
+	for r.mayWrite(now) {
+		var from state
+		q := r.takeTurn(func(q *queue) bool {
+			for from = letterKept; from >= givenUp; from-- {
+				if q.lines[from].due(now) {
+					return true
+				}
+			}
+			return false
+		})
+		if q == nil {
+			break
+		}
 		r.writing++
-		r.probing = r.probing || probe
-		q.stream.work.Go(func() { q.deadLetter(d, probe) })
+		r.try(q, from, from == givenUp && r.store.probed())
 	}
 	r.setTimer(now)
+}
+
+// try starts an attempt for the first delivery of q in the state from.
+func (r *receiver) try(q *queue, from state, probe bool) {
+	d := q.lines[from].pop()
+	r.probing = r.probing || probe
+	q.stream.work.Go(func() { q.try(d, from, probe) })
 }
 
 // probed reports whether the receiver or the store seems to be down, so that only one
 // attempt may be under way.
 func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() }
 
-// next removes and returns the delivery to attempt now, nil if there is none.
-func (r *receiver) next(now time.Duration) (*queue, *delivery) {
+// next returns the queue and the state of the delivery to attempt now; no queue if there is none.
+func (r *receiver) next(now time.Duration) (*queue, state) {
 	if r.sending >= r.worker.Concurrency {
-		return nil, nil
+		return nil, 0
 	}
 	if !r.probed() {
-		q := r.takeTurn(func(q *queue) bool { return q.ready.len() > 0 || q.failed.due(now) })
-		switch {
-		case q == nil:
-			return nil, nil
-		case q.failed.due(now) && (q.ready.len() == 0 || q.failed.first().since < q.ready.first().since):
-			return q, q.failed.pop()
-		default:
-			return q, q.ready.pop()
+		q := r.takeTurn(func(q *queue) bool { return q.lines[ready].len() > 0 || q.lines[failed].due(now) })
+		if q != nil && q.lines[failed].due(now) && (q.lines[ready].len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
+			return q, failed
 		}
+		return q, ready
 	}
 	if r.probing || now < r.store.retry {
-		return nil, nil
+		return nil, 0
 	}
 	if r.anyReady() {
 		if now < r.health.nextNew {
-			return nil, nil
+			return nil, 0
 		}
-		q := r.takeTurn(func(q *queue) bool { return q.ready.len() > 0 })
-		return q, q.ready.pop()
+		return r.takeTurn(func(q *queue) bool { return q.lines[ready].len() > 0 }), ready
 	}
 	if now < r.health.nextFailed {
-		return nil, nil
+		return nil, 0
 	}
 	var of *queue
 	for _, q := range r.queues { // the failed delivery that is due first, of all queues
-		if q.failed.due(now) && (of == nil || q.failed.first().key < of.failed.first().key) {
+		if q.lines[failed].due(now) && (of == nil || q.lines[failed].first().key < of.lines[failed].first().key) {
 			of = q
 		}
 	}
-	if of == nil {
-		return nil, nil
-	}
-	return of, of.failed.pop()
+	return of, failed
 }
 
 // storeTime returns the time by the store's clock, in Unix µs, as estimated by our monotonic clock since the
@@ -138,7 +136,7 @@ func (r *receiver) storeTime() (int64, bool) {
 }
 
 func (r *receiver) anyReady() bool {
-	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.ready.len() > 0 })
+	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len() > 0 })
 }
 
 // takeTurn returns the next queue in turn for which has is true, nil if there is none.
@@ -165,13 +163,12 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
 		for q.waiting() > r.worker.maxWaiting {
-			from := &q.ready
-			for _, other := range []*schedule{&q.failed, &q.later} {
-				if from.len() == 0 {
-					from = other
+			for _, s := range [...]state{ready, failed, pausing, awaitsClaim, awaitsStore, awaitsOwner} {
+				if q.lines[s].len() > 0 {
+					q.giveUp(q.lines[s].pop(), tooMany, now)
+					break
 				}
 			}
-			q.giveUp(from.pop(), tooMany, now)
 		}
 	}
 }
@@ -189,17 +186,17 @@ func (r *receiver) expire() {
 		if !ok {
 			continue
 		}
-		for q.ready.len() > 0 && q.ready.first().since <= oldest {
-			q.giveUp(q.ready.pop(), tooOld, now)
+		for q.lines[ready].len() > 0 && q.lines[ready].first().since <= oldest {
+			q.giveUp(q.lines[ready].pop(), tooOld, now)
 		}
-		if !slices.ContainsFunc(q.failed.heap, func(d *delivery) bool { return d.since <= oldest }) {
+		if !slices.ContainsFunc(q.lines[failed].heap, func(d *delivery) bool { return d.since <= oldest }) {
 			continue
 		}
-		for _, d := range q.failed.drain() {
+		for _, d := range q.lines[failed].drain() {
 			if d.since <= oldest {
 				q.giveUp(d, tooOld, now)
 			} else {
-				q.failed.push(d, d.key)
+				q.push(d, failed, d.key)
 			}
 		}
 	}
@@ -214,27 +211,25 @@ func (r *receiver) setTimer(now time.Duration) {
 			next = t
 		}
 	}
-	down, ready := r.probed() && !r.probing, r.anyReady()
+	down, anyReady := r.probed() && !r.probing, r.anyReady()
 	for _, q := range r.queues {
-		for _, in := range []*schedule{&q.later, &q.window} {
-			if in.len() > 0 {
-				at(time.Duration(in.first().key))
+		for s := range states {
+			if q.lines[s].len() == 0 {
+				continue
 			}
-		}
-		if q.dead.len() > 0 {
-			at(max(time.Duration(q.dead.first().key), r.store.retry))
-		}
-		switch {
-		case q.failed.len() == 0:
-		case !r.probed():
-			at(time.Duration(q.failed.first().key))
-		case !ready:
-			at(max(time.Duration(q.failed.first().key), r.health.nextFailed, r.store.retry))
-		}
-		if down && q.ready.len() > 0 {
-			at(max(r.health.nextNew, r.store.retry))
-			if oldest, ok := q.oldestAllowed(now); ok && r.health.probed() {
-				at(now + time.Duration(q.ready.first().since-oldest)*time.Microsecond)
+			key := time.Duration(q.lines[s].first().key)
+			switch {
+			case s.timed(), s == failed && !r.probed():
+				at(key)
+			case s.written():
+				at(max(key, r.store.retry))
+			case s == failed && !anyReady:
+				at(max(key, r.health.nextFailed, r.store.retry))
+			case s == ready && down:
+				at(max(r.health.nextNew, r.store.retry))
+				if oldest, ok := q.oldestAllowed(now); ok && r.health.probed() {
+					at(now + time.Duration(q.lines[ready].first().since-oldest)*time.Microsecond)
+				}
 			}
 		}
 	}
@@ -261,28 +256,48 @@ func (r *receiver) tick() {
 	r.dispatch()
 }
 
-// report records what an attempt shows about the receiver. Once the receiver has
+// attempted records what an attempt for d has shown about the receiver and the store. Once the receiver has
 // answered, failed deliveries wait like any other.
-func (r *receiver) report(d *delivery, failure *notify.Error, probe bool) {
+func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if failure == nil || failure.Refused {
+	if a.from.written() {
+		r.writing--
+	} else {
+		r.sending--
+	}
+	if a.probe {
+		r.probing = false
+	}
+	now := r.worker.now()
+	cancelled := q.stream.send.Err() != nil // by us, which says nothing about others
+	switch {
+	case !a.asked || cancelled:
+	case a.failure == nil || a.failure.Refused:
 		for _, q := range r.queues {
-			for _, failed := range q.failed.drain() {
-				q.later.push(failed, failed.key)
+			for _, d := range q.lines[failed].drain() {
+				q.push(d, pausing, d.key)
 			}
 		}
-		r.health.succeeded(failure == nil)
-		r.dispatch()
-		return
+		r.health.succeeded(a.failure == nil)
+	default:
+		first := d.answered != r.health.answered // since the receiver last answered
+		if first && d.answered >= 0 {
+			d.ownFailures++
+		}
+		d.answered = r.health.answered
+		suspect := first && d.ownFailures == 0 // else the fault may be the alert's own
+		r.health.failed(now, a.failure, suspect, a.probe)
 	}
-	first := d.answered != r.health.answered // since the receiver last answered
-	if first && d.answered >= 0 {
-		d.ownFailures++
+	switch outcome := a.result.Outcome; {
+	case outcome == throttle.Busy && a.result.Now.IsZero(): // from memory: nobody was asked
+	case outcome != throttle.Unavailable:
+		r.store.answered(now, a.result.Now)
+	case !cancelled:
+		r.store.failed(now, !d.unanswered, a.probe)
 	}
-	d.answered = r.health.answered
-	suspect := first && d.ownFailures == 0 // else the fault may be the alert's own
-	r.health.failed(r.worker.now(), failure, suspect, probe)
+	d.unanswered = a.result.Outcome == throttle.Unavailable
+	r.dispatch()
 }
 
 // letterDone records that a dead letter is no longer being written.
@@ -296,8 +311,7 @@ func (r *receiver) letterDone() {
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken}
-	state.Waiting = r.sending
+	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
@@ -317,8 +331,15 @@ func (r *receiver) nextAttempt() time.Time {
 	return r.worker.started.Add(r.wake)
 }
 
-// failure returns the receiver's last failure, nil if there was none. The caller holds r.mu.
+// failure returns the receiver's last failure, nil if there was none.
 func (r *receiver) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lastFailure()
+}
+
+// lastFailure is failure for a caller that holds r.mu.
+func (r *receiver) lastFailure() error {
 	if r.health.failure == nil {
 		return nil
 	}

@@ -19,13 +19,13 @@ type PartitionState struct {
 	Committed  telemetry.Position // the last checkpoint this replica wrote
 	Unsettled  int                // events that hold the checkpoint back
 	Oldest     time.Time          // when the hub took the first of them; zero if there is none
-	Delivering int                // deliveries, at most one for each device, level and receiver; also of resolved
+	Delivering int                // deliveries, at most one for each device, level and receiver; also of recoveries
 	Ledger     LedgerState        // zero if no rule has state
 }
 
 // A LedgerState is how the alarms of one partition are kept.
 type LedgerState struct {
-	Alarms   int       // in memory: pending, open, or with a resolved that is owed
+	Alarms   int       // in memory: pending, open, or with a recovery that is due
 	Position int64     // sequence number up to which the ledger in the store holds the alarms
 	Writes   int64     // since the partition was taken over, that included
 	Err      error     // why the ledger cannot be read or written at present, nil if it can; until it is read the partition waits
@@ -42,13 +42,13 @@ type AlarmState struct {
 	Since     time.Time // when the hub took the first of the readings that reached the limit; zero unless pending or open
 	Value     float64   // of the reading that opened it, or made it pending; 0 unless pending or open
 	Limit     float64   // that it reached; likewise
-	Owed      time.Time // when the hub took the reading that cleared the last alarm, while not every receiver has been told; else zero
+	Due       time.Time // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
 }
 
 // AlarmCounts are those of one level.
 type AlarmCounts struct {
-	Rule, Level         string
-	Pending, Open, Owed int
+	Rule, Level        string
+	Pending, Open, Due int
 }
 
 // AlarmCounts returns the number of alarms of each level, in the order of Config.Rules.
@@ -68,7 +68,7 @@ func (w *Worker) AlarmCounts() []AlarmCounts {
 			n := s.alarms.counts[l]
 			all[i].Pending += n[pendingAlarms]
 			all[i].Open += n[openAlarms]
-			all[i].Owed += n[owedAlarms]
+			all[i].Due += n[dueRecoveries]
 		}
 		s.mu.Unlock()
 	}
@@ -113,8 +113,8 @@ func (a *alarm) state(partition, device string) AlarmState {
 	if a.Phase != rules.Normal {
 		state.Since, state.Value, state.Limit = fromMicros(a.Since), a.value, a.limit
 	}
-	if a.owed != nil {
-		state.Owed = fromMicros(a.owed.enqueued)
+	if a.due != nil {
+		state.Due = fromMicros(a.due.enqueued)
 	}
 	return state
 }

@@ -27,11 +27,11 @@ type Stats struct {
 
 // LevelStats counts what became of one level.
 type LevelStats struct {
-	Over     atomic.Int64 // readings that reached its limit
-	Opened   atomic.Int64 // alarms
-	Cleared  atomic.Int64 // alarms
-	Sent     atomic.Int64 // alerts that a receiver took
-	Resolved atomic.Int64 // resolved that a receiver took
+	Over      atomic.Int64 // readings that reached its limit
+	Opened    atomic.Int64 // alarms
+	Cleared   atomic.Int64 // alarms
+	Sent      atomic.Int64 // alerts that a receiver took
+	Recovered atomic.Int64 // recoveries that a receiver took
 }
 
 // read adds one batch, in few atomic operations.

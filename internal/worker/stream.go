@@ -3,6 +3,8 @@ package worker
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,15 +26,15 @@ type stream struct {
 	partition telemetry.Partition // nil for an Intake
 	log       *zap.Logger
 	queues    []*queue       // one for each receiver
-	room      chan struct{}  // signals that something was settled
+	room      chan struct{}  // signals that something was settled, or the ledger written
 	progress  chan struct{}  // signals that many events were read
 	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
-	results   []result          // of the batch being taken, reused
-	heard     *heard
+	seen      *lastSeen
 	ledger    *ledger.Ledger     // nil if no rule has state
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
+	logName   string             // of the log that is being read: see logName
 
 	ctx  context.Context
 	stop context.CancelCauseFunc // ends ctx
@@ -42,7 +44,6 @@ type stream struct {
 	mu      sync.Mutex
 	mark    watermark
 	alarms  *alarms // nil if no rule has state
-	batch   int64   // counts batches read
 	ledgers LedgerState
 	// removedSince is when the ledger was found to have alarms of rules that this replica does
 	// not have; zero if it has none, or they have ended.
@@ -63,7 +64,7 @@ func newStream(ctx context.Context, w *Worker, id string) *stream {
 		log:      w.Log.With(zap.String("partition", id)),
 		room:     make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
-		heard:    newHeard(time.Now()),
+		seen:     newLastSeen(time.Now()),
 		found:    make([]telemetry.Found, w.fields),
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
@@ -107,24 +108,28 @@ func (s *stream) read(ctx context.Context) error {
 	}
 }
 
-// take decodes events in order and decides about those that a rule concerns. This is the hot
+// take decodes events in order and decides about those that may matter to a rule. This is the hot
 // path.
 func (s *stream) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	at := s.lastRead
-	s.results = s.results[:0]
+	if s.logName == "" { // a Partition is of one generation
+		s.logName = logName(events[0].Generation, s.id)
+	}
+	now := time.Now().UnixMicro()
+	s.seen.mu.Lock()
 	for i := range events {
 		e := &events[i]
 		reason := s.Decoder.DecodeAll(e, s.found)
-		s.results = append(s.results, resultOf(reason, s.found))
 		n[reason]++
+		o := s.seen.add(e, reason, s.found, now)
 		switch {
-		case reason == telemetry.ReasonOK && s.concerns(e, s.found):
-			if s.skipped(e) {
+		case reason == telemetry.ReasonOK && s.mayMatter(e, s.found):
+			if e.UpTo(s.skip) {
 				break
 			}
-			if reached, _ := s.decide(at, e, s.found, &s.results[i], nil); reached {
+			if reached, _ := s.evaluate(at, e, s.found, o, nil); reached {
 				over++
 			}
 		case reason > telemetry.ReasonNotTelemetry:
@@ -132,16 +137,17 @@ func (s *stream) take(events []telemetry.Event) {
 		}
 		at = e.Position
 	}
+	s.seen.mu.Unlock()
 	s.lastRead = at
 	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
 	s.stats.read(&n, over)
-	s.heard.add(events, s.results, time.Now())
 }
 
-// skipped reports whether the last owner has settled e: it is neither sequenced nor enqueued
-// after the ledger's position. A hub that was created anew starts its sequences again.
-func (s *stream) skipped(e *telemetry.Event) bool {
-	return upTo(telemetry.Position{Sequence: e.Sequence, Time: e.Enqueued}, s.skip)
+// logName returns a short name for the log of one partition of one generation of a hub. Sequence numbers
+// are compared within one log.
+func logName(generation, partition string) string {
+	sum := sha256.Sum256([]byte(generation + "/" + partition))
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
 // malformedEvent logs e and keeps it, if that is configured. before is the position of
@@ -171,8 +177,8 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 	}
 	s.malformed++
 	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
-	held := s.mark.admit(before, micros(e.Enqueued))
-	held.pending = 1
+	held := &entry{}
+	s.mark.admit(held, placeOf(before), micros(e.Enqueued))
 	s.work.Go(func() {
 		for n := 1; ; n++ {
 			err := s.Malformed.KeepMalformed(s.send, telemetry.MalformedEvent{Partition: s.id, Reason: reason, Event: e})
@@ -187,14 +193,9 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.malformed--
-		s.settle(held)
+		s.mark.settle(held)
+		signal(s.room)
 	})
-}
-
-// settle records that one more receiver has settled an event. The caller holds s.mu.
-func (s *stream) settle(e *entry) {
-	s.mark.settle(e)
-	signal(s.room)
 }
 
 // advance records that events from sequence number first up to p have been settled or
@@ -206,7 +207,6 @@ func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, 
 		s.first = first
 	}
 	s.mark.read(p)
-	s.batch++
 	s.readUntil = enqueued
 	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
 		s.sinceMark = 0
@@ -231,10 +231,13 @@ func signal(c chan struct{}) {
 }
 
 // full reports whether so many deliveries to one receiver are unsettled, dead letters
-// included, that no event may be read.
+// included, or the ledger is so far behind, that no event may be read.
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.alarms != nil && s.alarms.history.full() {
+		return true
+	}
 	return slices.ContainsFunc(s.queues, func(q *queue) bool { return q.alerts >= s.maxWaiting+maxGivenUp })
 }
 
@@ -318,7 +321,7 @@ func (s *stream) state() PartitionState {
 		ReadUntil: s.readUntil,
 		Settled:   s.mark.position(),
 		Committed: s.committed,
-		Unsettled: s.mark.unsettled(),
+		Unsettled: len(s.mark.held),
 		Oldest:    s.mark.oldest(),
 	}
 	if s.readUntil.IsZero() {

@@ -35,54 +35,51 @@ func (s *stream) takeOver() bool {
 	}
 }
 
-// start begins with what the ledger l holds.
+// start begins with what the ledger l holds. Positions of another hub than the one that the checkpoint
+// is of say nothing about it; alarms go on.
 func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	resumed, over := s.partition.Resumed()
-	passed := resumed.Offset != "" && resumed.Ledger != l.ID() && !upTo(resumed.Position, content.Position)
-	at := content.Position                                                  // where the alarms go on
-	if resumed.Offset != "" && !after(content.Position, resumed.Position) { // else the last owner did not get to its checkpoint
-		at = resumed.Position
+	from, held := resumed.Position, content.Position
+	if resumed.Offset == "" {
+		from = telemetry.Position{} // it begins before the first event
+	}
+	known := resumed.Offset != "" && from.Generation == held.Generation
+	passed := known && !from.UpTo(held) && resumed.Ledger != l.ID() // without rules with state
+	if known && from.UpTo(held) {
+		from = held // the last owner did not get to its checkpoint
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	a := newAlarms(s.maxChanges)
-	s.ledger, s.alarms, s.skip, s.lastRead = l, a, content.Position, resumed.Position
+	s.ledger, s.alarms, s.skip, s.lastRead = l, a, held, from
+	a.history.position = held
+	if resumed.Offset != "" {
+		s.mark.read(from)
+	}
 	switch {
 	case passed:
-		s.skip = resumed.Position // from now on the alarms are those of there
+		s.skip = from // from now on the alarms are those of there
+		a.history.passed(from)
 	case over:
-		s.skip = telemetry.Position{} // that of the ledger is of another hub
-	}
-	a.history.position = s.skip
-	if resumed.Offset != "" {
-		s.mark.read(at)
+		s.skip = telemetry.Position{}
 	}
 	for _, kept := range content.Alarms {
 		s.restore(kept, passed)
 	}
-	if over || passed && a.history.edits > 0 {
-		a.history.unwritten = &telemetry.Position{} // the next write says so; a checkpoint before would be taken for one of this ledger
-	}
 	for device, d := range a.byDevice {
 		for _, alarm := range d.alarms {
-			for _, q := range s.queues {
-				q.owe(device, alarm.level)
-			}
+			s.schedule(device, alarm.level)
 		}
 	}
 }
 
-// after reports whether a is sequenced after b, in the same hub: a hub that was created anew starts its
-// sequences again.
-func after(a, b telemetry.Position) bool {
-	return a.Sequence > b.Sequence && !a.Time.Before(b.Time)
-}
-
-// upTo reports whether p is neither sequenced nor enqueued after q.
-func upTo(p, q telemetry.Position) bool {
-	return p.Sequence <= q.Sequence && !p.Time.After(q.Time)
+// schedule does what follows for every receiver from a change of what is due. The caller holds s.mu.
+func (s *stream) schedule(device string, l *level) {
+	for _, q := range s.queues {
+		q.schedule(device, l)
+	}
 }
 
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
@@ -97,14 +94,14 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	default:
 		k.Phase = rules.Pending
 	}
-	if o := from.Owed; o != nil {
-		k.owed = &owed{receivers: s.wanting(l), reading: reading{
-			value: o.Value, limit: o.Limit, enqueued: micros(o.Enqueued), sequence: o.Sequence, since: micros0(o.Since),
+	if r := from.Due; r != nil {
+		k.due = &recovery{log: r.Log, receivers: s.wanting(l), reading: reading{
+			value: r.Value, limit: r.Limit, enqueued: micros(r.Enqueued), sequence: r.Sequence, since: micros0(r.Since),
 		}}
 	}
 	was := k
 	switch {
-	case k.Phase == rules.Pending && (passed || l.removed): // nobody knows, or will, whether it lasted
+	case k.Phase == rules.Pending && (passed || l.removed): // nobody can know whether it lasted
 		k.State = rules.State{}
 	case l.removed && k.Phase == rules.Open:
 		s.removedSince = time.Now()
@@ -112,17 +109,17 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	case !l.rule.stateful:
 		k.State = rules.State{}
 	}
-	if k.owed != nil && (k.owed.receivers == 0 || !l.rule.Resolved) {
-		k.owed = nil
+	if k.due != nil && (k.due.receivers == 0 || !l.rule.Resolved) {
+		k.due = nil
 	}
 	if k.Phase == rules.Normal {
 		k.State, k.value, k.limit = rules.State{}, 0, 0
 	}
-	if k != was {
-		s.alarms.history.edits++
-	}
 	s.alarms.set(from.Device, l, k)
 	s.alarms.history.keep(alarmKey{from.Device, l}, k)
+	if k != was {
+		s.alarms.history.edited = true
+	}
 }
 
 // removedAfter is how long after a take-over a rule that this replica does not have counts as removed.
@@ -130,7 +127,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 const removedAfter = 10 * time.Minute
 
 // endRemoved ends the alarms of rules that are removed, once it is sure that they are: nothing
-// else ever would. What is owed is about the last event read, so that no alert was about a later one.
+// else ever would. The recovery is about the last event read, so that no alert was about a later one.
 func (s *stream) endRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +136,7 @@ func (s *stream) endRemoved() {
 	}
 	s.removedSince = time.Time{}
 	at := s.mark.last
-	if upTo(at, s.alarms.history.position) {
+	if at == (telemetry.Position{}) {
 		at = s.alarms.history.position
 	}
 	for device, d := range s.alarms.byDevice {
@@ -149,15 +146,13 @@ func (s *stream) endRemoved() {
 			}
 			next := kept{}
 			if receivers := s.wanting(a.level); a.level.rule.Resolved && receivers != 0 {
-				next.owed = &owed{receivers: receivers, reading: reading{
+				next.due = &recovery{log: logName(at.Generation, s.id), receivers: receivers, reading: reading{
 					value: a.value, limit: a.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: a.Since,
 				}}
 			}
 			s.alarms.set(device, a.level, next)
-			s.alarms.history.change(alarmKey{device, a.level}, next, at, at.Sequence, s.mark.newest(), s.batch)
-			for _, q := range s.queues {
-				q.owe(device, a.level)
-			}
+			s.alarms.history.edit(alarmKey{device, a.level}, next)
+			s.schedule(device, a.level)
 		}
 	}
 }
@@ -182,21 +177,19 @@ func (s *stream) levelOf(a ledger.Alarm) *level {
 	return l
 }
 
-// writeLedger writes the alarms as they were at the watermark, if they have changed since
-// the last write.
+// writeLedger writes the alarms as they were at the last position that the watermark has passed and that the
+// ledger may have, if they have changed since the last write.
 func (s *stream) writeLedger(ctx context.Context) error {
 	s.mu.Lock()
 	h := &s.alarms.history
-	p := s.mark.position()
-	if upTo(p, h.position) {
-		p = h.position // nothing has been read, or only what the last owner had settled
-	}
-	p = h.reach(p)
-	if !h.behind() {
+	at, behind := h.reach(s.mark.position())
+	h.seal()
+	if !behind {
 		s.mu.Unlock()
 		return nil
 	}
-	content, edits := h.content(p), h.edits
+	content := h.content(at)
+	h.edited = false
 	s.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
@@ -208,13 +201,15 @@ func (s *stream) writeLedger(ctx context.Context) error {
 		return telemetry.ErrLost
 	}
 	s.ledgerAnswered(err)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.wrote(p, edits)
+	if err != nil {
+		h.edited = true
+		return err
+	}
+	h.wrote(at)
 	s.ledgers.Writes++
+	signal(s.room)
 	return nil
 }
 

@@ -1,101 +1,110 @@
 package worker
 
 import (
+	"container/heap"
 	"math"
-	"slices"
 	"time"
 
 	"alertworker/internal/telemetry"
 )
 
 // A watermark is the position up to which a partition is settled. It holds only
-// unsettled events, so it is as small as the number of hot devices.
+// what is unsettled, so it is as small as the number of hot devices.
 type watermark struct {
-	entries []*entry // in order of position; the first is unsettled
-	settled int      // entries that are settled, behind one that is not
-	last    telemetry.Position
+	held entries // a heap: the first event is on top
+	last telemetry.Position
 }
 
-// An entry holds the watermark before one event until every receiver has settled that.
-// The position is taken apart, because a time.Time is three words.
+// An entry holds the watermark before one event.
 type entry struct {
-	sequence int64
-	offset   string
-	time     int64 // in Unix ns; noTime if it is not known
+	before   place
 	enqueued int64 // when the hub took the event, in Unix µs
-	pending  int32 // receivers that have not settled it
+	index    int32 // in watermark.held, plus 1; 0 unless the entry holds the watermark
 }
 
-const noTime = math.MinInt64
-
-// before returns the position before the event.
-func (e *entry) before() telemetry.Position {
-	p := telemetry.Position{Sequence: e.sequence, Offset: e.offset}
-	if e.time != noTime {
-		p.Time = time.Unix(0, e.time).UTC()
-	}
-	return p
+// A place is a position in the log of a watermark, without what is the same for all.
+type place struct {
+	sequence int64
+	offset   string // empty: before the first event that was read
+	time     int64  // in Unix ns; none if it is not known
 }
 
-// admit adds an unsettled event, the next after position before.
-func (w *watermark) admit(before telemetry.Position, enqueued int64) *entry {
-	e := &entry{sequence: before.Sequence, offset: before.Offset, time: noTime, enqueued: enqueued}
-	if !before.Time.IsZero() {
-		e.time = before.Time.UnixNano()
+const none = math.MinInt64
+
+func placeOf(p telemetry.Position) place {
+	at := place{sequence: p.Sequence, offset: p.Offset, time: none}
+	if p.Offset == "" {
+		at.sequence = none
 	}
-	w.entries = append(w.entries, e)
-	return e
+	if !p.Time.IsZero() {
+		at.time = p.Time.UnixNano()
+	}
+	return at
 }
 
-// newest returns the last event that was admitted and is not forgotten, nil if there is none.
-func (w *watermark) newest() *entry {
-	if len(w.entries) == 0 {
-		return nil
+// admit has e hold the watermark before an event, in any order. before is the position of the event before.
+func (w *watermark) admit(e *entry, before place, enqueued int64) {
+	e.before, e.enqueued = before, enqueued
+	heap.Push(&w.held, e)
+}
+
+// settle ends the hold of e, if it has one.
+func (w *watermark) settle(e *entry) {
+	if e.index > 0 {
+		heap.Remove(&w.held, int(e.index-1))
 	}
-	return w.entries[len(w.entries)-1]
 }
 
 // read records that every event up to p has been settled or admitted.
-func (w *watermark) read(p telemetry.Position) { w.last = p }
-
-// settle records that one more receiver has settled e. Settled entries are dropped at
-// once from the front, and elsewhere when they are the majority, so a call costs O(1)
-// on average.
-func (w *watermark) settle(e *entry) {
-	if e.pending--; e.pending > 0 {
-		return
-	}
-	w.settled++
-	n := 0
-	for n < len(w.entries) && w.entries[n].pending == 0 {
-		n++
-	}
-	clear(w.entries[:n])
-	w.entries = w.entries[n:]
-	w.settled -= n
-	if w.settled > len(w.entries)/2 {
-		w.entries = slices.DeleteFunc(w.entries, func(e *entry) bool { return e.pending == 0 })
-		w.settled = 0
+func (w *watermark) read(p telemetry.Position) {
+	if !p.UpTo(w.last) {
+		w.last = p
 	}
 }
 
 // position returns the last position up to which everything is settled. It never
-// moves back.
+// moves back, unless an event before it is admitted.
 func (w *watermark) position() telemetry.Position {
-	if len(w.entries) > 0 {
-		return w.entries[0].before()
+	if len(w.held) == 0 {
+		return w.last
 	}
-	return w.last
+	at := w.held[0].before
+	if at.offset == "" {
+		return telemetry.Position{}
+	}
+	p := telemetry.Position{Generation: w.last.Generation, Sequence: at.sequence, Offset: at.offset}
+	if at.time != none {
+		p.Time = time.Unix(0, at.time).UTC()
+	}
+	return p
 }
 
-// unsettled returns how many events are unsettled.
-func (w *watermark) unsettled() int { return len(w.entries) - w.settled }
-
-// oldest returns when the hub took the event that holds the watermark; zero if none
-// does.
+// oldest returns when the hub took the event that holds the watermark. It is zero if none does.
 func (w *watermark) oldest() time.Time {
-	if len(w.entries) == 0 {
+	if len(w.held) == 0 {
 		return time.Time{}
 	}
-	return fromMicros(w.entries[0].enqueued)
+	return fromMicros(w.held[0].enqueued)
+}
+
+// entries implements heap.Interface.
+type entries []*entry
+
+func (h entries) Len() int           { return len(h) }
+func (h entries) Less(i, j int) bool { return h[i].before.sequence < h[j].before.sequence }
+func (h entries) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = int32(i+1), int32(j+1)
+}
+func (h *entries) Push(e any) {
+	*h = append(*h, e.(*entry))
+	e.(*entry).index = int32(len(*h))
+}
+func (h *entries) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.index = 0
+	return e
 }

@@ -86,7 +86,7 @@ type Start struct {
 	Device    string
 	Rule      string
 	Level     string
-	Resolved  bool
+	Recovery  bool
 	Receiver  string
 	Partition string
 	FromHub   bool // false: it came through the Intake that Partition names
@@ -118,7 +118,7 @@ type Worker struct {
 	warned    atomic.Int64 // when warn last logged
 
 	maxWaiting int
-	maxChanges int // of alarms behind the watermark of a partition; beyond it they are merged
+	maxChanges int // of alarms behind the watermark of a partition; beyond it reading pauses
 	fields     int // that Decoder finds
 	rules      []*rule
 	levels     []*level // in the order of Config
@@ -180,7 +180,7 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	return err
 }
 
-// alertID returns the id of the alert, or the resolved, that d would send about a reading. It is the same in every
+// alertID returns the id of the notice that d would send about a reading. It is the same in every
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
 func (s *stream) alertID(d *delivery, r reading) string {
@@ -191,7 +191,7 @@ func (s *stream) alertID(d *delivery, r reading) string {
 		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(r.enqueued).UnixMilli(), 10)
 	}
 	id += d.level.suffix
-	if d.owed != nil {
+	if d.recovery != nil {
 		id += "/resolved"
 	}
 	return id

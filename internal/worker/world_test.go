@@ -528,8 +528,8 @@ func describe(c ledger.Content) string {
 		case !a.Since.IsZero():
 			s += " pending"
 		}
-		if a.Owed != nil {
-			s += fmt.Sprint(" owed ", a.Owed.Sequence)
+		if a.Due != nil {
+			s += fmt.Sprint(" owed ", a.Due.Sequence)
 		}
 		all = append(all, s)
 	}
@@ -860,7 +860,7 @@ func (w *world) quiet(o *owner) bool {
 		}
 		owed := 0
 		for _, c := range o.worker.AlarmCounts() {
-			owed += c.Owed
+			owed += c.Due
 		}
 		return p.Delivering == 0 && p.Unsettled == 0 && done && owed == 0
 	}

@@ -367,7 +367,7 @@ func content(n int) ledger.Content {
 	for i := range n {
 		c.Alarms = append(c.Alarms, ledger.Alarm{Device: fmt.Sprintf("device-%d-\xff", i), Rule: "hot", Level: "critical", Open: i%2 == 0, Since: at})
 	}
-	c.Alarms[0].Owed = &ledger.Reading{Sequence: int64(n - 1), Enqueued: at, Value: 1.5 * float64(n), Limit: 65, Since: at.Add(-time.Minute)}
+	c.Alarms[0].Due = &ledger.Reading{Sequence: int64(n - 1), Enqueued: at, Value: 1.5 * float64(n), Limit: 65, Since: at.Add(-time.Minute)}
 	return c
 }
 

@@ -31,6 +31,7 @@ type letter struct {
 	Receiver string          `json:"receiver"`
 	Reason   string          `json:"reason"`
 	Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
+	Log      string          `json:"log,omitempty"`   // that numbered its reading
 	// The alert, if it cannot be encoded.
 	Text string `json:"text,omitempty"`
 
@@ -58,7 +59,7 @@ type malformed struct {
 }
 
 func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
-	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason}
+	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log}
 	// An alert that cannot be encoded is kept as text.
 	if alert, err := webhook.Encode(d.Alert); err == nil {
 		l.Alert = alert
@@ -175,6 +176,7 @@ func decode(kind Kind, content []byte) Letter {
 	if out.Alert, err = webhook.Decode(l.Alert); err != nil {
 		out.Broken = fmt.Errorf("has no alert that can be sent: %w", err)
 	}
+	out.Alert.Log = l.Log
 	return out
 }
 

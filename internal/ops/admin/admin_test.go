@@ -259,7 +259,7 @@ func TestDevice(t *testing.T) {
 		w.gate.state = throttle.State{Now: now}
 		w.worker.devices = map[string]worker.DeviceState{"cold": {
 			Partitions: []string{"10", "9"}, Since: now.Add(-time.Hour),
-			Heard: &worker.Heard{
+			Last: &worker.LastSeen{
 				Partition: "9", At: now, Reading: &worker.Reading{Value: 21.5, Enqueued: now, Sequence: 7},
 				Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Second), Sequence: 6},
 			},
@@ -295,18 +295,18 @@ func TestDeviceOfRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, ruled)
 		now := time.Now()
-		w.gate.state = throttle.State{Now: now, Told: true, Resolved: true, AlertID: "x/resolved", Unresolved: true}
+		w.gate.state = throttle.State{Now: now, Notified: true, Recovery: true, AlertID: "x/resolved", Unresolved: true}
 		w.take(notify.Alert{ID: "1", Device: "oven", Rule: "hot", Level: "critical", Temperature: 93, Window: time.Minute, Enqueued: now, Partition: "3", Sequence: 17, Token: 9})
 		w.take(notify.Alert{ID: "1/resolved", Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Temperature: 64, Enqueued: now, Partition: "3", Sequence: 18, Token: 10})
 		w.worker.devices = map[string]worker.DeviceState{"oven": {
 			Partitions: []string{"3"}, Since: now,
-			Heard: &worker.Heard{Partition: "3", At: now, Reading: &worker.Reading{Value: 61, Field: 2, Enqueued: now, Sequence: 19}},
+			Last: &worker.LastSeen{Partition: "3", At: now, Reading: &worker.Reading{Value: 61, Field: 2, Enqueued: now, Sequence: 19}},
 			Alarms: []worker.AlarmState{
-				{Partition: "3", Device: "oven", Rule: "former", Owed: now},
+				{Partition: "3", Device: "oven", Rule: "former", Due: now},
 				{Partition: "3", Device: "oven", Rule: "damp", Phase: rules.Open, Since: now, Value: 61, Limit: 60},
-				{Partition: "3", Device: "oven", Rule: "hot", Level: "warning", Phase: rules.Pending, Since: now, Value: 71, Limit: 70, Owed: now},
+				{Partition: "3", Device: "oven", Rule: "hot", Level: "warning", Phase: rules.Pending, Since: now, Value: 71, Limit: 70, Due: now},
 			},
-			Deliveries: []worker.DeliveryState{{Receiver: "example.com", Rule: "hot", Level: "warning", Resolved: true, Partition: "3", Since: now, Value: 64, For: worker.WaitTurn}},
+			Deliveries: []worker.DeliveryState{{Receiver: "example.com", Rule: "hot", Level: "warning", Recovery: true, Partition: "3", Since: now, Value: 64, For: worker.WaitTurn}},
 		}}
 		got := w.authorized("GET", "/devices/oven").Body.String()
 		gate := `,"state":"open","alertId":"x/resolved","unresolved":true,"resolved":true,`

@@ -128,7 +128,7 @@ func TestInABrowser(t *testing.T) {
 	b.open(server.URL + "/")
 
 	// It looks up a device.
-	w.worker.devices = map[string]worker.DeviceState{"a/b <#1>": {Heard: &worker.Heard{Partition: "2", Reading: &worker.Reading{Value: 21.5, Enqueued: time.Now()}}}}
+	w.worker.devices = map[string]worker.DeviceState{"a/b <#1>": {Last: &worker.LastSeen{Partition: "2", Reading: &worker.Reading{Value: 21.5, Enqueued: time.Now()}}}}
 	b.eval(`{
 		const form = document.querySelector("#lookup");
 		form.device.value = "a/b <#1>";

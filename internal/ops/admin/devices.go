@@ -185,17 +185,17 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 		Receivers: []windowView{},
 	}
 	view.Status, view.Why = f.why()
-	if h := f.state.Heard; h != nil {
+	if h := f.state.Last; h != nil {
 		view.Heard = &heardView{Partition: h.Partition, At: h.At}
 		if r := h.Reading; r != nil {
-			view.Heard.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Quiet, Enqueued: r.Enqueued, Sequence: r.Sequence}
+			view.Heard.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Muted, Enqueued: r.Enqueued, Sequence: r.Sequence}
 		}
 		if u := h.Undecodable; u != nil {
 			view.Heard.Undecodable = &undecodableView{Reason: u.Reason.String(), Enqueued: u.Enqueued, Sequence: u.Sequence}
 		}
 	}
 	for _, s := range f.state.Alarms {
-		alarm := alarmView{limitView: a.limitView(s.Rule, s.Level), State: s.Phase.String(), Since: known(s.Since), Owed: known(s.Owed), Partition: s.Partition}
+		alarm := alarmView{limitView: a.limitView(s.Rule, s.Level), State: s.Phase.String(), Since: known(s.Since), Owed: known(s.Due), Partition: s.Partition}
 		if s.Phase != rules.Normal {
 			alarm.Value, alarm.Limit = &s.Value, &s.Limit
 		}
@@ -203,7 +203,7 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 	}
 	for _, d := range f.state.Deliveries {
 		view.Waiting = append(view.Waiting, waitingView{
-			Receiver: d.Receiver, limitView: a.limitView(d.Rule, d.Level), Resolved: d.Resolved, For: d.For, Detail: d.String(), Since: d.Since, Next: known(d.Until),
+			Receiver: d.Receiver, limitView: a.limitView(d.Rule, d.Level), Resolved: d.Recovery, For: d.For, Detail: d.String(), Since: d.Since, Next: known(d.Until),
 			Temperature: d.Value, Partition: d.Partition, Suppressed: d.Joined,
 		})
 	}
@@ -303,7 +303,7 @@ func (a *Admin) window(rule string) time.Duration {
 func (a *Admin) windowView(g gateState) windowView {
 	s := g.State
 	v := windowView{
-		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Resolved, Told: s.Told && a.tells(g.rule), State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
+		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Recovery, Told: s.Notified && a.tells(g.rule), State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
 		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
 		StoreTime: known(s.Now), Suppressed: s.Suppressed,
 	}

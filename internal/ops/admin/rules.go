@@ -56,7 +56,7 @@ func (a *Admin) ruleRows() (rows []ruleRow) {
 				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
 					n = counts[at]
 				}
-				row.Pending, row.Open, row.Owed, row.Alarmed = count(int64(n.Pending)), count(int64(n.Open)), count(int64(n.Owed)), n.Open > 0
+				row.Pending, row.Open, row.Owed, row.Alarmed = count(int64(n.Pending)), count(int64(n.Open)), count(int64(n.Due)), n.Open > 0
 			}
 			rows = append(rows, row)
 		}

@@ -160,7 +160,7 @@ func (f findings) why() (code, text string) {
 	if l := f.undelivered(); l != nil {
 		return whyDeadLetter, f.deadLetter(l)
 	}
-	h := f.state.Heard
+	h := f.state.Last
 	switch {
 	case h == nil:
 		return whyNotHeard, f.notHeard() + f.also()
@@ -245,7 +245,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		below = "above"
 	}
 	switch {
-	case v.say == sayHot && r.Quiet:
+	case v.say == sayHot && r.Muted:
 		return whyQuiet, fmt.Sprintf("%s reaches %s, but is not told: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
 	case v.say == sayHot:
 		return f.about(v.rule.Name, v.level.Name).hot(r, v)
@@ -305,7 +305,7 @@ func (f findings) until(t time.Time) string {
 func (f findings) waiting() string {
 	first := f.state.Deliveries[0] // the oldest alert; if there is none, the oldest resolved
 	for _, d := range f.state.Deliveries {
-		if first.Resolved && !d.Resolved || first.Resolved == d.Resolved && d.Since.Before(first.Since) {
+		if first.Recovery && !d.Recovery || first.Recovery == d.Recovery && d.Since.Before(first.Since) {
 			first = d
 		}
 	}
@@ -321,7 +321,7 @@ func (f findings) waiting() string {
 		parts = append(parts, part)
 	}
 	what := "An alert%s about %s has been waiting"
-	if first.Resolved {
+	if first.Recovery {
 		what = "That the device is normal again%s, at %s, has been waiting to be told"
 	}
 	return fmt.Sprintf(what+" since %s: %s", which(first.Rule, first.Level), number(first.Value), f.clock(first.Since), strings.Join(parts, "; "))

@@ -14,9 +14,9 @@ import (
 func TestWhy(t *testing.T) {
 	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	heard := func(h worker.Heard) worker.DeviceState { return worker.DeviceState{Heard: &h} }
+	heard := func(h worker.LastSeen) worker.DeviceState { return worker.DeviceState{Last: &h} }
 	reading := func(value float64, at time.Time) worker.DeviceState {
-		return heard(worker.Heard{Partition: "3", At: at, Reading: &worker.Reading{Value: value, Enqueued: at, Sequence: 17}})
+		return heard(worker.LastSeen{Partition: "3", At: at, Reading: &worker.Reading{Value: value, Enqueued: at, Sequence: 17}})
 	}
 	open := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
 	down := gateState{receiver: "hook", rule: "temperature", window: time.Minute, err: errors.New("connection refused")}
@@ -52,14 +52,14 @@ func TestWhy(t *testing.T) {
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 02:13:00 UTC (61 min ago)"},
 		"below, after an attempt that failed": {reading(21.5, now), nil, failed, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 02:13:00 UTC (61 min ago)"},
-		"undecodable": {heard(worker.Heard{Partition: "3", Undecodable: &worker.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
+		"undecodable": {heard(worker.LastSeen{Partition: "3", Undecodable: &worker.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
-		"undecodable after a reading": {heard(worker.Heard{
+		"undecodable after a reading": {heard(worker.LastSeen{
 			Partition: "3", Reading: &worker.Reading{Value: 99, Enqueued: ago(time.Minute), Sequence: 8},
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: its reading is null"},
-		"undecodable before a reading": {heard(worker.Heard{
+		"undecodable before a reading": {heard(worker.LastSeen{
 			Partition: "3", Reading: &worker.Reading{Value: 79.9, Enqueued: now, Sequence: 10},
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, down, whyBelow,
@@ -84,7 +84,7 @@ func TestWhy(t *testing.T) {
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"a dead letter that was replayed": {reading(21.5, now), []ended{letter}, window, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
-		"waiting comes first": {worker.DeviceState{Heard: reading(21.5, now).Heard, Deliveries: []worker.DeliveryState{
+		"waiting comes first": {worker.DeviceState{Last: reading(21.5, now).Last, Deliveries: []worker.DeliveryState{
 			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: worker.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
 			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
 		}}, []ended{letter}, window, whyWaiting,
@@ -137,7 +137,7 @@ func TestWhyOfRules(t *testing.T) {
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), as its readings have since 03:13:00 UTC, but not for 2 min yet: the first from 03:15:00 UTC on causes an alert"},
 		"told": {&set, worker.Reading{Value: 91}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), which reaches the limit of 90 (rule hot, level critical), is suppressed: an alert was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
-		"quiet": {&set, worker.Reading{Value: 91, Quiet: true}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
+		"quiet": {&set, worker.Reading{Value: 91, Muted: true}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is not told: the property quiet of its message keeps the device quiet"},
 		"a higher level": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which is not told while the alarm of level critical is open, since 03:00:00 UTC"},
@@ -152,11 +152,11 @@ func TestWhyOfRules(t *testing.T) {
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)" +
 				"; its last alert (rule hot, level critical) was delivered at 03:00:00 UTC (14 min ago), and the receiver was told at 03:13:00 UTC (60 s ago) that the device is normal again"},
 		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, Since: ago(time.Minute), Value: 64, For: worker.WaitWindow, Until: now.Add(7 * time.Minute)},
+			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: worker.WaitWindow, Until: now.Add(7 * time.Minute)},
 		}, nil, []gateState{window}, whyWaiting,
-			"That the device is normal again (rule hot, level critical), at 64, has been waiting to be told since 03:13:00 UTC: receiver hook is told that the device is normal again when the window of the alert before is over; the next attempt is due in 7 min"},
+			"That the device is normal again (rule hot, level critical), at 64, has been waiting to be told since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min"},
 		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, Since: ago(time.Hour), Value: 64, For: worker.WaitTurn},
+			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: worker.WaitTurn},
 			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: worker.WaitAttempt},
 		}, nil, nil, whyWaiting,
 			"An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: other alerts are being sent to receiver hook first; an attempt to alert receiver hook is under way"},
@@ -169,7 +169,7 @@ func TestWhyOfRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.reading.Enqueued = ago(5 * time.Second)
 			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: worker.DeviceState{
-				Heard: &worker.Heard{Reading: &test.reading}, Alarms: test.alarms, Deliveries: test.deliveries,
+				Last: &worker.LastSeen{Reading: &test.reading}, Alarms: test.alarms, Deliveries: test.deliveries,
 			}}
 			if status, got := f.why(); status != test.status || got != test.want {
 				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)

@@ -184,7 +184,7 @@ func (w *world) alarming() {
 	now := time.Now()
 	w.set(func() {
 		w.worker.counts = []worker.AlarmCounts{
-			{Rule: "hot", Level: "warning", Pending: 7, Open: 1_204, Owed: 31}, {Rule: "hot", Level: "critical", Open: 2}, {Rule: "cold-chain"}, {Rule: "damp", Open: 1},
+			{Rule: "hot", Level: "warning", Pending: 7, Open: 1_204, Due: 31}, {Rule: "hot", Level: "critical", Open: 2}, {Rule: "cold-chain"}, {Rule: "damp", Open: 1},
 		}
 		for i, device := range []string{"oven-3", "kiln/north", "boiler#12", "cellar", "line-2.press"} {
 			level := []string{"critical", "warning", "critical", "", "warning"}[i]

@@ -137,11 +137,11 @@ func (r *Replay) One(ctx context.Context, l deadletter.Letter) {
 
 // request returns what to ask the gate for. An alert's reading counts as one that comes by HTTP
 // in a while, so that only a window in force suppresses it: it may be older than windows
-// that are over and than what was resolved since, but who replays it wants it sent. A
-// resolved keeps its reading's place, because an alert after that makes it untrue.
+// that are over and than recoveries since, but who replays it wants it sent. A
+// recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
 	if a.Resolved {
-		return throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Sequence: a.Sequence, Resolved: true}
+		return throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence, Recovery: true}
 	}
 	return throttle.Request{Device: a.Device, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 }
@@ -151,7 +151,7 @@ func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 	gate := r.gate(to.ID, l.Alert)
 	result, err := gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
 		a := l.Alert
-		if g.ID != a.ID && !a.Resolved { // two resolved in a row say the same
+		if g.ID != a.ID && !a.Resolved { // two recoveries in a row say the same
 			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
 			return throttle.NotTaken
 		}

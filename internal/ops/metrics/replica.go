@@ -221,13 +221,13 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	for i, n := range r.worker.AlarmCounts() {
 		gauge(alarmsDesc, float64(n.Pending), n.Rule, n.Level, "pending")
 		gauge(alarmsDesc, float64(n.Open), n.Rule, n.Level, "open")
-		gauge(alarmsDesc, float64(n.Owed), n.Rule, n.Level, "owed")
+		gauge(alarmsDesc, float64(n.Due), n.Rule, n.Level, "owed")
 		of := &stats.Levels[i]
 		counter(levelOverDesc, of.Over.Load(), n.Rule, n.Level)
 		counter(openedDesc, of.Opened.Load(), n.Rule, n.Level)
 		counter(clearedDesc, of.Cleared.Load(), n.Rule, n.Level)
 		counter(sentDesc, of.Sent.Load(), n.Rule, n.Level)
-		counter(resolvedDesc, of.Resolved.Load(), n.Rule, n.Level)
+		counter(resolvedDesc, of.Recovered.Load(), n.Rule, n.Level)
 	}
 	for outcome := range stats.Outcomes {
 		counter(gateDesc, stats.Outcomes[outcome].Load(), r.store, throttle.Outcome(outcome).String())

@@ -51,13 +51,13 @@ func TestWorkerIsRead(t *testing.T) {
 		s.Counts.Untracked.Store(14)
 		s.Counts.Override[rules.OverrideOther].Store(15)
 		s.Counts.Levels = make([]worker.LevelStats, 2)
-		s.Alarms = []worker.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Owed: 3}, {Rule: "hot", Level: "critical"}}
+		s.Alarms = []worker.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Due: 3}, {Rule: "hot", Level: "critical"}}
 		of := &s.Counts.Levels[1]
 		of.Over.Store(16)
 		of.Opened.Store(17)
 		of.Cleared.Store(18)
 		of.Sent.Store(19)
-		of.Resolved.Store(20)
+		of.Recovered.Store(20)
 		expect(t, m, map[string]float64{
 			`events_total{reason="ok", result="reading"}`:              100,
 			`events_total{reason="not_telemetry", result="ignored"}`:   2,

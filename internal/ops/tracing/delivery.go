@@ -42,7 +42,7 @@ func (t *Tracing) begin(d worker.Start) worker.Trace {
 		deviceKey.String(d.Device),
 		alertKey.String(d.AlertID),
 		ruleKey.String(d.Rule),
-		resolvedKey.Bool(d.Resolved),
+		resolvedKey.Bool(d.Recovery),
 		receiverKey.String(d.Receiver),
 	}
 	if d.Level != "" {

@@ -134,7 +134,7 @@ process telemetry, consumer, Error: claim the window of device "oven": broken al
 func TestLevelIsTraced(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
-	d := tr.Deliveries()(worker.Start{AlertID: "ns/telemetry/3/1/2/hot/critical/resolved", Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Receiver: "hook", Partition: "3", FromHub: true})
+	d := tr.Deliveries()(worker.Start{AlertID: "ns/telemetry/3/1/2/hot/critical/resolved", Device: "oven", Rule: "hot", Level: "critical", Recovery: true, Receiver: "hook", Partition: "3", FromHub: true})
 	d.End(worker.End{Outcome: "sent"})
 	tr.Close()
 	want := "process telemetry, consumer alert.id=ns/telemetry/3/1/2/hot/critical/resolved device=oven level=critical outcome=sent receiver=hook resolved=true rule=hot suppressed=0\n"

@@ -69,7 +69,7 @@ func NewReplica() *Replica {
 	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
 	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
 	r.Counts.Levels = make([]worker.LevelStats, 2)
-	r.Alarms = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Pending: 1, Open: 2}, {Rule: "hot", Level: "critical", Owed: 1}}
+	r.Alarms = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Pending: 1, Open: 2}, {Rule: "hot", Level: "critical", Due: 1}}
 	return r
 }
 
@@ -90,7 +90,7 @@ func (r *Replica) Step(t testing.TB) {
 		r.Counts.Levels[0].Opened.Add(1)
 		r.Counts.Levels[0].Cleared.Add(1)
 		r.Counts.Levels[0].Sent.Add(1)
-		r.Counts.Levels[0].Resolved.Add(1)
+		r.Counts.Levels[0].Recovered.Add(1)
 		r.Counts.Override[rules.OverrideAbsent].Add(5)
 	}
 	for i := range r.PartitionStates {

@@ -56,7 +56,7 @@ func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
 }
 
 // suffix tells the ids and sources of a level's alerts from those of all others. The rule
-// that every version has, with its one limit, has none.
+// temperature with its one limit has none.
 func suffix(rule, level string) string {
 	if rule == rules.DefaultName && level == "" {
 		return ""
@@ -64,10 +64,10 @@ func suffix(rule, level string) string {
 	return strings.TrimSuffix("/"+rule+"/"+level, "/")
 }
 
-// concerns reports whether any rule may have something to say about e, in which the decoder found
-// found: a value reaches a limit, or the device has an alarm. This is the hot path: it
+// mayMatter reports whether e, in which the decoder found found, may matter to a rule: a value reaches a limit,
+// or the device has an alarm. This is the hot path: it
 // takes no lock and allocates nothing.
-func (s *stream) concerns(e *telemetry.Event, found []telemetry.Found) bool {
+func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found) bool {
 	reached := false
 	for _, r := range s.rules {
 		f := &found[r.field]
@@ -107,67 +107,55 @@ func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
 	return limit, kind
 }
 
-// decide takes e through every rule: it changes the device's alarms, and takes the reading to
-// the receivers where a level tells of it. before is the position of the event before e. It
-// reports whether e reaches a limit, and sets in shown, unless that is nil, what people are
-// shown of it. If a is not nil the reading came through an Intake: then no rule has state, and
-// joined are the deliveries that the reading is part of, with ended set.
-func (s *stream) decide(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, shown *result, a *arrival) (over bool, joined []*delivery) {
-	t := telling{stream: s, before: before, event: e, shown: shown, arrival: a}
+// evaluate takes e through every rule: it changes the device's alarms, and takes the reading to
+// the receivers where a level notifies them. before is the position of the event before e. It
+// reports whether e reaches a limit, and completes o, unless that is nil. If a is not nil the reading
+// came through an Intake: then no rule has state, and joined are the deliveries that the reading is part
+// of, with ended set.
+func (s *stream) evaluate(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, o *observation, a *arrival) (over bool, joined []*delivery) {
+	v := evaluation{stream: s, before: before, event: e, seen: o, arrival: a}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.rules {
 		if f := &found[r.field]; f.Reason == telemetry.ReasonOK {
-			t.apply(r, f.Value)
+			v.apply(r, f.Value)
 		}
 	}
-	newest := t.mark.newest() // that of e, if it is unsettled: the watermark may stop before the changes
-	for _, c := range t.changed {
-		s.alarms.history.change(c.key, c.to, before, e.Sequence, newest, s.batch)
-	}
-	return t.over, t.joined
+	return v.over, v.joined
 }
 
-// A change is what an event did to one alarm.
-type change struct {
-	key alarmKey
-	to  kept
-}
-
-// A telling takes one event through the rules. The stream's lock is held.
-type telling struct {
+// An evaluation takes one event through the rules. The stream's lock is held.
+type evaluation struct {
 	*stream
 	before  telemetry.Position
 	event   *telemetry.Event
-	shown   *result
+	seen    *observation
 	arrival *arrival
 
-	over    bool
-	changed []change
-	held    *entry // holds the watermark before the event; nil until a delivery does
-	joined  []*delivery
+	over   bool
+	joined []*delivery
 }
 
 // apply takes the event's value through one rule.
-func (t *telling) apply(r *rule, value float64) {
+func (v *evaluation) apply(r *rule, value float64) {
 	inhibited := false // by a higher level that is open
 	for _, l := range r.levels {
-		limit, _ := l.limitFor(t.event)
-		rd := reading{value: value, enqueued: micros(t.event.Enqueued), sequence: t.event.Sequence, limit: limit, arrival: t.arrival}
+		limit, _ := l.limitFor(v.event)
+		rd := reading{value: value, enqueued: micros(v.event.Enqueued), sequence: v.event.Sequence, limit: limit, arrival: v.arrival}
 		breaching := r.Breaching(value, rd.limit)
 		if breaching {
-			if !t.over && t.shown != nil {
-				t.shown.value, t.shown.field = value, uint8(r.field)
+			if !v.over && v.seen != nil {
+				v.seen.value, v.seen.field = value, uint8(r.field)
 			}
-			t.over = true
+			v.over = true
 			l.stats.Over.Add(1)
 		}
 		open, opened := breaching, false
-		if r.stateful && t.arrival == nil {
-			open, opened = t.step(l, &rd)
+		if r.stateful && v.arrival == nil {
+			open, opened = v.step(l, &rd)
 		}
 		if breaching && open && !inhibited {
-			t.tell(l, rd, opened)
+			v.notify(l, rd, opened)
 		}
 		inhibited = inhibited || open
 	}
@@ -175,14 +163,14 @@ func (t *telling) apply(r *rule, value float64) {
 
 // step takes l's alarm of the device through the reading, whose since it sets. It reports
 // whether l is open after it, and whether it was not before.
-func (t *telling) step(l *level, rd *reading) (open, opened bool) {
-	device, a := t.event.Device, t.alarms
+func (v *evaluation) step(l *level, rd *reading) (open, opened bool) {
+	device, a := v.event.Device, v.alarms
 	was := a.of(device, l)
-	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, rd.enqueued), owed: was.owed}
+	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, rd.enqueued), due: was.due}
 	switch {
 	case next.Phase == rules.Normal:
 	case was == (kept{}) && !a.room(device):
-		t.stats.Untracked.Add(1)
+		v.stats.Untracked.Add(1)
 		return true, false // there is no room for its state: better too early than never
 	case was.Phase == next.Phase:
 		next.value, next.limit = was.value, was.limit
@@ -192,108 +180,97 @@ func (t *telling) step(l *level, rd *reading) (open, opened bool) {
 	opened = next.Phase == rules.Open && was.Phase != rules.Open
 	if opened {
 		l.stats.Opened.Add(1)
-		next.owed = nil
+		next.due = nil
 	}
 	rd.since = next.Since
 	if was.Phase == rules.Open && next.Phase == rules.Normal {
 		l.stats.Cleared.Add(1)
-		next.owed = t.owe(l, rd, was)
+		next.due = v.recover(l, rd, was)
 	}
 	if next == was {
 		return next.Phase == rules.Open, false
 	}
 	a.set(device, l, next)
-	t.changed = append(t.changed, change{alarmKey{device, l}, next})
-	if next.owed != was.owed {
-		for _, q := range t.queues {
-			q.owe(device, l)
-		}
+	a.history.change(alarmKey{device, l}, next, v.before, v.event.Position)
+	if next.due != was.due {
+		v.schedule(device, l)
 	}
 	return next.Phase == rules.Open, opened
 }
 
-// owe returns the resolved of the reading rd, which cleared the alarm was; nil if nobody wants it.
-func (t *telling) owe(l *level, rd *reading, was kept) *owed {
-	if !l.rule.Resolved {
+// recover returns the recovery by the reading rd, which cleared the alarm was; nil if nobody wants it.
+func (v *evaluation) recover(l *level, rd *reading, was kept) *recovery {
+	receivers := v.wanting(l)
+	if !l.rule.Resolved || receivers == 0 {
 		return nil
 	}
-	if t.alarms.total[owedAlarms] >= maxAlarms {
-		t.stats.Untracked.Add(1)
+	if v.alarms.total[dueRecoveries] >= maxAlarms {
+		v.stats.Untracked.Add(1)
 		return nil
 	}
-	o := &owed{reading: *rd, receivers: t.wanting(l)}
-	o.since, o.limit = was.Since, l.rule.ClearOf(l.Level, rd.limit)
-	if o.receivers == 0 {
-		return nil
-	}
-	return o
+	r := &recovery{reading: *rd, log: v.logName, receivers: receivers}
+	r.since, r.limit = was.Since, l.rule.ClearOf(l.Level, rd.limit)
+	return r
 }
 
 // wanting returns the receivers that want alerts of l, a bit for each.
 func (s *stream) wanting(l *level) (receivers uint32) {
-	for i, q := range s.queues {
+	for _, q := range s.queues {
 		if q.to.Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
-			receivers |= 1 << i
+			receivers |= q.to.bit()
 		}
 	}
 	return receivers
 }
 
-// tell takes a reading to every receiver that wants alerts of l: it joins the delivery of the
+// notify takes a reading to every receiver that wants alerts of l: it joins the delivery of the
 // device and level if there is one; else the window suppresses it if that is in force, unless it
 // opened an alarm: then the gate is asked, because the device may have been normal again
 // since the window began. Otherwise it starts a delivery.
-func (t *telling) tell(l *level, rd reading, opened bool) {
-	device := t.event.Device
-	if t.Rules.Quiet != "" && t.arrival == nil && rules.Quiet(t.event.Properties.Get(t.Rules.Quiet), t.event.Enqueued) {
-		t.stats.Quieted.Add(1)
-		if t.shown != nil {
-			t.shown.quiet = true
+func (v *evaluation) notify(l *level, rd reading, opened bool) {
+	device := v.event.Device
+	if v.Rules.Quiet != "" && v.arrival == nil && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
+		v.stats.Quieted.Add(1)
+		if v.seen != nil {
+			v.seen.muted = true
 		}
 		return
 	}
-	for i, q := range t.queues {
+	before := placeOf(v.before)
+	for i, q := range v.queues {
 		d := q.deliveries[alarmKey{device, l}]
 		switch {
-		case !q.to.Filters.Want(l.rule.Name, l.Name, t.property):
-			t.stats.Filtered.Add(1)
+		case !q.to.Filters.Want(l.rule.Name, l.Name, v.property):
+			v.stats.Filtered.Add(1)
 			continue
 		case d != nil:
-			if d.entry == nil {
-				q.hold(d, t.entry())
+			if d.entry.index == 0 {
+				q.hold(d, rd, before)
 			}
-			d.join(rd)
-			t.stats.Suppressed.Add(1)
+			d.join(rd, before)
+			v.stats.Suppressed.Add(1)
 		case !opened && l.gates[i].Recent(device):
-			t.stats.Suppressed.Add(1)
+			v.stats.Suppressed.Add(1)
 			continue
 		default:
 			d = q.begin(device, l, rd, nil)
-			q.hold(d, t.entry())
-			q.waitTurn(d)
+			q.hold(d, rd, before)
+			q.getReady(d)
 		}
-		if t.arrival != nil {
+		if v.arrival != nil {
 			if d.ended == nil {
 				d.ended = make(chan struct{})
 			}
-			t.joined = append(t.joined, d)
+			v.joined = append(v.joined, d)
 		}
 	}
 }
 
 // property returns the text of one of the event's properties, "" if it has none.
-func (t *telling) property(name string) string {
-	p := t.event.Properties.Get(name)
+func (v *evaluation) property(name string) string {
+	p := v.event.Properties.Get(name)
 	if p.IsNull() {
 		return ""
 	}
 	return p.String()
-}
-
-// entry returns what holds the watermark before the event.
-func (t *telling) entry() *entry {
-	if t.held == nil {
-		t.held = t.mark.admit(t.before, micros(t.event.Enqueued))
-	}
-	return t.held
 }

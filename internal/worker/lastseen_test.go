@@ -13,64 +13,61 @@ import (
 
 // What is remembered of a device is what it sent last; and what is not remembered, it did
 // not send since the time that find returns. A device is forgotten only for lack of room.
-func TestHeard(t *testing.T) {
+func TestLastSeen(t *testing.T) {
 	seed := maphash.MakeSeed() // so that a failure can be reproduced
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMicro(1_700_000_000_000_000).UTC()
-		h, start := newHeard(now), now
+		h, start := newLastSeen(now), now
 		h.seed = seed
-		last := map[string]sighting{} // everything
+		last := map[string]observation{} // everything
 		devices := rapid.SampledFrom([]int{3, 1000, 4000, 9000}).Draw(t, "devices")
 		number := int64(0)
 		for range rapid.IntRange(1, 12).Draw(t, "batches") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "pause")) * time.Second)
-			var events []telemetry.Event
-			var results []result
 			first := rapid.IntRange(0, devices).Draw(t, "first")
 			for i := range rapid.IntRange(1, 800).Draw(t, "events") {
 				number++
 				device := fmt.Sprint("d", (first+i)%devices)
-				r := result{reason: telemetry.Reason(number % telemetry.ReasonCount)}
-				if r.reason == telemetry.ReasonOK {
-					r.value = float64(number)
-				}
-				if r.reason == telemetry.ReasonNoDevice {
+				reason := telemetry.Reason(number % telemetry.ReasonCount)
+				found := []telemetry.Found{{Reason: reason, Value: float64(number)}}
+				if reason == telemetry.ReasonNoDevice {
 					device = ""
 				}
-				events = append(events, telemetry.Event{Device: device, Position: telemetry.Position{Sequence: number}, Enqueued: now.Add(-time.Second)})
-				results = append(results, r)
+				e := telemetry.Event{Device: device, Position: telemetry.Position{Sequence: number}, Enqueued: now.Add(-time.Second)}
+				h.mu.Lock()
+				h.add(&e, reason, found, now.UnixMicro())
+				h.mu.Unlock()
 				if device == "" {
 					continue
 				}
 				s := last[device]
 				s.at = now.UnixMicro()
-				if r.reason == telemetry.ReasonOK {
-					s.value, s.sequence, s.enqueued, s.read = r.value, number, now.Add(-time.Second).UnixMicro(), true
-				} else if r.reason != telemetry.ReasonNotTelemetry || !s.read && s.reason == telemetry.ReasonOK {
-					s.reason, s.failedSequence, s.failedEnqueued = r.reason, number, now.Add(-time.Second).UnixMicro()
+				if reason == telemetry.ReasonOK {
+					s.value, s.sequence, s.enqueued, s.read = float64(number), number, now.Add(-time.Second).UnixMicro(), true
+				} else if reason != telemetry.ReasonNotTelemetry || !s.read && s.reason == telemetry.ReasonOK {
+					s.reason, s.failedSequence, s.failedEnqueued = reason, number, now.Add(-time.Second).UnixMicro()
 				}
 				last[device] = s
 			}
-			h.add(events, results, now)
 		}
 		forgotten := 0
 		for device, want := range last {
 			got, since := h.find(device)
 			switch {
 			case got == nil && !time.UnixMicro(want.at).Before(since):
-				t.Fatalf("%s was heard of at %v and is forgotten, though everything since %v is remembered", device, time.UnixMicro(want.at), since)
+				t.Fatalf("%s was seen at %v and is forgotten, though everything since %v is remembered", device, time.UnixMicro(want.at), since)
 			case got == nil:
 				forgotten++
-			case devices <= heardSets && *got != want:
+			case devices <= seenSets && *got != want:
 				t.Fatalf("%s: got %+v, want %+v", device, *got, want)
 			case got.at != want.at:
-				t.Fatalf("%s was heard of at %v, not at %v", device, time.UnixMicro(want.at), time.UnixMicro(got.at))
+				t.Fatalf("%s was seen at %v, not at %v", device, time.UnixMicro(want.at), time.UnixMicro(got.at))
 			}
 		}
 		if _, since := h.find("never"); since.Before(start) || forgotten == 0 && devices < 4 && !since.Equal(start) {
 			t.Fatalf("everything since %v, with %d forgotten", since, forgotten)
 		}
-		if forgotten > 0 && len(last) < heardSets {
+		if forgotten > 0 && len(last) < seenSets {
 			t.Fatalf("%d of %d devices are forgotten", forgotten, len(last))
 		}
 	})

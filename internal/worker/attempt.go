@@ -1,0 +1,347 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
+)
+
+const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
+
+// request returns the request to the gate for a notice about a reading of d's device.
+func (q *queue) request(d *delivery, about reading) throttle.Request {
+	r := throttle.Request{
+		Device: d.device, ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued),
+		Sequence: about.sequence, Recovery: d.recovery != nil,
+	}
+	if r.Recovery {
+		r.Log = d.recovery.log
+	} else {
+		r.Log = q.stream.logName // set before the first reading was evaluated
+	}
+	if about.arrival != nil {
+		r.Arrived = about.arrival.at
+	}
+	return r
+}
+
+// alert returns the notice about d's head under g.
+func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
+	s, l := q.stream, d.level
+	a := notify.Alert{
+		ID:          g.ID,
+		Source:      "/" + s.Origin + l.suffix,
+		Device:      d.device,
+		Rule:        l.rule.Name,
+		Level:       l.Name,
+		Resolved:    d.recovery != nil,
+		Removed:     l.removed,
+		Below:       l.rule.Below,
+		Temperature: d.head.value,
+		Threshold:   d.head.limit,
+		Enqueued:    fromMicros(d.head.enqueued),
+		Partition:   s.id,
+		Sequence:    d.head.sequence,
+		Log:         q.request(d, d.head).Log,
+		WillResolve: l.rule.Resolved && d.recovery == nil && s.partition != nil,
+		Window:      l.rule.Window,
+		Remember:    q.gate(d).Remember(),
+		Token:       g.Token,
+		Expires:     g.Expires,
+		Suppressed:  g.Suppressed + int64(d.suppressed),
+		Replica:     s.Replica,
+		Ambiguous:   g.Ambiguous,
+	}
+	if l.rule.Name != rules.DefaultName {
+		a.Field = l.rule.Field
+	}
+	if d.head.since != 0 {
+		a.Since = fromMicros(d.head.since)
+	}
+	return a
+}
+
+// gate returns the gate that d has to pass.
+func (q *queue) gate(d *delivery) *throttle.Gate { return d.level.gates[q.to.index] }
+
+// try makes one attempt for d, which was in the state from.
+func (q *queue) try(d *delivery, from state, probe bool) {
+	switch from {
+	case letterDue:
+		q.writeLetter(d)
+	case letterKept:
+		q.noteLetter(d)
+	default:
+		q.send(d, from, probe)
+	}
+}
+
+// An attempt is what one has shown.
+type attempt struct {
+	from    state
+	probe   bool
+	result  throttle.Result
+	asked   bool          // the receiver was
+	failure *notify.Error // its answer; nil if it took the notice
+}
+
+// send asks the gate about d, and sends the notice if it may. If d was given up it only composes the
+// dead letter, because a window may already suppress the alert.
+func (q *queue) send(d *delivery, from state, probe bool) {
+	s := q.stream
+	a := attempt{from: from, probe: probe}
+	var alert notify.Alert
+	var barred error
+	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, g throttle.Grant) throttle.Answer {
+		alert = q.alert(d, g)
+		if d.cause != notGivenUp {
+			return throttle.NotTaken
+		}
+		if g.Ambiguous {
+			s.stats.Ambiguous.Add(1)
+		}
+		if barred = q.mayNotify(ctx, d); barred != nil {
+			return throttle.NotTaken
+		}
+		a.asked = true
+		switch a.failure = q.notify(ctx, d, alert); {
+		case a.failure == nil:
+			return throttle.Taken
+		case a.failure.Untaken, a.failure.Refused:
+			return throttle.NotTaken
+		}
+		return throttle.Unknown
+	})
+	s.stats.Outcomes[result.Outcome].Add(1)
+	a.result = result
+	q.to.attempted(q, d, a)
+	switch {
+	case result.Outcome != throttle.Failed:
+		q.conclude(d, result, err)
+	case barred != nil:
+		d.note(barred)
+		d.attempts++
+		q.pause(d, awaitsOwner, retryDelay(int(d.attempts)))
+	case d.cause == tooOld && !q.old(d, result.Now): // the estimate was wrong
+		d.cause = notGivenUp
+		q.pause(d, pausing, minBackoff)
+	default:
+		if a.failure != nil {
+			d.note(a.failure)
+		}
+		reason := q.reason(d, a.failure, result.Now)
+		if reason == "" {
+			q.pause(d, failed, max(retryDelay(int(d.attempts)), min(a.failure.RetryAfter, maxRetryAfter)))
+			return
+		}
+		d.letter = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
+		q.pause(d, letterDue, 0)
+	}
+}
+
+// errNotDue says that a device has been hot again since a recovery became due.
+var errNotDue = errors.New("the recovery is no longer due")
+
+// errSilent says that a recovery waits until the ledger answers another one.
+var errSilent = errors.New("the ledger did not answer a moment ago")
+
+// askLedgerAgain is how long the ledger is not asked after it did not answer.
+const askLedgerAgain = 10 * time.Second
+
+// mayNotify returns why d, if it is a recovery, must not be sent under the claim that was just made:
+// it is not due any more, or it is not known that this replica still owns the partition. A claim proves nothing
+// about the partition, and another owner may have read on.
+func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
+	s := q.stream
+	if d.recovery == nil {
+		return nil
+	}
+	s.mu.Lock()
+	pending, now := q.stillPending(d), s.now()
+	silent := now < s.askLedger
+	if s.askLedger > 0 && !silent {
+		s.askLedger = now + askLedgerAgain // one asks; it may wait for as long as an attempt takes, of which there are few at a time
+	}
+	s.mu.Unlock()
+	switch {
+	case !pending:
+		return errNotDue
+	case silent:
+		return errSilent
+	}
+	err := s.ledger.Check(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		s.askLedger = 0
+	case errors.Is(err, ledger.ErrLost):
+		s.lose()
+	default:
+		s.askLedger = s.now() + askLedgerAgain
+	}
+	return err
+}
+
+// notify sends alert. It returns nil if the receiver took it.
+func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert) *notify.Error {
+	err := q.to.Notifier.Notify(ctx, alert)
+	if err != nil {
+		d.attempts++
+		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
+		return notify.AsError(err)
+	}
+	if alert.Resolved {
+		d.level.stats.Recovered.Add(1)
+	} else {
+		d.level.stats.Sent.Add(1)
+	}
+	d.suppressed = 0
+	if d.head.arrival != nil {
+		d.head.arrival.alerted.Store(true)
+	}
+	return nil
+}
+
+// reason returns why an alert should not be attempted again, empty if it
+// should. now is the store's clock.
+func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
+	switch {
+	case d.cause == tooMany:
+		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.stream.maxWaiting)
+	case d.cause == tooOld:
+		return q.tooOld(q.to.failure())
+	case failure.Refused:
+		return fmt.Sprintf("refused for good: %v", failure)
+	case d.ownFailures >= ownFailuresToGiveUp:
+		return fmt.Sprintf("failed %d times while the receiver took others: %v", d.attempts, failure)
+	case q.old(d, now):
+		return q.tooOld(failure)
+	}
+	return ""
+}
+
+// old reports whether d could have been sent for as long as NOTIFY_GIVE_UP. now is the
+// store's clock.
+func (q *queue) old(d *delivery, now time.Time) bool {
+	age := now.Sub(fromMicros(d.since))
+	if d.head.arrival != nil {
+		age = time.Since(d.head.arrival.at)
+	}
+	return age >= q.stream.GiveUp
+}
+
+func (q *queue) tooOld(failure error) string {
+	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.stream.GiveUp, failure)
+}
+
+// Which of the readings that joined a delivery are settled together with its head.
+func coversNone(reading) bool { return false }
+func coversAll(reading) bool  { return true }
+
+// conclude settles or reschedules d after an attempt whose outcome is not Failed.
+func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
+	s := q.stream
+	d.note(err)
+	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
+	again := awaitsClaim
+	switch result.Outcome {
+	case throttle.Sent:
+		q.settle(d, coversAll, result.Outcome.String())
+	case throttle.Throttled:
+		s.stats.Suppressed.Add(1)
+		q.gate(d).Suppressed(d.device, 1)
+		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
+	case throttle.Unconfirmed:
+		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)
+		_ = q.gate(d).Confirm(d.under(s.ctx), result) // the alert is delivered even if this fails
+		q.settle(d, coversNone, result.Outcome.String())
+	case throttle.SentLate, throttle.Unneeded:
+		q.settle(d, coversNone, result.Outcome.String())
+	case throttle.Busy:
+		if d.recovery != nil {
+			wait := max(time.Until(result.Retry), minAskAgain)
+			if now, ok := q.to.storeTime(); ok {
+				d.since = now + wait.Microseconds()
+			}
+			d.cause = notGivenUp
+			q.pause(d, awaitsWindow, wait)
+			return
+		}
+		if d.cause != notGivenUp {
+			again = givenUp
+		}
+		q.pause(d, again, min(time.Until(result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain)))
+	case throttle.Unavailable:
+		s.warn("the throttle store is not responding; alerts wait", err)
+		if again = awaitsStore; d.cause != notGivenUp {
+			again = givenUp
+		}
+		d.attempts++
+		q.pause(d, again, retryDelay(int(d.attempts)))
+	}
+}
+
+// writeLetter writes d's dead letter.
+func (q *queue) writeLetter(d *delivery) {
+	s := q.stream
+	err := s.DeadLetters.Keep(d.under(s.ctx), *d.letter)
+	q.to.letterDone()
+	if err != nil {
+		s.warn("cannot keep a dead letter; its event stays unsettled", err)
+		d.attempts++
+		q.pause(d, letterDue, retryDelay(int(d.attempts)))
+		return
+	}
+	s.stats.DeadLetters.Add(1)
+	if d.level.rule.Resolved && d.recovery == nil && s.partition != nil {
+		q.pause(d, letterKept, 0)
+		return
+	}
+	q.letterKept(d)
+}
+
+// noteLetter tells the gate that d's alert was given up, so that a replay does not send it after the recovery.
+func (q *queue) noteLetter(d *delivery) {
+	s := q.stream
+	err := q.gate(d).GiveUp(d.under(s.ctx), q.request(d, d.head))
+	q.to.letterDone()
+	if err != nil {
+		s.warn("the throttle store is not responding; an alert that was given up stays unsettled", err)
+		d.attempts++
+		q.pause(d, letterKept, retryDelay(int(d.attempts)))
+		return
+	}
+	q.letterKept(d)
+}
+
+// letterKept settles d, whose dead letter is kept.
+func (q *queue) letterKept(d *delivery) {
+	if d.head.arrival != nil {
+		d.head.arrival.letter.Store(d.letter)
+	}
+	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
+	covers := coversNone
+	if d.cause == tooMany {
+		covers = coversAll // to make room
+	}
+	q.settle(d, covers, OutcomeDeadLetter)
+}
+
+// debug logs what became of d's head.
+func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
+	if line := q.stream.log.Check(zap.DebugLevel, msg); line != nil {
+		line.Write(append([]zap.Field{
+			zap.Int64("sequence", d.head.sequence), zap.String("device", d.device), zap.String("receiver", q.to.Name), zap.Float64("temperature", d.head.value),
+		}, fields...)...)
+	}
+}

@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"maps"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// maxChanges bounds the changes that the ledger may be behind. Beyond it reading pauses.
+const maxChanges = 2 * ledger.MaxAlarms
+
+// A history is how alarms came to be what they are: as they were at the position of the
+// ledger, and what has changed since. While an alert is unsettled the watermark stays
+// behind the changes, and the ledger must not pass the watermark.
+//
+// Each checkpoint tick seals a segment: the changes since the tick before, in which an alarm that
+// changes often counts once. The ledger moves from the end of one segment to the end of another.
+type history struct {
+	kept     map[alarmKey]kept  // alarms as they were at position
+	position telemetry.Position // of the ledger in the store
+	edited   bool               // kept has what the ledger in the store does not
+
+	segments []*segment // what came after position
+	sealed   bool       // the last segment grows no more
+	changes  int        // in all segments
+	bound    int        // of changes
+}
+
+// A segment is a run of changes.
+type segment struct {
+	before  telemetry.Position // of the event before the first change: the checkpoint may go as far
+	last    telemetry.Position // of the event of the last change: the ledger may stand here
+	changes map[alarmKey]kept
+}
+
+// change records that the alarm of key became k with the event at a position, which follows the
+// position before.
+func (h *history) change(key alarmKey, k kept, before, at telemetry.Position) {
+	if len(h.segments) == 0 || h.sealed {
+		h.segments = append(h.segments, &segment{before: before, changes: map[alarmKey]kept{}})
+		h.sealed = false
+	}
+	s := h.segments[len(h.segments)-1]
+	n := len(s.changes)
+	s.changes[key], s.last = k, at
+	h.changes += len(s.changes) - n
+}
+
+// full reports whether no more may change until the ledger has moved.
+func (h *history) full() bool { return h.changes >= h.bound }
+
+// seal ends the segment that grows. With many changes all segments but the first become one. The
+// first keeps its end, which the watermark passes sooner or later.
+func (h *history) seal() {
+	h.sealed = true
+	if h.changes <= h.bound/2 || len(h.segments) < 3 {
+		return
+	}
+	first, rest := h.segments[0], h.segments[1]
+	for _, s := range h.segments[2:] {
+		maps.Copy(rest.changes, s.changes)
+		rest.last = s.last
+	}
+	clear(h.segments[2:])
+	h.segments, h.changes = h.segments[:2], len(first.changes)+len(rest.changes)
+}
+
+// settle removes the recovery r, which every receiver has settled, if the alarm of key has it. The
+// segments lose it when they are reached.
+func (h *history) settle(key alarmKey, r *recovery) {
+	if k, ok := h.kept[key]; ok && k.due == r {
+		k.due = nil
+		h.edit(key, k)
+	}
+}
+
+// edit changes an alarm for another reason than an event.
+func (h *history) edit(key alarmKey, k kept) {
+	h.keep(key, k)
+	h.edited = true
+}
+
+func (h *history) keep(key alarmKey, k kept) {
+	if k == (kept{}) {
+		delete(h.kept, key)
+	} else {
+		h.kept[key] = k
+	}
+}
+
+// reach applies the segments that the watermark w has passed. It returns the position at which kept is
+// exact then, and whether the ledger in the store lacks something that kept has. A segment without
+// changes stays in place of what was applied until that is written.
+func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind bool) {
+	at = h.position
+	n := 0
+	for ; n < len(h.segments) && h.segments[n].last.UpTo(w); n++ {
+		s := h.segments[n]
+		for key, k := range s.changes {
+			if k.due != nil && k.due.receivers == 0 {
+				k.due = nil
+			}
+			h.keep(key, k)
+		}
+		h.changes -= len(s.changes)
+		at = s.last
+	}
+	if n > 0 {
+		h.sealed = h.sealed || n == len(h.segments)
+		h.segments[n-1] = &segment{before: h.segments[0].before, last: at}
+		clear(h.segments[:n-1])
+		h.segments = h.segments[n-1:]
+	}
+	return at, n > 0 || h.edited
+}
+
+// wrote records that the store's ledger holds what kept was when reach returned at.
+func (h *history) wrote(at telemetry.Position) {
+	if len(h.segments) > 0 && h.segments[0].last == at {
+		h.segments[0] = nil
+		h.segments = h.segments[1:]
+	}
+	h.position = at
+}
+
+// passed records that kept is what the alarms are at p from now on, whatever the ledger's position.
+func (h *history) passed(p telemetry.Position) {
+	h.segments, h.sealed = []*segment{{last: p}}, true
+}
+
+// safe returns the latest position, not after w, that the checkpoint may have without
+// passing a change that the ledger in the store does not hold.
+func (h *history) safe(w telemetry.Position) telemetry.Position {
+	if len(h.segments) > 0 && !w.UpTo(h.segments[0].before) {
+		return h.segments[0].before
+	}
+	return w
+}
+
+// content returns what the ledger has to hold at p.
+func (h *history) content(p telemetry.Position) ledger.Content {
+	c := ledger.Content{Position: p, Alarms: make([]ledger.Alarm, 0, len(h.kept))}
+	for key, k := range h.kept {
+		a := ledger.Alarm{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Resolved: key.level.rule.Resolved}
+		if k.Phase != rules.Normal {
+			a.Open, a.Since, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since), k.value, k.limit
+		}
+		if r := k.due; r != nil {
+			a.Due = &ledger.Reading{Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit}
+			if r.since != 0 {
+				a.Due.Since = fromMicros(r.since)
+			}
+		}
+		c.Alarms = append(c.Alarms, a)
+	}
+	return c
+}

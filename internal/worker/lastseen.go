@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// A stream remembers 4,096 devices in a table of fixed size, 256 KiB.
+const (
+	seenSets = 512
+	seenWays = 8 // devices in a set
+)
+
+// lastSeen remembers what the devices of one stream sent last, for people who ask about a
+// device. A device is known by 64 bits of a hash under a random key, and has its place
+// in the set that the hash chooses. In a full set, a new device takes the place of the
+// one that has not been seen for the longest time.
+//
+// A batch takes one lock and allocates nothing.
+type lastSeen struct {
+	seed maphash.Seed
+
+	mu           sync.Mutex
+	since        int64 // every device seen since then is there; in Unix µs, by this machine's clock
+	tags         [seenSets][seenWays]uint64
+	observations [seenSets][seenWays]observation // of the device with the tag at the same place; none if that is 0
+}
+
+// An observation is what one device sent last. Times are in Unix µs.
+type observation struct {
+	at int64 // when the last event was read, by this machine's clock
+
+	// The last reading, if read is true.
+	value    float64
+	enqueued int64
+	sequence int64
+
+	// The last event without a reading, unless reason is ReasonOK.
+	failedEnqueued int64
+	failedSequence int64
+	reason         telemetry.Reason
+	read           bool
+
+	field uint8 // of the last reading
+	muted bool  // it reached a limit, and its message says that nobody is to be notified
+}
+
+func newLastSeen(now time.Time) *lastSeen {
+	return &lastSeen{seed: maphash.MakeSeed(), since: now.UnixMicro()}
+}
+
+// tag returns the tag of device, which is not 0, and its set.
+func (s *lastSeen) tag(device string) (tag uint64, set int) {
+	tag = max(maphash.String(s.seed, device), 1)
+	return tag, int(tag % seenSets)
+}
+
+// add records what decoding gave for e, which was read at now, and returns where; nil if e has no device.
+// The caller holds s.mu.
+func (s *lastSeen) add(e *telemetry.Event, reason telemetry.Reason, found []telemetry.Found, now int64) *observation {
+	if e.Device == "" {
+		return nil
+	}
+	o := s.place(e.Device)
+	o.at = now
+	switch {
+	case reason == telemetry.ReasonOK:
+		o.enqueued, o.sequence, o.read, o.muted = e.Enqueued.UnixMicro(), e.Sequence, true, false
+		i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
+		o.value, o.field = found[i].Value, uint8(i)
+	case reason != telemetry.ReasonNotTelemetry || o.reason == telemetry.ReasonOK && !o.read: // else there is something that says more
+		o.reason, o.failedEnqueued, o.failedSequence = reason, e.Enqueued.UnixMicro(), e.Sequence
+	}
+	return o
+}
+
+// place returns the observation of device, an empty one if it was not there.
+func (s *lastSeen) place(device string) *observation {
+	tag, set := s.tag(device)
+	tags, observations := &s.tags[set], &s.observations[set]
+	home := int(tag >> 32 % seenWays) // where the search begins, and nearly always ends
+	for i := range seenWays {
+		if i := (home + i) % seenWays; tags[i] == tag {
+			return &observations[i]
+		}
+	}
+	oldest := home
+	for i := range observations {
+		if observations[i].at < observations[oldest].at { // 0 if the place is empty
+			oldest = i
+		}
+	}
+	if tags[oldest] != 0 {
+		s.since = max(s.since, observations[oldest].at+1)
+	}
+	tags[oldest], observations[oldest] = tag, observation{}
+	return &observations[oldest]
+}
+
+// find returns what is known of device, nil if nothing is. Whatever was read of the
+// device after since is known.
+func (s *lastSeen) find(device string) (o *observation, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since = fromMicros(s.since)
+	tag, set := s.tag(device)
+	for i := range s.tags[set] {
+		if s.tags[set][i] == tag {
+			found := s.observations[set][i]
+			return &found, since
+		}
+	}
+	return nil, since
+}
