@@ -56,6 +56,7 @@ func TestAlarms(t *testing.T) {
 	levels := func(r *rules.Rule) {
 		r.Levels = []rules.Level{{Name: "warning", Limit: threshold, Clear: threshold}, {Name: "critical", Limit: threshold + 50, Clear: threshold + 50}}
 	}
+	apart := func(r *rules.Rule) { levels(r); r.Levels[0].Clear = threshold - 5 }
 	const critical = threshold + 60
 	for _, tt := range []struct {
 		name   string
@@ -78,6 +79,9 @@ func TestAlarms(t *testing.T) {
 		{"far apart is sustained", func(r *rules.Rule) { r.For = time.Minute }, time.Hour, []float64{hot, hot}, "alert 2"},
 		{"only sustained", func(r *rules.Rule) { r.For, r.Resolved = time.Minute, false }, 20 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 4"},
 		{"a higher level keeps the lower one quiet", levels, 70 * time.Second, []float64{hot, critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical alert 3, warning alert 4, critical recovery 4, warning recovery 5"},
+		{"the milder level is still open when the higher one ends, though no reading reaches it any more", apart, 70 * time.Second, []float64{critical, warm, warm, cool}, "critical alert 1, critical recovery 2, warning alert 2, warning recovery 4"},
+		{"the milder level was notified before", apart, 70 * time.Second, []float64{hot, critical, warm}, "warning alert 1, critical alert 2, warning alert 3, critical recovery 3"},
+		{"the milder level was notified within its window", apart, 20 * time.Second, []float64{hot, critical, warm}, "warning alert 1, critical alert 2, critical recovery 3"},
 		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical recovery 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

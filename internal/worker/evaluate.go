@@ -139,6 +139,7 @@ type evaluation struct {
 // apply takes the event's value through one rule.
 func (v *evaluation) apply(r *rule, value float64) {
 	inhibited := false // by a higher level that is open
+	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
 		limit, _ := l.limitFor(v.event)
 		rd := reading{value: value, enqueued: micros(v.event.Enqueued), sequence: v.event.Sequence, limit: limit, arrival: v.arrival}
@@ -150,20 +151,21 @@ func (v *evaluation) apply(r *rule, value float64) {
 			v.over = true
 			l.stats.Over.Add(1)
 		}
-		open, opened := breaching, false
+		open, turned := breaching, false
 		if r.stateful && v.arrival == nil {
-			open, opened = v.step(l, &rd)
+			open, turned = v.step(l, &rd)
 		}
-		if breaching && open && !inhibited {
-			v.notify(l, rd, opened)
+		if open && (breaching || exposed) && !inhibited {
+			v.notify(l, rd, turned)
 		}
 		inhibited = inhibited || open
+		exposed = exposed || turned && !open
 	}
 }
 
 // step takes l's alarm of the device through the reading, whose since it sets. It reports
-// whether l is open after it, and whether it was not before.
-func (v *evaluation) step(l *level, rd *reading) (open, opened bool) {
+// whether l is open after it, and whether it has opened or ended.
+func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	device, a := v.event.Device, v.alarms
 	was := a.of(device, l)
 	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, rd.enqueued), due: was.due}
@@ -177,25 +179,25 @@ func (v *evaluation) step(l *level, rd *reading) (open, opened bool) {
 	default:
 		next.value, next.limit = rd.value, rd.limit
 	}
-	opened = next.Phase == rules.Open && was.Phase != rules.Open
-	if opened {
+	open = next.Phase == rules.Open
+	turned = open != (was.Phase == rules.Open)
+	rd.since = next.Since
+	switch {
+	case next == was:
+		return open, false
+	case turned && open:
 		l.stats.Opened.Add(1)
 		next.due = nil
-	}
-	rd.since = next.Since
-	if was.Phase == rules.Open && next.Phase == rules.Normal {
+	case turned:
 		l.stats.Cleared.Add(1)
 		next.due = v.recover(l, rd, was)
-	}
-	if next == was {
-		return next.Phase == rules.Open, false
 	}
 	a.set(device, l, next)
 	a.history.change(alarmKey{device, l}, next, v.before, v.event.Position)
 	if next.due != was.due {
 		v.schedule(device, l)
 	}
-	return next.Phase == rules.Open, opened
+	return open, turned
 }
 
 // recover returns the recovery by the reading rd, which cleared the alarm was; nil if nobody wants it.

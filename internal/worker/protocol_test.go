@@ -55,7 +55,7 @@ func (w *world) facts(device string, level int) []fact {
 			if f.phase == "pending" && !e.Enqueued.Before(f.since.Add(w.rule.For)) {
 				f.phase, f.owed, f.over = "open", 0, time.Time{}
 			}
-			f.tells = hot && f.phase == "open" && (higher == nil || higher[i+1].phase != "open")
+			f.tells = f.phase == "open" && (hot || higher != nil && higher[i].phase == "open") && (higher == nil || higher[i+1].phase != "open")
 		}
 		if !w.rule.Resolved {
 			f.owed, f.over = 0, time.Time{}

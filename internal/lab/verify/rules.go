@@ -81,8 +81,8 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 		if math.IsNaN(value) {
 			continue
 		}
-		// A level is not sent while a higher one is open: the highest comes first.
-		higher := false
+		// A level is not sent while a higher one is open, and is when that ends: the highest comes first.
+		higher, ended := false, false
 		for _, level := range slices.Backward(rule.Levels) {
 			a := alarm{r.Device, rule.Name, level.Name}
 			limit := level.limit(r)
@@ -104,6 +104,7 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 				continue // as nearly always
 			}
 			t = l.track(a)
+			wasOpen := t.open
 			e := event{Reading: Reading{Device: r.Device, Temperature: value, Over: breaching, At: r.At, Partition: r.Partition, Sequence: r.Sequence}}
 			switch {
 			case t.open && cleared:
@@ -121,8 +122,8 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 					e.opens = true
 				}
 			}
-			e.needsAlert = t.open && breaching && !higher && !quiet(r, rule.Quiet)
-			higher = higher || t.open
+			e.needsAlert = t.open && (breaching || ended) && !higher && !quiet(r, rule.Quiet)
+			higher, ended = higher || t.open, ended || wasOpen && !t.open
 			if e.opens || e.needsAlert || e.clears {
 				t.events = append(t.events, e)
 			} else if !t.open && !t.pending && len(t.events) == 0 {

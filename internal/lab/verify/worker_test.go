@@ -20,6 +20,7 @@ const (
 	ignoresOverride   bug = "the limit of the device is not looked at"
 	ignoresQuiet      bug = "an alert of a quiet device is sent"
 	ignoresHigher     bug = "a lower level is sent beside a higher one"
+	forgetsMilder     bug = "a lower level that is still open is not sent when the higher one ends"
 	ignoresWindow     bug = "every reading is sent"
 	resolvesAtOnce    bug = "a recovery does not wait for the window"
 	resolvesTwice     bug = "a recovery is sent again under another id"
@@ -35,7 +36,7 @@ const (
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
+	ignoresFor, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
 
@@ -166,7 +167,7 @@ func (s scene) work(b bug, log *verify.Log) {
 				k.forgot = true
 			}
 		}
-		higher := false
+		higher, ended := false, false
 		for _, k := range slices.Backward(keys) {
 			limit := k.level.Limit
 			switch own := r.Properties[k.level.Override]; {
@@ -185,6 +186,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			} else if k.since < 0 {
 				k.since = i
 			}
+			wasOpen := k.open
 			switch {
 			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
@@ -196,8 +198,8 @@ func (s scene) work(b bug, log *verify.Log) {
 			if k.open && b != keepsDue {
 				k.pending = nil
 			}
-			needsAlert := k.open && r.Temperature >= limit && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
-			higher = higher || k.open
+			needsAlert := k.open && (r.Temperature >= limit || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			higher, ended = higher || k.open, ended || wasOpen && !k.open
 			covered := !r.At.After(k.window) && (k.notified || b == takesForReplay || b == remembersWindow)
 			if needsAlert && (!covered || b == ignoresWindow) {
 				if at.Before(k.clock) {
