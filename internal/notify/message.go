@@ -33,8 +33,12 @@ func (a Alert) Message() string {
 		says = ", normal again, above "
 	case a.Resolved:
 		says = ", normal again, below "
+	case a.Below && a.Temperature > a.Threshold: // a milder level that is still open when the higher one has ended
+		says = ", not normal yet after reaching "
 	case a.Below:
 		says = ", at or below "
+	case a.Temperature < a.Threshold:
+		says = ", not normal yet after reaching "
 	}
 	s := deviceName(a.Device) + ": " + a.value(a.Temperature) + says + number(a.Threshold)
 	if names := a.ruleAndLevel(); names != DefaultRule {

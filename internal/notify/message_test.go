@@ -21,6 +21,8 @@ func TestMessage(t *testing.T) {
 		"store-3: 1.4, at or below 2 (cold-chain)":                      {Device: "store-3", Rule: "cold-chain", Below: true, Temperature: 1.4, Threshold: 2},
 		"store-3: 3.5, normal again, above 3 (cold)":                    {Device: "store-3", Rule: "cold", Below: true, Resolved: true, Temperature: 3.5, Threshold: 3},
 		"oven: the rule hot, critical was removed, its alarm has ended": {Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Removed: true, Temperature: 91.5, Threshold: 80},
+		"oven: 68, not normal yet after reaching 70 (hot, warning)":     {Device: "oven", Rule: "hot", Level: "warning", Temperature: 68, Threshold: 70},
+		"store: 2.5, not normal yet after reaching 2 (cold, warning)":   {Device: "store", Rule: "cold", Level: "warning", Below: true, Temperature: 2.5, Threshold: 2},
 		"two�lines: 80, at or above 80":                                 {Device: "two\nlines", Temperature: 80, Threshold: 80},
 		"�gniht: 80, at or above 80":                                    {Device: "\u202egniht", Temperature: 80, Threshold: 80},
 		"Käl<te>&\"1': 80, at or above 80":                              {Device: `Käl<te>&"1'`, Temperature: 80, Threshold: 80},

@@ -157,6 +157,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			t.Fatalf("what is %s?", name.Name)
 		}
 	}
+	want.Log = "" // for the gate: a dead letter has it beside the payload
 	body, err := webhook.Encode(want)
 	if err != nil {
 		t.Fatal(err)
