@@ -40,7 +40,7 @@ func hubWith(t *testing.T, bodies ...string) *devhub.Hub {
 	}
 	t.Cleanup(func() { _ = hub.Close() })
 	for i, body := range bodies {
-		m := devhub.Message{Device: "d", Body: []byte(body), Partition: fmt.Sprint(i % 2), Enqueued: time.Now()}
+		m := devhub.Message{Device: fmt.Sprint("d", i%2), Body: []byte(body), Partition: fmt.Sprint(i % 2), Enqueued: time.Now()}
 		if _, err := hub.Publish(m); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestCheckRules(t *testing.T) {
 		{Body: []byte(`{"temperature":66}`)},
 		{Body: []byte(`{"probe":{"temperature":4}}`), Properties: map[string]any{"mute": "yes"}},
 	} {
-		m.Device, m.Partition, m.Enqueued = "d", fmt.Sprint(i%2), time.Now()
+		m.Device, m.Partition, m.Enqueued = fmt.Sprint("d", i%2), fmt.Sprint(i%2), time.Now()
 		if _, err := hub.Publish(m); err != nil {
 			t.Fatal(err)
 		}

@@ -119,6 +119,7 @@ func (k *checkup) steps(send bool) []step {
 		}
 		steps = append(steps, step{name, limit, func(context.Context) (string, error) { return k.events(i) }})
 	}
+	steps = append(steps, step{"partitions", limit, k.partitions})
 	for _, p := range properties(set) {
 		steps = append(steps, step{"property", limit, func(context.Context) (string, error) { return k.property(p) }})
 	}
@@ -260,7 +261,7 @@ func (k *checkup) read() (reading, error) {
 	if err != nil {
 		return reading{}, undecided("not checked: the hub cannot be read")
 	}
-	if len(snapshot.Events) == 0 {
+	if len(snapshot.Events()) == 0 {
 		for _, p := range snapshot.Partitions {
 			if p.Busy {
 				return reading{}, undecided(k.elsewhere())
@@ -268,7 +269,7 @@ func (k *checkup) read() (reading, error) {
 		}
 		return reading{}, undecided("no events yet: send some telemetry, then run the check again to see what the rules find in it")
 	}
-	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Events)
+	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Events())
 }
 
 // events says what the rule of that index finds in events.
@@ -278,6 +279,15 @@ func (k *checkup) events(rule int) (string, error) {
 		return "", err
 	}
 	return r.samples[rule].verdict()
+}
+
+// partitions says whether each device has one partition, as an IoT Hub's own endpoint guarantees.
+func (k *checkup) partitions(context.Context) (string, error) {
+	snapshot, err := k.snapshot()
+	if err != nil || len(snapshot.Events()) == 0 {
+		return "", undecided("not checked: there are no events to look at")
+	}
+	return partitions(snapshot.Partitions)
 }
 
 // property says what events have for p.

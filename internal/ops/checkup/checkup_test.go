@@ -234,6 +234,37 @@ func TestSampleOfRules(t *testing.T) {
 	}
 }
 
+func TestPartitions(t *testing.T) {
+	of := func(id string, devices ...string) eventhubs.PartitionState {
+		p := eventhubs.PartitionState{ID: id}
+		for _, d := range devices {
+			p.Events = append(p.Events, telemetry.Event{Device: d})
+		}
+		return p
+	}
+	for name, test := range map[string]struct {
+		partitions []eventhubs.PartitionState
+		want       string
+	}{
+		"one each":   {[]eventhubs.PartitionState{of("0", "a", "a", ""), of("1", "b", "")}, "2 devices, each in one"},
+		"several":    {[]eventhubs.PartitionState{of("0", "a"), of("1", "b", "b"), of("3", "a")}, "! device a is in the partitions 0 and 3: "},
+		"none twice": {[]eventhubs.PartitionState{of("0", "a", "b"), of("1")}, "– no device was seen twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := partitions(test.partitions)
+			switch {
+			case errors.As(err, new(warning)):
+				got = "! " + err.Error()
+			case errors.As(err, new(undecided)):
+				got = "– " + err.Error()
+			}
+			if !strings.HasPrefix(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestProperties(t *testing.T) {
 	set := rules.Set{Quiet: "mute", Rules: []rules.Rule{
 		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},

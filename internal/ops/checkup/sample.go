@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
 )
 
 // A sample is what the field of one rule finds in some events.
@@ -225,4 +226,26 @@ func newReading(set rules.Set, inFile bool, events []telemetry.Event) (r reading
 		}
 	}
 	return r, nil
+}
+
+// partitions says whether every device has its events in one partition. That is undecided if none has sent two.
+func partitions(all []eventhubs.PartitionState) (string, error) {
+	in, again := map[string]string{}, false // by device
+	for _, p := range all {
+		for _, e := range p.Events {
+			if e.Device == "" {
+				continue
+			}
+			first, ok := in[e.Device]
+			if ok && first != p.ID {
+				return "", warning(fmt.Sprintf("device %s is in the partitions %s and %s: rules with state, silence and recoveries need all of its readings in one; "+
+					"read the IoT Hub's own endpoint, which keeps a device in one (IOTHUB_CONNECTION_STRING, with azd SOURCE=iothub)", e.Device, first, p.ID))
+			}
+			in[e.Device], again = p.ID, again || ok
+		}
+	}
+	if !again {
+		return "", undecided("no device was seen twice: to see whether each is in one partition, run the check again when they have sent more")
+	}
+	return fmt.Sprintf("%s, each in one", count(len(in), "device")), nil
 }

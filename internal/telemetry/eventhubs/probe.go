@@ -20,9 +20,8 @@ const (
 
 // A Snapshot is what Probe found in a hub.
 type Snapshot struct {
-	Generation string            // of the hub: see telemetry.Position
-	Partitions []PartitionState  // in the hub's order
-	Events     []telemetry.Event // the newest of each partition; they stay valid
+	Generation string           // of the hub: see telemetry.Position
+	Partitions []PartitionState // in the hub's order
 }
 
 // A PartitionState is what Probe found in a partition.
@@ -32,6 +31,16 @@ type PartitionState struct {
 	Enqueued    time.Time // when it got the last one
 	Empty       bool      // it holds none
 	Busy        bool      // a worker reads it in this consumer group, so its events could not be read
+
+	Events []telemetry.Event // the newest; they stay valid
+}
+
+// Events returns those of all partitions.
+func (s Snapshot) Events() (all []telemetry.Event) {
+	for _, p := range s.Partitions {
+		all = append(all, p.Events...)
+	}
+	return all
 }
 
 // Probe returns the partitions of the hub that config names and up to perPartition
@@ -57,7 +66,6 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 		return Snapshot{}, s.explain(ctx, s.endpoint(), err)
 	}
 	states := make([]PartitionState, len(hub.PartitionIDs))
-	events := make([][]telemetry.Event, len(states))
 	errs := make([]error, len(states))
 	var probing sync.WaitGroup
 	links := make(chan struct{}, probeLinks)
@@ -65,26 +73,24 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 		links <- struct{}{}
 		probing.Go(func() {
 			defer func() { <-links }()
-			states[i], events[i], errs[i] = s.probePartition(ctx, client, id, perPartition)
+			states[i], errs[i] = s.probePartition(ctx, client, id, perPartition)
 		})
 	}
 	probing.Wait()
 
-	snapshot := Snapshot{Generation: s.endpoint().generation(hub.CreatedOn), Partitions: states}
 	for i, err := range errs {
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, s.endpoint(), err))
 		}
-		snapshot.Events = append(snapshot.Events, events[i]...)
 	}
-	return snapshot, nil
+	return Snapshot{Generation: s.endpoint().generation(hub.CreatedOn), Partitions: states}, nil
 }
 
 // probePartition returns one partition and up to n of its newest events.
-func (s *Source) probePartition(ctx context.Context, client *azeventhubs.ConsumerClient, id string, n int) (PartitionState, []telemetry.Event, error) {
+func (s *Source) probePartition(ctx context.Context, client *azeventhubs.ConsumerClient, id string, n int) (PartitionState, error) {
 	properties, err := client.GetPartitionProperties(ctx, id, nil)
 	if err != nil {
-		return PartitionState{}, nil, err
+		return PartitionState{}, err
 	}
 	state := PartitionState{
 		ID:       id,
@@ -95,7 +101,7 @@ func (s *Source) probePartition(ctx context.Context, client *azeventhubs.Consume
 	}
 	after := max(state.Last-int64(n), state.First-1)
 	if state.Empty || after >= state.Last {
-		return state, nil, nil
+		return state, nil
 	}
 
 	// Without an owner level the link is refused where a worker reads, and gives way
@@ -105,7 +111,7 @@ func (s *Source) probePartition(ctx context.Context, client *azeventhubs.Consume
 		Prefetch:      -1,
 	})
 	if err != nil {
-		return state, nil, err
+		return state, err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(ctx, time.Second)
@@ -120,7 +126,8 @@ func (s *Source) probePartition(ctx context.Context, client *azeventhubs.Consume
 		state.Busy = true
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // they have expired in the meantime
 	case err != nil:
-		return state, nil, err
+		return state, err
 	}
-	return state, appendEvents(nil, received, nil), nil
+	state.Events = appendEvents(nil, received, nil)
+	return state, nil
 }

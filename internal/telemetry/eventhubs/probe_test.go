@@ -48,7 +48,7 @@ func TestProbe(t *testing.T) {
 			t.Fatalf("%v, %v", err, ctx.Err())
 		}
 		var events []string
-		for _, e := range got.Events {
+		for _, e := range got.Events() {
 			events = append(events, e.Device, string(e.Body))
 		}
 		if strings.Join(events, " ") != want {
@@ -100,7 +100,7 @@ func TestProbeBesideAWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Partitions[0].Busy || got.Partitions[1].Busy || len(got.Events) != 1 || string(got.Events[0].Body) != "1" {
+	if !got.Partitions[0].Busy || got.Partitions[1].Busy || len(got.Events()) != 1 || string(got.Events()[0].Body) != "1" {
 		t.Errorf("got %+v", got)
 	}
 	if _, err := h.Publish(devhub.Message{Partition: "0", Device: "d"}); err != nil {
