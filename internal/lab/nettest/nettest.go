@@ -81,8 +81,25 @@ const (
 // that is.
 func NewProxy(t testing.TB, known map[string]string) *Proxy {
 	t.Helper()
+	return newProxy(t, known, func(s *httptest.Server) { s.Start() })
+}
+
+// NewTLSProxy starts a Proxy that speaks TLS, at localhost.
+func NewTLSProxy(t testing.TB, known map[string]string, c Certificates) *Proxy {
+	t.Helper()
+	p := newProxy(t, known, func(s *httptest.Server) {
+		s.TLS = c.Server
+		s.StartTLS()
+	})
+	p.URL.Host = net.JoinHostPort("localhost", p.URL.Port())
+	return p
+}
+
+func newProxy(t testing.TB, known map[string]string, start func(*httptest.Server)) *Proxy {
+	t.Helper()
 	p := &Proxy{known: known}
-	server := httptest.NewServer(p)
+	server := httptest.NewUnstartedServer(p)
+	start(server)
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)
 	if err != nil {

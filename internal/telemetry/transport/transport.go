@@ -146,7 +146,7 @@ func (a Address) connect(ctx context.Context, network, addr string) (net.Conn, e
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
-// tlsConfig returns what to require of the certificate of host.
+// tlsConfig returns what to require of the certificate of host; empty for whoever is connected to.
 func (a Address) tlsConfig(host string) *tls.Config {
 	config := &tls.Config{}
 	if a.Network.TLS != nil {
@@ -167,7 +167,7 @@ func (a Address) dialWebSocket(ctx context.Context) (net.Conn, error) {
 		DialContext:            a.connect,
 		Proxy:                  a.proxy,
 		OnProxyConnectResponse: proxyAnswer,
-		TLSClientConfig:        a.tlsConfig(host),
+		TLSClientConfig:        a.tlsConfig(""), // the name is that of the hub, or of a proxy that speaks TLS
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	defer client.CloseIdleConnections() // that of a refused handshake

@@ -108,6 +108,29 @@ func TestConnectionOutlivesItsContext(t *testing.T) {
 	}
 }
 
+// A proxy that speaks TLS shows a certificate of its own name.
+func TestProxyOverTLS(t *testing.T) {
+	hub, ofProxy := nettest.NewCertificates(t, host), nettest.NewCertificates(t, "localhost")
+	address := echo(t, hub.Server.Clone())
+	known := map[string]string{host + ":443": address}
+	trusted := hub.Client.Clone()
+	trusted.RootCAs.AppendCertsFromPEM(ofProxy.PEM)
+	a := transport.EventHubs(host)
+
+	a.Network = transport.Network{TLS: trusted, Proxy: http.ProxyURL(nettest.NewTLSProxy(t, known, ofProxy).URL)}
+	c, err := transport.WebSocket.Dial(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeat(t, c)
+
+	a.Network.Proxy = http.ProxyURL(nettest.NewTLSProxy(t, known, hub).URL)
+	if c, err := transport.WebSocket.Dial(t.Context(), a); err == nil {
+		c.Close()
+		t.Error("connected through a proxy that shows the hub's certificate")
+	}
+}
+
 // What can be in the way is told apart, and no password is told.
 func TestErrors(t *testing.T) {
 	certificates := nettest.NewCertificates(t, host)
