@@ -142,7 +142,7 @@ func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) er
 }
 
 // resumeMargin is how far before the last settled event reading resumes in another
-// hub: twice the time within which a change of hub is noticed, and far more than
+// hub: ten times the time within which a change of hub is noticed, and far more than
 // clocks differ.
 const resumeMargin = 10 * time.Minute
 
