@@ -12,7 +12,6 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/simulator"
-	"alertworker/internal/ledger"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -46,7 +45,7 @@ func local(ctx context.Context, args []string) error {
 // memory. They balance more often than in production so that nobody waits for
 // partitions.
 func inProcess(o simulator.Options) simulator.Start {
-	shared := stores{leases: o.Leases(), records: &records.Memory{}, ledgers: &ledger.Memory{}}
+	shared := stores{leases: o.Leases(), records: &records.Memory{}}
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{

@@ -92,31 +92,3 @@ func watched(next records.Store, calls *status.Dependency) records.Store {
 		return err
 	})
 }
-
-// watchedLedgers does so for ledgers.
-type watchedLedgers struct {
-	ledger.Store
-	calls *status.Dependency
-}
-
-func (w watchedLedgers) Read(ctx context.Context, name string) (ledger.Record, error) {
-	r, err := w.Store.Read(ctx, name)
-	w.calls.Called(err)
-	return r, err
-}
-
-func (w watchedLedgers) Owner(ctx context.Context, name string) (string, error) {
-	owner, err := w.Store.Owner(ctx, name)
-	w.calls.Called(err)
-	return owner, err
-}
-
-func (w watchedLedgers) Write(ctx context.Context, name string, r ledger.Record) (string, error) {
-	etag, err := w.Store.Write(ctx, name, r)
-	if errors.Is(err, ledger.ErrConflict) {
-		w.calls.Called(nil) // an answer
-	} else {
-		w.calls.Called(err)
-	}
-	return etag, err
-}

@@ -1,47 +1,20 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"testing"
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/ledger"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/records"
+	"alertworker/internal/records/recordstest"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
 )
 
-// failingLedgers fails while it has an error.
-type failingLedgers struct {
-	ledger.Memory
-	err error
-}
-
-func (f *failingLedgers) Read(ctx context.Context, name string) (ledger.Record, error) {
-	if f.err != nil {
-		return ledger.Record{}, f.err
-	}
-	return f.Memory.Read(ctx, name)
-}
-
-func (f *failingLedgers) Owner(ctx context.Context, name string) (string, error) {
-	if f.err != nil {
-		return "", f.err
-	}
-	return f.Memory.Owner(ctx, name)
-}
-
-func (f *failingLedgers) Write(ctx context.Context, name string, r ledger.Record) (string, error) {
-	if f.err != nil {
-		return "", f.err
-	}
-	return f.Memory.Write(ctx, name, r)
-}
-
-// Every call for a ledger says how the checkpoint store is, and who is refused was answered.
-func TestLedgersAreWatched(t *testing.T) {
+// Every call for a record says how the checkpoint store is, and who is refused was answered.
+func TestRecordsAreWatched(t *testing.T) {
 	monitor := status.New(zap.NewNop())
 	monitor.Watch(status.Replica{
 		Worker: worker.New(worker.Config{Log: zap.NewNop()}), Source: func() telemetry.SourceStats { return telemetry.SourceStats{} },
@@ -55,25 +28,25 @@ func TestLedgersAreWatched(t *testing.T) {
 		}
 		return false
 	}
-	store := &failingLedgers{}
-	watched := watchedLedgers{store, &monitor.Checkpoints}
+	var network recordstest.Network
+	store := watched(network.Via(&records.Memory{}), &monitor.Checkpoints)
+	noAnswer := errors.New("no answer")
 	for what, call := range map[string]func() error{
-		"read":  func() error { _, err := watched.Read(t.Context(), "name"); return err },
-		"owner": func() error { _, err := watched.Owner(t.Context(), "name"); return err },
+		"read": func() error { _, err := store.Read(t.Context(), "name", 1); return err },
+		"stat": func() error { _, err := store.Stat(t.Context(), "name"); return err },
+		"list": func() error { _, err := store.List(t.Context(), "name", ""); return err },
 		"write": func() error {
-			_, err := watched.Write(t.Context(), "name", ledger.Record{ETag: "another"})
-			if errors.Is(err, ledger.ErrConflict) {
-				return nil
-			}
+			_, err := store.Write(t.Context(), records.Record{Name: "name", ETag: "another"})
 			return err
 		},
+		"delete": func() error { return store.Delete(t.Context(), "name", "another") },
 	} {
-		store.err = errors.New("no answer")
-		if err := call(); !errors.Is(err, store.err) || !down() {
+		network.Fail = func(records.Op, string) error { return noAnswer }
+		if err := call(); !errors.Is(err, noAnswer) || !down() {
 			t.Errorf("%s: %v; the store is down: %t", what, err, down())
 		}
-		store.err = nil
-		if err := call(); err != nil || down() {
+		network.Fail = nil
+		if err := call(); err != nil && !errors.Is(err, records.ErrNotFound) && !errors.Is(err, records.ErrConflict) || down() {
 			t.Errorf("%s: %v; the store is down: %t", what, err, down())
 		}
 	}

@@ -71,7 +71,6 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 	s.records = watched(s.records, &o.monitor.Checkpoints)
 	r.board = ownership.NewBoard(s.records, r.report, c.OwnershipExpiry)
 	s.records = r.board
-	s.ledgers = watchedLedgers{s.ledgers, &o.monitor.Checkpoints}
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-			return ledger.Open(ctx, s.ledgers, ledgerName(c, partition))
+			return ledger.Open(ctx, s.records, ledgerName(c, partition))
 		},
 		Trace: tracer.Deliveries(),
 		Log:   log,

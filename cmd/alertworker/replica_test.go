@@ -14,7 +14,6 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/lease/memlease"
-	"alertworker/internal/ledger"
 	"alertworker/internal/records"
 )
 
@@ -71,7 +70,6 @@ func TestHandOverOrder(t *testing.T) {
 	}
 	log := zap.NewNop()
 	shared := stores{
-		ledgers: &ledger.Memory{},
 		leases:  memlease.New(),
 		records: notedRecords{&records.Memory{}, order},
 	}

@@ -22,8 +22,6 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
-	"alertworker/internal/ledger"
-	"alertworker/internal/ledger/blobledger"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tally"
@@ -38,8 +36,7 @@ const openTimeout = 30 * time.Second
 // stores are what replicas share. Close closes their connections.
 type stores struct {
 	leases      lease.Store
-	records     records.Store     // checkpoints, and what replicas have to agree about
-	ledgers     ledger.Store      // beside the checkpoints
+	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     tally.Store       // beside the dead letters, or in memory
 	http        *http.Client
@@ -83,10 +80,7 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 		}
 	}
 	var err error
-	if s.records, err = s.openRecords(ctx, c, log); err == nil {
-		s.ledgers, err = s.openLedgers(ctx, c)
-	}
-	if err != nil {
+	if s.records, err = s.openRecords(ctx, c, log); err != nil {
 		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}
 	}
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
@@ -109,9 +103,6 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 	return s, nil
 }
 
-// checkpointRetry is for ledgers, which may be large.
-var checkpointRetry = policy.RetryOptions{TryTimeout: 5 * time.Second}
-
 func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logger) (records.Store, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return &records.Memory{}, nil
@@ -129,18 +120,6 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 		return nil, err
 	}
 	return records.Reliable(blobs), nil
-}
-
-// openLedgers returns the store in the checkpoints' container.
-func (s stores) openLedgers(ctx context.Context, c config.Config) (ledger.Store, error) {
-	if c.CheckpointStore == config.StoreMemory {
-		return &ledger.Memory{}, nil
-	}
-	client, _, err := s.restoredContainer(ctx, c, c.CheckpointContainer, checkpointRetry)
-	if err != nil {
-		return nil, err
-	}
-	return blobledger.New(client), nil
 }
 
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
@@ -216,8 +195,8 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 
 // container returns a client for a container of the storage account. Without a key it
 // waits for a token, because the gate's requests have no time for that.
-func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions, policies ...policy.Policy) (*container.Client, error) {
-	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry, PerCallPolicies: policies}}
+func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, error) {
+	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry}}
 	var client *azblob.Client
 	var err error
 	if c.StorageConnectionString.IsSet() {
@@ -232,20 +211,6 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 		return nil, &invalidError{fmt.Errorf("%s: %w", c.StorageVariable(), azure.Explain(err))}
 	}
 	return client.ServiceClient().NewContainerClient(name), nil
-}
-
-// restoredContainer returns a client whose calls create the container when it is missing.
-func (s stores) restoredContainer(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, *azure.Container, error) {
-	plain, err := s.container(ctx, c, name, retry)
-	if err != nil {
-		return nil, nil, err
-	}
-	restored := azure.NewContainer(name, azure.ContainerMissing, func(ctx context.Context) error {
-		_, err := plain.Create(ctx, nil)
-		return err
-	})
-	client, err := s.container(ctx, c, name, retry, restored.Policy())
-	return client, restored, err
 }
 
 // member returns this replica as a member of its consumer group; nil if checkpoints are in

@@ -25,9 +25,6 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 	if s.records, err = s.openRecords(t.Context(), c, zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
-	if s.ledgers, err = s.openLedgers(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
 	blobs := azurite.RetryingContainer(t, c.CheckpointContainer, nil)
 	for what, call := range map[string]func() error{
 		"a checkpoint": func() error {
@@ -39,7 +36,7 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 			return err
 		},
 		"a ledger": func() error {
-			_, _, err := ledger.Open(t.Context(), s.ledgers, "a/b/c/ledger/0")
+			_, _, err := ledger.Open(t.Context(), s.records, "a/b/c/ledger/0")
 			return err
 		},
 		"a heartbeat": func() error { return ownership.Beat(t.Context(), s.records, "a/b/c", "owner", false) },

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
 // restoreEvery is the minimum time between two attempts to create a missing container.
@@ -131,31 +129,6 @@ func (c *Container) attempt(ctx context.Context) error {
 	}
 	c.tried, c.err = time.Now(), err
 	return err
-}
-
-// Policy returns a policy for the pipeline of a client of this blob container. A
-// request that fails because the container is missing creates it and is repeated, as by Do.
-// The client that creates the container must not have it.
-func (c *Container) Policy() policy.Policy { return containerPolicy{c} }
-
-type containerPolicy struct{ *Container }
-
-func (p containerPolicy) Do(req *policy.Request) (resp *http.Response, err error) {
-	err = p.Container.Do(req.Raw().Context(), func() error {
-		if err := req.RewindBody(); err != nil {
-			return err
-		}
-		if resp, err = req.Next(); err != nil {
-			return err
-		}
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
-			if answer := runtime.NewResponseError(resp); ContainerMissing(answer) {
-				return answer
-			}
-		}
-		return nil
-	})
-	return resp, err
 }
 
 // A MissingError means that a container does not exist and could not be created.

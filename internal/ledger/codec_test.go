@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -150,9 +151,9 @@ func TestUnreadableSaysWhatToDo(t *testing.T) {
 			"without it the partition's alarms are forgotten, and no recovery is sent for those that are open",
 		string(packed(t, `{"format":2}`)): "read ledger ns/hub/group/ledger/3: it has format 2, and this version knows format 1 only: run the version that wrote it; until then its partition is not read",
 	} {
-		store := &ledger.Memory{}
+		store := &records.Memory{}
 		const name = "ns/hub/group/ledger/3"
-		if _, err := store.Write(t.Context(), name, ledger.Record{Owner: "a", Content: []byte(content)}); err != nil {
+		if _, err := store.Write(t.Context(), records.Record{Name: name, Content: []byte(content)}); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err := ledger.Open(t.Context(), store, name)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -55,46 +56,17 @@ const MaxBytes = 64 << 20
 // ErrLost says that another owner has taken the ledger over, or that its record was deleted.
 var ErrLost = errors.New("ledger lost")
 
-// ErrConflict is what a Store's Write fails with if the record is not the one that the
-// caller wants to replace.
-var ErrConflict = errors.New("ledger changed by another owner")
-
-// A Record is what a Store holds for a partition.
-type Record struct {
-	Owner   string // who wrote it: letters and digits
-	Content []byte
-	ETag    string // the store's concurrency tag, opaque, new with every write; empty if there is no record
-}
-
-// A Store keeps one record for each name. It is safe for concurrent use, by any number of
-// processes.
-type Store interface {
-	// Read returns the record of name; one without an ETag if there is none. If the content has
-	// more than MaxBytes, MaxBytes+1 of them are enough.
-	Read(ctx context.Context, name string) (Record, error)
-
-	// Owner returns the owner of name's record without its content; empty if there is no
-	// record. It is never older than the last write that succeeded before the call.
-	Owner(ctx context.Context, name string) (string, error)
-
-	// Write replaces the record that has r's ETag, or creates it if r has none, and returns the new
-	// ETag. ErrConflict if the store has another record, or none although r has an ETag: a
-	// store that repeats requests may so report its own write. Any other error leaves the
-	// outcome unknown.
-	Write(ctx context.Context, name string, r Record) (etag string, err error)
-}
+// ownerValue names the owner in a record, so that it can be asked for without the content.
+const ownerValue = "owner"
 
 // A Ledger is one owner's hold of a partition's ledger, from its take-over until another
 // owner takes it. Calls come one at a time, except Check.
 type Ledger struct {
-	store     Store
+	store     records.Store
 	name      string
 	id, owner string
 	etag      string // of the record that we wrote last; empty if it is not known
 }
-
-// storeTimeout is for one answer of the store.
-const storeTimeout = 10 * time.Second
 
 // rounds is how often one call writes. A conflict means that another owner has written, or
 // that the answer to a write of ours was lost.
@@ -103,14 +75,14 @@ const rounds = 4
 // Open takes over the ledger of name, creating it if there is none: it returns the content, after it has
 // written it back under an owner name that nobody ever had. Of several that open it at once
 // the last one holds it. A record that cannot be read is an *UnreadableError, never an
-// empty ledger.
-func Open(ctx context.Context, store Store, name string) (*Ledger, Content, error) {
+// empty ledger. Calls of the store must end by themselves, as those of records.Reliable do.
+func Open(ctx context.Context, store records.Store, name string) (*Ledger, Content, error) {
 	l := &Ledger{store: store, name: name, owner: rand.Text()}
 	var failed error
 	for range rounds {
-		there, err := l.read(ctx)
-		if err != nil {
-			return nil, Content{}, err
+		there, err := store.Read(ctx, name, MaxBytes)
+		if err != nil && !errors.Is(err, records.ErrNotFound) {
+			return nil, Content{}, fmt.Errorf("read ledger %s: %w", name, err)
 		}
 		var content Content
 		if there.ETag == "" {
@@ -142,17 +114,12 @@ func (l *Ledger) Write(ctx context.Context, c Content) error {
 	}
 	for range rounds {
 		if l.etag == "" {
-			there, err := l.read(ctx)
-			if err != nil {
+			if l.etag, err = l.held(ctx, "write"); err != nil {
 				return err
 			}
-			if there.Owner != l.owner {
-				return fmt.Errorf("write ledger %s: %w", l.name, ErrLost)
-			}
-			l.etag = there.ETag
 		}
 		// Until it is answered nobody knows which record there is.
-		if l.etag, err = l.write(ctx, content, l.etag); !errors.Is(err, ErrConflict) {
+		if l.etag, err = l.write(ctx, content, l.etag); !errors.Is(err, records.ErrConflict) {
 			return err
 		}
 	}
@@ -162,43 +129,28 @@ func (l *Ledger) Write(ctx context.Context, c Content) error {
 // Check returns ErrLost if another owner has taken the ledger over. It may be called
 // concurrently with everything. Any other error says that it is not known.
 func (l *Ledger) Check(ctx context.Context) error {
-	var owner string
-	err := l.attempt(ctx, "check", func(ctx context.Context) (err error) {
-		owner, err = l.store.Owner(ctx, l.name)
-		return err
-	})
-	if err == nil && owner != l.owner {
-		return fmt.Errorf("check ledger %s: %w", l.name, ErrLost)
-	}
+	_, err := l.held(ctx, "check")
 	return err
 }
 
-func (l *Ledger) read(ctx context.Context) (r Record, err error) {
-	err = l.attempt(ctx, "read", func(ctx context.Context) error {
-		r, err = l.store.Read(ctx, l.name)
-		return err
-	})
-	return r, err
+// held returns the ETag of the record, whose owner we are, or ErrLost.
+func (l *Ledger) held(ctx context.Context, what string) (etag string, err error) {
+	there, err := l.store.Stat(ctx, l.name)
+	switch {
+	case err != nil && !errors.Is(err, records.ErrNotFound):
+		return "", fmt.Errorf("%s ledger %s: %w", what, l.name, err)
+	case there.Values[ownerValue] != l.owner:
+		return "", fmt.Errorf("%s ledger %s: %w", what, l.name, ErrLost)
+	}
+	return there.ETag, nil
 }
 
 func (l *Ledger) write(ctx context.Context, content []byte, over string) (etag string, err error) {
-	err = l.attempt(ctx, "write", func(ctx context.Context) error {
-		etag, err = l.store.Write(ctx, l.name, Record{Owner: l.owner, Content: content, ETag: over})
-		return err
+	etag, err = l.store.Write(ctx, records.Record{
+		Name: l.name, Values: map[string]string{ownerValue: l.owner}, Content: content, Type: "application/gzip", ETag: over,
 	})
-	return etag, err
-}
-
-// attempt makes one call to the store, for at most storeTimeout.
-func (l *Ledger) attempt(ctx context.Context, what string, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, fmt.Errorf("no answer within %v", storeTimeout))
-	defer cancel()
-	err := call(ctx)
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%s ledger %s: %w (%w)", what, l.name, err, context.Cause(ctx))
-	}
 	if err != nil {
-		return fmt.Errorf("%s ledger %s: %w", what, l.name, err)
+		return "", fmt.Errorf("write ledger %s: %w", l.name, err)
 	}
-	return nil
+	return etag, nil
 }

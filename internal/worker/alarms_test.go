@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/worker"
 )
@@ -201,7 +202,7 @@ func TestUnreadableLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
-		if _, err := s.ledgers.Write(t.Context(), "0", ledger.Record{Owner: "x", Content: []byte("garbage")}); err != nil {
+		if _, err := s.ledgers.Write(t.Context(), records.Record{Name: "0", Content: []byte("garbage")}); err != nil {
 			t.Fatal(err)
 		}
 		s.start(p)
@@ -272,7 +273,7 @@ func TestOwedToEachReceiver(t *testing.T) {
 	})
 }
 
-func readLedger(t *testing.T, store ledger.Store) ledger.Content {
+func readLedger(t *testing.T, store records.Store) ledger.Content {
 	t.Helper()
 	_, c, err := ledger.Open(t.Context(), store, "0")
 	if err != nil {

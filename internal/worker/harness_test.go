@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -237,7 +238,7 @@ type setup struct {
 	waiting   int    // at most, if not zero
 	level     string // of the threshold
 	store     lease.Store
-	ledgers   ledger.Store
+	ledgers   records.Store
 	receivers []*receiver
 	dead      *deadLetters
 	worker    *worker.Worker
@@ -261,7 +262,7 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &setup{t: t, store: store, ledgers: &ledger.Memory{}, receivers: receivers, dead: &deadLetters{}}
+	s := &setup{t: t, store: store, ledgers: &records.Memory{}, receivers: receivers, dead: &deadLetters{}}
 	s.config = worker.Config{
 		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
 		CheckpointInterval: interval, DrainTimeout: drain, Decoder: decoder, DeadLetters: s.dead, Log: zap.NewNop(),

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -130,7 +131,7 @@ func (w *world) alarmOf(c ledger.Content, device string, level int) (f fact) {
 
 // wrote records a ledger that was written, and checks that it is what the log says. The
 // caller holds w.mu.
-func (w *world) wrote(r ledger.Record) ledger.Content {
+func (w *world) wrote(r records.Record) ledger.Content {
 	c, err := unpack(r)
 	if err != nil {
 		w.violated("unreadable ledger: %v", err)

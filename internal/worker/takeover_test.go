@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -196,18 +197,18 @@ func TestNoRoomForAlarms(t *testing.T) {
 	})
 }
 
-// silentOwner is a ledger.Store that, for as long as it takes, does not say who the owner is.
+// silentOwner is a store that, for as long as it takes, does not say who the owner is.
 type silentOwner struct {
-	ledger.Store
+	records.Store
 	silent atomic.Bool
 }
 
-func (s *silentOwner) Owner(ctx context.Context, name string) (string, error) {
+func (s *silentOwner) Stat(ctx context.Context, name string) (records.Record, error) {
 	if s.silent.Load() {
 		<-ctx.Done()
-		return "", ctx.Err()
+		return records.Record{}, ctx.Err()
 	}
-	return s.Store.Owner(ctx, name)
+	return s.Store.Stat(ctx, name)
 }
 
 // While the ledger cannot be asked no resolved is sent. Alerts do not need it, and do not wait.
@@ -216,7 +217,7 @@ func TestAlertsWhileTheLedgerIsSilent(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
 		ledgers := &silentOwner{Store: s.ledgers}
-		s.ledgers = ledgers
+		s.ledgers = records.Reliable(ledgers)
 		s.start(p)
 		const devices = 2000
 		for _, value := range []float64{40, 20} {

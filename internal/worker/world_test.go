@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -132,7 +133,7 @@ type world struct {
 	decoder *telemetry.Decoder
 	start   time.Time
 	leases  *memlease.Store
-	ledgers *ledger.Memory
+	ledgers *records.Memory
 	work    sync.WaitGroup
 	ctx     context.Context
 
@@ -475,46 +476,29 @@ func (s faultyLeases) Release(ctx context.Context, l lease.Lease, note string) e
 	})
 }
 
-// faultyLedgers is the ledger store as a process reaches it.
-type faultyLedgers struct{ *process }
-
-func (s faultyLedgers) Read(ctx context.Context, name string) (r ledger.Record, _ error) {
-	err := s.call(ctx, callLedgerRead, "", func(ctx context.Context) (err error) {
-		r, err = s.ledgers.Read(ctx, name)
-		return err
-	}, nil)
-	if err != nil {
-		return ledger.Record{}, err
-	}
-	return r, nil
+// faultyLedgers returns the ledger store as a process reaches it.
+func (p *process) faultyLedgers() records.Store {
+	return records.Around(notedLedgers{p.ledgers, p}, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+		return p.call(ctx, map[records.Op]int{records.OpRead: callLedgerRead, records.OpStat: callLedgerOwner, records.OpWrite: callLedgerWrite}[op], "", call, nil)
+	})
 }
 
-func (s faultyLedgers) Owner(ctx context.Context, name string) (owner string, _ error) {
-	err := s.call(ctx, callLedgerOwner, "", func(ctx context.Context) (err error) {
-		owner, err = s.ledgers.Owner(ctx, name)
-		return err
-	}, nil)
-	if err != nil {
-		return "", err
-	}
-	return owner, nil
+// notedLedgers checks what is written.
+type notedLedgers struct {
+	records.Store
+	*process
 }
 
-func (s faultyLedgers) Write(ctx context.Context, name string, r ledger.Record) (etag string, _ error) {
-	err := s.call(ctx, callLedgerWrite, "", func(ctx context.Context) (err error) {
-		s.mu.Lock() // what it does, and what is checked, is one step
-		defer s.mu.Unlock()
-		if etag, err = s.ledgers.Write(ctx, name, r); err != nil {
-			s.noteLocked("%s writes the ledger: %v", s.name, err)
-			return err
-		}
-		c := s.wrote(r)
-		s.noteLocked("%s writes the ledger at %d: %s", s.name, c.Position.Sequence, describe(c))
-		return nil
-	}, nil)
+func (s notedLedgers) Write(ctx context.Context, r records.Record) (string, error) {
+	s.mu.Lock() // what it does, and what is checked, is one step
+	defer s.mu.Unlock()
+	etag, err := s.Store.Write(ctx, r)
 	if err != nil {
+		s.noteLocked("%s writes the ledger: %v", s.name, err)
 		return "", err
 	}
+	c := s.wrote(r)
+	s.noteLocked("%s writes the ledger at %d: %s", s.name, c.Position.Sequence, describe(c))
 	return etag, nil
 }
 
@@ -538,13 +522,13 @@ func describe(c ledger.Content) string {
 }
 
 // unpack returns what a record holds.
-func unpack(r ledger.Record) (ledger.Content, error) {
-	var m ledger.Memory
+func unpack(r records.Record) (ledger.Content, error) {
+	var m records.Memory
 	ctx := context.Background()
-	if _, err := m.Write(ctx, "x", ledger.Record{Owner: "x", Content: r.Content}); err != nil {
+	if _, err := m.Write(ctx, records.Record{Name: r.Name, Content: r.Content}); err != nil {
 		return ledger.Content{}, err
 	}
-	_, c, err := ledger.Open(ctx, &m, "x")
+	_, c, err := ledger.Open(ctx, &m, r.Name)
 	return c, err
 }
 
@@ -617,7 +601,7 @@ func (w *world) newProcess(off bool) *process {
 		Origin: "ns/hub", Replica: p.name, Rules: rules.Set{Rules: []rules.Rule{rule}}, Concurrency: 8, GiveUp: w.giveUp,
 		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoder, DeadLetters: p, Log: zap.NewNop(),
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-			return ledger.Open(ctx, faultyLedgers{p}, partition)
+			return ledger.Open(ctx, p.faultyLedgers(), partition)
 		},
 	}
 	for i, in := range w.inboxes {
@@ -871,7 +855,7 @@ func (w *world) quiet(o *owner) bool {
 func (w *world) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.ctx, w.start = ctx, time.Now()
-	w.leases, w.ledgers = memlease.New(), &ledger.Memory{}
+	w.leases, w.ledgers = memlease.New(), &records.Memory{}
 	w.grown, w.down, w.happened = make(chan struct{}), map[int]time.Time{}, map[int]bool{}
 	for i := range w.receivers {
 		w.inboxes = append(w.inboxes, &inbox{name: fmt.Sprint("receiver", i), ids: map[string]time.Time{}, last: map[string]token{}})

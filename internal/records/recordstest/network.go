@@ -117,3 +117,12 @@ func (n *Network) Repeat() (executed int) {
 	}
 	return executed
 }
+
+// RepeatOne sends one of the writes so far again, if there are any.
+func (n *Network) RepeatOne(i int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.writes) > 0 {
+		_ = n.writes[i%len(n.writes)]()
+	}
+}

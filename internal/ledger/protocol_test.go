@@ -1,4 +1,4 @@
-package ledgertest
+package ledger_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/records"
+	"alertworker/internal/records/recordstest"
 	"alertworker/internal/telemetry"
 )
 
@@ -18,29 +20,28 @@ import (
 func TestProtocol(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
-		store := &ledger.Memory{}
+		store := &records.Memory{}
 		type owner struct {
-			Holder
+			holder
 			name string
-			net  *faulty
+			net  *recordstest.Network
 		}
 		var owners []owner
 		var history []string // of the owners in the record
 		var acknowledged, attempted int64
-		record := func() (ledger.Record, ledger.Content) {
-			r, err := store.Read(ctx, name)
-			if err != nil || r.ETag == "" {
-				return r, ledger.Content{}
-			}
-			var aside ledger.Memory
-			if _, err := aside.Write(ctx, name, ledger.Record{Content: r.Content}); err != nil {
-				t.Fatal(err)
-			}
-			_, c, err := ledger.Open(ctx, &aside, name)
+		record := func() (owner string, c ledger.Content) {
+			r, err := store.Read(ctx, name, ledger.MaxBytes)
 			if err != nil {
+				return "", c
+			}
+			var aside records.Memory
+			if _, err := aside.Write(ctx, records.Record{Name: name, Content: r.Content}); err != nil {
 				t.Fatal(err)
 			}
-			return r, c
+			if _, c, err = ledger.Open(ctx, &aside, name); err != nil {
+				t.Fatal(err)
+			}
+			return r.Values["owner"], c
 		}
 		pick := func(t *rapid.T) owner {
 			if len(owners) == 0 {
@@ -48,23 +49,23 @@ func TestProtocol(t *testing.T) {
 			}
 			return owners[rapid.IntRange(max(0, len(owners)-3), len(owners)-1).Draw(t, "owner")]
 		}
-		disturb := func(t *rapid.T, net *faulty) {
-			what := rapid.SampledFrom([]fault{"", "", lostRequest, lostAnswer, repeated, late}).Draw(t, "fault")
-			net.arm(what, rapid.IntRange(0, 2).Draw(t, "calls before it"))
+		disturb := func(t *rapid.T, net *recordstest.Network) {
+			what := rapid.SampledFrom(append(recordstest.Faults, "", "")).Draw(t, "fault")
+			net.Arm(what, rapid.IntRange(0, 2).Draw(t, "calls before it"))
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"open": func(t *rapid.T) {
-				net := &faulty{Store: store}
+				net := &recordstest.Network{}
 				disturb(t, net)
-				l, c, err := ledger.Open(ctx, net, name)
+				l, c, err := ledger.Open(ctx, net.Via(store), name)
 				if err != nil {
 					return
 				}
-				r, there := record()
+				by, there := record()
 				if c.Position != there.Position {
 					t.Fatalf("opened at %d, and it is at %d", c.Position.Sequence, there.Position.Sequence)
 				}
-				owners = append(owners, owner{l, r.Owner, net})
+				owners = append(owners, owner{l, by, net})
 			},
 			"write": func(t *rapid.T) {
 				o := pick(t)
@@ -72,13 +73,13 @@ func TestProtocol(t *testing.T) {
 				attempted++
 				at := attempted
 				err := o.Write(ctx, ledger.Content{Position: telemetry.Position{Sequence: at}})
-				r, c := record()
+				by, c := record()
 				switch {
 				case err == nil:
-					if acknowledged = at; r.Owner != o.name || c.Position.Sequence != at {
+					if acknowledged = at; by != o.name || c.Position.Sequence != at {
 						t.Fatalf("an owner was told that %d is written: it is at %d", at, c.Position.Sequence)
 					}
-				case errors.Is(err, ledger.ErrLost) && r.Owner == o.name:
+				case errors.Is(err, ledger.ErrLost) && by == o.name:
 					t.Fatal("an owner was told that it has lost what it holds")
 				}
 			},
@@ -86,24 +87,23 @@ func TestProtocol(t *testing.T) {
 				o := pick(t)
 				disturb(t, o.net)
 				err := o.Check(ctx)
-				if r, _ := record(); err == nil && r.Owner != o.name || errors.Is(err, ledger.ErrLost) && r.Owner == o.name {
-					t.Fatalf("an owner checks: %v; the ledger is its own: %t", err, r.Owner == o.name)
+				if by, _ := record(); err == nil && by != o.name || errors.Is(err, ledger.ErrLost) && by == o.name {
+					t.Fatalf("an owner checks: %v; the ledger is its own: %t", err, by == o.name)
 				}
 			},
 			"late": func(t *rapid.T) { // any write of any time comes once more
-				w := rapid.SampledFrom(pick(t).net.writes).Draw(t, "write")
-				_, _ = store.Write(ctx, w.name, w.record)
+				pick(t).net.RepeatOne(rapid.IntRange(0, 1<<20).Draw(t, "write"))
 			},
 			"": func(t *rapid.T) {
-				r, c := record()
+				by, c := record()
 				if c.Position.Sequence < acknowledged {
 					t.Fatalf("%d was acknowledged: it is at %d", acknowledged, c.Position.Sequence)
 				}
-				if n := len(history); r.Owner != "" && (n == 0 || history[n-1] != r.Owner) {
-					if slices.Contains(history, r.Owner) {
+				if n := len(history); by != "" && (n == 0 || history[n-1] != by) {
+					if slices.Contains(history, by) {
 						t.Fatal("an owner that was replaced is back")
 					}
-					history = append(history, r.Owner)
+					history = append(history, by)
 				}
 			},
 		})
