@@ -55,8 +55,11 @@ func (r *replica) self() status.Member {
 	return status.Member{Replica: r.worker.Config.Replica, Status: r.monitor.Report(), Late: r.lag.Late()}
 }
 
-// report is what the other replicas read.
+// report is what the other replicas read: at least a status.Member.
 func (r *replica) report() []byte {
+	if r.admin != nil {
+		return r.admin.Report()
+	}
 	b, _ := json.Marshal(r.self()) // strings, numbers and times: cannot fail
 	return b
 }

@@ -101,6 +101,8 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Partitions = r.source.Ownerships
 	o.Receivers = r.gates
 	o.Heartbeat = r.heartbeat
+	o.Others = r.board.Others
+	o.Late = r.lag.Late
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (leader.Status, error) {
 			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))

@@ -71,6 +71,12 @@ type Options struct {
 	// replica's partitions are shown.
 	Partitions func(context.Context) ([]telemetry.PartitionStatus, error)
 
+	// Others returns what Report returned on each other replica, of late, and is called likewise. Nil: there are none.
+	Others func(context.Context) ([][]byte, error)
+
+	// Late returns the most by which this replica may be behind in a partition. Nil: that is not known.
+	Late func() time.Duration
+
 	// Duties returns the status of the duties, and is called likewise. Nil: there are none.
 	Duties func(context.Context) (leader.Status, error)
 
@@ -86,19 +92,19 @@ type Admin struct {
 	Options
 	plain      bool // Rules is one threshold
 	partitions *shared[[]telemetry.PartitionStatus]
+	others     *shared[[]Snapshot]
 	duties     *shared[leader.Status]
 
 	mu      sync.Mutex
 	history history
 	read    rates // of reading, for this replica's partitions
-	commit  rates // of checkpoints, for all partitions
 }
 
 func New(o Options) *Admin {
 	if o.Worker == nil {
 		o.Worker = noWorker{}
 	}
-	a := &Admin{Options: o, plain: oneThreshold(&o.Rules), partitions: newShared[[]telemetry.PartitionStatus](), duties: newShared[leader.Status](), read: rates{}, commit: rates{}}
+	a := &Admin{Options: o, plain: oneThreshold(&o.Rules), partitions: newShared[[]telemetry.PartitionStatus](), others: newShared[[]Snapshot](), duties: newShared[leader.Status](), read: rates{}}
 	a.sample()
 	return a
 }
@@ -119,10 +125,17 @@ func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	if a.Options.Partitions != nil {
-		asking.Go(func() { a.partitions.run(ctx, a.Options.Partitions, a.listed) })
+		asking.Go(func() {
+			a.partitions.run(ctx, a.Options.Partitions, debug[[]telemetry.PartitionStatus](a, "partitions could not be listed"))
+		})
+	}
+	if a.Options.Others != nil {
+		asking.Go(func() {
+			a.others.run(ctx, readReports(a.Options.Others), debug[[]Snapshot](a, "other replicas' reports could not be read"))
+		})
 	}
 	if a.Options.Duties != nil {
-		asking.Go(func() { a.duties.run(ctx, a.Options.Duties, a.dutiesRead) })
+		asking.Go(func() { a.duties.run(ctx, a.Options.Duties, debug[leader.Status](a, "duties could not be read")) })
 	}
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -136,25 +149,12 @@ func (a *Admin) Run(ctx context.Context) {
 	}
 }
 
-// listed gets what the checkpoint store answers about partitions.
-func (a *Admin) listed(all []telemetry.PartitionStatus, now time.Time, err error) {
-	if err != nil {
-		a.Log.Debug("partitions could not be listed", zap.Error(err))
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.commit.forgetBefore(now)
-	for _, p := range all {
-		if p.Checkpoint >= 0 {
-			a.commit.observe(p.Partition, p.Checkpoint, now)
+// debug returns what logs why a service did not answer.
+func debug[T any](a *Admin, what string) func(T, time.Time, error) {
+	return func(_ T, _ time.Time, err error) {
+		if err != nil {
+			a.Log.Debug(what, zap.Error(err))
 		}
-	}
-}
-
-func (a *Admin) dutiesRead(_ leader.Status, _ time.Time, err error) {
-	if err != nil {
-		a.Log.Debug("duties could not be read", zap.Error(err))
 	}
 }
 
@@ -174,9 +174,9 @@ func (a *Admin) sample() {
 // totals returns the plotted counters, since the start.
 func (a *Admin) totals() totals {
 	stats := a.Worker.Stats()
-	t := totals{readings: stats.Events[0].Load(), suppressed: stats.Suppressed.Load()}
+	t := totals{Readings: stats.Events[0].Load(), Suppressed: stats.Suppressed.Load()}
 	for i := range stats.Levels {
-		t.alerts += stats.Levels[i].Sent.Load()
+		t.Alerts += stats.Levels[i].Sent.Load()
 	}
 	return t
 }

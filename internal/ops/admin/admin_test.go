@@ -649,3 +649,64 @@ func TestProblemsAreJSON(t *testing.T) {
 		t.Error(p, err)
 	}
 }
+
+// Each replica's page shows what all have done, and what is in the way of any.
+func TestPageOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := newWorld(t, ruled, func(o *admin.Options) { o.Replica = "alertworker-7d9f-k8c2m" })
+		other.busy(9)
+		other.alarming()
+		var reports [][]byte
+		w := newWorld(t, ruled, func(o *admin.Options) {
+			o.Others = func(context.Context) ([][]byte, error) { return append(reports, []byte("{}"), []byte("x")), nil }
+		})
+		w.set(func() {
+			w.reading = telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}
+			w.partitions = []telemetry.PartitionStatus{
+				{Partition: "0", Owner: "alertworker-7d9f-k8c2m-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11", Checkpoint: 1_203_999, Last: 1_204_100},
+				{Partition: "1", Owner: "alertworker-7d9f-x2x1p-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11", Mine: true, Checkpoint: -1, Last: -1},
+			}
+			w.worker.receivers = []worker.ReceiverState{{Name: "example.com", Taken: 3}, {Name: "pager.example.net", Taken: 5}}
+			w.worker.counts = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Open: 1}, {Rule: "hot", Level: "critical"}, {Rule: "cold-chain"}, {Rule: "damp"}}
+		})
+		w.worker.stats.Events[telemetry.ReasonOK].Store(1000)
+		w.take(notify.Alert{ID: "mine", Device: "vat", Rule: "damp", Temperature: 70, Threshold: 60, Partition: "1", Sequence: 9, Window: time.Minute})
+		time.Sleep(5 * time.Second)
+		page := func() string {
+			time.Sleep(10 * time.Second)
+			_ = w.do("GET", "/")
+			time.Sleep(time.Second)
+			return w.do("GET", "/").Body.String()
+		}
+		if alone := page(); !strings.Contains(alone, "delivered by this replica") || strings.Contains(alone, "Replicas</h2>") {
+			t.Error("a page of one replica is not about this one")
+		}
+		reports = [][]byte{other.admin.Report()}
+		body := page()
+		for _, want := range []string{
+			"Replica alertworker-7d9f-k8c2m: Some alerts are not leaving: 1 of 2 receivers is down.",
+			"<strong>Receiver pager.example.net is down</strong> on alertworker-7d9f-k8c2m",
+			"alertworker-7d9f-x2x1p and 1 more", "Replicas</h2>", "All replicas <span",
+			"2,392,112", // readings
+			"1,205",     // open alarms
+			">vat<", "oven-3", "115 delivered", "102 delivered, 3 waiting",
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("the page lacks %q", want)
+			}
+		}
+		if strings.Contains(body, "is read by no replica") {
+			t.Error("all partitions have an owner")
+		}
+		golden(t, w, "testdata/page-all.golden.html")
+
+		w.set(func() { w.partitions[0].Owner = "" })
+		reports = nil
+		if body := page(); !strings.Contains(body, `<p class="says">Some alerts are not leaving: partition 0 is read by no replica.</p>`) || !strings.Contains(body, `<p class="state bad">`) {
+			t.Error("the headline does not say that nobody reads a partition")
+		}
+		if n := len(other.admin.Report()); n > 16<<10 {
+			t.Errorf("a report has %d bytes", n)
+		}
+	})
+}

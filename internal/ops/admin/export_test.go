@@ -25,14 +25,15 @@ func (a *Admin) Past() {
 	h.done = nil
 	for i := range minutes - 1 {
 		wave := 1 + math.Sin(float64(i)/7)/3 + float64(i*7919%13)/40
-		t := totals{readings: int64(3000 * wave), suppressed: int64(40 * wave)}
+		t := totals{Readings: int64(3000 * wave), Suppressed: int64(40 * wave)}
 		if i%11 > 7 {
-			t.alerts, t.suppressed = int64(i%5), t.suppressed*3
+			t.Alerts, t.Suppressed = int64(i%5), t.Suppressed*3
 		}
 		h.done = append(h.done, t)
 	}
 	t := a.totals()
-	h.before = totals{t.readings - 1100, t.alerts - 1, t.suppressed - 12}
+	h.before = totals{t.Readings - 1100, t.Alerts - 1, t.Suppressed - 12}
+	h.recent = []sample{{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}}}
 	for id, sequence := range map[string]int64{"0": 1_203_400, "2": 998_900} {
 		a.read.observe(id, sequence, time.Now().Add(-5*time.Second))
 		a.read.observe(id, sequence+700, time.Now())

@@ -10,22 +10,26 @@ import (
 // minutes is how far back the plots go.
 const minutes = 60
 
-// totals are counters since the start of the worker.
-type totals struct{ readings, alerts, suppressed int64 }
-
-func (t totals) minus(u totals) totals {
-	return totals{t.readings - u.readings, t.alerts - u.alerts, t.suppressed - u.suppressed}
-}
-
 // A history has the counts of each of the last minutes, by the wall clock.
 type history struct {
 	minute time.Time // the current one
 	before totals    // at its start
 	done   []totals  // in each minute before it, the latest last
+	recent []sample  // of about the last 60 s, the latest last
+}
+
+// A sample is the counters at one moment.
+type sample struct {
+	at time.Time
+	totals
 }
 
 // add records the counters at now.
 func (h *history) add(now time.Time, t totals) {
+	for len(h.recent) > 1 && now.Sub(h.recent[1].at) >= time.Minute {
+		h.recent = h.recent[1:]
+	}
+	h.recent = append(h.recent, sample{now, t})
 	minute := now.Round(0).Truncate(time.Minute)
 	switch gap := minute.Sub(h.minute); {
 	case h.minute.IsZero():
@@ -40,11 +44,15 @@ func (h *history) add(now time.Time, t totals) {
 	}
 }
 
-// series returns the counts of each minute up to the current one, given the
-// counters t now, and when the first of them began.
-func (h *history) series(t totals) (all []totals, first time.Time) {
-	all = append(slices.Clone(h.done), t.minus(h.before))
-	return all, h.minute.Add(-time.Duration(len(all)-1) * time.Minute)
+// series returns the counts of each minute up to the current one, given the counters t now.
+func (h *history) series(t totals) []totals { return append(slices.Clone(h.done), t.minus(h.before)) }
+
+// last60s returns the counts of the last 60 s, give or take a sample; of the time since the start if that is less.
+func (h *history) last60s(t totals) totals {
+	if len(h.recent) == 0 {
+		return t
+	}
+	return t.minus(h.recent[0].totals)
 }
 
 // rateOver is the time over which a rate is computed.

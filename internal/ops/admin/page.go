@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,7 +21,6 @@ import (
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
 
@@ -35,8 +33,9 @@ var (
 	pageJS string
 
 	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-		"css": func() template.CSS { return template.CSS(pageCSS) },
-		"js":  func() template.JS { return template.JS(pageJS) },
+		"css":   func() template.CSS { return template.CSS(pageCSS) },
+		"js":    func() template.JS { return template.JS(pageJS) },
+		"split": func(path string) []string { return strings.Split(path, "/") },
 	}).Parse(pageHTML))
 
 	// pagePolicy lets the page use only its own content and server.
@@ -80,6 +79,8 @@ type page struct {
 	MoreOpen                 string // how many are not shown; empty if none
 	Now                      time.Time
 	Up                       string
+	Others                   int // further replicas that this page is about
+	Replicas                 []replicaRow
 	State                    status.State
 	Class                    string // of the state: good, warn, bad or idle
 	Headline                 string // empty if State says it all
@@ -102,8 +103,10 @@ type page struct {
 
 // A problemRow is what is in the way of alerts.
 type problemRow struct {
-	What, Lasts, Why, Effect string
-	Since                    time.Time
+	What, Why, Effect string
+	Lasts             string // empty if that is not known
+	Since             time.Time
+	Replicas          string // that have it; empty if there is only one replica
 }
 
 // A figure is a count of this replica since its start.
@@ -166,34 +169,40 @@ type alertRow struct {
 
 func (a *Admin) page(r *http.Request) page {
 	now := time.Now()
+	all := []Snapshot{a.snapshot(now, maxAlerts)}
+	if a.Options.Others != nil {
+		others, _, _ := a.others.get(r.Context())
+		all = append(all, others...)
+	}
+	m := merged(all)
 	p := page{
-		Source: a.Source, Replica: a.Replica, Version: a.Version,
+		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now.UTC(), Up: status.Span(max(time.Second, now.Sub(a.Started))),
-		Figures: a.figures(), Lookup: a.Token != "",
+		Figures: a.figures(m.Counts), Lookup: a.Token != "", Plots: m.plots(),
 	}
 	switch {
 	case !a.plain:
-		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(), a.Rules.Stateful()
-		p.Open, p.MoreOpen = a.alarmRows(now)
+		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(m.Alarms), a.Rules.Stateful()
+		p.Open, p.MoreOpen = m.alarmRows(now)
 	case len(a.Rules.Rules) > 0:
 		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), status.Span(a.Rules.Rules[0].Window)
 	}
-	report := a.Options.Status()
-	p.headline(report, now)
-	for _, s := range a.Worker.Receivers() {
-		row := receiverRow{Name: s.Name, Down: s.Down, Taken: count(s.Taken), Waiting: s.Waiting}
-		if s.Down {
-			row.Retry = until(s.Retry.Sub(now))
+	for _, r := range m.Receivers {
+		row := receiverRow{Name: r.Name, Down: r.Down, Taken: count(r.Taken), Waiting: r.Waiting}
+		if r.Down {
+			row.Retry = until(r.Retry.Sub(now))
 		}
 		p.Receivers = append(p.Receivers, row)
 	}
-	p.Partitions, p.PartitionsOld = a.partitionRows(r, now)
-	p.Plots = a.plots()
+	var partitions []telemetry.PartitionStatus
+	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
+	p.headline(all, partitions, now)
+	p.Replicas = replicaRows(all, partitions, now)
 	p.Several = len(p.Receivers) > 1
 	p.Store = a.storeView(now)
-	p.Windows, p.Alerts = a.alertRows(now)
+	p.Windows, p.Alerts = m.alertRows(now)
 	p.NoWindows = "None known to this replica: the next reading over the threshold of a device causes an alert."
-	if !report.Sound() || !a.plain {
+	if p.State != status.Leaving || !a.plain {
 		p.NoWindows = "None known to this replica."
 	}
 	if n := len(p.Windows) - maxWindows; n > 0 {
@@ -201,7 +210,10 @@ func (a *Admin) page(r *http.Request) page {
 	}
 	p.Duties = a.dutiesView(r)
 	if h := a.Heartbeat; h != nil {
-		p.Heartbeat = &heartbeatView{Host: h.Target.Host(), Call: h.Last(), Every: status.Span(h.Target.Interval)}
+		p.Heartbeat = &heartbeatView{Host: h.Target.Host(), Every: status.Span(h.Target.Interval)}
+		if m.Heartbeat != nil {
+			p.Heartbeat.Call = *m.Heartbeat
+		}
 	}
 	return p
 }
@@ -212,49 +224,85 @@ type heartbeatView struct {
 	heartbeat.Call
 }
 
-// headline says on p whether alerts are leaving.
-func (p *page) headline(r status.Report, now time.Time) {
-	p.State, p.Headline = r.State, r.Headline
-	switch r.State {
-	case status.Leaving:
-		p.Class = "good"
-		if r.Waiting == 0 {
-			p.Headline = "" // the state says it all
+// headline says on p whether alerts are leaving: as this replica, the first of all, or one that is worse off says.
+func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, now time.Time) {
+	worst := all[0]
+	for _, s := range all[1:] {
+		if severity(s.Status.State) > max(severity(worst.Status.State), 1) {
+			worst = s
 		}
-	case status.Blocked, status.Partly:
-		p.Class = "bad"
-	case status.Impaired:
-		p.Class = "warn"
-	default:
-		p.Class = "idle"
 	}
-	for _, problem := range r.Problems {
+	r := worst.Status
+	p.State, p.Headline = r.State, r.Headline
+	if worst.Replica != p.Replica {
+		p.Headline = "Replica " + worst.Replica + ": " + r.Headline
+	}
+	rows := map[string]int{} // by what is the matter
+	for _, s := range all {
+		for _, problem := range s.Status.Problems {
+			if i, ok := rows[problem.What]; ok {
+				p.Problems[i].Replicas += ", " + s.Replica
+				continue
+			}
+			rows[problem.What] = len(p.Problems)
+			row := problemRow{
+				What: status.Capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
+			}
+			if len(all) > 1 {
+				row.Replicas = s.Replica
+			}
+			p.Problems = append(p.Problems, row)
+		}
+	}
+	if unowned := status.Unowned(partitions); unowned != "" {
 		p.Problems = append(p.Problems, problemRow{
-			What: status.Capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
+			What: strings.TrimSuffix(unowned, "."), Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
 		})
+		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining && p.State != status.Standby {
+			p.State, p.Headline = status.Partly, "Some alerts are not leaving: "+strings.ToLower(unowned[:1])+unowned[1:]
+		}
+	}
+	if p.Class = classOf(p.State); p.State == status.Leaving && r.Waiting == 0 {
+		p.Headline = "" // the state says it all
 	}
 }
 
-func (a *Admin) figures() []figure {
-	stats := a.Worker.Stats()
+// severity is greater for what is worse; 1 is for a replica that is not to blame.
+func severity(s status.State) int {
+	switch s {
+	case status.Leaving:
+		return 0
+	case status.Impaired:
+		return 2
+	case status.Partly:
+		return 3
+	case status.Blocked:
+		return 4
+	}
+	return 1
+}
+
+func classOf(s status.State) string {
+	return [...]string{"good", "idle", "warn", "bad", "bad"}[severity(s)]
+}
+
+func (a *Admin) figures(c counts) []figure {
 	var undecoded int64
 	var reasons []string
 	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
-		if n := stats.Events[reason].Load(); n > 0 {
+		if n := c.Events[reason]; n > 0 {
 			undecoded += n
 			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
 		}
 	}
-	ambiguous, dead := stats.Ambiguous.Load(), stats.DeadLetters.Load()
-	unavailable := stats.Outcomes[throttle.Unavailable].Load()
 	class := func(n int64, class string) string {
 		if n == 0 {
 			return ""
 		}
 		return class
 	}
-	readings := figure{Name: "Readings", Value: count(stats.Events[telemetry.ReasonOK].Load()), Help: "messages with a reading"}
-	over := figure{Name: "Over a limit", Value: count(stats.Over.Load()), Help: "readings that reach a limit of any rule"}
+	readings := figure{Name: "Readings", Value: count(c.Events[telemetry.ReasonOK]), Help: "messages with a reading"}
+	over := figure{Name: "Over a limit", Value: count(c.Over), Help: "readings that reach a limit of any rule"}
 	if a.plain && len(a.Rules.Rules) > 0 {
 		readings.Help = "decoded temperatures"
 		over.Name, over.Help = "Over the threshold", "readings at "+number(a.Rules.Rules[0].Levels[0].Limit)+" or above"
@@ -263,14 +311,14 @@ func (a *Admin) figures() []figure {
 		readings,
 		over,
 		{Name: "Not decoded", Value: count(undecoded), Class: class(undecoded, "warn"), Help: "telemetry without a usable reading, which can cause no alert", Detail: strings.Join(reasons, ", ")},
-		{Name: "Store unavailable", Value: count(unavailable), Class: class(unavailable, "bad"), Help: "calls to the throttle store without a usable response; they are retried"},
-		{Name: "Ambiguous", Value: count(ambiguous), Class: class(ambiguous, "bad"), Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
-		{Name: "Dead letters", Value: count(dead), Class: class(dead, "bad"), Help: "alerts that will not be delivered to a receiver"},
-	}, a.ruleFigures()...)
+		{Name: "Store unavailable", Value: count(c.Unavailable), Class: class(c.Unavailable, "bad"), Help: "calls to the throttle store without a usable response; they are retried"},
+		{Name: "Ambiguous", Value: count(c.Ambiguous), Class: class(c.Ambiguous, "bad"), Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
+		{Name: "Dead letters", Value: count(c.Dead), Class: class(c.Dead, "bad"), Help: "alerts that will not be delivered to a receiver"},
+	}, a.ruleFigures(c)...)
 }
 
-// partitionRows combines what all replicas share with the state of this one.
-func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionRow, old string) {
+// partitionRows combines what the stores know with what replicas read, and returns the former too if it is new.
+func (a *Admin) partitionRows(r *http.Request, snapshots []Snapshot, now time.Time) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
 	var all []telemetry.PartitionStatus
 	var at time.Time
 	if a.Options.Partitions != nil {
@@ -278,47 +326,48 @@ func (a *Admin) partitionRows(r *http.Request, now time.Time) (rows []partitionR
 		all, at, err = a.partitions.get(r.Context())
 		if at.IsZero() {
 			old = "The checkpoint store has not answered yet: other replicas' partitions are unknown."
-		} else {
-			old = aged("The checkpoint store", at, now, err)
+		} else if old = aged("The checkpoint store", at, now, err); old == "" {
+			known = all
 		}
 	}
-	states := a.Worker.Partitions()
-
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	byID := map[string]partitionRow{}
+	byID := map[string]*partitionRow{}
+	last := map[string]int64{}
 	for _, p := range all {
-		row := partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
+		row := &partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
 		if p.Checkpoint >= 0 {
 			row.Checkpoint = count(p.Checkpoint)
 			row.lag(p.Last, p.Checkpoint)
 		}
-		if perSecond, ok := a.commit.rate(p.Partition); ok {
-			row.Rate = rate(perSecond)
-		}
-		byID[p.Partition] = row
+		byID[p.Partition], last[p.Partition] = row, p.Last
 	}
-	for _, s := range states {
-		row, known := byID[s.Partition]
-		if !known && !at.IsZero() && s.ReadUntil.IsZero() && s.Unsettled == 0 {
-			continue // not a partition of the hub, and nothing to show
+	for i, s := range snapshots {
+		mine := i == 0
+		for _, read := range s.Partitions {
+			row := byID[read.ID]
+			switch {
+			case row == nil && (!mine || !at.IsZero() && read.Idle):
+				continue // not a partition of the hub, and nothing to show
+			case row == nil:
+				row = &partitionRow{ID: read.ID}
+				byID[read.ID] = row
+			case !mine && row.Owner != s.Replica:
+				continue // it was its owner
+			}
+			row.Owner, row.Mine = s.Replica, mine
+			if read.Committed >= 0 {
+				row.Checkpoint = count(read.Committed)
+			}
+			if end, ok := last[read.ID]; ok && read.Read >= 0 {
+				row.lag(end, read.Read)
+			}
+			row.Rate, row.Waiting = read.Rate, read.Waiting
 		}
-		row.ID, row.Owner, row.Mine = s.Partition, a.Replica, true
-		if s.Committed != (telemetry.Position{}) {
-			row.Checkpoint = count(s.Committed.Sequence)
-		}
-		if last := slices.IndexFunc(all, func(p telemetry.PartitionStatus) bool { return p.Partition == s.Partition }); known && last >= 0 && !s.ReadUntil.IsZero() {
-			row.lag(all[last].Last, s.Read.Sequence)
-		}
-		if perSecond, ok := a.read.rate(s.Partition); ok {
-			row.Rate = rate(perSecond)
-		}
-		row.Waiting = waiting(s, now)
-		byID[s.Partition] = row
 	}
-	rows = slices.Collect(maps.Values(byID))
+	for _, row := range byID {
+		rows = append(rows, *row)
+	}
 	slices.SortFunc(rows, func(x, y partitionRow) int { return compareIDs(x.ID, y.ID) })
-	return rows, old
+	return known, rows, old
 }
 
 // aged says how old an answer is that should be newer; empty if it is not old. err is why there
@@ -385,22 +434,23 @@ func compareIDs(x, y string) int {
 	return strings.Compare(x, y)
 }
 
-func (a *Admin) alertRows(now time.Time) (windows []windowRow, alerts []alertRow) {
+func (s Snapshot) alertRows(now time.Time) (windows []windowRow, alerts []alertRow) {
 	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
-	for _, t := range a.Recorder.alerts() {
+	for _, t := range s.Alerts {
 		_, fraction, _ := strings.Cut(number(t.Threshold), ".")
 		decimals := max(1, len(fraction))
-		about := about(t.RuleName(), t.Level)
+		about := about(t.Rule, t.Level)
+		at := t.At.UTC()
 		alerts = append(alerts, alertRow{
-			At: t.at.UTC(), Today: t.at.UTC().YearDay() == now.UTC().YearDay() && now.Sub(t.at) < 24*time.Hour,
-			Device: t.Device, About: about, Resolved: t.Resolved, Temperature: strconv.FormatFloat(t.Temperature, 'f', decimals, 64), Receiver: t.receiver,
+			At: at, Today: at.YearDay() == now.UTC().YearDay() && now.Sub(at) < 24*time.Hour,
+			Device: t.Device, About: about, Resolved: t.Recovery, Temperature: strconv.FormatFloat(t.Temperature, 'f', decimals, 64), Receiver: t.Receiver,
 			Partition: t.Partition, Sequence: t.Sequence, ID: t.ID, Suppressed: count(t.Suppressed),
 		})
-		left := t.Window - now.Sub(t.at)
-		if key := (window{t.Device, about, t.receiver}); left > 0 && !t.Resolved && !seen[key] {
+		left := t.Window - now.Sub(t.At)
+		if key := (window{t.Device, about, t.Receiver}); left > 0 && !t.Recovery && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.receiver, Left: status.Span(left), Percent: int(100 * left / t.Window)})
+			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: status.Span(left), Percent: int(100 * left / t.Window)})
 		}
 	}
 	return windows, alerts

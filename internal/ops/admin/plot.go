@@ -10,8 +10,7 @@ import (
 type plot struct {
 	Name  string
 	Class string // for the style sheet
-	Now   string // the count of the last full minute; of the current one if there is none
-	Full  bool   // Now is of a full minute
+	Now   string // the count of the last 60 s
 	Top   string // what the highest bar stands for
 	Bars  []bar
 }
@@ -29,30 +28,28 @@ const (
 	barWidth   = 4 // with its gap
 )
 
-func (a *Admin) plots() []plot {
-	now := a.totals()
-	a.mu.Lock()
-	all, first := a.history.series(now)
-	a.mu.Unlock()
+// plots draws the counts of s.
+func (s Snapshot) plots() []plot {
 	of := func(name, class string, pick func(totals) int64) plot {
-		values := make([]int64, len(all))
-		for i, t := range all {
+		values := make([]int64, len(s.Minutes))
+		for i, t := range s.Minutes {
 			values[i] = pick(t)
 		}
-		return plotOf(name, class, values, first)
+		return plotOf(name, class, values, pick(s.Last60s), s.Minute)
 	}
 	return []plot{
-		of("Readings", "readings", func(t totals) int64 { return t.readings }),
-		of("Alerts", "alerts", func(t totals) int64 { return t.alerts }),
-		of("Suppressed", "suppressed", func(t totals) int64 { return t.suppressed }),
+		of("Readings", "readings", func(t totals) int64 { return t.Readings }),
+		of("Alerts", "alerts", func(t totals) int64 { return t.Alerts }),
+		of("Suppressed", "suppressed", func(t totals) int64 { return t.Suppressed }),
 	}
 }
 
-func plotOf(name, class string, values []int64, first time.Time) plot {
+// plotOf draws the counts of minutes, of which the last is current.
+func plotOf(name, class string, values []int64, last60s int64, current time.Time) plot {
 	last := len(values) - 1
 	most := slices.Max(values)
 	top := max(1, most)
-	p := plot{Name: name, Class: class, Top: count(most), Full: last > 0, Now: count(values[max(0, last-1)])}
+	p := plot{Name: name, Class: class, Top: count(most), Now: count(last60s)}
 	for i, v := range values {
 		height := 0
 		if v > 0 {
@@ -60,7 +57,7 @@ func plotOf(name, class string, values []int64, first time.Time) plot {
 		}
 		p.Bars = append(p.Bars, bar{
 			X: (minutes - len(values) + i) * barWidth, Y: plotHeight - height, Height: height,
-			Minute: first.Add(time.Duration(i) * time.Minute).UTC().Format("15:04"), Value: count(v), Partial: i == last,
+			Minute: current.Add(time.Duration(i-last) * time.Minute).UTC().Format("15:04"), Value: count(v), Partial: i == last,
 		})
 	}
 	return p

@@ -37,8 +37,7 @@ type ruleRow struct {
 }
 
 // ruleRows returns a row for each level of each rule, the mildest first.
-func (a *Admin) ruleRows() (rows []ruleRow) {
-	counts := a.Worker.AlarmCounts()
+func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 	for i := range a.Rules.Rules {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
@@ -91,13 +90,13 @@ func clearSign(r *rules.Rule) string {
 type alarmRow struct{ Device, About, Lasts string }
 
 // alarmRows returns the alarms that have been open for the longest, and how many more there are.
-func (a *Admin) alarmRows(now time.Time) (rows []alarmRow, more string) {
+func (s Snapshot) alarmRows(now time.Time) (rows []alarmRow, more string) {
 	total := 0
-	for _, n := range a.Worker.AlarmCounts() {
+	for _, n := range s.Alarms {
 		total += n.Open
 	}
-	for _, s := range a.Worker.Alarms(maxOpen) {
-		rows = append(rows, alarmRow{Device: s.Device, About: about(s.Rule, s.Level), Lasts: status.Span(max(0, now.Sub(s.Since)))})
+	for _, o := range s.Open {
+		rows = append(rows, alarmRow{Device: o.Device, About: about(o.Rule, o.Level), Lasts: status.Span(max(0, now.Sub(o.Since)))})
 	}
 	if n := total - len(rows); n > 0 {
 		more = count(int64(n))
@@ -106,23 +105,22 @@ func (a *Admin) alarmRows(now time.Time) (rows []alarmRow, more string) {
 }
 
 // ruleFigures returns what rules count besides, where they can.
-func (a *Admin) ruleFigures() (all []figure) {
-	stats := a.Worker.Stats()
+func (a *Admin) ruleFigures(n counts) (all []figure) {
 	hasOverride := func(r rules.Rule) bool {
 		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
 	}
 	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
-		own := figure{Name: "Limits of devices", Value: count(stats.Override[rules.OverrideUsed].Load()), Help: "readings compared with the number that their message has, instead of the rule's limit"}
-		if n := stats.Override[rules.OverrideOther].Load(); n > 0 {
-			own.Class, own.Detail = "warn", count(n)+" are not numbers: the limit of the rule was used"
+		own := figure{Name: "Limits of devices", Value: count(n.Override), Help: "readings compared with the number that their message has, instead of the rule's limit"}
+		if n.NotNumber > 0 {
+			own.Class, own.Detail = "warn", count(n.NotNumber)+" are not numbers: the limit of the rule was used"
 		}
 		all = append(all, own)
 	}
 	if a.Rules.Quiet != "" {
-		all = append(all, figure{Name: "Kept quiet", Value: count(stats.Quieted.Load()), Help: "readings over a limit that are not told because of the property " + a.Rules.Quiet})
+		all = append(all, figure{Name: "Kept quiet", Value: count(n.Quieted), Help: "readings over a limit that are not told because of the property " + a.Rules.Quiet})
 	}
-	if n := stats.Untracked.Load(); n > 0 {
-		all = append(all, figure{Name: "Without room", Value: count(n), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})
+	if n.Untracked > 0 {
+		all = append(all, figure{Name: "Without room", Value: count(n.Untracked), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})
 	}
 	return all
 }

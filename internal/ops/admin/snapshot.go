@@ -1,0 +1,268 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"alertworker/internal/notify/heartbeat"
+	"alertworker/internal/ops/status"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// maxShared is how many alerts, and how many open alarms, a replica shows to the others.
+const maxShared = 20
+
+// A Snapshot is what one replica contributes to the page of all.
+type Snapshot struct {
+	status.Member
+	Version string
+	Started time.Time
+	Minute  time.Time // the current one, by its clock
+	Minutes []totals  // counts in each of the last minutes, the current one last
+	Last60s totals
+	Counts  counts // since it started
+
+	Partitions []readPartition
+	Receivers  []receiver
+	Alarms     []worker.AlarmCounts
+	Open       []openAlarm // the longest first
+	Alerts     []sent      // the latest first
+	Heartbeat  *heartbeat.Call
+}
+
+// totals are counters that are plotted.
+type totals struct{ Readings, Alerts, Suppressed int64 }
+
+func (t totals) plus(u totals) totals {
+	return totals{t.Readings + u.Readings, t.Alerts + u.Alerts, t.Suppressed + u.Suppressed}
+}
+
+func (t totals) minus(u totals) totals {
+	return totals{t.Readings - u.Readings, t.Alerts - u.Alerts, t.Suppressed - u.Suppressed}
+}
+
+// counts are the figures of the page.
+type counts struct {
+	Events                                  [telemetry.ReasonCount]int64
+	Over, Unavailable, Ambiguous, Dead      int64
+	Override, NotNumber, Quieted, Untracked int64
+}
+
+func (c *counts) add(d counts) {
+	for i, n := range d.Events {
+		c.Events[i] += n
+	}
+	c.Over += d.Over
+	c.Unavailable += d.Unavailable
+	c.Ambiguous += d.Ambiguous
+	c.Dead += d.Dead
+	c.Override += d.Override
+	c.NotNumber += d.NotNumber
+	c.Quieted += d.Quieted
+	c.Untracked += d.Untracked
+}
+
+// A readPartition is one that the replica reads, or has read.
+type readPartition struct {
+	ID        string
+	Read      int64 // sequence number; -1 if nothing has been read
+	Committed int64 // sequence number; -1 if nothing has been recorded
+	Rate      string
+	Waiting   string // what holds back its checkpoint; empty if nothing does
+	Idle      bool   // there is nothing to show
+}
+
+type receiver struct {
+	Name    string
+	Down    bool
+	Retry   time.Time
+	Taken   int64
+	Waiting int
+}
+
+type openAlarm struct {
+	Device, Rule, Level string
+	Since               time.Time
+}
+
+// A sent is an alert that a receiver accepted, or a recovery.
+type sent struct {
+	At                                           time.Time
+	Device, Rule, Level, Receiver, Partition, ID string
+	Temperature, Threshold                       float64
+	Sequence, Suppressed                         int64
+	Window                                       time.Duration
+	Recovery                                     bool
+}
+
+// snapshot returns what there is to show of this replica, with at most n alerts.
+func (a *Admin) snapshot(now time.Time, n int) Snapshot {
+	s := Snapshot{
+		Member: status.Member{Replica: a.Replica, Status: a.Options.Status()}, Version: a.Version, Started: a.Started,
+		Counts: a.counts(), Alarms: a.Worker.AlarmCounts(),
+	}
+	if a.Late != nil {
+		s.Late = a.Late()
+	}
+	if h := a.Heartbeat; h != nil && !h.Last().At.IsZero() {
+		call := h.Last()
+		s.Heartbeat = &call
+	}
+	for _, r := range a.Worker.Receivers() {
+		s.Receivers = append(s.Receivers, receiver{Name: r.Name, Down: r.Down, Retry: r.Retry, Taken: r.Taken, Waiting: r.Waiting})
+	}
+	for _, o := range a.Worker.Alarms(maxShared) {
+		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since})
+	}
+	for _, t := range a.Recorder.alerts() {
+		if len(s.Alerts) == n {
+			break
+		}
+		s.Alerts = append(s.Alerts, sent{
+			At: t.at, Device: t.Device, Rule: t.RuleName(), Level: t.Level, Receiver: t.receiver, Partition: t.Partition, ID: t.ID,
+			Temperature: t.Temperature, Threshold: t.Threshold, Sequence: t.Sequence, Suppressed: t.Suppressed, Window: t.Window, Recovery: t.Resolved,
+		})
+	}
+	total, states := a.totals(), a.Worker.Partitions()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.Minute, s.Minutes, s.Last60s = a.history.minute, a.history.series(total), a.history.last60s(total)
+	for _, p := range states {
+		row := readPartition{ID: p.Partition, Read: -1, Committed: -1, Waiting: waiting(p, now), Idle: p.ReadUntil.IsZero() && p.Unsettled == 0}
+		if !p.ReadUntil.IsZero() {
+			row.Read = p.Read.Sequence
+		}
+		if p.Committed != (telemetry.Position{}) {
+			row.Committed = p.Committed.Sequence
+		}
+		if perSecond, ok := a.read.rate(p.Partition); ok {
+			row.Rate = rate(perSecond)
+		}
+		s.Partitions = append(s.Partitions, row)
+	}
+	return s
+}
+
+// Report returns what other replicas' pages show of this one, as JSON.
+func (a *Admin) Report() []byte {
+	b, _ := json.Marshal(a.snapshot(time.Now(), maxShared)) // strings, numbers and times: cannot fail
+	return b
+}
+
+func (a *Admin) counts() (c counts) {
+	stats := a.Worker.Stats()
+	for i := range stats.Events {
+		c.Events[i] = stats.Events[i].Load()
+	}
+	c.Over, c.Unavailable = stats.Over.Load(), stats.Outcomes[throttle.Unavailable].Load()
+	c.Ambiguous, c.Dead = stats.Ambiguous.Load(), stats.DeadLetters.Load()
+	c.Override, c.NotNumber = stats.Override[rules.OverrideUsed].Load(), stats.Override[rules.OverrideOther].Load()
+	c.Quieted, c.Untracked = stats.Quieted.Load(), stats.Untracked.Load()
+	return c
+}
+
+// readReports reads what other replicas show.
+func readReports(ask func(context.Context) ([][]byte, error)) func(context.Context) ([]Snapshot, error) {
+	return func(ctx context.Context) (all []Snapshot, err error) {
+		reports, err := ask(ctx)
+		for _, r := range reports {
+			var s Snapshot
+			if json.Unmarshal(r, &s) == nil && s.Replica != "" { // another version's may be neither
+				all = append(all, s)
+			}
+		}
+		slices.SortFunc(all, func(x, y Snapshot) int { return cmp.Compare(x.Replica, y.Replica) })
+		return all, err
+	}
+}
+
+// merged returns what all replicas have done, and what is in the way of any. self comes first in all.
+func merged(all []Snapshot) Snapshot {
+	m := all[0]
+	m.Minutes, m.Receivers, m.Alarms = slices.Clone(m.Minutes), slices.Clone(m.Receivers), slices.Clone(m.Alarms)
+	for _, s := range all[1:] {
+		m.Last60s = m.Last60s.plus(s.Last60s)
+		m.Counts.add(s.Counts)
+		m.addMinutes(s)
+		for _, r := range s.Receivers {
+			i := slices.IndexFunc(m.Receivers, func(x receiver) bool { return x.Name == r.Name })
+			if i < 0 {
+				m.Receivers = append(m.Receivers, r)
+				continue
+			}
+			x := &m.Receivers[i]
+			if r.Down && (!x.Down || r.Retry.Before(x.Retry)) {
+				x.Down, x.Retry = true, r.Retry
+			}
+			x.Taken += r.Taken
+			x.Waiting += r.Waiting
+		}
+		for _, n := range s.Alarms {
+			i := slices.IndexFunc(m.Alarms, func(x worker.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level })
+			if i < 0 {
+				continue // it has a rule that this replica does not know
+			}
+			x := &m.Alarms[i]
+			x.Pending += n.Pending
+			x.Open += n.Open
+			x.Owed += n.Owed
+		}
+		m.Open = slices.Concat(m.Open, s.Open)
+		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
+		if h := s.Heartbeat; h != nil && (m.Heartbeat == nil || h.At.After(m.Heartbeat.At)) {
+			m.Heartbeat = h
+		}
+	}
+	if len(all) > 1 {
+		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
+		slices.SortStableFunc(m.Alerts, func(x, y sent) int { return y.At.Compare(x.At) })
+	}
+	m.Open, m.Alerts = m.Open[:min(len(m.Open), maxOpen)], m.Alerts[:min(len(m.Alerts), maxAlerts)]
+	return m
+}
+
+// addMinutes adds what another replica counted in the same minutes.
+func (m *Snapshot) addMinutes(s Snapshot) {
+	shift := int(m.Minute.Sub(s.Minute) / time.Minute) // whose clocks may differ
+	for i, t := range s.Minutes {
+		at := len(m.Minutes) - 1 - shift - (len(s.Minutes) - 1 - i)
+		for ; at < 0 && len(m.Minutes) < minutes; at++ {
+			m.Minutes = slices.Insert(m.Minutes, 0, totals{})
+		}
+		if at >= 0 && at < len(m.Minutes) {
+			m.Minutes[at] = m.Minutes[at].plus(t)
+		}
+	}
+}
+
+// replicaRow is one of several replicas.
+type replicaRow struct {
+	Name, Version, Up, State, Class string
+	Partitions                      string // how many it reads
+}
+
+func replicaRows(all []Snapshot, partitions []telemetry.PartitionStatus, now time.Time) (rows []replicaRow) {
+	if len(all) == 1 {
+		return nil
+	}
+	for _, s := range all {
+		owned := 0
+		for _, p := range partitions {
+			if label(p.Owner) == s.Replica {
+				owned++
+			}
+		}
+		rows = append(rows, replicaRow{
+			Name: s.Replica, Version: s.Version, Up: status.Span(max(time.Second, now.Sub(s.Started))),
+			State: string(s.Status.State), Class: classOf(s.Status.State), Partitions: strconv.Itoa(owned),
+		})
+	}
+	return rows
+}
