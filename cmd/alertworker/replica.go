@@ -221,7 +221,7 @@ func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]noti
 }
 
 // run works until ctx ends and everything is handed over, in the order of
-// docs/protocol.md: the replica becomes unready, receives no more, finishes its
+// docs/promise.md: the replica becomes unready, receives no more, finishes its
 // deliveries, gives back partitions and the leader's lease, and stops serving HTTP.
 func (r *replica) run(ctx context.Context) (err error) {
 	var end cleanup

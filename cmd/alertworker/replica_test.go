@@ -50,7 +50,7 @@ func (n notedRecords) Write(ctx context.Context, r records.Record) (string, erro
 	return n.Store.Write(ctx, r)
 }
 
-// The order of docs/protocol.md: unready, deliveries, checkpoint, partitions, HTTP.
+// The order of docs/promise.md: unready, deliveries, checkpoint, partitions, HTTP.
 func TestHandOverOrder(t *testing.T) {
 	order := &handOver{}
 	sending, take := make(chan struct{}, 1), make(chan struct{})

@@ -17,7 +17,7 @@ resource account 'Microsoft.Storage/storageAccounts@2023-05-01' = {
   tags: tags
   kind: 'StorageV2'
   sku: {
-    name: 'Standard_LRS' // a fail-over to an older copy would forget windows: exception (e) of docs/protocol.md
+    name: 'Standard_LRS' // a fail-over to an older copy would forget windows: exception (e) of docs/promise.md
   }
   properties: {
     accessTier: 'Hot'

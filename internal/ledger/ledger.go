@@ -1,6 +1,3 @@
-// Package ledger keeps, for each partition, the alarms of rules with state as they were at
-// one position of its log, so that the next owner of the partition goes on where the last one
-// stopped. See docs/protocol.md.
 package ledger
 
 import (

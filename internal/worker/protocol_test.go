@@ -17,7 +17,7 @@ import (
 )
 
 // A fact is what the log alone says about one level of one device after an event: the table of
-// docs/protocol.md once more, written down without package rules.
+// What doc.go says of alarms once more, written down without package rules.
 type fact struct {
 	phase string    // normal, pending or open
 	since time.Time // unless normal

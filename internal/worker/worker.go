@@ -1,13 +1,3 @@
-// Package worker takes each event through decoding, the rules, the gate and
-// the notifier until it is settled. One [Worker] serves all partitions of a replica.
-//
-// One goroutine reads a partition. Nearly every event ends there: it reaches no limit
-// of a rule, or its device's window is known to be in force. Any other starts a
-// delivery to each receiver, which ends when its alert is taken, suppressed by a
-// window, or kept as a dead letter. Later readings of the device join the delivery.
-// Each receiver schedules its deliveries by itself. A delivery has a goroutine only
-// while an attempt is under way. The checkpoint follows the watermark, which
-// unsettled events hold back.
 package worker
 
 import (

@@ -1,18 +1,3 @@
-// Package eventhubs reads telemetry from an Event Hub, or from the Event Hub-compatible endpoint
-// of an IoT Hub: a [telemetry.Source] on the clients of azeventhubs.
-//
-//   - [Source.Run] finds out what there is to read and where partitions without a checkpoint
-//     begin (start.go), and starts again only if the hub has become another one (run.go).
-//   - A hub is one generation of the hub. It runs a consumer for each partition that its
-//     [ownership.Member] holds, and checks that the hub still is the one that is read (hub.go).
-//   - Each partition has a goroutine that opens its link, and opens it again after an error.
-//     Nobody else notices (partition.go, link.go). Partitions share connections (dial.go), which
-//     pass through amqpfilter, so that no message can break them.
-//   - A checkpoint moves only forward, and only within one generation (checkpoints.go).
-//
-// Questions to the hub about itself have a connection of their own (management.go):
-// the checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
-// can move (endpoint.go). [Probe] looks at a hub and changes nothing (probe.go).
 package eventhubs
 
 import (

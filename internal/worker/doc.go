@@ -1,0 +1,88 @@
+// Package worker takes each event through decoding, the rules, the gate and
+// the notifier until it is settled. One [Worker] serves all partitions of a replica.
+//
+// # Settled
+//
+// A reading that reaches a limit is settled, for each receiver, when its alert is delivered,
+// when a recorded delivery covers it, or when its alert is kept as a dead letter. Every other
+// event is settled once it is read. The watermark is the position before the first event that
+// is not settled, or the last position read; the checkpoint follows it.
+//
+// One goroutine reads a partition, another writes its checkpoint. Nearly every event ends in
+// the reader: it reaches no limit, or its device's window is known to be in force. Any other
+// starts a delivery to each receiver that wants its level. A device has at most one delivery
+// for each level and receiver. Readings that come meanwhile join it, and it keeps the latest
+// and a count. When the notice is settled, the latest reading is decided for all that joined:
+// what settles a reading settles those before it.
+//
+// Each receiver has a schedule of its own, so that a slow one delays no other. It makes at most
+// [Config.Concurrency] attempts at a time, each from its claim until its notice is recorded or
+// the claim is given back, and writes as many dead letters. Partitions take turns; within a
+// partition the oldest notice is first. A waiting delivery has no goroutine.
+//
+// The HTTP trigger is the same loop without a partition ([Worker.Intake]): the caller waits for
+// the outcome and must resend what is not settled when the answer is due.
+//
+// # Alarms
+//
+// An alarm is the state of one device at one level of a rule, unless that is normal: pending or
+// open. It follows from the device's readings in the order of the partition, by the times at
+// which the hub took them, and from nothing else: deliveries, windows and crashes have no part
+// in it, so reading again gives the same.
+//
+//		from      on a reading that                     to                      notice
+//		normal    reaches the limit, without for        open                    alert
+//		normal    reaches the limit, with for           pending since then
+//		pending   reaches it, and for is over           open                    alert
+//		pending   does not reach it                     normal
+//		open      reaches it                            open                    alert: a reminder after the window
+//		open      is between clear and limit            open
+//		open      is clear                              normal                  recovery due, if the rule has resolved
+//		due       opens an alarm again                  open, nothing is due    alert
+//
+//	  - A level alerts only while no higher level of its rule is open. If a higher one clears and
+//	    a milder one is open, the milder one alerts about that reading. A quiet device sends
+//	    no alerts, but recoveries.
+//	  - A reading that opens an alarm asks the gate even if this replica remembers a window:
+//	    another replica may have sent a recovery since.
+//	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
+//	    the ledger keeps it until every receiver has settled it. While the window is in force it
+//	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is
+//	    being sent. Before it is sent, the replica asks who owns the ledger: a claim proves
+//	    nothing about the partition.
+//	  - A removed rule cannot say when its alarms clear. A replica that finds alarms of a rule
+//	    that it does not have drops the pending ones and leaves the open ones alone for ten
+//	    minutes, because during a rollout the partition may go on to a replica that has the rule.
+//	    Then recoveries are due, about the last event read.
+//	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
+//	    replay does not send the alert after a recovery.
+//
+// The live alarms run ahead of the ledger, which must not pass the watermark. The changes since
+// the ledger wait in memory, in one segment per checkpoint tick. The ledger moves to the end of
+// the last segment that the watermark has passed, and the checkpoint up to the first change
+// that the ledger does not hold. With 131,072 changes reading pauses.
+//
+// # Outages
+//
+// A receiver is shown as down after three failures in a row, or when a second alert fails with
+// Retry-After. Only once two different alerts have failed do the others wait, while one alert
+// at a time probes; an alert that failed before while others were taken does not count as one
+// of the two. Pauses between probes begin at a second and double up to a minute, or are as long
+// as Retry-After says, up to 10 minutes. Alerts that have not failed probe first. The
+// first notice that is taken, or refused for good, ends the outage.
+//
+// An alert becomes a dead letter if it is refused for good; when its reading is older than
+// [Config.GiveUp] and it fails, or waits for a receiver that is down; after 8 failures between
+// which the receiver answered others; or as the oldest of more than 65,536 that wait in a
+// partition for a receiver: then the dead letter stands for all of its readings so far. An
+// alert given up while it waited asks the gate first, because it may have been delivered before
+// a restart. Dead letters are written before their events are settled; with 4,096 that
+// cannot be written, besides 65,536 that wait, reading pauses.
+//
+// When the throttle store has failed to answer about three alerts in a row, one alert at a time
+// asks, with pauses that double up to a minute.
+//
+// Whether an alert is older than GiveUp is decided by the store's clock. For an alert that
+// waits, the replica adds its monotonic clock to the store's time when it last heard it, and
+// asks the store before it gives the alert up.
+package worker
