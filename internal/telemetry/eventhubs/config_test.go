@@ -44,21 +44,6 @@ func TestNew(t *testing.T) {
 			config: eventhubs.Config{Namespace: "telemetry.servicebus.windows.net", Credential: credential, Hub: "readings", Records: store},
 			names:  "telemetry.servicebus.windows.net/readings/$default",
 		},
-		"nothing": {
-			wrong: []string{"neither a connection string nor a namespace", "no hub", "no checkpoint store"},
-		},
-		"everything": {
-			config: eventhubs.Config{ConnectionString: connection, Namespace: "ns", Hub: "h", Prefetch: 5001, BufferBytes: -1, OwnershipExpiry: time.Second, BalanceInterval: time.Second, Records: store},
-			wrong:  []string{"both a connection string and a namespace", "prefetch is 5001", "buffer is -1", "ownership expiry is 1s"},
-		},
-		"namespace without credential": {
-			config: eventhubs.Config{Namespace: "ns", Hub: "h", Records: store},
-			wrong:  []string{"without a credential"},
-		},
-		"hub named twice, differently": {
-			config: eventhubs.Config{ConnectionString: connection + ";EntityPath=readings", Hub: "other", Records: store},
-			wrong:  []string{`EntityPath is "readings" and the hub is "other"`},
-		},
 		"broken string": {
 			config: eventhubs.Config{ConnectionString: "SharedAccessKey=s3cr3tKey", Hub: "h", Records: store},
 			wrong:  []string{"connection string"},

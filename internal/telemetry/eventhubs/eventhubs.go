@@ -3,7 +3,6 @@ package eventhubs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/telemetry/transport"
 )
 
@@ -75,7 +73,7 @@ type Config struct {
 	// all partitions of this Source have on request or hand out, in bytes of messages as the hub
 	// sends them, each counted as 256 KiB, the most that IoT Hub accepts. A partition may
 	// always have some on request.
-	Prefetch    int
+	Prefetch    int // 1 to MaxPrefetch
 	BufferBytes int
 
 	OwnershipExpiry time.Duration // at least 2 BalanceInterval
@@ -153,76 +151,24 @@ type Source struct {
 	hub   *hub // that is read; nil while there is none
 }
 
-// New checks config and connects to nothing. Its error names everything that is
-// wrong.
+// New connects to nothing. Its caller has checked config: New fails only if it cannot read the
+// connection string.
 func New(config Config) (*Source, error) {
-	var wrong []error
-	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
-
 	namespace := config.Namespace
-	switch {
-	case config.ConnectionString != "" && namespace != "":
-		complain("both a connection string and a namespace are given: give only one")
-	case config.ConnectionString != "":
+	if config.ConnectionString != "" {
 		at, err := parseEndpoint(config.ConnectionString)
 		if err != nil {
-			complain("%w", err)
-			break
+			return nil, fmt.Errorf("event hub source: %w", err)
 		}
-		namespace = at.namespace
-		if at.hub != "" {
-			if config.Hub != "" && config.Hub != at.hub {
-				complain("the connection string's EntityPath is %q and the hub is %q: leave one of them out", at.hub, config.Hub)
-			}
-			config.Hub = at.hub
-		}
-	case namespace == "":
-		complain("neither a connection string nor a namespace is given")
-	case config.Credential == nil:
-		complain("namespace %s is given without a credential", namespace)
+		namespace, config.Hub = at.namespace, cmp.Or(at.hub, config.Hub)
 	}
-	if config.Hub == "" {
-		complain("no hub is given, and the connection string has no EntityPath")
-	}
-	if config.Records == nil {
-		complain("no checkpoint store is given")
-	}
-	if (config.IoTHub == "") != (config.Resolve == nil) {
-		complain("an IoT Hub needs both a host name and a function that resolves its endpoint")
-	}
-
-	if config.ConsumerGroup == "" {
-		config.ConsumerGroup = azeventhubs.DefaultConsumerGroup
-	}
-	if config.Prefetch == 0 {
-		config.Prefetch = DefaultPrefetch
-	}
-	if config.Prefetch < 1 || config.Prefetch > MaxPrefetch {
-		complain("prefetch is %d: want 1 to %d events", config.Prefetch, MaxPrefetch)
-	}
-	if config.BufferBytes == 0 {
-		config.BufferBytes = DefaultBufferBytes
-	}
-	if config.BufferBytes < 0 {
-		complain("buffer is %d bytes: want more than 0", config.BufferBytes)
-	}
-	if config.BalanceInterval == 0 {
-		config.BalanceInterval = DefaultBalanceInterval
-	}
-	if config.OwnershipExpiry == 0 {
-		config.OwnershipExpiry = DefaultOwnershipExpiry
-	}
-	if config.BalanceInterval < 0 {
-		complain("balance interval is %v: want more than 0", config.BalanceInterval)
-	}
-	if !ownership.Shareable(config.OwnershipExpiry, config.BalanceInterval) {
-		complain("ownership expiry is %v: must be at least twice the balance interval of %v, or replicas lose partitions that they are still reading", config.OwnershipExpiry, config.BalanceInterval)
-	}
+	config.ConsumerGroup = cmp.Or(config.ConsumerGroup, azeventhubs.DefaultConsumerGroup)
+	config.Prefetch = cmp.Or(config.Prefetch, DefaultPrefetch)
+	config.BufferBytes = cmp.Or(config.BufferBytes, DefaultBufferBytes)
+	config.BalanceInterval = cmp.Or(config.BalanceInterval, DefaultBalanceInterval)
+	config.OwnershipExpiry = cmp.Or(config.OwnershipExpiry, DefaultOwnershipExpiry)
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()
-	}
-	if len(wrong) > 0 {
-		return nil, fmt.Errorf("event hub source: %w", errors.Join(wrong...))
 	}
 
 	owner := uuid.NewString()
