@@ -212,7 +212,7 @@ func merged(all []Snapshot) Snapshot {
 			x := &m.Alarms[i]
 			x.Pending += n.Pending
 			x.Open += n.Open
-			x.Owed += n.Owed
+			x.Due += n.Due
 		}
 		m.Open = slices.Concat(m.Open, s.Open)
 		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
