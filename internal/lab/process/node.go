@@ -54,8 +54,18 @@ var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 
 // StartAzurite starts an empty blob service on loopback.
 func StartAzurite(ctx context.Context) (*Azurite, error) {
-	p, url, err := Node(ctx, "Azurite", azuriteReady, "node_modules/azurite/dist/src/blob/main.js",
-		"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--silent", "--disableTelemetry")
+	return startAzurite(ctx, "0", "--inMemoryPersistence")
+}
+
+// StartAzuriteAt starts a blob service at that port of loopback, or any if it is 0. It has what is in dir, and
+// saves what it gets there every 5 s: being killed costs it no more.
+func StartAzuriteAt(ctx context.Context, port, dir string) (*Azurite, error) {
+	return startAzurite(ctx, port, "--location", dir)
+}
+
+func startAzurite(ctx context.Context, port string, args ...string) (*Azurite, error) {
+	p, url, err := Node(ctx, "Azurite", azuriteReady, append([]string{"node_modules/azurite/dist/src/blob/main.js",
+		"--blobHost", "127.0.0.1", "--blobPort", port, "--silent", "--disableTelemetry"}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -27,6 +29,10 @@ const (
 	minWindow       = takeover
 	askTimeout      = time.Second // to ask a worker whether it leads
 
+	// storageBack is when storage that was killed is started again: later than most windows end, because it may have
+	// forgotten those of its last seconds.
+	storageBack = 20 * time.Second
+
 	// alertBound is how long after its reading an alert may come: a killed worker's
 	// partition is taken over, and then the claim that it left has to end.
 	alertBound = takeover + claim + 5*time.Second
@@ -40,10 +46,15 @@ const (
 
 // processes runs each worker as a process of this same program, on emulators of Azure.
 type processes struct {
-	binary    string
-	emulators []*process.Process
-	env       []string
-	pages     []string // addresses of the status pages
+	binary string
+	env    []string
+	pages  []string // addresses of the status pages
+
+	azurite *process.Azurite
+	data    string    // the directory of azurite
+	down    time.Time // since when azurite is not there; zero if it is
+	back    time.Duration
+	cosmos  *process.Cosmos // may be nil
 }
 
 // newProcesses starts the emulators, which the caller kills.
@@ -56,11 +67,16 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	if err != nil {
 		return nil, err
 	}
-	azurite, err := process.StartAzurite(ctx)
+	data, err := os.MkdirTemp("", "alertworker")
 	if err != nil {
 		return nil, err
 	}
-	p := &processes{binary: binary, emulators: []*process.Process{azurite.Process}, pages: pages, env: []string{
+	azurite, err := process.StartAzuriteAt(ctx, "0", data)
+	if err != nil {
+		_ = os.RemoveAll(data)
+		return nil, err
+	}
+	p := &processes{binary: binary, azurite: azurite, data: data, back: storageBack, pages: pages, env: []string{
 		"EVENTHUB_START=earliest",
 		fmt.Sprint("TEMPERATURE_THRESHOLD=", o.Threshold),
 		fmt.Sprint("TEMPERATURE_CLEAR=", o.Clear),
@@ -83,22 +99,22 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		"LOG_FORMAT=console",
 	}}
 	if o.store == "cosmos" {
-		cosmos, err := process.StartCosmos(ctx)
-		if err != nil {
+		if p.cosmos, err = process.StartCosmos(ctx); err != nil {
 			p.kill()
 			return nil, err
 		}
-		p.emulators = append(p.emulators, cosmos.Process)
-		p.env = append(p.env, "COSMOS_CONNECTION_STRING="+cosmos.ConnectionString)
+		p.env = append(p.env, "COSMOS_CONNECTION_STRING="+p.cosmos.ConnectionString)
 	}
 	return p, nil
 }
 
 // kill ends the emulators.
 func (p *processes) kill() {
-	for _, e := range p.emulators {
-		e.Kill()
+	p.azurite.Kill()
+	if p.cosmos != nil {
+		p.cosmos.Kill()
 	}
+	_ = os.RemoveAll(p.data)
 }
 
 // addresses returns n free addresses on loopback: from port on, or any if it is 0.
@@ -118,14 +134,31 @@ func addresses(port, n int) ([]string, error) {
 	return all, nil
 }
 
-// ended returns why an emulator has ended, nil while all run.
-func (p *processes) ended() error {
-	for _, e := range p.emulators {
-		if e.Ended() {
-			return e.Unexpected()
-		}
+// tend starts storage again that somebody has killed, with what it had saved, after a pause in which to see what workers do
+// without. It reports to log, and returns how long storage was away when it is back.
+func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Duration, err error) {
+	switch {
+	case p.cosmos != nil && p.cosmos.Ended():
+		return 0, p.cosmos.Unexpected()
+	case !p.azurite.Ended():
+		return 0, nil
+	case p.down.IsZero():
+		p.down = time.Now()
+		fmt.Fprintf(log, "Azurite was killed: there is no storage; it is started again in %v\n", p.back)
+		return 0, nil
+	case time.Since(p.down) < p.back:
+		return 0, nil
 	}
-	return nil
+	at, err := url.Parse(p.azurite.URL)
+	if err != nil {
+		return 0, err
+	}
+	if p.azurite, err = process.StartAzuriteAt(ctx, at.Port(), p.data); err != nil {
+		return 0, err
+	}
+	outage, p.down = time.Since(p.down), time.Time{}
+	fmt.Fprintln(log, "Azurite is back")
+	return outage, nil
 }
 
 // leader returns the name of the worker whose metrics say that it leads, empty if none

@@ -193,7 +193,8 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if o.recording != nil { // its time stands still while alerts are on their way
 		rules.Slack = 0
 	}
-	ended, leader := func() error { return nil }, (func(context.Context) string)(nil)
+	tend := func(context.Context, io.Writer) (time.Duration, error) { return 0, nil }
+	leader := (func(context.Context) string)(nil)
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
 		runtime.LockOSThread()
@@ -213,7 +214,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 			return verify.Report{}, err
 		}
 		defer restore()
-		start, ended, leader = p.start, p.ended, p.leader
+		start, tend, leader = p.start, p.tend, p.leader
 		rules.Bound, rules.Slack = alertBound, claim+2*time.Second
 	}
 
@@ -224,7 +225,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: rules, ended: ended, leader: leader, known: map[string]bool{}, verifyLog: verify.NewLog(o.rule())}
+	s := &simulation{Options: o, view: view, hub: hub, rules: rules, tend: tend, leader: leader, known: map[string]bool{}, verifyLog: verify.NewLog(o.rule())}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -264,8 +265,8 @@ type simulation struct {
 	workers *workers
 	running []Worker // at the start
 	rules   verify.Rules
-	ended   func() error                 // why something other than a worker has ended; nil while all runs
-	leader  func(context.Context) string // see processes.leader; nil if the workers are not processes
+	tend    func(context.Context, io.Writer) (time.Duration, error) // see processes.tend
+	leader  func(context.Context) string                            // see processes.leader; nil if the workers are not processes
 
 	verifyLog *verify.Log
 	mu        sync.Mutex
@@ -438,7 +439,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 		stop := false
 		select {
 		case <-ticker.C:
-			err = s.tick(!settling.IsZero())
+			err = s.tick(ctx, !settling.IsZero())
 			switch {
 			case settling.IsZero():
 			case time.Since(settling) > s.rules.Bound, quiet && s.informed():
@@ -504,10 +505,12 @@ func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
 }
 
 // tick checks and shows the workers.
-func (s *simulation) tick(settling bool) error {
-	if err := s.ended(); err != nil {
+func (s *simulation) tick(ctx context.Context, settling bool) error {
+	outage, err := s.tend(context.WithoutCancel(ctx), s.view)
+	if err != nil {
 		return err
 	}
+	s.rules.Bound += outage // alerts waited for it
 	if err := s.workers.restartDue(); err != nil {
 		return err
 	}
