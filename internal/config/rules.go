@@ -107,7 +107,7 @@ func (c Config) shortestWindow() (window time.Duration, of string) {
 func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 	set := c.Rules()
 	if c.CheckpointStore == StoreMemory && set.Stateful() {
-		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and nobody is told that it is normal again")
+		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no recoveries are sent for the others")
 	}
 	c.warnOfReceivers(set, warn)
 }

@@ -53,8 +53,8 @@ func parseNumber(text []byte) (f float64, ok bool) {
 	return f, err == nil
 }
 
-// Quiet reports whether p, the property that Set.Quiet names, keeps the alerts of a reading that
-// the hub took at enqueued from being told: it is true, as a boolean or as text in any case, or a
+// Quiet reports whether p, the property that Set.Quiet names, suppresses the alerts of a reading that
+// the hub took at enqueued: it is true, as a boolean or as text in any case, or a
 // time after enqueued, as a timestamp or as text by RFC 3339.
 func Quiet(p telemetry.Property, enqueued time.Time) bool {
 	if quiet, ok := p.Bool(); ok {

@@ -4,7 +4,7 @@
 // nothing else.
 //
 // A [Rule] decides what is worth an alert; the gate of package throttle decides whether it
-// is told now.
+// is sent now.
 package rules
 
 import (
@@ -23,8 +23,8 @@ const MaxFor = 24 * time.Hour
 // A Set is everything that a worker decides by. It is not changed once a worker has it.
 type Set struct {
 	Rules []Rule // at least one, of different names
-	// Quiet is the name of an application property that keeps a device's alerts from being
-	// told, empty if there is none: see Quiet.
+	// Quiet is the name of an application property that suppresses a device's alerts. It is
+	// empty if there is none: see Quiet.
 	Quiet string
 	// Show are names of application properties that messages show, at most notify.MaxShown.
 	Show []string

@@ -101,7 +101,7 @@ func (n note) quietUntil(r lease.Record) time.Time {
 }
 
 // unresolved reports whether n's alert may have been taken so recently that a
-// receiver told to drop its ID would still be right to.
+// receiver asked to drop its ID would still be right to.
 func (n note) unresolved(r lease.Record) bool {
 	return n.Phase != phaseWindow && n.ID != "" && r.Now.Before(n.proofEnds(r))
 }

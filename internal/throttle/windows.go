@@ -132,7 +132,7 @@ func (w *windows) suppress(device string) bool {
 // sent starts device's window anew: it ends at end, and the key frees at frees.
 func (w *windows) sent(device string, end, frees time.Time) { w.set(device, end, frees, true) }
 
-// remember keeps a window in force that the store told of.
+// remember keeps a window in force that the store showed.
 func (w *windows) remember(device string, end, frees time.Time) { w.set(device, end, frees, false) }
 
 func (w *windows) set(device string, end, frees time.Time, restart bool) {

@@ -83,6 +83,6 @@
 // asks, with pauses that double up to a minute.
 //
 // Whether an alert is older than GiveUp is decided by the store's clock. For an alert that
-// waits, the replica adds its monotonic clock to the store's time when it last heard it, and
+// waits, the replica adds its monotonic clock to the store's time when it last saw it, and
 // asks the store before it gives the alert up.
 package worker

@@ -244,7 +244,7 @@ func TestDevice(t *testing.T) {
 			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now, Suppressed: 4,
 		}
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
-		want := `{"device":"a/b #1","status":"not_heard","why":"This replica reads no partition, so it has not heard of the device: ask another replica` +
+		want := `{"device":"a/b #1","status":"not_seen","why":"This replica reads no partition, so it has no data for the device: ask another replica` +
 			`; its last alert was delivered at 00:00:00 UTC (just now), and its window is in force until 00:00:41 UTC (another 41 s)",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"example.com","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
 			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
@@ -267,7 +267,7 @@ func TestDevice(t *testing.T) {
 		answer = w.authorized("GET", "/devices/cold")
 		want = `{"device":"cold","status":"below_threshold","why":"Its last reading, 21.5 at 00:00:00 UTC (just now), is below the threshold of 80",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":["9","10"],"since":"1999-12-31T23:00:00Z",` +
-			`"heard":{"partition":"9","at":"2000-01-01T00:00:00Z","reading":{"temperature":21.5,"enqueuedTime":"2000-01-01T00:00:00Z","sequence":7},` +
+			`"lastSeen":{"partition":"9","at":"2000-01-01T00:00:00Z","reading":{"temperature":21.5,"enqueuedTime":"2000-01-01T00:00:00Z","sequence":7},` +
 			`"undecodable":{"reason":"null","enqueuedTime":"1999-12-31T23:59:59Z","sequence":6}},"receivers":[{"receiver":"example.com","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -312,14 +312,14 @@ func TestDeviceOfRules(t *testing.T) {
 		gate := `,"state":"open","alertId":"x/resolved","unresolved":true,"resolved":true,`
 		at := `"2000-01-01T00:00:00Z"`
 		for _, want := range []string{
-			`"status":"waiting","why":"That the device is normal again (rule hot, level warning), at 64, has been waiting to be told since 00:00:00 UTC: other alerts`,
+			`"status":"waiting","why":"The recovery (rule hot, level warning), at 64, has been waiting to be sent since 00:00:00 UTC: other alerts`,
 			`"reading":{"field":"humidity","temperature":61,"enqueuedTime":` + at + `,"sequence":19}`,
-			`"alarms":[{"rule":"hot","level":"warning","state":"pending","since":` + at + `,"value":71,"limit":70,"owed":` + at + `,"partition":"3"},` +
+			`"alarms":[{"rule":"hot","level":"warning","state":"pending","since":` + at + `,"value":71,"limit":70,"due":` + at + `,"partition":"3"},` +
 				`{"rule":"damp","state":"open","since":` + at + `,"value":61,"limit":60,"partition":"3"},` +
-				`{"rule":"former","state":"normal","owed":` + at + `,"partition":"3"}]`,
+				`{"rule":"former","state":"normal","due":` + at + `,"partition":"3"}]`,
 			`"waiting":[{"receiver":"example.com","rule":"hot","level":"warning","resolved":true,"for":"turn",`,
-			`"receivers":[{"receiver":"example.com","rule":"hot","level":"warning"` + gate + `"told":true,`,
-			`{"receiver":"example.com","rule":"hot","level":"critical"` + gate + `"told":true,`,
+			`"receivers":[{"receiver":"example.com","rule":"hot","level":"warning"` + gate + `"notified":true,`,
+			`{"receiver":"example.com","rule":"hot","level":"critical"` + gate + `"notified":true,`,
 			`{"receiver":"example.com","rule":"cold-chain"` + gate + `"storeTime"`, // which tells nobody
 			`{"receiver":"example.com","rule":"damp"` + gate + `"storeTime"`,
 			`"lastAlert":{"id":"1","receiver":"example.com","rule":"hot","level":"critical","taken":`,
@@ -356,7 +356,7 @@ func TestDeviceDeadLetter(t *testing.T) {
 				t.Errorf("want status %s and, if %t, %s, in %s", status, known, deadLetter, got)
 			}
 		}
-		look("not_heard", false)
+		look("not_seen", false)
 		kept.err = nil
 		if err := letters.Keep(t.Context(), d); err != nil {
 			t.Error(err)
@@ -367,7 +367,7 @@ func TestDeviceDeadLetter(t *testing.T) {
 		}
 		look("dead_letter", true)
 		w.take(notify.Alert{Device: "other"})
-		look("not_heard", false)
+		look("not_seen", false)
 	})
 }
 

@@ -62,9 +62,9 @@ type deviceView struct {
 
 	Replica    string     `json:"replica"`         // whose answer this is
 	Partitions []string   `json:"partitions"`      // that it reads
-	Since      *time.Time `json:"since,omitempty"` // it has read nothing of the device since then but what heard tells of
+	Since      *time.Time `json:"since,omitempty"` // it has read nothing of the device since then but what lastSeen has
 
-	Heard        *heardView    `json:"heard,omitempty"`
+	LastSeen     *lastSeenView `json:"lastSeen,omitempty"`
 	Alarms       []alarmView   `json:"alarms,omitempty"` // that are not normal, or owe a resolved
 	Waiting      []waitingView `json:"waiting,omitempty"`
 	DeadLetter   *letterView   `json:"deadLetter,omitempty"`   // the last one
@@ -94,12 +94,12 @@ type alarmView struct {
 	Since     *time.Time `json:"since,omitempty"` // when the hub took the first of the readings that reached the limit
 	Value     *float64   `json:"value,omitempty"` // of the reading that opened it, or made it pending
 	Limit     *float64   `json:"limit,omitempty"` // that it reached: the device's own, if it has one
-	Owed      *time.Time `json:"owed,omitempty"`  // when the hub took the reading that ended the last alarm, while not every receiver has been told
+	Due       *time.Time `json:"due,omitempty"`   // when the hub took the reading that ended the last alarm, while not every receiver has got the recovery
 	Partition string     `json:"partition"`
 }
 
-// A heardView is what this replica read last of the device.
-type heardView struct {
+// A lastSeenView is what this replica read last of the device.
+type lastSeenView struct {
 	Partition   string           `json:"partition"`
 	At          time.Time        `json:"at"` // by this replica's clock
 	Reading     *readingView     `json:"reading,omitempty"`
@@ -109,7 +109,7 @@ type heardView struct {
 type readingView struct {
 	Field       string    `json:"field,omitempty"` // if rules have different ones
 	Temperature float64   `json:"temperature"`     // the value, whatever it measures
-	Quiet       bool      `json:"quiet,omitempty"` // its message says that it is not to be told
+	Quiet       bool      `json:"quiet,omitempty"` // its message mutes it
 	Enqueued    time.Time `json:"enqueuedTime"`
 	Sequence    int64     `json:"sequence"`
 }
@@ -156,7 +156,7 @@ type windowView struct {
 	AlertID    string     `json:"alertId,omitempty"` // of the last alert sent
 	Unresolved bool       `json:"unresolved,omitempty"`
 	Resolved   bool       `json:"resolved,omitempty"` // alertId is that of a resolved
-	Told       bool       `json:"told,omitempty"`     // it may have heard an alert since the last resolved
+	Notified   bool       `json:"notified,omitempty"` // it may have got an alert since the last recovery
 	Token      int64      `json:"token,omitempty"`
 	Claimed    *time.Time `json:"claimed,omitempty"`
 	Replica    string     `json:"replica,omitempty"` // that made the last claim: while an alert is being sent, the one that sends it
@@ -186,16 +186,16 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 	}
 	view.Status, view.Why = f.why()
 	if h := f.state.Last; h != nil {
-		view.Heard = &heardView{Partition: h.Partition, At: h.At}
+		view.LastSeen = &lastSeenView{Partition: h.Partition, At: h.At}
 		if r := h.Reading; r != nil {
-			view.Heard.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Muted, Enqueued: r.Enqueued, Sequence: r.Sequence}
+			view.LastSeen.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Muted, Enqueued: r.Enqueued, Sequence: r.Sequence}
 		}
 		if u := h.Undecodable; u != nil {
-			view.Heard.Undecodable = &undecodableView{Reason: u.Reason.String(), Enqueued: u.Enqueued, Sequence: u.Sequence}
+			view.LastSeen.Undecodable = &undecodableView{Reason: u.Reason.String(), Enqueued: u.Enqueued, Sequence: u.Sequence}
 		}
 	}
 	for _, s := range f.state.Alarms {
-		alarm := alarmView{limitView: a.limitView(s.Rule, s.Level), State: s.Phase.String(), Since: known(s.Since), Owed: known(s.Due), Partition: s.Partition}
+		alarm := alarmView{limitView: a.limitView(s.Rule, s.Level), State: s.Phase.String(), Since: known(s.Since), Due: known(s.Due), Partition: s.Partition}
 		if s.Phase != rules.Normal {
 			alarm.Value, alarm.Limit = &s.Value, &s.Limit
 		}
@@ -303,7 +303,7 @@ func (a *Admin) window(rule string) time.Duration {
 func (a *Admin) windowView(g gateState) windowView {
 	s := g.State
 	v := windowView{
-		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Recovery, Told: s.Notified && a.tells(g.rule), State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
+		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Recovery, Notified: s.Notified && a.tells(g.rule), State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
 		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
 		StoreTime: known(s.Now), Suppressed: s.Suppressed,
 	}

@@ -30,9 +30,9 @@ type ruleRow struct {
 	Level              string
 	Limit, Override    string
 	For, Clear, Window string // For and Clear are empty if there is none
-	Told               bool   // when a device is normal again
+	Notified           bool   // a recovery is sent
 	Pending, Open      string // empty if the rule keeps no alarms
-	Owed               string
+	Due                string
 	Alarmed            bool // Open is not 0
 }
 
@@ -42,7 +42,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{Level: l.Name, Limit: sign(r) + " " + number(l.Limit), Override: l.Override, Window: status.Span(r.Window), Told: r.Resolved}
+			row := ruleRow{Level: l.Name, Limit: sign(r) + " " + number(l.Limit), Override: l.Override, Window: status.Span(r.Window), Notified: r.Resolved}
 			if j == 0 {
 				row.Rule, row.Field = r.Name, paths(r.Field)
 			}
@@ -55,7 +55,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
 					n = counts[at]
 				}
-				row.Pending, row.Open, row.Owed, row.Alarmed = count(int64(n.Pending)), count(int64(n.Open)), count(int64(n.Due)), n.Open > 0
+				row.Pending, row.Open, row.Due, row.Alarmed = count(int64(n.Pending)), count(int64(n.Open)), count(int64(n.Due)), n.Open > 0
 			}
 			rows = append(rows, row)
 		}
@@ -117,7 +117,7 @@ func (a *Admin) ruleFigures(n counts) (all []figure) {
 		all = append(all, own)
 	}
 	if a.Rules.Quiet != "" {
-		all = append(all, figure{Name: "Kept quiet", Value: count(n.Quieted), Help: "readings over a limit that are not told because of the property " + a.Rules.Quiet})
+		all = append(all, figure{Name: "Kept quiet", Value: count(n.Quieted), Help: "readings over a limit without an alert, because of the property " + a.Rules.Quiet})
 	}
 	if n.Untracked > 0 {
 		all = append(all, figure{Name: "Without room", Value: count(n.Untracked), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})

@@ -21,13 +21,13 @@ const (
 	whySending     = "sending"         // hot, and another replica has a claim
 	whyDelivered   = "delivered"       // hot, and an alert that was delivered covers the reading
 	whyUnknown     = "unknown"         // hot, and the store does not respond
-	whyQuiet       = "quiet"           // hot, and its message says that it is not to be told
+	whyQuiet       = "quiet"           // hot, and its message mutes it
 	whyInhibited   = "inhibited"       // over a limit, and a higher level of the rule is open
 	whyPending     = "pending"         // over a limit, but not for long enough
 	whyOpen        = "open"            // not over the limit, but not normal again either
 	whyBelow       = "below_threshold" // its last reading reaches no limit
 	whyUndecodable = "undecodable"     // its last event has no reading
-	whyNotHeard    = "not_heard"       // nothing was read of it, as far as is remembered
+	whyNotSeen     = "not_seen"        // nothing was read of it, as far as is remembered
 )
 
 // findings are what is known of a device.
@@ -66,7 +66,7 @@ func (f findings) alert() *ended {
 	return f.last(func(e ended) bool { return e.reason == "" && !e.resolved })
 }
 
-// resolved returns the last time that a receiver was told that the device is normal again, nil if none is remembered.
+// resolved returns the last recovery that a receiver got, nil if none is remembered.
 func (f findings) resolved() *ended {
 	return f.last(func(e ended) bool { return e.reason == "" && e.resolved })
 }
@@ -163,12 +163,12 @@ func (f findings) why() (code, text string) {
 	h := f.state.Last
 	switch {
 	case h == nil:
-		return whyNotHeard, f.notHeard() + f.also()
+		return whyNotSeen, f.notSeen() + f.also()
 	case h.Undecodable != nil && (h.Reading == nil || h.Undecodable.Enqueued.After(h.Reading.Enqueued) || h.Undecodable.Sequence > h.Reading.Sequence):
 		return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s%s",
 			f.at(h.Undecodable.Enqueued), h.Partition, h.Undecodable.Sequence, h.Undecodable.Reason.Text(), f.also())
 	case h.Reading == nil:
-		return whyNotHeard, f.notHeard() + f.also()
+		return whyNotSeen, f.notSeen() + f.also()
 	}
 	return f.read(*h.Reading)
 }
@@ -246,13 +246,13 @@ func (f findings) read(r worker.Reading) (code, text string) {
 	}
 	switch {
 	case v.say == sayHot && r.Muted:
-		return whyQuiet, fmt.Sprintf("%s reaches %s, but is not told: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
+		return whyQuiet, fmt.Sprintf("%s reaches %s, but is muted: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
 	case v.say == sayHot:
 		return f.about(v.rule.Name, v.level.Name).hot(r, v)
 	case v.say == sayInhibited && v.higher.Since.IsZero():
-		return whyInhibited, fmt.Sprintf("%s reaches %s, which is not told because it reaches level %s too", reading, limit, v.higher.Level)
+		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert because it reaches level %s too", reading, limit, v.higher.Level)
 	case v.say == sayInhibited:
-		return whyInhibited, fmt.Sprintf("%s reaches %s, which is not told while the alarm of level %s is open, since %s", reading, limit, v.higher.Level, f.clock(v.higher.Since))
+		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert while the alarm of level %s is open, since %s", reading, limit, v.higher.Level, f.clock(v.higher.Since))
 	case v.say == sayPending:
 		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
 			reading, limit, f.clock(v.alarm.Since), status.Span(v.rule.For), f.clock(v.alarm.Since.Add(v.rule.For)))
@@ -322,7 +322,7 @@ func (f findings) waiting() string {
 	}
 	what := "An alert%s about %s has been waiting"
 	if first.Recovery {
-		what = "That the device is normal again%s, at %s, has been waiting to be told"
+		what = "The recovery%s, at %s, has been waiting to be sent"
 	}
 	return fmt.Sprintf(what+" since %s: %s", which(first.Rule, first.Level), number(first.Value), f.clock(first.Since), strings.Join(parts, "; "))
 }
@@ -334,21 +334,21 @@ func (f findings) deadLetter(l *ended) string {
 	}
 	what := "The alert%s about %s %s became"
 	if l.resolved {
-		what = "That the device is normal again%s, with %s %s, became"
+		what = "The recovery%s, with %s %s, became"
 	}
 	return fmt.Sprintf(what+" a dead letter of receiver %s %s: %s; %s",
 		which(l.rule, l.level), number(l.temperature), f.at(l.enqueued), l.receiver, f.at(l.at), l.reason, where)
 }
 
-func (f findings) notHeard() string {
+func (f findings) notSeen() string {
 	if len(f.partitions) == 0 {
-		return "This replica reads no partition, so it has not heard of the device: ask another replica"
+		return "This replica reads no partition, so it has no data for the device: ask another replica"
 	}
 	partitions := "partition " + f.partitions[0]
 	if n := len(f.partitions); n > 1 {
 		partitions = "partitions " + strings.Join(f.partitions[:n-1], ", ") + " and " + f.partitions[n-1]
 	}
-	return fmt.Sprintf("This replica has not heard of the device since %s; it reads %s, and another replica may know more", f.clock(f.state.Since), partitions)
+	return fmt.Sprintf("This replica has seen nothing of the device since %s; it reads %s, and another replica may know more", f.clock(f.state.Since), partitions)
 }
 
 // also says what else is known of the device's alerts, as the end of a sentence.
@@ -364,13 +364,13 @@ func (f findings) also() string {
 	default:
 		text := fmt.Sprintf("; its last alert%s was delivered %s", name, f.at(delivered))
 		if r := of.resolved(); r != nil && r.at.After(delivered) {
-			text += ", and the receiver was told " + f.at(r.at) + " that the device is normal again"
+			text += ", and the receiver got a recovery " + f.at(r.at)
 		}
 		return text
 	}
 }
 
-// latest returns what is known of the level that was told last, or is being told, and its name for a sentence.
+// latest returns what is known of the level about which a notice was sent last, or is being sent, and its name for a sentence.
 func (f findings) latest() (of findings, name string) {
 	var at time.Time
 	for _, r := range f.set.Rules {

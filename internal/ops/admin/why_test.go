@@ -36,12 +36,12 @@ func TestWhy(t *testing.T) {
 		gate         gateState
 		status, want string
 	}{
-		"not heard": {worker.DeviceState{Since: ago(time.Hour), Partitions: []string{"0", "2"}}, nil, open, whyNotHeard,
-			"This replica has not heard of the device since 02:14:00 UTC; it reads partitions 0 and 2, and another replica may know more"},
-		"not heard in the only partition": {worker.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotHeard,
-			"This replica has not heard of the device since 2026-03-01 03:14:00 UTC; it reads partition 0, and another replica may know more"},
-		"not heard, but another replica has": {worker.DeviceState{}, nil, window, whyNotHeard,
-			"This replica reads no partition, so it has not heard of the device: ask another replica; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+		"not heard": {worker.DeviceState{Since: ago(time.Hour), Partitions: []string{"0", "2"}}, nil, open, whyNotSeen,
+			"This replica has seen nothing of the device since 02:14:00 UTC; it reads partitions 0 and 2, and another replica may know more"},
+		"not heard in the only partition": {worker.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotSeen,
+			"This replica has seen nothing of the device since 2026-03-01 03:14:00 UTC; it reads partition 0, and another replica may know more"},
+		"not heard, but another replica has": {worker.DeviceState{}, nil, window, whyNotSeen,
+			"This replica reads no partition, so it has no data for the device: ask another replica; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), is below the threshold of 80"},
 		"below, after an alert": {reading(21.5, ago(5*time.Second)), []ended{taken}, window, whyBelow,
@@ -135,12 +135,12 @@ func TestWhyOfRules(t *testing.T) {
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), is below the limit of 60 (rule damp)"},
 		"pending": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), as its readings have since 03:13:00 UTC, but not for 2 min yet: the first from 03:15:00 UTC on causes an alert"},
-		"told": {&set, worker.Reading{Value: 91}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
+		"notified": {&set, worker.Reading{Value: 91}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), which reaches the limit of 90 (rule hot, level critical), is suppressed: an alert was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
 		"quiet": {&set, worker.Reading{Value: 91, Muted: true}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
-			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is not told: the property quiet of its message keeps the device quiet"},
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is muted: the property quiet of its message keeps the device quiet"},
 		"a higher level": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
-			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which is not told while the alarm of level critical is open, since 03:00:00 UTC"},
+			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of level critical is open, since 03:00:00 UTC"},
 		"between": {&below, worker.Reading{Value: 77}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
 			"Its last reading, 77 at 03:13:55 UTC (5 s ago), is below the threshold of 80 but not below 75, so the alarm that is open since 03:00:00 UTC goes on"},
 		"between, of a rule below": {&set, worker.Reading{Value: 3}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
@@ -150,11 +150,11 @@ func TestWhyOfRules(t *testing.T) {
 			{receiver: "hook", rule: "hot", level: "critical", resolved: true, at: ago(time.Minute)}, {receiver: "hook", rule: "hot", level: "critical", at: ago(14 * time.Minute)},
 		}, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)" +
-				"; its last alert (rule hot, level critical) was delivered at 03:00:00 UTC (14 min ago), and the receiver was told at 03:13:00 UTC (60 s ago) that the device is normal again"},
+				"; its last alert (rule hot, level critical) was delivered at 03:00:00 UTC (14 min ago), and the receiver got a recovery at 03:13:00 UTC (60 s ago)"},
 		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: worker.WaitWindow, Until: now.Add(7 * time.Minute)},
 		}, nil, []gateState{window}, whyWaiting,
-			"That the device is normal again (rule hot, level critical), at 64, has been waiting to be told since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min"},
+			"The recovery (rule hot, level critical), at 64, has been waiting to be sent since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min"},
 		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: worker.WaitTurn},
 			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: worker.WaitAttempt},
@@ -164,7 +164,7 @@ func TestWhyOfRules(t *testing.T) {
 			{receiver: "hook", rule: "hot", level: "warning", at: ago(time.Minute)},
 			{receiver: "hook", rule: "hot", level: "critical", resolved: true, at: ago(2 * time.Minute), temperature: 64, enqueued: ago(3 * time.Minute), reason: "refused"},
 		}, nil, whyDeadLetter,
-			"That the device is normal again (rule hot, level critical), with 64 at 03:11:00 UTC (3 min ago), became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused; it is only in the log"},
+			"The recovery (rule hot, level critical), with 64 at 03:11:00 UTC (3 min ago), became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused; it is only in the log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.reading.Enqueued = ago(5 * time.Second)

@@ -177,13 +177,13 @@ func TestExplain(t *testing.T) {
 	two := []rules.Level{{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65}}
 	for want, r := range map[string]rules.Rule{
 		"alerts when temperature (or temp) is at or above 80; at most one alert per device in 1m": rules.Threshold("temperature, temp", 80, time.Minute).Rules[0],
-		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, which is told; at most one alert per device and level in 10m": {
+		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, with a recovery; at most one alert per device and level in 10m": {
 			Field: "temperature,temp", Levels: two, For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true,
 		},
-		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4, which is not told; at most one alert per device in 1m": {
+		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4, without a recovery; at most one alert per device in 1m": {
 			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest"}},
 		},
-		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or the property top); normal again below 1 (low), 1.5 (mid) or 3 (high), which is told; at most one alert per device and level in 1m": {
+		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or the property top); normal again below 1 (low), 1.5 (mid) or 3 (high), with a recovery; at most one alert per device and level in 1m": {
 			Field: "a,b,c", Window: time.Minute, Resolved: true,
 			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, Override: "top"}},
 		},

@@ -23,14 +23,14 @@ func explain(r *rules.Rule) string {
 		fmt.Fprintf(&b, " for %s", config.Plain(r.For))
 	}
 	if r.Stateful() {
-		beyond, told := "below", "not told"
+		beyond, sent := "below", "without a recovery"
 		if r.Below {
 			beyond = "above"
 		}
 		if r.Resolved {
-			told = "told"
+			sent = "with a recovery"
 		}
-		fmt.Fprintf(&b, "; normal again %s %s, which is %s", beyond, clears(r), told)
+		fmt.Fprintf(&b, "; normal again %s %s, %s", beyond, clears(r), sent)
 	}
 	each := "device"
 	if len(r.Levels) > 1 {

@@ -171,7 +171,7 @@ func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.L
 	case throttle.Busy:
 		return "not sent: another process is sending an alert for the device, or its window has only just ended; try again in a minute"
 	case throttle.Unneeded:
-		return "not sent: the device was alerted again since, or the receiver has already been told that it is normal again or was never alerted"
+		return "not sent: the device was alerted again since, or the receiver has already got a recovery or never got an alert"
 	case throttle.Unavailable:
 		return "not sent: " + err.Error()
 	case throttle.Unconfirmed:

@@ -77,7 +77,7 @@ func (m *Metrics) Blocked(report func() status.Report) {
 // blocked is a prometheus.Collector.
 type blocked func() status.Report
 
-var blockedDesc = desc("blocked", "1 while this is in the way of alerts; otherwise 0. receiver: at least one is down. credentials: besides the service that refused them.", "by")
+var blockedDesc = desc("blocked", "1 while this prevents alerts from leaving; otherwise 0. receiver: at least one is down. credentials: set besides the service that rejected them.", "by")
 
 func (blocked) Describe(to chan<- *prometheus.Desc) { to <- blockedDesc }
 
@@ -125,26 +125,26 @@ var (
 	overDesc       = desc("readings_over_threshold_total", "Readings that reach a limit of any rule; with one rule, those at or above the threshold.")
 	filteredDesc   = desc("readings_filtered_total", "Readings over the threshold that a receiver does not get because of its level in NOTIFY_URLS, counted for each receiver.")
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
-	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold that were not told because their messages have the property of QUIET_PROPERTY.")
-	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were told as if their rule had no state, or not resolved.")
+	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold without an alert because their messages have the property of QUIET_PROPERTY.")
+	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were sent as if their rule had no state, or not resolved.")
 	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")
 	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
 	deadDesc       = desc("dead_letters_total", "Alerts that will not be delivered to a receiver, stored as dead letters.")
 
-	alarmsDesc    = desc("alarms", "Alarms of the partitions that this replica reads: pending, over the limit but not for long enough; open; owed, cleared but not every receiver has been told.", "rule", "level", "state")
+	alarmsDesc    = desc("alarms", "Alarms of the partitions that this replica reads: pending, over the limit but not for long enough; open; due, cleared with a recovery that not every receiver has got yet.", "rule", "level", "state")
 	levelOverDesc = desc("readings_over_limit_total", "Readings that reach this limit.", "rule", "level")
 	openedDesc    = desc("alarms_opened_total", "Alarms opened, by rules with state.", "rule", "level")
 	clearedDesc   = desc("alarms_cleared_total", "Alarms that a reading beyond the clear value ended, by rules with state.", "rule", "level")
-	sentDesc      = desc("alerts_taken_total", "Alerts that a receiver took, counted for each receiver.", "rule", "level")
-	resolvedDesc  = desc("resolved_taken_total", "Messages that a device is normal again which a receiver took, counted for each receiver.", "rule", "level")
+	sentDesc      = desc("alerts_taken_total", "Alerts that a receiver accepted, counted for each receiver.", "rule", "level")
+	resolvedDesc  = desc("recoveries_taken_total", "Recovery messages accepted by a receiver, counted for each receiver.", "rule", "level")
 
 	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: several attempts in a row have failed, and none has succeeded since.", "receiver")
 
 	hubPartitionsDesc = desc("hub_partitions", "Number of partitions of the hub.")
 	ownedDesc         = desc("partitions_owned", "Partitions that this replica owns.")
 	unreadDesc        = desc("partitions_unread", "Partitions that this replica owns but does not read.")
-	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or because the hub became another one.")
+	lostDesc          = desc("partitions_lost_total", "Partitions lost to another replica, or because the hub was recreated or moved.")
 	linksFailedDesc   = desc("partition_link_failures_total", "Links to partitions that failed, or could not be opened; each is opened again.")
 	movesDesc         = desc("hub_moves_total", "Times the IoT Hub's events were found at another endpoint, for example after a failover.")
 	startedOverDesc   = desc("partitions_started_over_total", "Partitions not resumed from their checkpoint, because it belongs to a hub that no longer exists or is unreadable.")
@@ -153,10 +153,10 @@ var (
 
 	lagEventsDesc  = desc("partition_lag_events", "Events in the hub that have not been read; updated every 15 s.", "partition")
 	lagBehindDesc  = desc("partition_checkpoint_lag_events", "Events in the hub after the checkpoint, which a restart would read again and KEDA counts as unprocessed; updated every 15 s.", "partition")
-	lagSecondsDesc = desc("partition_lag_seconds", "Upper bound of how long the oldest unread event has waited, comparing the hub's clock with this machine's.", "partition")
+	lagSecondsDesc = desc("partition_lag_seconds", "Upper bound on how long the oldest unread event has waited, comparing the hub's clock with this machine's.", "partition")
 	unsettledDesc  = desc("partition_unsettled_events", "Events that hold back the checkpoint because their alerts are not settled.", "partition")
 	oldestDesc     = desc("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds back the checkpoint, by this machine's clock; 0 if there is none.", "partition")
-	deliveringDesc = desc("partition_flights", "Alerts being delivered or waiting, at most one per device and receiver.", "partition")
+	deliveringDesc = desc("partition_deliveries", "Alerts being delivered or waiting, at most one per device and receiver.", "partition")
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled; 0 if there is nothing to record.", "partition")
 
 	ledgerAlarmsDesc  = desc("partition_ledger_alarms", "Alarms that this replica keeps for the partition, in memory and in its ledger; absent if no rule has state.", "partition")
@@ -221,7 +221,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	for i, n := range r.worker.AlarmCounts() {
 		gauge(alarmsDesc, float64(n.Pending), n.Rule, n.Level, "pending")
 		gauge(alarmsDesc, float64(n.Open), n.Rule, n.Level, "open")
-		gauge(alarmsDesc, float64(n.Due), n.Rule, n.Level, "owed")
+		gauge(alarmsDesc, float64(n.Due), n.Rule, n.Level, "due")
 		of := &stats.Levels[i]
 		counter(levelOverDesc, of.Over.Load(), n.Rule, n.Level)
 		counter(openedDesc, of.Opened.Load(), n.Rule, n.Level)

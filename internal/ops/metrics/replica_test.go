@@ -83,20 +83,20 @@ func TestWorkerIsRead(t *testing.T) {
 			`partition_oldest_unsettled_age_seconds{partition="0"}`:    0,
 			`partition_unsettled_events{partition="1"}`:                2,
 			`partition_oldest_unsettled_age_seconds{partition="1"}`:    60,
-			`partition_flights{partition="1"}`:                         3,
+			`partition_deliveries{partition="1"}`:                      3,
 			`readings_quieted_total`:                                   13,
 			`readings_untracked_total`:                                 14,
 			`overrides_total{result="not_a_number"}`:                   15,
 			`alarms{level="", rule="temperature", state="pending"}`:    1, // an empty level is none
 			`alarms{level="", rule="temperature", state="open"}`:       2,
-			`alarms{level="", rule="temperature", state="owed"}`:       3,
+			`alarms{level="", rule="temperature", state="due"}`:        3,
 			`alarms{level="critical", rule="hot", state="open"}`:       0,
 			`readings_over_limit_total{level="critical", rule="hot"}`:  16,
 			`readings_over_limit_total{level="", rule="temperature"}`:  0,
 			`alarms_opened_total{level="critical", rule="hot"}`:        17,
 			`alarms_cleared_total{level="critical", rule="hot"}`:       18,
 			`alerts_taken_total{level="critical", rule="hot"}`:         19,
-			`resolved_taken_total{level="critical", rule="hot"}`:       20,
+			`recoveries_taken_total{level="critical", rule="hot"}`:     20,
 		})
 
 		// While a lost partition settles, more are read than owned.
@@ -159,7 +159,7 @@ func TestPartitionTwice(t *testing.T) {
 			lag.LastSequence("0", 25)
 			expect(t, m, map[string]float64{
 				`partition_unsettled_events{partition="0"}`:             3,
-				`partition_flights{partition="0"}`:                      2,
+				`partition_deliveries{partition="0"}`:                   2,
 				`partition_oldest_unsettled_age_seconds{partition="0"}`: 60,
 				`partition_lag_events{partition="0"}`:                   5,
 			})

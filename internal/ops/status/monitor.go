@@ -278,7 +278,7 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 	}
 	partitions += list(names)
 	what := fmt.Sprintf("%s cannot write %s", partitions, its)
-	effect := "Alerts leave, but nobody is told that a device is normal again, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
+	effect := "Alerts leave, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
 	if len(waiting) > 0 {
 		what = fmt.Sprintf("%s %s for %s", partitions, waits, its)
 		effect = "Readings wait in the hub: without the ledger it is not known which alarms are open."

@@ -2,7 +2,7 @@
 // way. A [Monitor] watches what the replica depends on; its [Report] is what the status
 // page, /readyz, GET /status, the log and the metrics show.
 //
-// What the replica calls anyway tells how its services are: a [Dependency] is told of the
+// What the replica calls anyway shows how its services are: a [Dependency] gets the
 // result of every call. Only the throttle store may have no calls for long, because nothing
 // asks it while no device is hot. The Monitor then reads one record every ten seconds.
 package status

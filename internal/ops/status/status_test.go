@@ -117,7 +117,7 @@ func TestReport(t *testing.T) {
 		{name: "all partitions wait for their ledgers", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "10", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Err: errDown, Since: long}}}},
 			state: status.Blocked, headline: "No alerts are leaving: partitions 4 and 10 wait for their ledgers.", by: []status.By{status.ByLedger}},
 		{name: "a ledger cannot be written", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}, {Partition: "4"}}},
-			state: status.Impaired, headline: "Alerts are leaving, but partition 3 cannot write its ledger.", by: []status.By{status.ByLedger}, parts: []string{"nobody is told that a device is normal again"}},
+			state: status.Impaired, headline: "Alerts are leaving, but partition 3 cannot write its ledger.", by: []status.By{status.ByLedger}, parts: []string{"no recoveries are sent"}},
 		{name: "a ledger cannot be written, for a moment", replica: replica{source: reading, partitions: []worker.PartitionState{{Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long.Add(56 * time.Second)}}}},
 			state: status.Leaving, ready: true, headline: "Alerts are leaving."},
 		{name: "one receiver of two", replica: replica{source: reading, receivers: []worker.ReceiverState{up, down}},
