@@ -72,6 +72,11 @@ func start(ctx context.Context, c config.Config, o *operations, log *zap.Logger,
 	}
 	tracer := openTracing(ctx, c, log)
 	end.add("tracing", closeLimit, closing(tracer.Close))
+	endExport, err := tracing.ExportMetrics(ctx, tracingConfig(c, log), o.metrics.Producer())
+	if err != nil {
+		log.Warn("export of metrics disabled", zap.Error(err))
+	}
+	end.add("export of metrics", 2*closeLimit, closing(endExport))
 	r, err := newReplica(c, shared, tracer, o, log)
 	if err != nil {
 		return nil, err
@@ -134,17 +139,21 @@ func (*invalidError) ExitCode() int { return exitUsage }
 // openTracing returns nil if tracing is not configured, or not in a way that is
 // supported: platforms set variables of OpenTelemetry for everything that they run.
 func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
-	hub := c.Hub()
-	tracer, err := tracing.Open(ctx, tracing.Config{
-		Version: build.Version(),
-		Replica: c.ReplicaName,
-		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
-		Log:     log,
-	})
+	tracer, err := tracing.Open(ctx, tracingConfig(c, log))
 	if err != nil {
 		log.Warn("tracing disabled", zap.Error(err))
 	}
 	return tracer
+}
+
+func tracingConfig(c config.Config, log *zap.Logger) tracing.Config {
+	hub := c.Hub()
+	return tracing.Config{
+		Version: build.Version(),
+		Replica: c.ReplicaName,
+		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
+		Log:     log,
+	}
 }
 
 // configure reads the environment, prints warnings, and opens the log. Its error lists

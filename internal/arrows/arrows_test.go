@@ -106,7 +106,7 @@ const wraps = `
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/goccy/go-yaml                                        internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
-	go.opentelemetry.io                                             internal/ops/tracing
+	go.opentelemetry.io                                             internal/ops/tracing internal/ops/metrics
 	github.com/robfig/cron                                          internal/config
 	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
 `

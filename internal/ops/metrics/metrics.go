@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
 
 	"alertworker/internal/build"
 )
@@ -83,6 +85,11 @@ func (m *Metrics) Handler() http.Handler {
 		ErrorHandling:       promhttp.ContinueOnError, // some metrics are better than none
 		MaxRequestsInFlight: maxScrapes,
 	})
+}
+
+// Producer returns what exports the same by OTLP.
+func (m *Metrics) Producer() metric.Producer {
+	return bridge.NewMetricProducer(bridge.WithGatherer(m.registry))
 }
 
 func buildInfo(version string) prometheus.Collector {

@@ -1,25 +1,36 @@
 package tracing
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"strings"
 )
 
-// enabled reports whether OpenTelemetry's variables ask for traces. The exporter reads them itself: an error is
+// A signal is what is exported.
+type signal string
+
+const (
+	traces  signal = "TRACES"
+	metrics signal = "METRICS"
+)
+
+// enabled reports whether OpenTelemetry's variables ask for the signal. The exporter reads them itself: an error is
 // what it would silently ignore, and names the variable without its value.
-func enabled() (bool, error) {
-	variable, endpoint := setting("ENDPOINT")
-	exporter := get("OTEL_TRACES_EXPORTER")
+func (s signal) enabled() (bool, error) {
+	variable, endpoint := s.setting("ENDPOINT")
+	chooser := "OTEL_" + string(s) + "_EXPORTER"
+	exporter := get(chooser)
+	if s == metrics && exporter != "otlp" && variable == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+		return false, nil // who scrapes them does not want them twice
+	}
 	if endpoint == "" || strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") || exporter == "none" {
 		return false, nil
 	}
 	if exporter != "" && exporter != "otlp" {
-		return false, errors.New("OTEL_TRACES_EXPORTER: must be otlp, or none to disable tracing")
+		return false, fmt.Errorf("%s: must be otlp, or none to disable the export", chooser)
 	}
-	if variable, protocol := setting("PROTOCOL"); protocol == "grpc" {
+	if variable, protocol := s.setting("PROTOCOL"); protocol == "grpc" {
 		return false, fmt.Errorf("%s: gRPC is not supported: use http/protobuf, by convention on port 4318", variable)
 	}
 	u, err := url.Parse(endpoint)
@@ -34,29 +45,28 @@ func enabled() (bool, error) {
 
 func get(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
-// setting returns a variable of the exporter and its value. What is set for traces takes precedence.
-func setting(name string) (variable, value string) {
-	variable = "OTEL_EXPORTER_OTLP_TRACES_" + name
+// setting returns a variable of the exporter and its value. What is set for the signal takes precedence.
+func (s signal) setting(name string) (variable, value string) {
+	variable = "OTEL_EXPORTER_OTLP_" + string(s) + "_" + name
 	if get(variable) == "" {
 		variable = "OTEL_EXPORTER_OTLP_" + name
 	}
 	return variable, get(variable)
 }
 
-// secrets returns the parts of the variables that must not be logged: headers, and the path of
-// the endpoint, which may hold a key.
+// secrets returns the parts of the variables that must not be logged: headers, and the paths of
+// endpoints, which may hold a key.
 func secrets() []string {
 	var all []string
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
-		for header := range strings.SplitSeq(get(name), ",") {
+	for _, of := range []string{"", string(traces) + "_", string(metrics) + "_"} {
+		for header := range strings.SplitSeq(get("OTEL_EXPORTER_OTLP_"+of+"HEADERS"), ",") {
 			_, written, _ := strings.Cut(header, "=")
 			meant, _ := url.PathUnescape(written)
 			all = append(all, strings.TrimSpace(written), strings.TrimSpace(meant))
 		}
-	}
-	_, endpoint := setting("ENDPOINT")
-	if u, err := url.Parse(endpoint); err == nil && len(u.Path) > 1 {
-		all = append(all, u.Path, u.EscapedPath())
+		if u, err := url.Parse(get("OTEL_EXPORTER_OTLP_" + of + "ENDPOINT")); err == nil && len(u.Path) > 1 {
+			all = append(all, u.Path, u.EscapedPath())
+		}
 	}
 	return all
 }

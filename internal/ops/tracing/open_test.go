@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -20,6 +21,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/tracing"
 )
 
@@ -273,5 +275,53 @@ func TestCloseIsBounded(t *testing.T) {
 	case <-closed:
 	case <-time.After(5 * time.Second): // the exporter's own patience is longer
 		t.Error("Close does not return")
+	}
+}
+
+// Metrics are exported only if that is asked for.
+func TestExportMetrics(t *testing.T) {
+	for name, c := range map[string]struct {
+		variables map[string]string
+		exported  bool
+		err       string
+	}{
+		"not set":         {},
+		"traces alone":    {variables: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "URL"}},
+		"an endpoint":     {variables: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "URL/v1/metrics"}, exported: true},
+		"an exporter":     {variables: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "URL", "OTEL_METRICS_EXPORTER": "otlp"}, exported: true},
+		"none":            {variables: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "URL", "OTEL_METRICS_EXPORTER": "none"}},
+		"disabled":        {variables: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "URL", "OTEL_SDK_DISABLED": "true"}},
+		"gRPC":            {variables: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "URL", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, err: "OTEL_EXPORTER_OTLP_PROTOCOL: "},
+		"not an endpoint": {variables: map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "x"}, err: "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: "},
+	} {
+		var mu sync.Mutex
+		var got metricspb.MetricsData
+		var path string
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			path = r.URL.Path
+			if err != nil || proto.Unmarshal(body, &got) != nil {
+				t.Errorf("%s: not metrics: %v", name, err)
+			}
+		}))
+		for variable, value := range c.variables {
+			c.variables[variable] = strings.ReplaceAll(value, "URL", server.URL)
+		}
+		setenv(t, c.variables)
+		m := metrics.New("1.2.3")
+		end, err := tracing.ExportMetrics(t.Context(), config(), m.Producer())
+		if (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		end()
+		server.Close()
+		mu.Lock()
+		text := got.String()
+		if c.exported != (strings.Contains(text, "alertworker_build_info") && path == "/v1/metrics") {
+			t.Errorf("%s: %s got %.300s", name, path, text)
+		}
+		mu.Unlock()
 	}
 }

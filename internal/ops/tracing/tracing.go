@@ -1,5 +1,6 @@
-// Package tracing exports each alert as an OpenTelemetry trace: one span for
-// the delivery, with one child for each store call and each attempt to notify.
+// Package tracing exports by OTLP. Each alert is an OpenTelemetry trace: one span for
+// the delivery, with one child for each store call and each attempt to notify. The metrics are those that
+// Prometheus scrapes, for where there is none.
 //
 // Readings that are settled without a delivery are not traced and cost nothing.
 // It is configured only by OpenTelemetry's standard variables, such as OTEL_EXPORTER_OTLP_ENDPOINT.
@@ -65,13 +66,10 @@ type Tracing struct {
 // makes no connection, and fails only if spans would go nowhere; the error
 // names the variable without its value. Other invalid variables are logged and ignored. While spans cannot be exported, that is logged at most twice a minute.
 func Open(ctx context.Context, c Config) (*Tracing, error) {
-	if on, err := enabled(); !on || err != nil {
+	if on, err := traces.enabled(); !on || err != nil {
 		return nil, err
 	}
-	report := reporter(c.Log, secrets())
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
-	otel.SetLogger(logr.New(sink{report}))
-
+	report := handle(c.Log)
 	client := otlptracehttp.NewClient()
 	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
@@ -83,16 +81,17 @@ func Open(ctx context.Context, c Config) (*Tracing, error) {
 	return t, nil
 }
 
+// handle has errors of OpenTelemetry logged, and returns what logs them.
+func handle(log *zap.Logger) func(error) {
+	report := reporter(log, secrets())
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
+	otel.SetLogger(logr.New(sink{report}))
+	return report
+}
+
 // start returns a Tracing whose spans go where the option says.
 func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
-	service, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceName("alertworker"), semconv.ServiceVersion(c.Version), semconv.ServiceInstanceID(c.Replica)),
-		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
-	)
-	if err != nil {
-		otel.Handle(err) // what could be parsed of the variables is used
-	}
-	provider := sdktrace.NewTracerProvider(to, sdktrace.WithResource(service))
+	provider := sdktrace.NewTracerProvider(to, sdktrace.WithResource(service(c)))
 	return &Tracing{
 		tracer:   provider.Tracer("alertworker", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL)),
 		source:   c.Source,
@@ -101,6 +100,18 @@ func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
 		cut:      func() {},
 		report:   func(error) {},
 	}
+}
+
+// service describes this replica.
+func service(c Config) *resource.Resource {
+	service, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName("alertworker"), semconv.ServiceVersion(c.Version), semconv.ServiceInstanceID(c.Replica)),
+		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
+	)
+	if err != nil {
+		otel.Handle(err) // what could be parsed of the variables is used
+	}
+	return service
 }
 
 // Close exports the remaining spans, for at most 5 s, and returns when all goroutines of t have ended.
@@ -130,7 +141,7 @@ func reporter(log *zap.Logger, secrets []string) func(error) {
 		if then := last.Load(); now-then > int64(reportPause) && last.CompareAndSwap(then, now) {
 			text := redact.Replace(err.Error())
 			text = strings.ToValidUTF8(text[:min(len(text), maxReport)], "")
-			log.Warn("tracing failed; alerts are not affected", zap.String("error", text))
+			log.Warn("OpenTelemetry export failed; alerts are not affected", zap.String("error", text))
 		}
 	}
 }
