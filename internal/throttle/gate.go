@@ -419,9 +419,6 @@ func persist(ctx context.Context, try func(context.Context) error) (done bool, e
 	}
 }
 
-// giveUpTTL is for how long GiveUp holds a key. It frees it at once, unless its process dies.
-const giveUpTTL = 5 * time.Second
-
 // GiveUp notes that the alert of r's reading was given up, after its dead letter was kept: the
 // device's readings up to that one are covered from now on, should they be read again. The ID
 // of an alert that may have been taken stays. It does nothing for a recovery, for a reading
@@ -444,7 +441,7 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
 	defer cancel()
-	l, err := g.store.Acquire(ctx, g.key(r.Device), giveUpTTL, next)
+	l, err := g.store.Acquire(ctx, g.key(r.Device), ClaimTTL(g.sendTimeout), next) // not shorter, because a store may refuse that
 	var declined *declinedError
 	switch {
 	case errors.Is(err, lease.ErrHeld), errors.As(err, &declined):

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
@@ -37,6 +38,16 @@ type faulty struct {
 	calls int
 	// before fails a call that is not executed, after one that is. Nil: none.
 	before, after func(op string) error
+}
+
+// limited is a store that takes what native blob leases take.
+type limited struct{ lease.Store }
+
+func (s limited) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	if err := bloblease.CheckTTL(ttl); err != nil {
+		return lease.Lease{}, err
+	}
+	return s.Store.Acquire(ctx, key, ttl, next)
 }
 
 func (f *faulty) do(op string, call func() error) error {

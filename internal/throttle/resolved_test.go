@@ -253,7 +253,7 @@ func TestResolvedIsRecordedWhileItsClaimLasts(t *testing.T) {
 // not forgotten.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memlease.New()
+		store := limited{memlease.New()}
 		g := newGate(store)
 		first, second := reading(1, "1"), reading(2, "2")
 		do(t, g, first, throttle.Unknown)

@@ -412,6 +412,9 @@ func (s faultyLeases) unchanged(ctx context.Context, key string) func(lease.Reco
 }
 
 func (s faultyLeases) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	if ttl < 15*time.Second || ttl > time.Minute {
+		return lease.Lease{}, fmt.Errorf("acquire lease %q for %v: a native blob lease lasts 15 s to 60 s", key, ttl)
+	}
 	same := s.unchanged(ctx, key)
 	var l lease.Lease
 	err := s.call(ctx, callAcquire, key, func(ctx context.Context) (err error) {
