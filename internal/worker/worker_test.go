@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
 
@@ -341,6 +342,37 @@ func TestReceiverDownForHours(t *testing.T) {
 		}
 		wantCheckpoint(t, p, int64(len(p.log)))
 	})
+}
+
+// A receiver that is dead for longer than NOTIFY_GIVE_UP does not hold the checkpoint for all of that time: a
+// delivery that starts again holds it at the reading that it is about, not at its first.
+func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {
+	for _, resolved := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p, live, dead := newPartition("0"), &receiver{}, &receiver{answer: func(context.Context, notify.Alert) error { return errBusy }}
+			s := with(t, func(r *rules.Rule) { r.Resolved = resolved }, live, dead)
+			s.config.GiveUp = 12 * time.Hour
+			s.start(p)
+			defer s.end()
+			for minute := range int64(60 * 60) {
+				p.publish("oven", 99)
+				p.publish("kiln", 20)
+				pass(time.Minute)
+				if behind := minute + 1 - (p.checkpoint()+1)/2; behind > 13*60 {
+					t.Fatalf("the checkpoint is %d min behind", behind)
+				}
+			}
+			if n := len(s.dead.all()); n < 4 || n > 6 {
+				t.Errorf("%d dead letters in 60 h", n)
+			}
+			dead.set(nil)
+			pass(5 * time.Minute)
+			if got := dead.alerts("oven"); len(got) == 0 || got[0].Sequence < 60*60*2-24*60*2 {
+				t.Errorf("the receiver that is back took %+v", got)
+			}
+			wantCheckpoint(t, p, int64(len(p.log)))
+		})
+	}
 }
 
 // A receiver is down, more alerts wait for it than may, and the dead letters cannot be kept.
