@@ -51,7 +51,7 @@
 // the record, in this order:
 //
 //   - A recovery about c or a later reading was taken, or the key was claimed for an alert
-//     about a later one: [Unneeded].
+//     about a later one, or since c was enqueued for an alert about a reading by HTTP: [Unneeded].
 //   - A claim or a window is in force: [Busy].
 //   - An alert may have been taken, less than claim length + window ago: [Busy], because it may
 //     still arrive.

@@ -284,7 +284,7 @@ func settled(start time.Time, r Request, record lease.Record, n note) (Result, b
 	now := record.Now
 	if r.Recovery {
 		p := r.position()
-		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Recovered) || p.Log == n.About.Log && p.Sequence < n.About.Sequence
+		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Recovered) || p.Log == n.About.Log && p.Sequence < n.About.Sequence || r.Enqueued.UnixMilli() < n.Posted
 	}
 	result := Result{Outcome: Throttled, Quiet: n.quietUntil(record), Now: now, asked: start, through: n.Through, recovered: n.Recovered}
 	return result, now.Before(result.Quiet) || result.Covers(r)

@@ -36,6 +36,9 @@ type note struct {
 	Notified bool `json:"notified,omitempty"`
 	// About is the latest reading for whose alert the key was claimed.
 	About position `json:"about,omitzero"`
+	// Posted is when the key was last claimed for an alert about a reading by HTTP, which has no
+	// position, by the store's clock in ms since 1970.
+	Posted int64 `json:"posted,omitempty"`
 	// Recovered is the latest reading whose recovery was taken.
 	Recovered position `json:"recovered,omitzero"`
 	// Through is the latest reading for whose recovery the key was claimed, or whose alert was
@@ -127,6 +130,9 @@ func (n note) freed(r lease.Record) note {
 func (n note) claimAlert(r Request, prev lease.Record) note {
 	c := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(n.quietUntil(prev)), Notified: n.notified(),
 		About: later(n.About, r.position()), Recovered: n.Recovered, Through: n.Through}
+	if c.Posted = n.Posted; r.position() == (position{}) {
+		c.Posted = millis(prev.Now)
+	}
 	if n.unresolved(prev) {
 		c.ID, c.Again = n.ID, true
 	}
@@ -138,7 +144,7 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 // without our hearing of it, and an alert after it must not count as a replay.
 func (n note) claimRecovery(r Request) note {
 	c := note{Phase: phaseClaim, RecoveryID: r.ID, Notified: n.notified(),
-		About: n.About, Recovered: n.Recovered, Through: later(n.Through, r.position())}
+		About: n.About, Posted: n.Posted, Recovered: n.Recovered, Through: later(n.Through, r.position())}
 	if n.RecoveryID != "" { // no alert was claimed since: it says the same
 		c.RecoveryID, c.Again = n.RecoveryID, true
 	}

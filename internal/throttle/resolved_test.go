@@ -104,6 +104,26 @@ func TestResolvedOnceAlsoWithAlertsByHTTP(t *testing.T) {
 	})
 }
 
+// A device that sends by hub and by HTTP: an alert by HTTP after a reading that cleared makes its recovery untrue.
+func TestRecoveryAfterAnAlertByHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		do(t, g, reading(1, "1"), throttle.Taken)
+		time.Sleep(time.Second)
+		c := cleared(2, "2")
+		time.Sleep(window)
+		posted := reading(0, "posted")
+		posted.Arrived = time.Now()
+		r, _ := do(t, g, posted, throttle.Taken)
+		want(t, r, throttle.Sent)
+		time.Sleep(window)
+		r, _ = do(t, g, c, throttle.Taken)
+		want(t, r, throttle.Unneeded)
+		r, _ = do(t, g, cleared(3, "3"), throttle.Taken)
+		want(t, r, throttle.Sent)
+	})
+}
+
 // A resolved whose fate is unknown is sent again under its id, however late, by whoever asks
 // for the next one; and no more once an alert was claimed.
 func TestResolvedOfUnknownFate(t *testing.T) {
