@@ -99,6 +99,12 @@ type attempt struct {
 func (q *queue) send(d *delivery, from state, probe bool) {
 	s := q.stream
 	a := attempt{from: from, probe: probe}
+	if d.recovery != nil && s.silent() {
+		a.result.Outcome = throttle.Busy
+		q.to.attempted(q, d, a)
+		q.awaitOwner(d, errSilent)
+		return
+	}
 	var alert notify.Alert
 	var barred error
 	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, g throttle.Grant) throttle.Answer {
@@ -128,9 +134,7 @@ func (q *queue) send(d *delivery, from state, probe bool) {
 	case result.Outcome != throttle.Failed:
 		q.conclude(d, result, err)
 	case barred != nil:
-		d.note(barred)
-		d.attempts++
-		q.pause(d, awaitsOwner, retryDelay(int(d.attempts)))
+		q.awaitOwner(d, barred)
 	case d.cause == tooOld && !q.old(d, result.Now): // the estimate was wrong
 		d.cause = notGivenUp
 		q.pause(d, pausing, minBackoff)
@@ -148,48 +152,105 @@ func (q *queue) send(d *delivery, from state, probe bool) {
 	}
 }
 
+// awaitOwner has d, a recovery, wait until the ledger may say whose the partition is.
+func (q *queue) awaitOwner(d *delivery, why error) {
+	d.note(why)
+	d.attempts++
+	q.pause(d, awaitsOwner, retryDelay(int(d.attempts)))
+}
+
 // errNotDue says that a device has been hot again since a recovery became due.
 var errNotDue = errors.New("the recovery is no longer due")
 
-// errSilent says that a recovery waits until the ledger answers another one.
+// errSilent says that the ledger has not answered the last question in time.
 var errSilent = errors.New("the ledger did not answer a moment ago")
 
-// askLedgerAgain is how long the ledger is not asked after it did not answer.
-const askLedgerAgain = 10 * time.Second
+const (
+	ownerTimeout = 4 * time.Second  // of a recovery that waits for the ledger's answer, and holds a claim
+	askAgain     = 10 * time.Second // how long the ledger is not asked after it did not answer
+)
+
+// An ownerCheck is a question to the ledger, whether this replica owns it. One answer serves all that wait for it.
+type ownerCheck struct {
+	answered chan struct{} // closed then
+	err      error
+}
+
+// askOwner returns a question to the ledger that has not been asked yet, and sees to it that it is. The caller holds s.mu.
+func (s *stream) askOwner() *ownerCheck {
+	if s.question == nil {
+		s.question = &ownerCheck{answered: make(chan struct{})}
+		if !s.asking {
+			s.asking = true
+			s.work.Go(s.checkOwner)
+		}
+	}
+	return s.question
+}
+
+// checkOwner asks the ledger for as long as there is a question.
+func (s *stream) checkOwner() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.question != nil {
+		c := s.question
+		s.question = nil
+		s.mu.Unlock()
+		c.err = s.ledger.Check(s.send)
+		s.mu.Lock()
+		close(c.answered)
+		switch {
+		case c.err == nil:
+			s.silentUntil = 0
+		case errors.Is(c.err, ledger.ErrLost):
+			s.lose()
+		default:
+			s.silentUntil = s.now() + askAgain
+		}
+	}
+	s.asking = false
+}
+
+// silent reports whether the ledger has not answered the last question, which it is asked again in time. Then
+// no recovery is claimed: it could not be sent.
+func (s *stream) silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silentUntil > 0 && s.now() >= s.silentUntil {
+		s.askOwner()
+	}
+	return s.silentUntil > 0
+}
 
 // mayNotify returns why d, if it is a recovery, must not be sent under the claim that was just made:
-// it is not due any more, or it is not known that this replica still owns the partition. A claim proves nothing
-// about the partition, and another owner may have read on.
+// it is not due any more, or it is not known that this replica still owns the partition. Neither the claim nor an
+// answer from before it says so: another owner may have read on, and a reading that opened an alarm
+// may have been covered by the window that has just ended, which leaves no trace in the gate's record.
 func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
 	s := q.stream
 	if d.recovery == nil {
 		return nil
 	}
 	s.mu.Lock()
-	pending, now := q.stillPending(d), s.now()
-	silent := now < s.askLedger
-	if s.askLedger > 0 && !silent {
-		s.askLedger = now + askLedgerAgain // one asks; it may wait for as long as an attempt takes, of which there are few at a time
-	}
-	s.mu.Unlock()
-	switch {
-	case !pending:
+	if !q.stillPending(d) {
+		s.mu.Unlock()
 		return errNotDue
-	case silent:
+	}
+	c := s.askOwner()
+	s.mu.Unlock()
+	late := time.NewTimer(ownerTimeout)
+	defer late.Stop()
+	select {
+	case <-c.answered:
+		return c.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late.C:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.silentUntil = max(s.silentUntil, s.now()+askAgain)
 		return errSilent
 	}
-	err := s.ledger.Check(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case err == nil:
-		s.askLedger = 0
-	case errors.Is(err, ledger.ErrLost):
-		s.lose()
-	default:
-		s.askLedger = s.now() + askLedgerAgain
-	}
-	return err
 }
 
 // notify sends alert. It returns nil if the receiver took it.

@@ -290,7 +290,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		r.health.failed(now, a.failure, suspect, a.probe)
 	}
 	switch outcome := a.result.Outcome; {
-	case outcome == throttle.Busy && a.result.Now.IsZero(): // from memory: nobody was asked
+	case outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
 	case outcome != throttle.Unavailable:
 		r.store.answered(now, a.result.Now)
 	case !cancelled:

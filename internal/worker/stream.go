@@ -48,7 +48,9 @@ type stream struct {
 	// removedSince is when the ledger was found to have alarms of rules that this replica does
 	// not have; zero if it has none, or they have ended.
 	removedSince time.Time
-	askLedger    time.Duration      // when its owner may be asked again, by the worker's clock; 0 unless it did not answer
+	question     *ownerCheck        // to the ledger, that has not been asked yet
+	asking       bool               // a question has been asked and not been answered
+	silentUntil  time.Duration      // when the ledger may be asked again, by the worker's clock; 0 unless it did not answer
 	malformed    int                // malformed events being kept
 	sinceMark    int                // events since progress was signalled
 	first        int64              // sequence number of the first event read
