@@ -171,7 +171,12 @@ func New(c Config) *Gate {
 // Recent reports whether the device's recorded window is known, without asking
 // the store, to be still in force, and counts one more suppressed reading if so. It
 // allocates nothing.
-func (g *Gate) Recent(device string) bool { return g.windows.suppress(device) }
+func (g *Gate) Recent(device string) bool { return g.windows.suppress(device, 0, instant{}) }
+
+// RecentSince is Recent for a window that began at since or later.
+func (g *Gate) RecentSince(device string, since time.Time) bool {
+	return g.windows.suppress(device, g.window, g.windows.at(since))
+}
 
 // Remember is how long a receiver must remember what it was sent: the window, or a claim if
 // that lasts longer.

@@ -116,13 +116,14 @@ func (s *shard) find(tag [3]uint32) *window {
 	return nil
 }
 
-// suppress reports whether device's window is in force, counting one reading if so.
-func (w *windows) suppress(device string) bool {
+// suppress reports whether device's window is in force, counting one reading if so. A window that lasts
+// longer than length from since on does not count, unless length is 0: it began before.
+func (w *windows) suppress(device string, length time.Duration, since instant) bool {
 	now := w.now()
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
 	m := s.find(tag)
-	if m == nil || !m.inForce(now) {
+	if m == nil || !m.inForce(now) || length > 0 && time.Duration(int32(m.mono-since.mono))*time.Millisecond < min(length, horizon) {
 		return false
 	}
 	m.count(1)

@@ -64,12 +64,12 @@ func TestMillionWindows(t *testing.T) {
 	}
 	const sample = 8 // or it takes too long with the race detector
 	for i := 0; i < million; i += sample {
-		if !w.suppress(deviceName(i)) {
+		if !w.suppress(deviceName(i), 0, instant{}) {
 			t.Fatalf("device %d of a million is forgotten", i)
 		}
 	}
 	for i := million; i < 2*million; i += sample { // and two of them are never one
-		if w.suppress(deviceName(i)) {
+		if w.suppress(deviceName(i), 0, instant{}) {
 			t.Fatalf("device %d is taken for another", i)
 		}
 	}
@@ -82,7 +82,7 @@ func TestMillionWindows(t *testing.T) {
 	}
 	known := 0
 	for i := 0; i < million+more; i += sample {
-		if w.suppress(deviceName(i)) {
+		if w.suppress(deviceName(i), 0, instant{}) {
 			known += sample
 		}
 	}
@@ -174,7 +174,7 @@ func TestWindowsAreAMap(t *testing.T) {
 				}
 				now = time.Now()
 				inForce := m != nil && now.Before(m.end)
-				if got := w.suppress(device); got != inForce {
+				if got := w.suppress(device, 0, instant{}); got != inForce {
 					rt.Fatalf("step %d: in force is %t, want %t", n, got, inForce)
 				}
 				if inForce {
@@ -229,7 +229,7 @@ func TestSuppressedDoesNotOverflow(t *testing.T) {
 	w.sent("oven", time.Now().Add(time.Minute), time.Time{})
 	w.add("oven", math.MaxUint32-1)
 	for range 3 {
-		w.suppress("oven")
+		w.suppress("oven", 0, instant{})
 	}
 	if got := w.suppressed("oven"); got != math.MaxUint32 {
 		t.Errorf("%d", got)
@@ -240,7 +240,7 @@ func TestSuppressedDoesNotOverflow(t *testing.T) {
 func TestLongWindow(t *testing.T) {
 	w := newWindows()
 	w.sent("oven", time.Now().AddDate(3, 0, 0), time.Now().AddDate(4, 0, 0))
-	if !w.suppress("oven") {
+	if !w.suppress("oven", 0, instant{}) {
 		t.Error("it is not in force")
 	}
 }
@@ -261,7 +261,7 @@ func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
 			for i := range 2000 {
 				device := deviceName((i * (n + 1)) % 3000)
 				w.sent(device, time.Now().Add(time.Hour), time.Now())
-				w.suppress(device)
+				w.suppress(device, 0, instant{})
 				w.add(device, 1)
 				w.wait(device)
 			}

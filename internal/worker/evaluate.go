@@ -226,9 +226,9 @@ func (s *stream) wanting(l *level) (receivers uint32) {
 }
 
 // notify takes a reading to every receiver that wants alerts of l: it joins the delivery of the
-// device and level if there is one; else the window suppresses it if that is in force, unless it
-// opened an alarm: then the gate is asked, because the device may have been normal again
-// since the window began. Otherwise it starts a delivery.
+// device and level if there is one; else the window suppresses it if that is known to be in force. If it
+// opened an alarm, only a window that began since the take-over counts: within another one a former owner may have
+// sent a recovery, after an operator ended it. Otherwise it starts a delivery.
 func (v *evaluation) notify(l *level, rd reading, opened bool) {
 	device := v.event.Device
 	if v.Rules.Quiet != "" && v.arrival == nil && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
@@ -251,7 +251,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 			}
 			d.join(rd, before)
 			v.stats.Suppressed.Add(1)
-		case !opened && l.gates[i].Recent(device):
+		case opened && l.gates[i].RecentSince(device, v.since), !opened && l.gates[i].Recent(device):
 			v.stats.Suppressed.Add(1)
 			continue
 		default:

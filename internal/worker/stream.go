@@ -34,6 +34,7 @@ type stream struct {
 	seen      *lastSeen
 	ledger    *ledger.Ledger     // nil if no rule has state
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
+	since     time.Time          // the take-over of the ledger
 	logName   string             // of the log that is being read: see logName
 
 	ctx  context.Context

@@ -53,7 +53,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	a := newAlarms(s.maxChanges)
-	s.ledger, s.alarms, s.skip, s.lastRead = l, a, held, from
+	s.ledger, s.alarms, s.skip, s.lastRead, s.since = l, a, held, from, time.Now()
 	a.history.position = held
 	if resumed.Offset != "" {
 		s.mark.read(from)

@@ -223,6 +223,25 @@ func (c *claims) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	return c.Store.Acquire(ctx, key, ttl, next)
 }
 
+// A device that flaps within its window costs no store call per opening: in one owner's time a window that it remembers
+// in force means that no recovery was sent since.
+func TestFlappingAsksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Window = time.Hour }, r)
+		store := &claims{Store: s.store}
+		s.store = store
+		s.start(p)
+		for range 900 {
+			p.feed("oven", 2*time.Second, 40, 20)
+		}
+		if n := store.n.Load(); n > 3 {
+			t.Errorf("%d claims in an hour", n)
+		}
+		s.end()
+	})
+}
+
 // While the ledger cannot be asked no recovery is sent, and few are claimed in vain. Alerts do not need it: they
 // wait no longer than one question may take.
 func TestAlertsWhileTheLedgerIsSilent(t *testing.T) {
