@@ -69,6 +69,9 @@ type Partition interface {
 	// hub, or cannot be read. What it was the checkpoint of says nothing about the events that come.
 	Resumed() (c Checkpoint, over bool)
 
+	// Last returns the number of the last event that the hub has, -1 if there was none. It asks the hub.
+	Last(ctx context.Context) (sequence int64, err error)
+
 	// Checkpoint records that every event up to and including c's position is settled. It
 	// never moves a checkpoint back: an older position than the one recorded is not an
 	// error and changes nothing, nor does a position of another generation. At the same position c's ledger is recorded. ErrLost

@@ -46,8 +46,9 @@ type partition struct {
 	marks   []int64              // checkpoints
 	written telemetry.Checkpoint // the last one
 	resumed telemetry.Checkpoint
-	refuse  error // what Checkpoint answers
-	largest int   // batch
+	refuse  error         // what Checkpoint answers
+	opens   time.Duration // how long the first Receive takes
+	largest int           // batch
 }
 
 func newPartition(id string) *partition {
@@ -80,6 +81,15 @@ func (p *partition) publishBody(device, body string) telemetry.Event {
 }
 
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	p.mu.Lock()
+	opens := p.opens
+	p.opens = 0
+	p.mu.Unlock()
+	select {
+	case <-time.After(opens):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	for {
 		p.mu.Lock()
 		events := p.log[p.next:min(len(p.log), p.next+p.largest)]
@@ -94,6 +104,13 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// Last is the number of the last event in the log.
+func (p *partition) Last(context.Context) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(len(p.log)), nil
 }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, false }

@@ -307,6 +307,7 @@ func draw(t *rapid.T, sends, others, off bool, moved []int) plan {
 			after: rapid.SampledFrom([]time.Duration{0, second, 15 * second, 40 * second, 3 * window}).Draw(t, "after"),
 			slot:  rapid.IntRange(0, 1).Draw(t, "replica"),
 			back:  rapid.SampledFrom([]int{0, 0, 0, 1, 3, 9}).Draw(t, "back"),
+			opens: rapid.SampledFrom([]time.Duration{0, 700 * time.Millisecond}).Draw(t, "opens"),
 		}
 	}), 5, 5).Draw(t, "takeovers")
 	for i := range p.takeovers {

@@ -70,7 +70,7 @@ func (q *queue) schedule(device string, l *level) {
 		q.replace(d, throttle.Unneeded.String())
 		return
 	}
-	if d == nil && due != nil && due.receivers&q.to.bit() != 0 {
+	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind {
 		q.getReady(q.begin(device, l, due.reading, due))
 	}
 }

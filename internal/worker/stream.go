@@ -28,6 +28,7 @@ type stream struct {
 	queues    []*queue       // one for each receiver
 	room      chan struct{}  // signals that something was settled, or the ledger written
 	progress  chan struct{}  // signals that many events were read
+	caughtUp  chan struct{}  // signals, while behind, that events were read
 	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
@@ -45,6 +46,7 @@ type stream struct {
 	mu      sync.Mutex
 	mark    watermark
 	alarms  *alarms // nil if no rule has state
+	behind  bool    // what the hub held at the take-over has not been read: no recovery starts
 	ledgers LedgerState
 	// removedSince is when the ledger was found to have alarms of rules that this replica does
 	// not have; zero if it has none, or they have ended.
@@ -67,6 +69,7 @@ func newStream(ctx context.Context, w *Worker, id string) *stream {
 		log:      w.Log.With(zap.String("partition", id)),
 		room:     make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
+		caughtUp: make(chan struct{}, 1),
 		seen:     newLastSeen(time.Now()),
 		found:    make([]telemetry.Found, w.fields),
 	}
@@ -210,7 +213,9 @@ func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, 
 		s.first = first
 	}
 	s.mark.read(p)
-	s.readUntil = enqueued
+	if s.readUntil = enqueued; s.behind {
+		signal(s.caughtUp)
+	}
 	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
 		s.sinceMark = 0
 		signal(s.progress)

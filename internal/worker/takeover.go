@@ -68,7 +68,41 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	for _, kept := range content.Alarms {
 		s.restore(kept, passed)
 	}
-	for device, d := range a.byDevice {
+	s.behind = true
+	s.work.Go(s.catchUp)
+}
+
+// catchUpWithin bounds how long recoveries wait for the new owner to read on.
+const catchUpWithin = time.Minute
+
+// catchUp starts the recoveries that are due once what the hub held at the take-over has been read: a device may
+// be hot again. If the hub does not say what it held, or reading takes long, they start all the same.
+func (s *stream) catchUp() {
+	ctx, cancel := context.WithTimeout(s.ctx, catchUpWithin)
+	defer cancel()
+	var last int64
+	err := errors.New("not asked")
+	for n := 1; err != nil && ctx.Err() == nil; n++ {
+		if last, err = s.partition.Last(ctx); err != nil {
+			s.log.Debug("the hub does not say how far behind the partition is", zap.Error(err))
+			backoff.Sleep(ctx, retryDelay(n))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ctx.Err() == nil && s.mark.last.Sequence < last {
+		s.mu.Unlock()
+		select {
+		case <-s.caughtUp:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+	}
+	s.behind = false
+	if s.ctx.Err() != nil {
+		return
+	}
+	for device, d := range s.alarms.byDevice {
 		for _, alarm := range d.alarms {
 			s.schedule(device, alarm.level)
 		}

@@ -223,6 +223,37 @@ func (c *claims) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	return c.Store.Acquire(ctx, key, ttl, next)
 }
 
+// What is due is sent only when the new owner has read what the hub held: the device may be hot again.
+func TestDueAfterATakeOverWaitsForTheLog(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			s := with(t, nil, r)
+			s.start(p)
+			p.feed("oven", 10*time.Second, 40, 20)
+			s.end()
+			time.Sleep(2 * window)
+			if again {
+				p.publish("oven", 40)
+			}
+			next := with(t, nil, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			p = p.reopen()
+			p.opens = 700 * time.Millisecond
+			next.start(p)
+			time.Sleep(3 * time.Minute)
+			next.end()
+			want := "alert 1, recovery 2"
+			if again {
+				want = "alert 1, alert 3"
+			}
+			if got := r.notified("oven"); got != want {
+				t.Errorf("notified of %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // A device that flaps within its window costs no store call per opening: in one owner's time a window that it remembers
 // in force means that no recovery was sent since.
 func TestFlappingAsksNobody(t *testing.T) {

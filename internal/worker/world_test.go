@@ -108,6 +108,7 @@ type takeover struct {
 	slot  int           // which of two replicas it is
 	back  int           // events by which the checkpoint is moved back
 	off   bool          // it is configured without rules with state
+	opens time.Duration // how long the hub takes to deliver its first events
 }
 
 // A plan is everything that is left to chance in one run.
@@ -244,9 +245,12 @@ type owner struct {
 	once     sync.Once
 	returned chan struct{}
 
-	next int
-	deaf bool // it reads nothing more
-	lost bool // and has heard that it has lost the partition
+	next  int
+	held  int // events in the log at the take-over
+	began time.Time
+	opens time.Duration
+	deaf  bool // it reads nothing more
+	lost  bool // and has heard that it has lost the partition
 }
 
 func (o *owner) end() { o.once.Do(func() { close(o.over) }) }
@@ -558,6 +562,7 @@ func (r faultyReceiver) Notify(ctx context.Context, a notify.Alert) error {
 		in := r.inboxes[r.index]
 		dropped := in.take(a)
 		nth = len(in.all) - 1
+		r.stale(a)
 		r.noteLocked("%s tells receiver %d: %s, token %d (dropped: %v)", r.name, r.index, tell(a), a.Token, dropped)
 		return nil
 	}, nil)
@@ -567,6 +572,20 @@ func (r faultyReceiver) Notify(ctx context.Context, a notify.Alert) error {
 		r.inboxes[r.index].all[nth].heard = time.Now()
 	}
 	return err
+}
+
+// stale checks that a recovery is not about a device that is hot again, by what the hub held when the owner took
+// over. The caller holds p.mu.
+func (p *process) stale(a notify.Alert) {
+	o := p.owner
+	if !a.Resolved || p.off || int64(o.held) <= a.Sequence || time.Since(o.began) > 50*time.Second {
+		return
+	}
+	p.each(func(device string, level int, facts []fact) {
+		if device == a.Device && p.rule.Levels[level].Name == a.Level && facts[o.held].phase == "open" {
+			p.violated("P2: the recovery of %s of %d is sent, and the hub held %d events at the take-over, after which it is open", device, a.Sequence, o.held)
+		}
+	})
 }
 
 func tell(a notify.Alert) string {
@@ -657,7 +676,7 @@ func (w *world) own() *owner {
 		p = w.newProcess(t.off)
 		w.processes[t.slot] = p
 	}
-	o := &owner{process: p, resumed: w.checkpoint, over: make(chan struct{}), returned: make(chan struct{}), next: int(w.checkpoint.Sequence)}
+	o := &owner{process: p, resumed: w.checkpoint, over: make(chan struct{}), returned: make(chan struct{}), next: int(w.checkpoint.Sequence), held: len(w.log), began: time.Now(), opens: t.opens}
 	o.ctx, o.cancel = context.WithCancelCause(p.ctx)
 	p.owner = o
 	w.noteLocked("%s takes over at %d (without state: %v)", p.name, o.next, p.off)
@@ -693,10 +712,25 @@ func (o *owner) loseIn(d time.Duration, deaf bool) {
 	})
 }
 
-func (o *owner) ID() string                            { return "0" }
+func (o *owner) ID() string { return "0" }
+func (o *owner) Last(context.Context) (int64, error) {
+	if err := o.thaw(); err != nil {
+		return 0, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return int64(len(o.log)), nil
+}
+
 func (o *owner) Resumed() (telemetry.Checkpoint, bool) { return o.resumed, false }
 
 func (o *owner) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	select {
+	case <-time.After(o.opens):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	o.opens = 0
 	for {
 		if err := o.thaw(); err != nil {
 			return nil, err

@@ -78,6 +78,15 @@ func (p *partition) ID() string { return p.id }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
 
+// Last implements [telemetry.Partition].
+func (p *partition) Last(ctx context.Context) (int64, error) {
+	ends, err := p.hub.source.queryPartitions(ctx, p.hub.at, []string{p.id})
+	if err != nil {
+		return 0, err
+	}
+	return ends[p.id].LastEnqueuedSequenceNumber, nil
+}
+
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
 // next event and what came with it.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
