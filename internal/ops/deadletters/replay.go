@@ -146,11 +146,17 @@ func request(a notify.Alert) throttle.Request {
 	return throttle.Request{Device: a.Device, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 }
 
+// resent is a kept alert as it is sent again. It does not say that its recovery follows: the alarm may have ended long ago.
+func resent(a notify.Alert) notify.Alert {
+	a.WillResolve = false
+	return a
+}
+
 // send sends l through the gate and returns why it was not delivered; empty if it was.
 func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
 	gate := r.gate(to.ID, l.Alert)
 	result, err := gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
-		a := l.Alert
+		a := resent(l.Alert)
 		if g.ID != a.ID && !a.Resolved { // two recoveries in a row say the same
 			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
 			return throttle.NotTaken
