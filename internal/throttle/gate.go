@@ -150,7 +150,8 @@ type Config struct {
 // kept apart by the store alone; callers that want fewer store calls make one at a time.
 type Gate struct {
 	store       lease.Store
-	prefix      string
+	scope       string
+	prefix      string // of the keys
 	replica     string
 	window      time.Duration
 	sendTimeout time.Duration
@@ -160,6 +161,7 @@ type Gate struct {
 func New(c Config) *Gate {
 	return &Gate{
 		store:       c.Store,
+		scope:       c.Scope,
 		prefix:      prefix(c),
 		replica:     c.Replica,
 		window:      c.Window,

@@ -19,7 +19,7 @@ func (g *Gate) key(device string) string {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
-	return "~h" + hex.EncodeToString(sum[:]) // no shorter key has ~h
+	return g.scope + "/~h/" + hex.EncodeToString(sum[:]) // no receiver is called ~h: see escape
 }
 
 // defaultRule is rules.DefaultName. Its keys, without a level, are those of versions without
@@ -35,8 +35,7 @@ func prefix(c Config) string {
 	return c.Scope + "/" + of + "/"
 }
 
-// InScope returns whether a key is one of the gates of scope. Keys that are
-// hashes, of devices whose names have more than some 600 bytes, are of no scope.
+// InScope returns whether a key is one of the gates of scope.
 func InScope(scope string) func(key string) bool {
 	prefix := scope + "/"
 	return func(key string) bool {
