@@ -52,7 +52,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Partition:   s.id,
 		Sequence:    d.head.sequence,
 		Log:         q.request(d, d.head).Log,
-		WillResolve: l.rule.Resolved && d.recovery == nil && s.partition != nil,
+		WillResolve: l.rule.Resolved && d.recovery == nil && d.head.since != 0, // else it has no alarm
 		Window:      l.rule.Window,
 		Remember:    q.gate(d).Remember(),
 		Token:       g.Token,

@@ -212,6 +212,32 @@ func (s *silentOwner) Stat(ctx context.Context, name string) (records.Record, er
 	return s.Store.Stat(ctx, name)
 }
 
+// An alert of a device whose alarm is not kept, because there is no room, promises no recovery.
+func TestUntrackedPromisesNoRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		l, _, err := ledger.Open(t.Context(), s.ledgers, "0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var full ledger.Content
+		for i := range ledger.MaxAlarms/2 - 1 {
+			full.Alarms = append(full.Alarms, ledger.Alarm{Device: fmt.Sprint("device-", i), Rule: "temperature", Open: true, Since: time.Now()})
+		}
+		if err := l.Write(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		s.start(p)
+		p.feed("oven", time.Second, 40)
+		p.feed("kiln", time.Second, 40)
+		s.end()
+		if a, b := r.alerts("oven"), r.alerts("kiln"); len(a) != 1 || len(b) != 1 || !a[0].WillResolve || b[0].WillResolve {
+			t.Errorf("tracked %+v, untracked %+v", a, b)
+		}
+	})
+}
+
 // claims counts them.
 type claims struct {
 	lease.Store
