@@ -304,6 +304,9 @@ func (r *rulesReader) file(root ast.Node) {
 		names[rule.Name] = true
 		r.rules = append(r.rules, rule)
 	}
+	if _, err := (&rules.Set{Rules: r.rules}).Decoder(); err != nil && len(r.mistakes) == wrong {
+		r.wrong(all, "%v", err)
+	}
 }
 
 // rule reads one rule. name is where it has a valid name, nil if it has none.
@@ -344,8 +347,25 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 			rule.Runbook = text
 		}
 	}
+	if at := values["valid"]; at != nil {
+		rule.Valid = r.valid(at)
+	}
+	if at := values["only"]; at != nil {
+		rule.Only = r.only(at)
+	}
 
 	above, below := values["above"], values["below"]
+	if is := values["is"]; is != nil {
+		for _, other := range []string{"above", "below", "clear", "hysteresis", "override", "valid"} {
+			if at := values[other]; at != nil {
+				r.wrong(at, "%s is set beside is, which compares words: remove one of them", other)
+			}
+		}
+		rule.Is = r.words(is, "is")
+		rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+		r.levels++
+		return rule, name
+	}
 	switch {
 	case above != nil:
 		if below != nil {
@@ -356,7 +376,7 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		rule.Below = true
 		r.limits(&rule, below, values)
 	default:
-		r.wrong(n, "a rule has no limit: must have above: or below:, and a number")
+		r.wrong(n, "a rule has no limit: must have above: or below: and a number, or is: and a word")
 	}
 	return rule, name
 }
@@ -465,6 +485,95 @@ func (r *rulesReader) number(n ast.Node, what string) (float64, bool) {
 	return 0, false
 }
 
+// limit reads a number, or the reading that true or false is.
+func (r *rulesReader) limit(n ast.Node, what string) (float64, bool) {
+	if b, ok := n.(*ast.BoolNode); ok {
+		if b.Value {
+			return 1, true
+		}
+		return 0, true
+	}
+	return r.number(n, what)
+}
+
+// Bounds of the conditions of a rule, and of the values of one.
+const (
+	maxConditions = 4
+	maxWords      = 16
+	maxWord       = 128 // bytes
+)
+
+// words reads one text, number or boolean, or a list of them.
+func (r *rulesReader) words(n ast.Node, what string) (words []string) {
+	values := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		values = list.Values
+	}
+	if len(values) == 0 || len(values) > maxWords {
+		r.wrong(n, "%s has %d values; must be 1 to %d", what, len(values), maxWords)
+		return nil
+	}
+	for _, value := range values {
+		text, _, ok := scalar(value)
+		switch text = strings.TrimSpace(text); {
+		case !ok || text == "" || len(text) > maxWord || text != printable(text):
+			r.wrong(value, "%s must be a word such as open, or a list of words such as [open, ajar]", what)
+		case slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, text) }):
+			r.wrong(value, "%s is a duplicate: remove one of them", shown(text))
+		default:
+			words = append(words, text)
+		}
+	}
+	return words
+}
+
+// valid reads the range of readings that count.
+func (r *rulesReader) valid(n ast.Node) *telemetry.Range {
+	if _, ok := members(n); !ok {
+		r.wrong(n, "valid must be a range such as {from: -60, to: 60}")
+		return nil
+	}
+	valid := telemetry.Range{From: math.Inf(-1), To: math.Inf(1)}
+	values, ok := r.pick(n, "from", "to"), false
+	if at := values["from"]; at != nil {
+		valid.From, ok = r.number(at, "from")
+	}
+	if at := values["to"]; at != nil {
+		valid.To, ok = r.number(at, "to")
+	}
+	if ok && valid.From >= valid.To {
+		r.wrong(n, "valid is from %v to %v; from must be less than to", valid.From, valid.To)
+		return nil
+	}
+	return &valid
+}
+
+// only reads the conditions of a rule.
+func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
+	list, ok := members(n)
+	switch {
+	case !ok || len(list) == 0:
+		r.wrong(n, "only must say which value a field or property has, such as {door: open, mode: [run, start]}")
+	case len(list) > maxConditions:
+		r.wrong(n, "only has %d conditions; must be at most %d", len(list), maxConditions)
+	}
+	for _, m := range list {
+		name, _, ok := scalar(m.key)
+		if _, err := telemetry.NewDecoder(name); !ok || err != nil || strings.TrimSpace(name) == "" || strings.Contains(name, ",") {
+			r.wrong(m.key, "must be the name of a field or of an application property")
+			continue
+		}
+		if slices.ContainsFunc(all, func(c rules.Condition) bool { return c.Name == name }) {
+			r.wrong(m.key, "%s is a duplicate: list its values, as in %[1]s: [run, start]", shown(name))
+			continue
+		}
+		if values := r.words(m.value, name); len(values) > 0 {
+			all = append(all, rules.Condition{Name: name, Values: values})
+		}
+	}
+	return all
+}
+
 // A given is a value that is one for all levels, or one for each of some.
 type given struct {
 	one    ast.Node
@@ -506,12 +615,12 @@ func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[strin
 	g, ok := r.byLevel(limits, what)
 	at := map[string]ast.Node{} // where each level's limit is
 	if g.one != nil {
-		limit, valid := r.number(g.one, what)
+		limit, valid := r.limit(g.one, what)
 		ok = valid
 		rule.Levels = []rules.Level{{Limit: limit, Clear: limit}}
 	}
 	for i, m := range g.levels {
-		limit, valid := r.number(m.value, g.names[i])
+		limit, valid := r.limit(m.value, g.names[i])
 		ok = ok && valid
 		at[g.names[i]] = m.value
 		rule.Levels = append(rule.Levels, rules.Level{Name: g.names[i], Limit: limit, Clear: limit})
@@ -534,6 +643,11 @@ func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[strin
 	for i := 1; ok && i < len(rule.Levels); i++ {
 		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Limit == b.Limit {
 			r.wrong(at[b.Name], "%s and %s have the same limit", a.Name, b.Name)
+		}
+	}
+	for _, l := range rule.Levels {
+		if v := rule.Valid; ok && v != nil && (l.Limit < v.From || l.Limit > v.To) {
+			r.wrong(limits, "%s is %v, which is not valid: no reading would ever reach it", what, l.Limit)
 		}
 	}
 	// What is said of levels that could not be read would only repeat their mistakes.

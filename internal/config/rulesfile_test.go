@@ -2,14 +2,17 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 )
 
 func parse(text string) ([]rules.Rule, error) {
@@ -73,11 +76,11 @@ func TestRulesFileMistakes(t *testing.T) {
 		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is there already: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://wiki.example.com/ovens, without a user and of at most 1024 bytes"},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, clear, hysteresis, for, window, resolved, override or runbook`},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, clear, hysteresis, for, window, resolved, override, valid, only or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: above is there already: remove one of them"},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map"},
-		"no direction":          {rule("for: 2m"), "line 2, column 3: a rule has no limit: must have above: or below:, and a number"},
+		"no direction":          {rule("for: 2m"), `line 2, column 3: a rule has no limit: must have above: or below: and a number, or is: and a word`},
 		"both directions":       {rule("above: 2, below: 1"), "line 2, column 45: below and above are both set: make two rules of them"},
 		"limit is text":         {rule("above: hot"), `line 2, column 35: above is "hot"; must be a number such as 80 or 80.5`},
 		"limit in quotes":       {rule(`above: "80"`), "line 2, column 35: above must be a number: remove the quotes"},
@@ -98,6 +101,16 @@ func TestRulesFileMistakes(t *testing.T) {
 		"hysteresis":            {rule("above: 80, hysteresis: -1"), "line 2, column 51: hysteresis is -1; must be 0 or more, the distance between the limit and where an alarm ends"},
 		"hysteresis and clear":  {rule("above: 80, clear: 75, hysteresis: 5"), "line 2, column 62: clear and hysteresis are both set: they say the same, so remove one of them"},
 		"hysteresis of a level": {rule("above: {a: 70, b: 80}, hysteresis: {c: 1}"), "line 2, column 64: c is not a level of this rule: must be a or b"},
+		"is and above":          {rule("is: open, above: 1"), "line 2, column 45: above is set beside is, which compares words: remove one of them"},
+		"is nothing":            {rule("is: []"), "line 2, column 32: is has 0 values; must be 1 to 16"},
+		"is a mapping":          {rule("is: {a: b}"), `line 2, column 32: is must be a word such as open, or a list of words such as [open, ajar]`},
+		"is a word twice":       {rule("is: [open, Open]"), `line 2, column 39: "Open" is a duplicate: remove one of them`},
+		"valid is a number":     {rule("above: 1, valid: 60"), "line 2, column 45: valid must be a range such as {from: -60, to: 60}"},
+		"valid is nothing":      {rule("above: 1, valid: {from: 60, to: -60}"), "line 2, column 45: valid is from 60 to -60; from must be less than to"},
+		"limit is not valid":    {rule("above: 80, valid: {to: 60}"), "line 2, column 35: above is 80, which is not valid: no reading would ever reach it"},
+		"only is a word":        {rule("above: 1, only: open"), "line 2, column 44: only must say which value a field or property has, such as {door: open, mode: [run, start]}"},
+		"only of no field":      {rule(`above: 1, only: {"a,b": 1}`), "line 2, column 45: must be the name of a field or of an application property"},
+		"only of a mapping":     {rule("above: 1, only: {door: {a: b}}"), "line 2, column 51: door must be a word such as open, or a list of words such as [open, ajar]"},
 		"a tab":                 {"rules:\n- name: a\n\tfield: t\n", "line 3, column 1: is indented with a tab: use spaces"},
 		"no space after :":      {"rules:\n- name:freezer\n  field: t\n", `line 2, column 3: "name:freezer" has no space after the colon: did you mean "name: freezer"?`},
 		"no space after :, 2":   {"rules:\n- name: a\n  above:80\n", `line 3, column 3: "above:80" has no space after the colon: did you mean "above: 80"?`},
@@ -166,6 +179,10 @@ func TestRulesFileAccepts(t *testing.T) {
 	}
 	below := with(rules.Level{Name: "warning", Limit: 2, Clear: 4}, rules.Level{Name: "critical", Limit: 0, Clear: 3})
 	below[0].Below = true
+	words, valid := with(rules.Level{Limit: 1, Clear: 1}), with(rules.Level{Limit: 1, Clear: 1})
+	words[0].Is = []string{"open", "3", "true"}
+	valid[0].Valid = &telemetry.Range{From: -60, To: math.Inf(1)}
+	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
 	for name, test := range map[string]struct {
 		text string
 		want []rules.Rule
@@ -176,6 +193,10 @@ func TestRulesFileAccepts(t *testing.T) {
 		"odd names":        {"rules: [{name: hot, field: temp, above: {null: .5, 1: 2, true: 3}}]", with(rules.Level{Name: "null", Limit: 0.5, Clear: 0.5}, rules.Level{Name: "1", Limit: 2, Clear: 2}, rules.Level{Name: "true", Limit: 3, Clear: 3})},
 		"below, any order": {"rules: [{name: hot, field: temp, below: {critical: -0, warning: 2}, clear: {warning: 4, critical: 3}}]", below},
 		"one named level":  {"rules: [{name: hot, field: temp, above: {critical: 80}, clear: 75, override: limit}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, Override: "limit"})},
+		"a boolean":        {"rules: [{name: hot, field: temp, above: true}]", with(rules.Level{Limit: 1, Clear: 1})},
+		"hysteresis":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
+		"words":            {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
+		"valid":            {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
 		"in quotes":        {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,6 +237,26 @@ func text(all []rules.Rule, show []string) string {
 				fmt.Fprintf(&b, "  %s: %q\n", key, value)
 			}
 		}
+		if len(r.Only) > 0 {
+			b.WriteString("  only:\n")
+			for _, c := range r.Only {
+				fmt.Fprintf(&b, "    %q: %s\n", c.Name, quoted(c.Values))
+			}
+		}
+		if len(r.Is) > 0 {
+			fmt.Fprintf(&b, "  is: %s\n", quoted(r.Is))
+			continue
+		}
+		if v := r.Valid; v != nil {
+			var ends []string
+			if !math.IsInf(v.From, 0) {
+				ends = append(ends, fmt.Sprint("from: ", v.From))
+			}
+			if !math.IsInf(v.To, 0) {
+				ends = append(ends, fmt.Sprint("to: ", v.To))
+			}
+			fmt.Fprintf(&b, "  valid: {%s}\n", strings.Join(ends, ", "))
+		}
 		if r.Levels[0].Name == "" {
 			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear)
 			if p := r.Levels[0].Override; p != "" {
@@ -239,6 +280,15 @@ func text(all []rules.Rule, show []string) string {
 	return b.String()
 }
 
+// quoted writes words as a list.
+func quoted(words []string) string {
+	var all []string
+	for _, w := range words {
+		all = append(all, strconv.Quote(w))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
 // No text makes the parser panic or run on; what it accepts is within its bounds, and means
 // the same when it is written and read again.
 func FuzzRulesFile(f *testing.F) {
@@ -251,6 +301,7 @@ func FuzzRulesFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, override: {y: p}, window: 1h1s}]",
+		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -140,6 +140,8 @@ func group(alerts []Alert) Group {
 		what = ": the rule was removed, their alarms have ended"
 	case a.Resolved:
 		what = " normal again"
+	case a.Word != "":
+		what = ""
 	}
 	g.Title = a.ruleAndLevel() + ": " + countDevices(len(alerts)) + what
 	if a.Test {
@@ -160,7 +162,11 @@ func rest(alerts []Alert) Group {
 // line is a in the group of its rule and level.
 func (a Alert) line() string {
 	s := deviceName(a.Device)
-	if !a.Removed {
+	switch {
+	case a.Removed, a.Word != "" && a.Resolved:
+	case a.Word != "":
+		s += ": " + printable(a.Word, maxName)
+	default:
 		s += ": " + a.value(a.Temperature) + ", limit " + number(a.Threshold)
 	}
 	for name, value := range a.Shown.All() {

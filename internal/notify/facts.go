@@ -52,8 +52,12 @@ const MaxFacts = 10 + MaxShown
 func (s Style) Facts(a Alert) []Fact {
 	facts := []Fact{
 		{"Device", deviceName(a.Device)},
-		{"Value", a.value(a.Temperature)},
-		{"Limit", a.value(a.Threshold)},
+	}
+	switch {
+	case a.Word == "":
+		facts = append(facts, Fact{"Value", a.value(a.Temperature)}, Fact{"Limit", a.value(a.Threshold)})
+	case !a.Resolved:
+		facts = append(facts, Fact{"Value", printable(a.Word, maxField)})
 	}
 	for name, value := range a.Shown.All() {
 		facts = append(facts, Fact{printable(name, maxName), printable(cmp.Or(value, "–"), maxField)})

@@ -40,7 +40,15 @@ func (a Alert) Message() string {
 	case a.Temperature < a.Threshold:
 		says = ", not normal yet after reaching "
 	}
-	s := deviceName(a.Device) + ": " + a.value(a.Temperature) + says + number(a.Threshold)
+	s := deviceName(a.Device) + ": "
+	switch word := printable(a.Word, maxField); {
+	case word == "":
+		s += a.value(a.Temperature) + says + number(a.Threshold)
+	case a.Resolved:
+		s += "normal again, not " + word
+	default:
+		s += word
+	}
 	if names := a.ruleAndLevel(); names != DefaultRule {
 		s += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}

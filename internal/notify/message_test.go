@@ -23,6 +23,8 @@ func TestMessage(t *testing.T) {
 		"oven: the rule hot, critical was removed, its alarm has ended": {Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Removed: true, Temperature: 91.5, Threshold: 80},
 		"oven: 68, not normal yet after reaching 70 (hot, warning)":     {Device: "oven", Rule: "hot", Level: "warning", Temperature: 68, Threshold: 70},
 		"store: 2.5, not normal yet after reaching 2 (cold, warning)":   {Device: "store", Rule: "cold", Level: "warning", Below: true, Temperature: 2.5, Threshold: 2},
+		"dock-4: open (door)":                                           {Device: "dock-4", Rule: "door", Word: "open", Temperature: 1, Threshold: 1},
+		"dock-4: normal again, not open or ajar (door)":                 {Device: "dock-4", Rule: "door", Word: "open or ajar", Resolved: true},
 		"two�lines: 80, at or above 80":                                 {Device: "two\nlines", Temperature: 80, Threshold: 80},
 		"�gniht: 80, at or above 80":                                    {Device: "\u202egniht", Temperature: 80, Threshold: 80},
 		"Käl<te>&\"1': 80, at or above 80":                              {Device: `Käl<te>&"1'`, Temperature: 80, Threshold: 80},

@@ -32,6 +32,7 @@ type Alert struct {
 	Shown       Shown     // application properties that people see
 	Field       string    // where in the message the reading is: the rule's field; empty for DefaultRule
 	Temperature float64   // the reading, whatever it measures
+	Word        string    // of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading is a number
 	Threshold   float64   // the limit; of a resolved alert the one that the reading is clear of
 	Since       time.Time // when the hub got the reading with which the alarm began; zero if it is not known
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock

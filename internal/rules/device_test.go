@@ -109,3 +109,23 @@ func TestDevicesAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestConditionHolds(t *testing.T) {
+	mode := rules.Condition{Name: "p", Values: []string{"run", "3", "true"}}
+	missing := telemetry.Found{Reason: telemetry.ReasonMissing}
+	for _, tt := range []struct {
+		value any
+		want  bool
+	}{
+		{"run", true}, {" RUN ", true}, {"3.0", true}, {int32(3), true}, {3.0, true}, {true, true}, {"true", true},
+		{"stop", false}, {"", false}, {int64(4), false}, {false, false}, {nil, false}, {[]byte("run"), false},
+	} {
+		if got := mode.Holds(missing, telemetrytest.Properties(map[string]any{"p": tt.value})); got != tt.want {
+			t.Errorf("property %#v: got %v, want %v", tt.value, got, tt.want)
+		}
+	}
+	// What the body has counts, and a property of the same name does not.
+	if !mode.Holds(telemetry.Found{Value: 2}, telemetrytest.Properties(map[string]any{"p": "stop"})) || mode.Holds(telemetry.Found{Value: 0}, telemetrytest.Properties(map[string]any{"p": "run"})) {
+		t.Error("the property hides what the body has")
+	}
+}

@@ -8,7 +8,10 @@
 package rules
 
 import (
+	"bytes"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"alertworker/internal/telemetry"
@@ -32,13 +35,16 @@ type Set struct {
 
 // A Rule compares one field with one or more levels.
 type Rule struct {
-	Name     string        // lower-case letters, digits and hyphens, at most 32
-	Field    string        // as telemetry.NewDecoder takes it
-	Below    bool          // readings at or below a limit are worth an alert; else those at or above it
-	Levels   []Level       // at least one, the mildest first
-	For      time.Duration // how long readings must have reached a limit; 0: the first one counts
-	Window   time.Duration // the time without another alert of the device at this level
-	Resolved bool          // tell when a device is normal again
+	Name     string           // lower-case letters, digits and hyphens, at most 32
+	Field    string           // as telemetry.NewDecoder takes it
+	Below    bool             // readings at or below a limit are worth an alert; else those at or above it
+	Is       []string         // not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has the limit 1
+	Valid    *telemetry.Range // readings outside of it are none; nil: all are valid
+	Only     []Condition      // the rule looks only at events for which all of these hold
+	Levels   []Level          // at least one, the mildest first
+	For      time.Duration    // how long readings must have reached a limit; 0: the first one counts
+	Window   time.Duration    // the time without another alert of the device at this level
+	Resolved bool             // tell when a device is normal again
 
 	// For people, and empty if not given: what the rule is called, the unit of its readings, and a URL that says
 	// what to do.
@@ -71,17 +77,69 @@ func Threshold(field string, limit float64, window time.Duration) Set {
 	return Set{Rules: []Rule{{Name: DefaultName, Field: field, Window: window, Levels: []Level{{Limit: limit, Clear: limit}}}}}
 }
 
+// A Condition is that an event has one of some values.
+type Condition struct {
+	// Name is that of a field of the body, as telemetry.NewDecoder takes it, or where the body has no such
+	// field, of an application property.
+	Name   string
+	Values []string // at least one; compared as the words of a telemetry.Field are
+}
+
+// Holds reports whether an event has one of c's values. found is what its body has at c.Name.
+func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties) bool {
+	if found.Reason == telemetry.ReasonOK {
+		return found.Value > 0
+	}
+	p := properties.Get(c.Name)
+	number, isNumber := p.Number()
+	text, isText := p.Text()
+	if text = bytes.TrimSpace(text); isText {
+		number, isNumber = parseNumber(text)
+	}
+	boolean, isBool := p.Bool()
+	return slices.ContainsFunc(c.Values, func(value string) bool {
+		n, err := strconv.ParseFloat(value, 64)
+		return isText && strings.EqualFold(string(text), value) ||
+			isBool && strings.EqualFold(strconv.FormatBool(boolean), value) ||
+			isNumber && err == nil && n == number
+	})
+}
+
+// Applies reports whether r looks at an event with these properties, in whose body a decoder found what is in found.
+// only says where the conditions are in it: see Fields.
+func (r *Rule) Applies(found []telemetry.Found, only []int, properties telemetry.Properties) bool {
+	for i := range r.Only {
+		if !r.Only[i].Holds(found[only[i]], properties) {
+			return false
+		}
+	}
+	return true
+}
+
+// Reads says which of the fields that a decoder finds a rule reads.
+type Reads struct {
+	Field int
+	Only  []int // of each condition
+}
+
 // Fields returns the different fields of s, for telemetry.NewFieldsDecoder, and for each
-// rule the index of its own among them. Where a body holds several readings, the worst one counts: the
+// rule which of them it reads. Conditions come last. Where a body holds several readings, the worst one counts: the
 // highest, or the lowest for a rule that is Below.
-func (s *Set) Fields() (fields []telemetry.Field, of []int) {
-	for _, r := range s.Rules {
-		f := telemetry.Field{Paths: r.Field, Lowest: r.Below}
-		i := slices.Index(fields, f)
+func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
+	index := func(f telemetry.Field) int {
+		i := slices.IndexFunc(fields, f.Equal)
 		if i < 0 {
 			i, fields = len(fields), append(fields, f)
 		}
-		of = append(of, i)
+		return i
+	}
+	for _, r := range s.Rules {
+		of = append(of, Reads{Field: index(telemetry.Field{Paths: r.Field, Lowest: r.Below, Valid: r.Valid, Words: r.Is})})
+	}
+	for i, r := range s.Rules {
+		for _, c := range r.Only {
+			of[i].Only = append(of[i].Only, index(telemetry.Field{Paths: c.Name, Words: c.Values, Condition: true}))
+		}
 	}
 	return fields, of
 }

@@ -216,9 +216,14 @@ func TestStateless(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	s := rules.Set{Rules: []rules.Rule{{Field: "a"}, {Field: "b"}, {Field: "a", Below: true}, {Field: "a"}}}
+	door := []rules.Condition{{Name: "door", Values: []string{"open"}}}
+	valid := &telemetry.Range{From: 1, To: 2}
+	s := rules.Set{Rules: []rules.Rule{{Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a"}, {Field: "b", Valid: &telemetry.Range{From: 1, To: 2}, Only: door}}}
 	fields, of := s.Fields()
-	if !reflect.DeepEqual(fields, []telemetry.Field{{Paths: "a"}, {Paths: "b"}, {Paths: "a", Lowest: true}}) || !slices.Equal(of, []int{0, 1, 2, 0}) {
-		t.Errorf("got %v, %v", fields, of)
+	if want := []telemetry.Field{{Paths: "a"}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "door", Words: []string{"open"}, Condition: true}}; !reflect.DeepEqual(fields, want) {
+		t.Errorf("got %v, want %v", fields, want)
+	}
+	if want := []rules.Reads{{Field: 0, Only: []int{3}}, {Field: 1}, {Field: 2}, {Field: 0}, {Field: 1, Only: []int{3}}}; !reflect.DeepEqual(of, want) {
+		t.Errorf("got %v, want %v", of, want)
 	}
 }

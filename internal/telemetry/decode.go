@@ -26,8 +26,9 @@ const (
 	ReasonMalformed                  // not JSON, or broken before any reading was complete
 	ReasonMissing                    // JSON, but none of the fields is there
 	ReasonNull                       // the field is null
-	ReasonNotANumber                 // the field is text, a boolean or an object
+	ReasonNotANumber                 // the field is text or an object
 	ReasonNotFinite                  // the field is NaN, infinite, or beyond a float64
+	ReasonInvalid                    // the field is a number outside the range that is valid
 	ReasonUnsupportedEncoding        // CBOR or another binary format, a charset or compression that is not read
 	ReasonTooLarge                   // more than MaxBody, as it came or unpacked
 	ReasonTooDeep                    // no reading in the first 64 levels of nested objects and arrays
@@ -47,6 +48,7 @@ var reasonNames = [ReasonCount]string{
 	ReasonNull:                "null",
 	ReasonNotANumber:          "not_a_number",
 	ReasonNotFinite:           "not_finite",
+	ReasonInvalid:             "invalid",
 	ReasonUnsupportedEncoding: "unsupported_encoding",
 	ReasonTooLarge:            "too_large",
 	ReasonTooDeep:             "too_deep",
@@ -72,6 +74,7 @@ var reasonTexts = [ReasonCount]string{
 	ReasonNull:                "its reading is null",
 	ReasonNotANumber:          "its reading is not a number",
 	ReasonNotFinite:           "its reading is NaN, infinite or too large",
+	ReasonInvalid:             "its reading is outside the valid range of its rule",
 	ReasonUnsupportedEncoding: "its body has an encoding that is not supported",
 	ReasonTooLarge:            "its body is larger than 1 MiB",
 	ReasonTooDeep:             "its body is nested too deep",
@@ -99,12 +102,31 @@ const (
 // maxDecoded is how many fields a Decoder takes: the bits of scanner.tooDeep.
 const maxDecoded = 64
 
-// A Field says where in an event a reading is.
+// A Field says where in an event a reading is, and what counts as one.
 type Field struct {
 	// Paths are dotted paths separated by commas, in the order in which they are preferred.
 	// Blank means DefaultFields.
 	Paths  string
 	Lowest bool // of several readings the lowest counts, else the highest
+	// Valid is the range of readings that a sensor can have measured. A number outside of it is no
+	// reading. Nil: all are valid.
+	Valid *Range
+	// Words, if there are any, make every text, number or boolean a reading: the position of the word
+	// that it is among Words, counted from 1, or 0 if it is none of them. Case does not matter, nor
+	// how a number is written.
+	Words []string
+	// Condition: the field decides about readings of others, and is none itself. DecodeAll leaves it out
+	// of its result.
+	Condition bool
+}
+
+// A Range holds the numbers from From to To, both included.
+type Range struct{ From, To float64 }
+
+// Equal reports whether f and g read the same.
+func (f Field) Equal(g Field) bool {
+	valid := f.Valid == g.Valid || f.Valid != nil && g.Valid != nil && *f.Valid == *g.Valid
+	return f.Paths == g.Paths && f.Lowest == g.Lowest && f.Condition == g.Condition && valid && slices.Equal(f.Words, g.Words)
 }
 
 // A Found is what one field of an event holds.
@@ -116,6 +138,7 @@ type Found struct {
 // A Decoder reads fields out of events. It is safe for concurrent use.
 type Decoder struct {
 	fields   int
+	aside    uint64    // bits of the fields that are conditions
 	start    []cursor  // every path of every field, nothing of it matched yet
 	scanners sync.Pool // of *scanner
 }
@@ -135,9 +158,12 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 		if err != nil {
 			return nil, err
 		}
+		if f.Condition {
+			d.aside |= 1 << i
+		}
 		for j := range paths {
 			p := &paths[j]
-			p.field, p.rank, p.lowest = uint8(i), uint8(j), f.Lowest
+			p.field, p.rank, p.lowest, p.valid, p.words = uint8(i), uint8(j), f.Lowest, f.Valid, parseWords(f.Words)
 			d.start = append(d.start, cursor{path: p})
 		}
 	}
@@ -157,7 +183,7 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 // a name in the body may hold dots: machine.temperature finds
 // {"machine":{"temperature":1}}, {"machine":[{"temperature":1}]} and
 // {"machine.temperature":1}. In an object the first path with a finite number
-// counts; a number may stand in a string. Where a body holds several
+// counts; a number may stand in a string, and true and false are 1 and 0. Where a body holds several
 // readings, as an array, as several JSON values or under one name twice, the
 // highest counts, or the lowest if the field says so, and one that cannot be read hides
 // no other. If none can be read, the reason is that of the first path that is there.
@@ -183,7 +209,7 @@ func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
 
 // DecodeAll sets found, which has one element for each field, in one pass over the body: each
 // to what Decode returns for that field alone. It returns ReasonOK if at least one field
-// has a reading, or else the reason of the first field that is there.
+// has a reading, or else the reason of the first field that is there. Conditions do not count.
 func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	found = found[:d.fields]
 	reason := unread(e)
@@ -209,7 +235,7 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		if f.Reason == ReasonMalformed && !understood(e.ContentEncoding) {
 			f.Reason = ReasonUnsupportedEncoding
 		}
-		if f.Reason == ReasonOK || reason == ReasonMissing {
+		if (f.Reason == ReasonOK || reason == ReasonMissing) && d.aside&(1<<i) == 0 {
 			reason = f.Reason
 		}
 	}
@@ -374,8 +400,7 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 			one.value, one.reason = s.number(v)
 			read = true
 		}
-		one.rank = c.path.rank
-		c.join(in, one, within)
+		c.join(in, c.path.reading(s, v, one), within)
 	}
 	return nil
 }
@@ -460,8 +485,10 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	switch v[0] {
 	case 'n':
 		return 0, ReasonNull
-	case 't', 'f':
-		return 0, ReasonNotANumber
+	case 't':
+		return 1, ReasonOK
+	case 'f':
+		return 0, ReasonOK
 	case '"':
 		v = bytes.TrimSpace(s.unquote(v))
 	}

@@ -3,6 +3,8 @@ package telemetry
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -22,6 +24,47 @@ type path struct {
 	field  uint8 // which of the decoder's
 	rank   uint8 // in the field's list
 	lowest bool  // see Field
+	valid  *Range
+	words  []word
+}
+
+// A word is one of a field's.
+type word struct {
+	text   []byte
+	number float64 // NaN if it is none
+}
+
+func parseWords(texts []string) (words []word) {
+	for _, text := range texts {
+		w := word{text: []byte(text), number: math.NaN()}
+		if f, err := strconv.ParseFloat(text, 64); err == nil {
+			w.number = f
+		}
+		words = append(words, w)
+	}
+	return words
+}
+
+// reading returns what p's field makes of v, a JSON value that is neither an object nor an array. number
+// is what v is as a number.
+func (p *path) reading(s *scanner, v []byte, number finding) finding {
+	one := finding{rank: p.rank, value: number.value, reason: number.reason}
+	switch {
+	case len(p.words) > 0 && one.reason != ReasonNull:
+		one.value, one.reason = 0, ReasonOK
+		if v[0] == '"' {
+			v = bytes.TrimSpace(s.unquote(v))
+		}
+		for i, w := range p.words {
+			if bytes.EqualFold(v, w.text) || number.reason == ReasonOK && number.value == w.number {
+				one.value = float64(i + 1)
+				break
+			}
+		}
+	case p.valid != nil && one.reason == ReasonOK && (one.value < p.valid.From || one.value > p.valid.To):
+		one.value, one.reason = 0, ReasonInvalid
+	}
+	return one
 }
 
 // parsePaths reads a list of dotted paths.

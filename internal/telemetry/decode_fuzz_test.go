@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -63,14 +64,21 @@ func FuzzDecodeAll(f *testing.F) {
 			f.Add([]byte(b.body), b.fields, uint64(1))
 		}
 	}
-	f.Add([]byte(nestedBody), "machine.temperature;temperature;ambient.humidity,machine.pressure;machine.temperature", uint64(9))
-	f.Add([]byte(`[{"a":[{"b.c":[1,{"d":"2"}]},{"B":{"c":3}}]},{"a":{"b":{"C":{"d":null}}}},{"b":4}]`), "b;a.b.c.d;a.b.c,b;b;a.b", uint64(2))
+	f.Add([]byte(nestedBody), "machine.temperature;temperature;ambient.humidity,machine.pressure;machine.temperature", uint64(0o21041))
+	f.Add([]byte(`[{"a":[{"b.c":[1,{"d":"2"}]},{"B":{"c":3}}]},{"a":{"b":{"C":{"d":null}}}},{"b":4}]`), "b;a.b.c.d;a.b.c,b;b;a.b", uint64(0o20134))
 
 	f.Fuzz(func(t *testing.T, body []byte, list string, lowest uint64) {
 		var fields []telemetry.Field
 		for paths := range strings.SplitSeq(list, ";") {
-			fields = append(fields, telemetry.Field{Paths: paths, Lowest: lowest&1 != 0})
-			lowest >>= 1
+			f := telemetry.Field{Paths: paths, Lowest: lowest&1 != 0}
+			switch lowest >> 1 & 3 {
+			case 1:
+				f.Valid = &telemetry.Range{From: -2, To: 30}
+			case 2:
+				f.Words = []string{"x", "2.50", "true", "4"}
+			}
+			fields = append(fields, f)
+			lowest >>= 3
 		}
 		d, err := telemetry.NewFieldsDecoder(fields...)
 		if err != nil {
@@ -321,7 +329,7 @@ func reference(root any, field telemetry.Field) reading {
 	if strings.TrimSpace(field.Paths) == "" {
 		field.Paths = telemetry.DefaultFields
 	}
-	r := referrer{lowest: field.Lowest}
+	r := referrer{field: field, lowest: field.Lowest}
 	for f := range strings.SplitSeq(field.Paths, ",") {
 		r.fields = append(r.fields, strings.TrimSpace(f))
 	}
@@ -333,6 +341,7 @@ func reference(root any, field telemetry.Field) reading {
 }
 
 type referrer struct {
+	field   telemetry.Field
 	fields  []string
 	lowest  bool
 	tooDeep bool
@@ -383,6 +392,17 @@ func (r *referrer) refer(v any, path string, depth int) reading {
 		return reading{reason: telemetry.ReasonMissing}
 	}
 	f, reason := referenceNumber(v)
+	field := r.field
+	switch {
+	case len(field.Words) > 0 && v != nil:
+		isWord := func(w string) bool {
+			n, err := strconv.ParseFloat(w, 64)
+			return strings.EqualFold(strings.TrimSpace(fmt.Sprint(v)), w) || err == nil && reason == telemetry.ReasonOK && n == f
+		}
+		return reading{rank, float64(slices.IndexFunc(field.Words, isWord) + 1), telemetry.ReasonOK}
+	case field.Valid != nil && reason == telemetry.ReasonOK && (f < field.Valid.From || f > field.Valid.To):
+		return reading{rank, 0, telemetry.ReasonInvalid}
+	}
 	return reading{rank, f, reason}
 }
 
@@ -424,6 +444,11 @@ func referenceNumber(v any) (float64, telemetry.Reason) {
 		text = v.String()
 	case string:
 		text = strings.TrimSpace(v)
+	case bool:
+		if v {
+			return 1, telemetry.ReasonOK
+		}
+		return 0, telemetry.ReasonOK
 	default:
 		return 0, telemetry.ReasonNotANumber
 	}

@@ -93,7 +93,8 @@ var bodies = []struct {
 	{"hexadecimal", "", `{"temperature":"0x15"}`, 0, telemetry.ReasonNotANumber},
 	{"empty string", "", `{"temperature":""}`, 0, telemetry.ReasonNotANumber},
 	{"letters of numbers", "", `{"temperature":"e+-."}`, 0, telemetry.ReasonNotANumber},
-	{"boolean", "", `{"temperature":true}`, 0, telemetry.ReasonNotANumber},
+	{"true", "", `{"temperature":true}`, 1, telemetry.ReasonOK},
+	{"false", "", `{"temperature":false}`, 0, telemetry.ReasonOK},
 	{"null", "", `{"temperature":null}`, 0, telemetry.ReasonNull},
 	{"huge", "", `{"temperature":1e400}`, 0, telemetry.ReasonNotFinite},
 	{"huge, in a string", "", `{"temperature":"-1e400"}`, 0, telemetry.ReasonNotFinite},
@@ -400,7 +401,8 @@ func TestReasonNames(t *testing.T) {
 
 // Every reason but those of TestDecodeMetadata has a body that gets it.
 func TestEveryReasonHasABody(t *testing.T) {
-	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true, telemetry.ReasonUndecodableMessage: true}
+	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true, telemetry.ReasonUndecodableMessage: true,
+		telemetry.ReasonInvalid: true} // of TestValid
 	for _, b := range bodies {
 		seen[b.reason] = true
 	}
@@ -411,12 +413,58 @@ func TestEveryReasonHasABody(t *testing.T) {
 	}
 }
 
+func TestValid(t *testing.T) {
+	d, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: "a,b", Valid: &telemetry.Range{From: -60, To: 60}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for body, want := range map[string]telemetry.Found{
+		`{"a":-60}`:            {Value: -60},
+		`{"a":60}`:             {Value: 60},
+		`{"a":-127}`:           {Reason: telemetry.ReasonInvalid},
+		`{"a":85,"b":4}`:       {Value: 4},
+		`{"a":[85,20,"-127"]}`: {Value: 20},
+		`{"a":"off","b":85}`:   {Reason: telemetry.ReasonNotANumber},
+	} {
+		value, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(body)})
+		if got := (telemetry.Found{Value: value, Reason: reason}); got != want {
+			t.Errorf("%s: got %v, want %v", body, got, want)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	d, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: "door", Words: []string{"open", "ajar", "3", "true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for body, want := range map[string]telemetry.Found{
+		`{"door":"open"}`:            {Value: 1},
+		`{"door":" Ajar "}`:          {Value: 2},
+		`{"door":"\u006fpen"}`:       {Value: 1},
+		`{"door":3.0}`:               {Value: 3},
+		`{"door":true}`:              {Value: 4},
+		`{"door":"closed"}`:          {},
+		`{"door":4}`:                 {},
+		`{"door":""}`:                {},
+		`{"door":["closed","ajar"]}`: {Value: 2},
+		`{"door":null}`:              {Reason: telemetry.ReasonNull},
+		`{"door":{}}`:                {Reason: telemetry.ReasonNotANumber},
+		`{"window":"open"}`:          {Reason: telemetry.ReasonMissing},
+	} {
+		value, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(body)})
+		if got := (telemetry.Found{Value: value, Reason: reason}); got != want {
+			t.Errorf("%s: got %v, want %v", body, got, want)
+		}
+	}
+}
+
 func TestFields(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
 		want       []string
 	}{
-		{"flat", `{"deviceId":"d","temperature":21.4,"humidity":"60","ok":true,"x":null}`, []string{"temperature", "humidity"}},
+		{"flat", `{"deviceId":"d","temperature":21.4,"humidity":"60","ok":true,"x":null}`, []string{"temperature", "humidity", "ok"}},
 		{"nested", nestedBody, []string{"machine.temperature", "machine.pressure", "ambient.temperature", "ambient.humidity"}},
 		{"arrays", `[{"a":[{"b":1},{"b":2,"c":3}]},{"a":{"B":4}}]`, []string{"a.b", "a.c"}},
 		{"not finite", `{"a":"NaN","b":1e400,"c":1}`, []string{"c"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -63,6 +64,11 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	}
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field
+	}
+	if words := l.rule.Is; len(words) > 0 && a.Resolved {
+		a.Word = strings.Join(words, " or ")
+	} else if len(words) > 0 {
+		a.Word = words[int(d.head.value)-1]
 	}
 	if d.head.since != 0 {
 		a.Since = fromMicros(d.head.since)

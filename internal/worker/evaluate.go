@@ -11,8 +11,8 @@ import (
 // A rule is one of Config.Rules as the worker uses it.
 type rule struct {
 	*rules.Rule
-	field    int      // its index among those that the decoder finds
-	levels   []*level // the highest first
+	reads    rules.Reads // of what the decoder finds
+	levels   []*level    // the highest first
 	stateful bool
 	override bool    // whether a level has one
 	mildest  float64 // limit, if no level has an override
@@ -34,7 +34,7 @@ type level struct {
 func newRules(c *Config, stats []LevelStats) (all []*rule, levels []*level) {
 	_, fields := c.Rules.Fields()
 	for i := range c.Rules.Rules {
-		r := &rule{Rule: &c.Rules.Rules[i], field: fields[i]}
+		r := &rule{Rule: &c.Rules.Rules[i], reads: fields[i]}
 		r.stateful, r.mildest = r.Stateful(), r.Levels[0].Limit
 		for j := range r.Levels {
 			l := newLevel(c, r, &r.Levels[j], &stats[len(levels)])
@@ -70,9 +70,9 @@ func suffix(rule, level string) string {
 func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found) bool {
 	reached := false
 	for _, r := range s.rules {
-		f := &found[r.field]
+		f := &found[r.reads.Field]
 		switch {
-		case f.Reason != telemetry.ReasonOK:
+		case f.Reason != telemetry.ReasonOK || len(r.reads.Only) > 0 && !r.applies(e, found):
 		case r.override: // each of them, because it counts
 			reached = s.overridden(e, r, f.Value) || reached
 		case r.Breaching(f.Value, r.mildest):
@@ -80,6 +80,11 @@ func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found) bool {
 		}
 	}
 	return reached || s.alarms != nil && s.alarms.mayHave(e.Device)
+}
+
+// applies reports whether r's conditions hold for e.
+func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
+	return r.Applies(found, r.reads.Only, e.Properties)
 }
 
 // overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
@@ -117,7 +122,7 @@ func (s *stream) evaluate(before telemetry.Position, e *telemetry.Event, found [
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.rules {
-		if f := &found[r.field]; f.Reason == telemetry.ReasonOK {
+		if f := &found[r.reads.Field]; f.Reason == telemetry.ReasonOK && r.applies(e, found) {
 			v.apply(r, f.Value)
 		}
 	}
@@ -146,7 +151,7 @@ func (v *evaluation) apply(r *rule, value float64) {
 		breaching := r.Breaching(value, rd.limit)
 		if breaching {
 			if !v.over && v.seen != nil {
-				v.seen.value, v.seen.field = value, uint8(r.field)
+				v.seen.value, v.seen.field = value, uint8(r.reads.Field)
 			}
 			v.over = true
 			l.stats.Over.Add(1)

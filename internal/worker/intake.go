@@ -58,7 +58,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	case !s.mayMatter(&e, found):
 		return telemetry.VerdictNormal, nil
 	case s.full() || !in.enter():
-		if s.covered(e.Device, found) {
+		if s.covered(&e, found) {
 			s.stats.Over.Add(1)
 			return telemetry.VerdictThrottled, nil
 		}
@@ -94,10 +94,13 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 // covered reports whether windows are known to be in force for all alerts about a reading, at every
 // receiver that wants it. It counts the reading as suppressed for each receiver
 // asked where one is.
-func (s *stream) covered(device string, found []telemetry.Found) bool {
+func (s *stream) covered(e *telemetry.Event, found []telemetry.Found) bool {
 	for _, r := range s.rules {
-		f := &found[r.field]
-		i := slices.IndexFunc(r.levels, func(l *level) bool { return f.Reason == telemetry.ReasonOK && r.Breaching(f.Value, l.Limit) })
+		f := &found[r.reads.Field]
+		if f.Reason != telemetry.ReasonOK || !r.applies(e, found) {
+			continue
+		}
+		i := slices.IndexFunc(r.levels, func(l *level) bool { return r.Breaching(f.Value, l.Limit) })
 		if i < 0 {
 			continue
 		}
@@ -105,7 +108,7 @@ func (s *stream) covered(device string, found []telemetry.Found) bool {
 			if !to.Filters.Want(r.Name, r.levels[i].Name, func(string) string { return "" }) {
 				continue
 			}
-			if !r.levels[i].gates[j].Recent(device) {
+			if !r.levels[i].gates[j].Recent(e.Device) {
 				return false
 			}
 			s.stats.Suppressed.Add(1)

@@ -81,6 +81,7 @@ type data struct {
 	Field        string       `json:"field,omitempty"`
 	Value        *float64     `json:"value"` // nil, like Limit, in what earlier versions encoded
 	Limit        *float64     `json:"limit"`
+	Word         string       `json:"word,omitempty"`
 	Temperature  *float64     `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
 	Threshold    *float64     `json:"threshold,omitempty"`
 	Below        bool         `json:"below,omitempty"`
@@ -122,6 +123,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 			Field:        a.Field,
 			Value:        &a.Temperature,
 			Limit:        &a.Threshold,
+			Word:         a.Word,
 			Below:        a.Below,
 			Since:        a.Since.UTC(),
 			WillResolve:  a.WillResolve,
@@ -205,6 +207,7 @@ func Decode(body []byte) (notify.Alert, error) {
 		Shown:       e.Data.Properties,
 		Field:       e.Data.Field,
 		Temperature: first(e.Data.Value, e.Data.Temperature),
+		Word:        e.Data.Word,
 		Threshold:   first(e.Data.Limit, e.Data.Threshold),
 		Since:       e.Data.Since.UTC(),
 		Enqueued:    e.Data.EnqueuedTime.UTC(),

@@ -198,7 +198,7 @@ func (f findings) verdicts(r worker.Reading) (all []verdict) {
 	fields, of := f.set.Fields()
 	for i := range f.set.Rules {
 		rule := &f.set.Rules[i]
-		if fields[of[i]].Paths != fields[r.Field].Paths {
+		if fields[of[i].Field].Paths != fields[r.Field].Paths {
 			continue
 		}
 		inhibited, higher := false, worker.AlarmState{}

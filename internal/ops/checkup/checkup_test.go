@@ -183,6 +183,13 @@ func TestExplain(t *testing.T) {
 		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4, without a recovery; at most one alert per device in 1m": {
 			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest"}},
 		},
+		"alerts when door has been open or ajar for 3m, only when mode is run or start, and site is berlin; normal again with any other value, with a recovery; at most one alert per device in 1m": {
+			Field: "door", Is: []string{"open", "ajar"}, For: 3 * time.Minute, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1}},
+			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},
+		},
+		"alerts when t is at or above 80; ignores readings below -60 and above 150; at most one alert per device in 1m": {
+			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Valid: &telemetry.Range{From: -60, To: 150},
+		},
 		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or the property top); normal again below 1 (low), 1.5 (mid) or 3 (high), with a recovery; at most one alert per device and level in 1m": {
 			Field: "a,b,c", Window: time.Minute, Resolved: true,
 			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, Override: "top"}},

@@ -2,10 +2,12 @@ package checkup
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"alertworker/internal/config"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 )
 
 // explain says in a sentence what a rule does.
@@ -18,19 +20,36 @@ func explain(r *rules.Rule) string {
 	if r.Below {
 		beyond = "at or below"
 	}
-	fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
+	if len(r.Is) > 0 {
+		fmt.Fprintf(&b, "alerts when %s %s %s", fields(r.Field), is, or(r.Is))
+	} else {
+		fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
+	}
 	if r.For > 0 {
 		fmt.Fprintf(&b, " for %s", config.Plain(r.For))
 	}
+	for i, c := range r.Only {
+		word := "only when"
+		if i > 0 {
+			word = "and"
+		}
+		fmt.Fprintf(&b, ", %s %s is %s", word, c.Name, or(c.Values))
+	}
+	if v := r.Valid; v != nil {
+		fmt.Fprintf(&b, "; ignores readings %s", outside(v))
+	}
 	if r.Stateful() {
-		beyond, sent := "below", "without a recovery"
+		ends, sent := "below "+clears(r), "without a recovery"
 		if r.Below {
-			beyond = "above"
+			ends = "above " + clears(r)
+		}
+		if len(r.Is) > 0 {
+			ends = "with any other value"
 		}
 		if r.Resolved {
 			sent = "with a recovery"
 		}
-		fmt.Fprintf(&b, "; normal again %s %s, %s", beyond, clears(r), sent)
+		fmt.Fprintf(&b, "; normal again %s, %s", ends, sent)
 	}
 	each := "device"
 	if len(r.Levels) > 1 {
@@ -38,6 +57,17 @@ func explain(r *rules.Rule) string {
 	}
 	fmt.Fprintf(&b, "; at most one alert per %s in %s", each, config.Plain(r.Window))
 	return b.String()
+}
+
+// outside shows the readings that are not valid.
+func outside(v *telemetry.Range) string {
+	switch {
+	case math.IsInf(v.From, 0):
+		return fmt.Sprintf("above %v", v.To)
+	case math.IsInf(v.To, 0):
+		return fmt.Sprintf("below %v", v.From)
+	}
+	return fmt.Sprintf("below %v and above %v", v.From, v.To)
 }
 
 // fields shows where a reading is: a (or b, or c).

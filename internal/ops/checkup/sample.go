@@ -89,7 +89,7 @@ func (s *sample) add(e *telemetry.Event, readable bool) {
 				break
 			}
 		}
-	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonNotANumber, telemetry.ReasonNotFinite:
+	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonNotANumber, telemetry.ReasonNotFinite, telemetry.ReasonInvalid:
 		for _, path := range telemetry.Fields(e.Body) {
 			s.numbers[path]++
 		}

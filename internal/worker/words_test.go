@@ -1,0 +1,63 @@
+package worker_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// What a message must have for a rule to look at it, and readings that are words or not valid.
+func TestWhatARuleLooksAt(t *testing.T) {
+	door := func(r *rules.Rule) {
+		r.Name, r.Field, r.Is = "door", "door", []string{"open", "ajar"}
+		r.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*rules.Rule)
+		bodies []string
+		want   string
+		words  []string // of the alerts
+	}{
+		{"a word", door, []string{`{"door":"closed"}`, `{"door":"ajar"}`, `{"door":"closed"}`}, "alert 2, recovery 3", []string{"ajar", "open or ajar"}},
+		{"a word for a time", func(r *rules.Rule) { door(r); r.For = 3 * time.Minute }, []string{
+			`{"door":"open"}`, `{"door":"ajar"}`, `{"door":"closed"}`, `{"door":"open"}`, `{"door":"open"}`, `{"door":"open"}`, `{"door":"open"}`, `{}`,
+		}, "alert 6, alert 7", []string{"open", "open"}},
+		{"not valid", func(r *rules.Rule) { r.Valid = &telemetry.Range{From: -60, To: 60} }, []string{`{"temperature":50}`, `{"temperature":-127}`, `{"temperature":85}`}, "alert 1", []string{""}},
+		{"only while the mode is run", func(r *rules.Rule) { r.Only = []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}} }, []string{
+			`{"temperature":99,"mode":"service"}`, `{"temperature":99}`, `{"mode":"RUN"}`, `{"temperature":99,"mode":"RUN"}`, `{"temperature":0,"mode":"service"}`, `{"temperature":0,"mode":"start"}`,
+		}, "alert 4, recovery 6", []string{"", ""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, tt.change, r)
+				var err error
+				if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
+					t.Fatal(err)
+				}
+				s.start(p)
+				for _, body := range tt.bodies {
+					p.publishBody("oven", body)
+					synctest.Wait()
+					time.Sleep(2 * time.Minute)
+				}
+				s.end()
+				if got := r.notified("oven"); !sameSet(got, tt.want) {
+					t.Errorf("notified of %s; want %s", got, tt.want)
+				}
+				if n := int64(len(tt.bodies)); p.checkpoint() != n {
+					t.Errorf("checkpoint %d of %d", p.checkpoint(), n)
+				}
+				for i, a := range r.alerts("oven")[:min(len(r.alerts("oven")), len(tt.words))] {
+					if a.Word != tt.words[i] {
+						t.Errorf("alert %d: the word is %q, want %q", i+1, a.Word, tt.words[i])
+					}
+				}
+			})
+		})
+	}
+}
