@@ -94,6 +94,9 @@ func (k *checkup) steps(send bool) []step {
 		return func(context.Context) (string, error) { return text, nil }
 	}
 	steps := []step{{"settings", stepTimeout, found("valid")}}
+	if err := malformedProxy(); err != nil {
+		steps = append(steps, step{"proxy", stepTimeout, func(context.Context) (string, error) { return "", err }})
+	}
 	for _, r := range k.config.Rules().Rules {
 		steps = append(steps, step{"rule " + r.Name, stepTimeout, found(explain(&r))})
 	}
