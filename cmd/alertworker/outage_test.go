@@ -284,7 +284,7 @@ func TestReceiverOutage(t *testing.T) {
 	hub := hubWith(t, `{"temperature":99}`)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "NOTIFY_URLS="+receiver.URL,
 		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")
-	w.becomes(status.Blocked, 200, "ready: no alerts are leaving: the receiver is down.", "check the credentials in NOTIFY_URLS", "1 alert waits; none is lost.")
+	w.becomes(status.Blocked, 200, "ready: no alerts are leaving: the receiver is down.", "check the credentials in NOTIFY_URLS", "1 alert waits until it takes them, or until NOTIFY_GIVE_UP.")
 	w.logs(`"msg":"receiver is down"`, "check the credentials in NOTIFY_URLS")
 	down.Store(false)
 	w.becomes(status.Leaving, 200, "ready: alerts are leaving")

@@ -119,6 +119,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 			ID:       to.ID,
 			Name:     to.Name,
 			Filters:  to.Filters,
+			Limits:   to.Limits,
 			Notifier: observed[to.Name],
 			Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 				gate := throttle.New(throttle.Config{

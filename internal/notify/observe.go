@@ -16,18 +16,33 @@ type Attempt struct {
 type Observer func(context.Context, Attempt) (context.Context, func(error))
 
 // Observe returns next, with its attempts observed by those observers that are not nil: the first
-// starts first and ends last. The result is a Reporter if next is.
+// starts first and ends last. The result is a Reporter or a Batcher if next is.
 func Observe(next Notifier, observers ...Observer) Notifier {
 	observers = slices.DeleteFunc(slices.Clone(observers), func(o Observer) bool { return o == nil })
 	if len(observers) == 0 {
 		return next
 	}
 	o := observed{next, observers}
-	if reporter, ok := next.(Reporter); ok {
+	reporter, reports := next.(Reporter)
+	batcher, batches := next.(Batcher)
+	r, b := observedReporter{reporter, observers}, observedBatcher{batcher, observers}
+	switch {
+	case reports && batches:
 		return struct {
 			observed
 			observedReporter
-		}{o, observedReporter{reporter, observers}}
+			observedBatcher
+		}{o, r, b}
+	case reports:
+		return struct {
+			observed
+			observedReporter
+		}{o, r}
+	case batches:
+		return struct {
+			observed
+			observedBatcher
+		}{o, b}
 	}
 	return o
 }
@@ -48,6 +63,21 @@ type observedReporter struct {
 
 func (o observedReporter) Report(ctx context.Context, s Summary) error {
 	return attempt(ctx, Attempt{Summary: &s}, o.observers, func(ctx context.Context) error { return o.next.Report(ctx, s) })
+}
+
+type observedBatcher struct {
+	next      Batcher
+	observers []Observer
+}
+
+// NotifyMany is an attempt at each of alerts.
+func (o observedBatcher) NotifyMany(ctx context.Context, alerts []Alert) error {
+	do := func(ctx context.Context) error { return o.next.NotifyMany(ctx, alerts) }
+	for i := range alerts {
+		next := do
+		do = func(ctx context.Context) error { return attempt(ctx, Attempt{Alert: &alerts[i]}, o.observers, next) }
+	}
+	return do(ctx)
 }
 
 // attempt calls do, seen by the observers.

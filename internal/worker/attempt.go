@@ -16,7 +16,7 @@ import (
 	"alertworker/internal/throttle"
 )
 
-const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others
+const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others, and with an answer about the message
 
 // request returns the request to the gate for a notice about a reading of d's device.
 func (q *queue) request(d *delivery, about reading) throttle.Request {
@@ -47,6 +47,10 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Resolved:    d.recovery != nil,
 		Removed:     l.removed,
 		Below:       l.rule.Below,
+		Title:       l.rule.Title,
+		Unit:        l.rule.Unit,
+		Runbook:     l.rule.Runbook,
+		Shown:       d.head.shown,
 		Temperature: d.head.value,
 		Threshold:   d.head.limit,
 		Enqueued:    fromMicros(d.head.enqueued),
@@ -79,15 +83,15 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 // gate returns the gate that d has to pass.
 func (q *queue) gate(d *delivery) *throttle.Gate { return d.level.gates[q.to.index] }
 
-// try makes one attempt for d, which was in the state from.
-func (q *queue) try(d *delivery, from state, probe bool) {
+// try makes one attempt for d, which was in the state from. g is nil if it is about a dead letter.
+func (q *queue) try(d *delivery, from state, probe bool, g *group) {
 	switch from {
 	case letterDue:
 		q.writeLetter(d)
 	case letterKept:
 		q.noteLetter(d)
 	default:
-		q.send(d, from, probe)
+		q.send(d, from, probe, g)
 	}
 }
 
@@ -95,6 +99,7 @@ func (q *queue) try(d *delivery, from state, probe bool) {
 type attempt struct {
 	from    state
 	probe   bool
+	group   *group // nil if it was about a dead letter
 	result  throttle.Result
 	asked   bool          // the receiver was
 	failure *notify.Error // its answer; nil if it took the notice
@@ -102,30 +107,40 @@ type attempt struct {
 
 // send asks the gate about d, and sends the notice if it may. If d was given up it only composes the
 // dead letter, because a window may already suppress the alert.
-func (q *queue) send(d *delivery, from state, probe bool) {
+func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 	s := q.stream
-	a := attempt{from: from, probe: probe}
+	a := attempt{from: from, probe: probe, group: g}
 	if d.recovery != nil && s.silent() {
+		if g != nil {
+			g.skip()
+		}
 		a.result.Outcome = throttle.Busy
 		q.to.attempted(q, d, a)
 		q.awaitOwner(d, errSilent)
 		return
 	}
+	if g != nil && !g.admit() {
+		g.leave(false)
+		a.result.Outcome = throttle.Busy // nobody was asked
+		q.to.attempted(q, d, a)
+		q.getReady(d)
+		return
+	}
 	var alert notify.Alert
 	var barred error
-	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, g throttle.Grant) throttle.Answer {
-		alert = q.alert(d, g)
+	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, grant throttle.Grant) throttle.Answer {
+		alert = q.alert(d, grant)
 		if d.cause != notGivenUp {
 			return throttle.NotTaken
 		}
-		if g.Ambiguous {
+		if grant.Ambiguous {
 			s.stats.Ambiguous.Add(1)
 		}
 		if barred = q.mayNotify(ctx, d); barred != nil {
 			return throttle.NotTaken
 		}
 		a.asked = true
-		switch a.failure = q.notify(ctx, d, alert); {
+		switch a.failure = q.notify(ctx, d, alert, g); {
 		case a.failure == nil:
 			return throttle.Taken
 		case a.failure.Untaken, a.failure.Refused:
@@ -133,6 +148,9 @@ func (q *queue) send(d *delivery, from state, probe bool) {
 		}
 		return throttle.Unknown
 	})
+	if g != nil {
+		g.leave(a.asked)
+	}
 	s.stats.Outcomes[result.Outcome].Add(1)
 	a.result = result
 	q.to.attempted(q, d, a)
@@ -148,7 +166,16 @@ func (q *queue) send(d *delivery, from state, probe bool) {
 		if a.failure != nil {
 			d.note(a.failure)
 		}
+		if a.failure != nil && a.failure.Refused && g.size > 1 {
+			d.alone = true
+			q.getReady(d)
+			return
+		}
 		reason := q.reason(d, a.failure, result.Now)
+		if reason == "" && a.failure.Limited {
+			q.getReady(d)
+			return
+		}
 		if reason == "" {
 			q.pause(d, failed, max(retryDelay(int(d.attempts)), min(a.failure.RetryAfter, maxRetryAfter)))
 			return
@@ -259,10 +286,14 @@ func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
 	}
 }
 
-// notify sends alert. It returns nil if the receiver took it.
-func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert) *notify.Error {
-	err := q.to.Notifier.Notify(ctx, alert)
+// notify sends alert, as a part of g. It returns nil if the receiver took it.
+func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *group) *notify.Error {
+	err := g.notify(ctx, alert)
 	if err != nil {
+		if failure := notify.AsError(err); failure.Limited {
+			q.debug(d, "alert not taken, because there are too many", zap.Error(err))
+			return failure
+		}
 		d.attempts++
 		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
 		return notify.AsError(err)

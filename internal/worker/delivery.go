@@ -16,6 +16,7 @@ type reading struct {
 	sequence int64
 	since    int64    // when the hub took the first of the readings that reached the limit, in Unix µs; 0 if the rule has no state
 	arrival  *arrival // nil if it came from the hub
+	shown    notify.Shown
 }
 
 // An arrival is what else is known of a reading that came through an Intake.
@@ -64,7 +65,7 @@ func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 // Dead letters have attempts of their own, so that a receiver that is down does not hold them up.
 //
 // Tens of thousands may wait, so a test holds the memory of one, with all that
-// belongs to it, below 450 bytes.
+// belongs to it, below 480 bytes.
 type delivery struct {
 	device   string
 	level    *level
@@ -93,9 +94,12 @@ type tries struct {
 	since       int64              // from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited for
 	answered    int64              // value of health.answered at the last failure; -1 if there was none
 	attempts    uint16             // that failed
-	ownFailures uint8              // of them, those after the receiver has answered about others since the one before
+	odd         bool               // it failed again after the receiver has answered about others
+	ownFailures uint8              // failures like that which may be the message's own fault
 	unanswered  bool               // the store did not answer the last time
 	cause       cause              // why it was given up while it waited
+	alone       bool               // it goes in a message of its own, because one about several was refused
+	reminder    bool               // the device has been alerted before, in the same alarm
 	letter      *notify.DeadLetter // its dead letter, once that is composed
 }
 
@@ -122,6 +126,30 @@ func (s state) timed() bool { return s >= awaitsClaim && s <= pausing }
 
 // written reports whether attempts from s are about a dead letter.
 func (s state) written() bool { return s >= givenUp }
+
+// A class says what matters more, that with the lower number.
+type class uint8
+
+const (
+	recoveries class = 8  // after the first alerts of all levels, of which a rule has at most eight
+	reminders  class = 16 // of the highest level; of others more
+	classes    class = 32
+)
+
+// class returns d's: first alerts come before recoveries and these before reminders, and higher levels before lower ones.
+func (d *delivery) class() class {
+	switch below := class(min(d.level.below, 7)); {
+	case d.recovery != nil:
+		return recoveries
+	case d.reminder:
+		return reminders + below
+	default:
+		return below
+	}
+}
+
+// order is the key of d while it is ready: within a class the oldest comes first.
+func (d *delivery) order() int64 { return int64(d.class())<<56 + max(d.since, 0) }
 
 // A cause is why a delivery is given up while it waits.
 type cause uint8

@@ -3,6 +3,7 @@ package worker
 import (
 	"strings"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -26,6 +27,7 @@ type level struct {
 	removed bool             // it is not configured any more, but had an alarm
 	gates   []*throttle.Gate // one for each receiver
 	suffix  string           // of the source of its alerts and of their ids
+	below   int              // how many levels of its rule are higher
 	stats   *LevelStats
 }
 
@@ -38,6 +40,7 @@ func newRules(c *Config, stats []LevelStats) (all []*rule, levels []*level) {
 		r.stateful, r.mildest = r.Stateful(), r.Levels[0].Limit
 		for j := range r.Levels {
 			l := newLevel(c, r, &r.Levels[j], &stats[len(levels)])
+			l.below = len(r.Levels) - 1 - j
 			r.override = r.override || l.Override != ""
 			r.levels = append([]*level{l}, r.levels...)
 			levels = append(levels, l)
@@ -215,6 +218,7 @@ func (v *evaluation) recover(l *level, rd *reading, was kept) *recovery {
 		v.stats.Untracked.Add(1)
 		return nil
 	}
+	rd.shown = v.show()
 	r := &recovery{reading: *rd, log: v.logName, receivers: receivers}
 	r.since, r.limit = was.Since, l.rule.ClearOf(l.Level, rd.limit)
 	return r
@@ -244,6 +248,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 		return
 	}
 	before := placeOf(v.before)
+	shown := false
 	for i, q := range v.queues {
 		d := q.deliveries[alarmKey{device, l}]
 		switch {
@@ -251,6 +256,9 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 			v.stats.Filtered.Add(1)
 			continue
 		case d != nil:
+			if !shown {
+				rd.shown, shown = v.show(), true
+			}
 			if d.entry.index == 0 {
 				q.hold(d, rd, before)
 			}
@@ -260,7 +268,11 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 			v.stats.Suppressed.Add(1)
 			continue
 		default:
+			if !shown {
+				rd.shown, shown = v.show(), true
+			}
 			d = q.begin(device, l, rd, nil)
+			d.reminder = l.rule.stateful && !opened && v.arrival == nil
 			q.hold(d, rd, before)
 			q.getReady(d)
 		}
@@ -271,6 +283,16 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 			v.joined = append(v.joined, d)
 		}
 	}
+}
+
+// show returns the event's properties that messages show.
+func (v *evaluation) show() (shown notify.Shown) {
+	for _, name := range v.Rules.Show {
+		if text := v.property(name); text != "" {
+			shown = shown.With(name, text)
+		}
+	}
+	return shown
 }
 
 // property returns the text of one of the event's properties, "" if it has none.

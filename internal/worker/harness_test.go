@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,7 +153,6 @@ func (p *partition) reopen() *partition {
 	return q
 }
 
-// receiver is a notify.Notifier that records what it takes.
 // filters are those of r's level.
 func (r *receiver) filters() notify.Filters {
 	if r.level == "" {
@@ -161,7 +161,9 @@ func (r *receiver) filters() notify.Filters {
 	return notify.Filters{{Levels: []string{r.level}}}
 }
 
+// receiver is a notify.Notifier that records what it takes.
 type receiver struct {
+	limits notify.Limits // if it takes a batch, it is a notify.Batcher
 	// answer says what becomes of an alert. Nil: it is taken at once.
 	answer func(context.Context, notify.Alert) error
 	level  string // the only one whose alerts it gets, if not empty
@@ -190,6 +192,29 @@ func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
 		r.taken = append(r.taken, a)
 	}
 	return err
+}
+
+// A batcher is a receiver that takes many alerts in one message. Its answer is asked about the device that is first
+// in the alphabet.
+type batcher struct{ *receiver }
+
+func (b batcher) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	alerts = slices.SortedFunc(slices.Values(alerts), func(a, b notify.Alert) int { return strings.Compare(a.Device, b.Device) })
+	if err := b.Notify(ctx, alerts[0]); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = append(b.taken, alerts[1:]...)
+	return nil
+}
+
+// notifier returns what the worker gets.
+func (r *receiver) notifier() notify.Notifier {
+	if r.limits.Batch > 1 {
+		return batcher{r}
+	}
+	return r
 }
 
 // alerts returns what was taken, of one device or, with "", of all.
@@ -297,7 +322,7 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r.notifier(), Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 			return throttle.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Window: rule.Window, SendTimeout: sendTimeout,
 			})

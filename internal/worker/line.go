@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"cmp"
 	"container/heap"
+	"math"
 	"time"
 )
 
@@ -27,6 +29,28 @@ func (l *line) pop() *delivery {
 	d := heap.Pop(&l.heap).(*delivery)
 	d.state = attempting
 	return d
+}
+
+// shed removes and returns the oldest of those deliveries that matter least; there must be one.
+func (l *line) shed() *delivery {
+	least := l.heap[0]
+	for _, d := range l.heap {
+		if c := cmp.Compare(d.class(), least.class()); c > 0 || c == 0 && d.since < least.since {
+			least = d
+		}
+	}
+	heap.Remove(&l.heap, int(least.index))
+	least.state = attempting
+	return least
+}
+
+// oldest returns the earliest since of l's deliveries.
+func (l *line) oldest() int64 {
+	oldest := int64(math.MaxInt64)
+	for _, d := range l.heap {
+		oldest = min(oldest, d.since)
+	}
+	return oldest
 }
 
 // drain removes and returns all deliveries, in no order.

@@ -18,6 +18,7 @@ type queue struct {
 
 	lines  [states]line // those that wait, by state; none is attempting. Guarded by to.mu
 	closed bool         // nothing starts any more; likewise
+	oldest int64        // no delivery that is ready has an earlier since; likewise
 }
 
 // waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
@@ -172,6 +173,13 @@ func (q *queue) wait(d *delivery, s state, key int64) {
 // push does what wait does, on a queue that is not closed. The caller holds to.mu.
 func (q *queue) push(d *delivery, s state, key int64) {
 	d.state, d.key = s, key
+	if s == ready {
+		d.key = d.order()
+		if q.lines[s].len() == 0 {
+			q.oldest = d.since
+		}
+		q.oldest = min(q.oldest, d.since)
+	}
 	heap.Push(&q.lines[s].heap, d)
 }
 

@@ -5,11 +5,15 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
 
-// A receiver schedules the deliveries to one receiver: at most Concurrency attempts
-// at a time, which partitions take in turns, and as many dead letters. Neither a
+// A receiver schedules the deliveries to one receiver: at its pace, and not more messages at a time than it has
+// places. What is ready when a message can go, goes in one if the receiver takes many; then there is one
+// message at a time, so that what becomes ready meanwhile goes together. News come first: see
+// delivery.class. Partitions take turns. At most Concurrency dead letters are written at a time. Neither a
 // waiting delivery nor the receiver has a goroutine. A delivery waits in its queue;
 // dispatch is called after every change, and by the timer.
 //
@@ -19,16 +23,20 @@ type receiver struct {
 	worker *Worker
 	index  int // among the worker's receivers
 
-	mu      sync.Mutex
-	queues  []*queue // one for each stream
-	turn    int      // index of the queue whose turn is next
-	sending int      // attempts under way
-	writing int      // dead letters being written
-	probing bool     // whether a probe is under way
-	health  health
-	store   storeHealth
-	timer   *time.Timer
-	wake    time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
+	batcher notify.Batcher // nil if each alert is a message of its own
+
+	mu       sync.Mutex
+	queues   []*queue // one for each stream
+	turn     int      // index of the queue whose turn is next
+	pace     *pace.Pace
+	messages int  // under way, from the first claim to the last record
+	sending  int  // deliveries in them
+	writing  int  // dead letters being written
+	probing  bool // whether a probe is under way
+	health   health
+	store    storeHealth
+	timer    *time.Timer
+	wake     time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
 // bit is r among the receivers of a recovery.
@@ -55,13 +63,7 @@ func (r *receiver) dispatch() {
 			}
 		}
 	}
-	for {
-		q, from := r.next(now)
-		if q == nil {
-			break
-		}
-		r.sending++
-		r.try(q, from, r.probed())
+	for r.start(now) {
 	}
 	r.shed(now)
 	for r.mayWrite(now) {
@@ -78,16 +80,61 @@ func (r *receiver) dispatch() {
 			break
 		}
 		r.writing++
-		r.try(q, from, from == givenUp && r.store.probed())
+		probe := from == givenUp && r.store.probed()
+		r.probing = r.probing || probe
+		d := q.lines[from].pop()
+		q.stream.work.Go(func() { q.try(d, from, probe, nil) })
 	}
 	r.setTimer(now)
 }
 
-// try starts an attempt for the first delivery of q in the state from.
-func (r *receiver) try(q *queue, from state, probe bool) {
-	d := q.lines[from].pop()
+// start starts the next message, if one may go now.
+func (r *receiver) start(now time.Duration) bool {
+	if r.messages >= r.places() || r.pace.Next(now) > now {
+		return false
+	}
+	type chosen struct {
+		q    *queue
+		d    *delivery
+		from state
+	}
+	var together []chosen
+	most, probe := 1, r.probed()
+	for len(together) < most {
+		q, from := r.next(now)
+		if q == nil || len(together) > 0 && q.lines[from].first().alone {
+			break
+		}
+		d := q.lines[from].pop()
+		together = append(together, chosen{q, d, from})
+		if len(together) == 1 && r.batcher != nil && !d.alone && !probe {
+			most = r.Limits.Batch
+		}
+	}
+	if len(together) == 0 {
+		return false
+	}
+	r.messages++
+	r.sending += len(together)
 	r.probing = r.probing || probe
-	q.stream.work.Go(func() { q.try(d, from, probe) })
+	r.pace.Begin(now)
+	g := newGroup(r, len(together), now)
+	for _, c := range together {
+		c.q.stream.work.Go(func() { c.q.try(c.d, c.from, probe, g) })
+	}
+	return true
+}
+
+// places returns how many messages may be under way.
+func (r *receiver) places() int {
+	most := r.worker.Concurrency
+	if r.Limits.Places > 0 {
+		most = min(most, r.Limits.Places)
+	}
+	if r.batcher != nil {
+		most = 1
+	}
+	return r.pace.Places(most)
 }
 
 // probed reports whether the receiver or the store seems to be down, so that only one
@@ -96,11 +143,16 @@ func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() 
 
 // next returns the queue and the state of the delivery to attempt now; no queue if there is none.
 func (r *receiver) next(now time.Duration) (*queue, state) {
-	if r.sending >= r.worker.Concurrency {
-		return nil, 0
-	}
 	if !r.probed() {
-		q := r.takeTurn(func(q *queue) bool { return q.lines[ready].len() > 0 || q.lines[failed].due(now) })
+		best := class(classes)
+		for _, q := range r.queues {
+			if q.lines[ready].len() > 0 {
+				best = min(best, q.lines[ready].first().class())
+			}
+		}
+		q := r.takeTurn(func(q *queue) bool {
+			return q.lines[ready].len() > 0 && q.lines[ready].first().class() == best || q.lines[failed].due(now)
+		})
 		if q != nil && q.lines[failed].due(now) && (q.lines[ready].len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
 			return q, failed
 		}
@@ -159,13 +211,13 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 	return r.writing < r.worker.Concurrency
 }
 
-// shed gives up the oldest deliveries of queues in which too many wait.
+// shed gives up the oldest deliveries of queues in which too many wait, of those that matter least.
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
 		for q.waiting() > r.worker.maxWaiting {
 			for _, s := range [...]state{ready, failed, pausing, awaitsClaim, awaitsStore, awaitsOwner} {
 				if q.lines[s].len() > 0 {
-					q.giveUp(q.lines[s].pop(), tooMany, now)
+					q.giveUp(q.lines[s].shed(), tooMany, now)
 					break
 				}
 			}
@@ -186,19 +238,19 @@ func (r *receiver) expire() {
 		if !ok {
 			continue
 		}
-		for q.lines[ready].len() > 0 && q.lines[ready].first().since <= oldest {
-			q.giveUp(q.lines[ready].pop(), tooOld, now)
-		}
-		if !slices.ContainsFunc(q.lines[failed].heap, func(d *delivery) bool { return d.since <= oldest }) {
-			continue
-		}
-		for _, d := range q.lines[failed].drain() {
-			if d.since <= oldest {
-				q.giveUp(d, tooOld, now)
-			} else {
-				q.push(d, failed, d.key)
+		for _, s := range [...]state{ready, failed} {
+			if !slices.ContainsFunc(q.lines[s].heap, func(d *delivery) bool { return d.since <= oldest }) {
+				continue
+			}
+			for _, d := range q.lines[s].drain() {
+				if d.since <= oldest {
+					q.giveUp(d, tooOld, now)
+				} else {
+					q.push(d, s, d.key)
+				}
 			}
 		}
+		q.oldest = q.lines[ready].oldest()
 	}
 }
 
@@ -228,10 +280,13 @@ func (r *receiver) setTimer(now time.Duration) {
 			case s == ready && down:
 				at(max(r.health.nextNew, r.store.retry))
 				if oldest, ok := q.oldestAllowed(now); ok && r.health.probed() {
-					at(now + time.Duration(q.lines[ready].first().since-oldest)*time.Microsecond)
+					at(now + max(time.Second, time.Duration(q.oldest-oldest)*time.Microsecond))
 				}
 			}
 		}
+	}
+	if r.messages < r.places() && slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len()+q.lines[failed].len() > 0 }) {
+		at(r.pace.Next(now))
 	}
 	if next == r.wake {
 		return
@@ -265,6 +320,12 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		r.writing--
 	} else {
 		r.sending--
+		if a.group.left--; a.group.left == 0 {
+			r.messages--
+			if !a.group.reported && !a.asked {
+				r.pace.Cancel()
+			}
+		}
 	}
 	if a.probe {
 		r.probing = false
@@ -273,7 +334,14 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	cancelled := q.stream.send.Err() != nil // by us, which says nothing about others
 	switch {
 	case !a.asked || cancelled:
+	case a.failure != nil && a.failure.Limited:
+		if !a.group.reported {
+			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
+		}
 	case a.failure == nil || a.failure.Refused:
+		if !a.group.reported {
+			r.pace.Taken(now)
+		}
 		for _, q := range r.queues {
 			for _, d := range q.lines[failed].drain() {
 				q.push(d, pausing, d.key)
@@ -283,11 +351,19 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	default:
 		first := d.answered != r.health.answered // since the receiver last answered
 		if first && d.answered >= 0 {
-			d.ownFailures++
+			d.odd = true
+			if a.group.size == 1 && a.failure.OwnFault() {
+				d.ownFailures++
+			}
 		}
 		d.answered = r.health.answered
-		suspect := first && d.ownFailures == 0 // else the fault may be the alert's own
-		r.health.failed(now, a.failure, suspect, a.probe)
+		if !a.group.reported {
+			suspect := first && !d.odd // else the fault may be the alert's own
+			r.health.failed(now, a.failure, suspect, a.probe)
+		}
+	}
+	if a.group != nil && a.asked {
+		a.group.reported = true
 	}
 	switch outcome := a.result.Outcome; {
 	case outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
@@ -314,6 +390,16 @@ func (r *receiver) state() ReceiverState {
 	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
+	}
+	now := r.worker.now()
+	if rate := r.pace.Rate(); rate > 0 {
+		each := max(r.Limits.Batch, 1)
+		if r.batcher == nil {
+			each = 1
+		}
+		messages := (state.Waiting + each - 1) / each
+		state.Rate, state.Limited = rate, r.pace.Learned()
+		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
 	if state.Down {
 		state.Since, state.Err = r.worker.started.Add(r.health.since), r.health.failure

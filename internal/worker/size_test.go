@@ -18,7 +18,7 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes memory")
 	}
-	const most = 450 // bytes
+	const most = 480 // bytes
 	s := benchStream(t, time.Hour)
 	r := s.receivers[0]
 	r.health = health{down: true, suspects: 2, nextNew: math.MaxInt64, nextFailed: math.MaxInt64}

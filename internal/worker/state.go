@@ -128,6 +128,10 @@ type ReceiverState struct {
 	Retry   time.Time // earliest time of the next attempt while it is down; zero if one is under way
 	Taken   int64     // alerts taken since the worker started
 	Waiting int       // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
+
+	Rate    float64       // messages a second at present; 0 if nothing limits them
+	Limited bool          // it refused messages lately because of their number
+	Left    time.Duration // about how long it takes to send what waits, at Rate; 0 if nothing limits it
 }
 
 // Partitions returns the state of each partition being consumed, in no particular

@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -48,10 +49,11 @@ type Config struct {
 
 // A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.
 type Receiver struct {
-	ID       string         // for dead letters
-	Name     string         // for people; no secrets
-	Filters  notify.Filters // which alerts it gets
-	Notifier notify.Notifier
+	ID       string          // for dead letters
+	Name     string          // for people; no secrets
+	Filters  notify.Filters  // which alerts it gets
+	Limits   notify.Limits   // how it wants to be used
+	Notifier notify.Notifier // if it is a notify.Batcher, it gets up to Limits.Batch alerts in one message
 	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
 	// Config.Rules, and for levels that are not configured any more but have alarms.
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
@@ -125,7 +127,11 @@ type Worker struct {
 func New(c Config) *Worker {
 	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}, removed: map[[2]string]*level{}}
 	for i, r := range c.Receivers {
-		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w, index: i})
+		to := &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)}
+		if batcher, ok := r.Notifier.(notify.Batcher); ok && r.Limits.Batch > 1 {
+			to.batcher = batcher
+		}
+		w.receivers = append(w.receivers, to)
 	}
 	fields, _ := c.Rules.Fields()
 	w.fields, w.stateful = len(fields), c.Rules.Stateful()

@@ -468,6 +468,9 @@ func TestAlertThatFailsAloneIsGivenUp(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		r.set(func(_ context.Context, a notify.Alert) error {
 			if a.Device == "poison" {
+				return &notify.Error{Untaken: true, Status: 404, Err: errors.New("404")}
+			}
+			if a.Device == "slow" {
 				return errors.New("500")
 			}
 			return nil
@@ -475,6 +478,7 @@ func TestAlertThatFailsAloneIsGivenUp(t *testing.T) {
 		s := newSetup(t, r).start(p)
 		defer s.end()
 		p.publish("poison", 99)
+		p.publish("slow", 99) // its age alone will give it up
 		for range 30 {
 			pass(time.Minute)
 			p.publish("well", 99)
@@ -484,7 +488,7 @@ func TestAlertThatFailsAloneIsGivenUp(t *testing.T) {
 		if len(s.dead.all()) != 1 || s.dead.all()[0].Alert.Device != "poison" {
 			t.Errorf("dead letters %+v", s.dead.all())
 		}
-		wantCheckpoint(t, p, 31)
+		wantCheckpoint(t, p, 1)
 	})
 }
 

@@ -74,6 +74,9 @@ func (p *Pace) Begin(now time.Duration) {
 	}
 }
 
+// Cancel takes back the last Begin, whose message did not go.
+func (p *Pace) Cancel() { p.next = max(0, p.next-p.every()) }
+
 // Places returns how many messages may be under way, of most.
 func (p *Pace) Places(most int) int {
 	if p.rate == 0 {

@@ -159,7 +159,7 @@ func (m *Monitor) Report() Report {
 		add(receiverProblem(to, now))
 	}
 
-	m.conclude(&r, source, standby, down, len(receivers))
+	m.conclude(&r, source, standby, down, receivers)
 	return r
 }
 
@@ -179,7 +179,8 @@ func (m *Monitor) starting() Report {
 }
 
 // conclude sets what r says in short. The caller holds m.mu.
-func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby string, down, receivers int) {
+func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby string, down int, all []worker.ReceiverState) {
+	receivers := len(all)
 	var blocked, others []string
 	for _, p := range r.Problems {
 		switch {
@@ -213,6 +214,9 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 		r.State, r.Headline = Leaving, "Alerts are leaving."
 		if r.Waiting > 0 {
 			r.Headline = fmt.Sprintf("Alerts are leaving; %s to be sent.", waits(r.Waiting))
+		}
+		if paced := paced(all); paced != "" {
+			r.Headline = "Alerts are leaving; " + paced + "."
 		}
 	}
 }
@@ -303,6 +307,29 @@ func list(names []string) string {
 	return names[0]
 }
 
+// paced says which receivers take alerts more slowly than they come, and how long that will last.
+func paced(all []worker.ReceiverState) string {
+	var parts []string
+	for _, to := range all {
+		if to.Down || to.Waiting < 2 || to.Left < longPace {
+			continue
+		}
+		each := fmt.Sprintf("%.3g a second", to.Rate)
+		if to.Rate < 1 {
+			each = fmt.Sprintf("1 in %.3g s", 1/to.Rate)
+		}
+		word := "paced"
+		if to.Limited {
+			word = "rate-limited"
+		}
+		parts = append(parts, fmt.Sprintf("%s is %s (%s): %s, about %s", to.Name, word, each, waits(to.Waiting), Span(to.Left)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// longPace is how long what waits for a paced receiver takes at least, to be worth a word.
+const longPace = 10 * time.Second
+
 func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, What: "receiver " + r.Name + " is down", Since: r.Since, Waiting: r.Waiting}
 	if r.Err != nil {
@@ -314,7 +341,7 @@ func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	if r.Waiting > 0 {
 		p.Effect = Capital(waits(r.Waiting))
 	}
-	p.Effect += "; none is lost."
+	p.Effect += " until it takes them, or until NOTIFY_GIVE_UP."
 	if left := r.Retry.Sub(now); left >= time.Second {
 		p.Effect += " Next attempt in " + Span(left) + "."
 	}
