@@ -112,6 +112,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 	}
 	store := string(c.ThrottleStore)
 	r.leases = lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store), o.monitor.Store.Store)
+	windows := throttle.NewWindows()
 	observed := map[string]notify.Notifier{}
 	for _, to := range r.receivers {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID))
@@ -124,7 +125,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 			Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 				gate := throttle.New(throttle.Config{
 					Store: r.leases, Scope: c.Scope(), Receiver: to.ID, Rule: rule.Name, Level: level.Name,
-					Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout,
+					Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
 				})
 				if r.worker == nil { // it is being made: these are the gates of what is configured
 					r.gates = append(r.gates, admin.Receiver{Name: to.Name, Rule: rule.Name, Level: level.Name, Gate: gate})

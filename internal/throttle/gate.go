@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ func (res Result) Covers(r Request) bool {
 	return r.at(res.Now, res.asked).Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered)
 }
 
-// Config says what a Gate is for. All fields but Replica are required.
+// Config says what a Gate is for. All fields but Replica and Windows are required.
 type Config struct {
 	Store lease.Store
 	// Scope and Receiver name who shares windows: gates with the same two, in any process.
@@ -144,6 +145,7 @@ type Config struct {
 	Replica         string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window          time.Duration // from the moment the receiver has taken an alert
 	SendTimeout     time.Duration // for one call of send
+	Windows         *Windows      // of all gates of this replica; nil: the gate has its own
 }
 
 // A Gate is safe for concurrent use. Several calls of Do for one device are
@@ -166,7 +168,7 @@ func New(c Config) *Gate {
 		replica:     c.Replica,
 		window:      c.Window,
 		sendTimeout: c.SendTimeout,
-		windows:     newWindows(),
+		windows:     newWindows(cmp.Or(c.Windows, NewWindows())),
 	}
 }
 

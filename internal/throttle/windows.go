@@ -26,18 +26,27 @@ const (
 	horizon = 20 * 24 * time.Hour
 )
 
-// windows remembers windows in force, so that a hot device costs the store nothing
+// Windows remembers windows in force, so that a hot device costs the store nothing
 // until its window is over. It only ever suppresses, and only as long as the
-// store would; forgetting costs a store call.
-//
-// A device is known by 96 bits of a 128-bit hash under a random key, in a shard
-// that 6 more bits choose. Two devices that are one to us would suppress each
-// other's alerts. That takes a chance of 2^-102 for any two, and of 2^-63 for any two of a
-// million: it is not among the things that happen.
-type windows struct {
-	key    [2]uint64
+// store would; forgetting costs a store call. One serves all gates of a replica: 40 MB at most, with
+// room for 1,048,576 windows. It is safe for concurrent use.
+type Windows struct {
 	start  time.Time // from which the monotonic clock counts
 	shards [shardCount]shard
+}
+
+// NewWindows returns an empty Windows.
+func NewWindows() *Windows { return &Windows{start: time.Now()} }
+
+// windows are those of one gate.
+//
+// A device is known by 96 bits of a 128-bit hash under a random key of the gate, in a shard
+// that 6 more bits choose. Two windows that are one to us would suppress each
+// other's alerts. That takes a chance of 2^-102 for any two, and of 2^-63 for any two of a
+// million, which is negligible.
+type windows struct {
+	*Windows
+	key [2]uint64
 }
 
 // A shard is a hash table with linear probing. Slots are reused and never emptied.
@@ -63,13 +72,10 @@ type instant struct {
 	mono uint32
 }
 
-func newWindows() *windows {
+func newWindows(table *Windows) *windows {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // does not fail
-	return &windows{
-		key:   [2]uint64{binary.LittleEndian.Uint64(random[:]), binary.LittleEndian.Uint64(random[8:])},
-		start: time.Now(),
-	}
+	return &windows{table, [2]uint64{binary.LittleEndian.Uint64(random[:]), binary.LittleEndian.Uint64(random[8:])}}
 }
 
 func (w *windows) now() instant { return w.at(time.Now()) }

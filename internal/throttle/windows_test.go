@@ -49,7 +49,7 @@ func TestMillionWindows(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	w := newWindows()
+	w := newWindows(NewWindows())
 	before, end := heap(), time.Now().Add(time.Hour)
 	const million = 1 << 20
 	for i := range million {
@@ -95,7 +95,7 @@ func TestMillionWindows(t *testing.T) {
 // BenchmarkCollection collects garbage beside a million windows in force, and reports for how
 // long that stops the program: half of the time, and at most in 99 of 100 collections.
 func BenchmarkCollection(b *testing.B) {
-	w, end := newWindows(), time.Now().Add(time.Hour)
+	w, end := newWindows(NewWindows()), time.Now().Add(time.Hour)
 	for i := range 1 << 20 {
 		w.sent(deviceName(i), end, end)
 	}
@@ -115,7 +115,7 @@ func BenchmarkCollection(b *testing.B) {
 // What is over makes room, however often all devices change.
 func TestWindowsThatAreOverMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWindows()
+		w := newWindows(NewWindows())
 		for round := range 20 {
 			for i := range 10_000 {
 				end := time.Now().Add(time.Minute)
@@ -143,7 +143,7 @@ func TestWindowsAreAMap(t *testing.T) {
 		steps := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 2, 2), 0, 60).Draw(rt, "steps")
 		devices := rapid.SampledFrom([]int{1, 10, 1000}).Draw(rt, "devices")
 		synctest.Test(t, func(*testing.T) {
-			w, model := newWindows(), map[string]*known{}
+			w, model := newWindows(NewWindows()), map[string]*known{}
 			for n, step := range steps {
 				device := deviceName((n*7919 + step[1]) % devices)
 				now, m := time.Now(), model[device]
@@ -200,7 +200,7 @@ func TestWindowsAreAMap(t *testing.T) {
 
 // Either clock ends a window: one can be set, the other stands still in suspend.
 func TestBothClocksEndAWindow(t *testing.T) {
-	w := newWindows()
+	w := newWindows(NewWindows())
 	w.sent("oven", time.Now().Add(time.Minute), time.Now().Add(time.Minute))
 	s, tag := w.lock("oven")
 	m := *s.find(tag)
@@ -225,7 +225,7 @@ func TestBothClocksEndAWindow(t *testing.T) {
 
 // Counts stop at what 32 bits hold.
 func TestSuppressedDoesNotOverflow(t *testing.T) {
-	w := newWindows()
+	w := newWindows(NewWindows())
 	w.sent("oven", time.Now().Add(time.Minute), time.Time{})
 	w.add("oven", math.MaxUint32-1)
 	for range 3 {
@@ -238,7 +238,7 @@ func TestSuppressedDoesNotOverflow(t *testing.T) {
 
 // A window of years is remembered for as long as the figures reach, not forgotten or misread.
 func TestLongWindow(t *testing.T) {
-	w := newWindows()
+	w := newWindows(NewWindows())
 	w.sent("oven", time.Now().AddDate(3, 0, 0), time.Now().AddDate(4, 0, 0))
 	if !w.suppress("oven", 0, instant{}) {
 		t.Error("it is not in force")
@@ -254,7 +254,7 @@ func TestRecentAllocatesNothing(t *testing.T) {
 }
 
 func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
-	w := newWindows()
+	w := newWindows(NewWindows())
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
@@ -287,3 +287,37 @@ func BenchmarkRecentParallel(b *testing.B) {
 }
 
 func (g *Gate) remember(device string, end time.Time) { g.windows.sent(device, end, end) }
+
+// Gates that share a Windows keep apart what they remember, within one bound.
+func TestGatesShareTheBound(t *testing.T) {
+	table := NewWindows()
+	end := time.Now().Add(time.Hour)
+	var gates []*windows
+	for range 64 {
+		w := newWindows(table)
+		gates = append(gates, w)
+		for i := range 1000 {
+			w.sent(deviceName(i), end, end)
+		}
+	}
+	if other := newWindows(table); other.suppress(deviceName(1), 0, instant{}) {
+		t.Error("a window of another gate suppresses")
+	}
+	for _, w := range gates {
+		if !w.suppress(deviceName(999), 0, instant{}) {
+			t.Error("a window is forgotten")
+		}
+	}
+	for _, w := range gates[:32] {
+		for i := range 60_000 {
+			w.sent(deviceName(i), end, end)
+		}
+	}
+	slots := 0
+	for i := range table.shards {
+		slots += len(table.shards[i].slots)
+	}
+	if slots > shardCount*maxSlots {
+		t.Errorf("%d slots for 64 gates, want %d at most", slots, shardCount*maxSlots)
+	}
+}

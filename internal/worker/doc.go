@@ -13,7 +13,8 @@
 // starts a delivery to each receiver that wants its level. A device has at most one delivery
 // for each level and receiver. Readings that come meanwhile join it, and it keeps the latest
 // and a count. When the notice is settled, the latest reading is decided for all that joined:
-// what settles a reading settles those before it.
+// what settles a reading settles those before it. A delivery that goes on with the latest
+// reading, as after a dead letter, holds the watermark there, not at its first.
 //
 // Each receiver has a schedule of its own, so that a slow one delays no other. It makes at most
 // [Config.Concurrency] attempts at a time, each from its claim until its notice is recorded or
@@ -43,13 +44,17 @@
 //	  - A level alerts only while no higher level of its rule is open. If a higher one clears and
 //	    a milder one is open, the milder one alerts about that reading. A quiet device sends
 //	    no alerts, but recoveries.
-//	  - A reading that opens an alarm asks the gate even if this replica remembers a window:
-//	    another replica may have sent a recovery since.
+//	  - A reading that opens an alarm asks the gate, unless this replica remembers a window that
+//	    began since it took the partition over. Within an earlier one another replica may have
+//	    sent a recovery, after an operator ended that window.
 //	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
 //	    the ledger keeps it until every receiver has settled it. While the window is in force it
 //	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is
-//	    being sent. Before it is sent, the replica asks who owns the ledger: a claim proves
-//	    nothing about the partition.
+//	    being sent. Under its claim, before it is sent, the replica asks who owns the ledger: a
+//	    claim proves nothing about the partition. One answer serves all that wait for it; while
+//	    the ledger does not answer, no recovery is claimed.
+//	  - After a take-over no recovery is sent until the new owner has read what the hub held
+//	    then, or for a minute: the device may be hot again.
 //	  - A removed rule cannot say when its alarms clear. A replica that finds alarms of a rule
 //	    that it does not have drops the pending ones and leaves the open ones alone for ten
 //	    minutes, because during a rollout the partition may go on to a replica that has the rule.
