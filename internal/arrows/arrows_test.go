@@ -7,9 +7,11 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +145,34 @@ func TestBinaryHasTimeZones(t *testing.T) {
 func TestDeployHasNoGo(t *testing.T) {
 	for file := range goFiles(t, "../../deploy") {
 		t.Errorf("%s is Go", file)
+	}
+}
+
+// CONTRIBUTING.md draws the arrows among the product's packages as the table has them.
+func TestDrawing(t *testing.T) {
+	text, err := os.ReadFile("../../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[string][]string{"telemetry": nil, "notify": nil, "lease": nil, "records": nil}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+) +──▶ ([\w, ]+?)  `).FindAllStringSubmatch(string(text), -1) {
+		drawn[m[1]] = strings.Split(m[2], ", ")
+	}
+	for name, want := range drawn {
+		var got []string
+		for line := range strings.Lines(arrows) {
+			if w := strings.Fields(line); len(w) > 0 && w[0] == "internal/"+name {
+				for _, to := range w[1:] {
+					if _, ok := drawn[strings.TrimPrefix(to, "internal/")]; ok {
+						got = append(got, strings.TrimPrefix(to, "internal/"))
+					}
+				}
+			}
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s is drawn with arrows to %q, and the table has %q", name, want, got)
+		}
 	}
 }
 
