@@ -311,8 +311,8 @@ func TestCheckInvalidSettings(t *testing.T) {
 
 func TestCheckNotify(t *testing.T) {
 	type payload struct {
-		Subject string
-		Data    struct {
+		Type, Subject string
+		Data          struct {
 			Temperature float64
 			Test        bool
 		}
@@ -333,8 +333,13 @@ func TestCheckNotify(t *testing.T) {
 	}
 	expect(t, output, "receiver 1", "✓", "accepted a test alert")
 	expect(t, output, "receiver 2", "✗", "answered 404", "check the path")
-	if len(got) != 1 || !got[0].Data.Test || got[0].Subject != "alertworker-check" || got[0].Data.Temperature != 80 {
-		t.Errorf("the receiver got %+v", got)
+	if len(got) != 2 || got[0].Data.Temperature != 80 || got[0].Type != "alertworker.temperature.high" || got[1].Type != "alertworker.temperature.normal" {
+		t.Errorf("the receiver got %+v, want an alert and its recovery", got)
+	}
+	for _, p := range got {
+		if !p.Data.Test || p.Subject != "alertworker-check" {
+			t.Errorf("the receiver got %+v, which is not marked as a test", p)
+		}
 	}
 }
 

@@ -415,7 +415,7 @@ func TestDeadLetters(t *testing.T) {
 		l.BehaveAlways(notifytest.Take)
 		out, code := l.command(t, "replay", "--all")
 		want(t, out, code, exitStopped, "THROTTLE_STORE is memory: only the worker knows its windows", "1 delivered")
-		if taken := l.Taken(); len(taken) != 1 || taken[0].Device != "d" || taken[0].Temperature != 99 {
+		if taken := l.Taken(); len(taken) != 1 || taken[0].Device != "d0" || taken[0].Temperature != 99 {
 			t.Errorf("taken: %+v", taken)
 		}
 	})

@@ -136,8 +136,8 @@ func (w *runningWorker) get(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// becomes waits until /readyz has this code and all these parts, and then wants the same
-// of the page and the report.
+// becomes waits until /readyz has this code and all these parts, and then wants the same of the report. The page,
+// which speaks of all replicas, may say so a little later.
 func (w *runningWorker) becomes(state status.State, code int, parts ...string) {
 	w.t.Helper()
 	var got int
@@ -160,8 +160,14 @@ func (w *runningWorker) becomes(state status.State, code int, parts ...string) {
 	if err := json.Unmarshal([]byte(text), &report); err != nil || report.State != state || report.Ready != (code == http.StatusOK) {
 		w.t.Errorf("/status: want %q: %s", state, text)
 	}
-	if code, page := w.get("/"); code != http.StatusOK || !strings.Contains(page, "</span>"+string(state)+"</p>") {
-		w.t.Errorf("the page answers %d and does not say %q", code, state)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		code, page := w.get("/")
+		if code == http.StatusOK && strings.Contains(page, "</span>"+string(state)+"</p>") {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("the page answers %d and does not say %q", code, state)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func TestSummaryOfAWorker(t *testing.T) {
 		select {
 		case e := <-summaries:
 			for _, day := range e.Data.Days { // midnight may pass
-				if alerts += day.Alerts; day.Alerts > 0 && day.MostAlerts[0].Device != "d" {
+				if alerts += day.Alerts; day.Alerts > 0 && day.MostAlerts[0].Device != "d0" {
 					t.Errorf("%+v", e)
 				}
 			}
