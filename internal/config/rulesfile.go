@@ -228,7 +228,7 @@ func (r *rulesReader) pick(n ast.Node, known ...string) map[string]ast.Node {
 		case !slices.Contains(known, name):
 			r.wrong(m.key, "%s is not known%s", shown(name), didYouMean(name, known))
 		case seen[name]:
-			r.wrong(m.key, "%s is there already: remove one of them", name)
+			r.wrong(m.key, "%s is a duplicate: remove one of them", name)
 		case isNull(m.value):
 			r.wrong(m.key, "%s has no value: set it, or remove it", name)
 		default:
@@ -425,7 +425,7 @@ func (r *rulesReader) readShow(n ast.Node) {
 		if err := checkProperty(name); err != nil {
 			r.wrong(value, "%v", err)
 		} else if slices.Contains(r.show, name) {
-			r.wrong(value, "%s is there already: remove one of them", name)
+			r.wrong(value, "%s is a duplicate: remove one of them", name)
 		} else {
 			r.show = append(r.show, name)
 		}
@@ -597,7 +597,7 @@ func (r *rulesReader) byLevel(n ast.Node, what string) (g given, ok bool) {
 		case !valid:
 			ok = false
 		case slices.Contains(g.names, name):
-			r.wrong(m.key, "%s is there already: remove one of them", name)
+			r.wrong(m.key, "%s is a duplicate: remove one of them", name)
 			ok = false
 		default:
 			g.levels, g.names = append(g.levels, m), append(g.names, name)

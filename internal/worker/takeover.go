@@ -27,7 +27,7 @@ func (s *stream) takeOver() bool {
 		if s.ctx.Err() != nil {
 			return false
 		}
-		s.log.Debug("the partition waits: its ledger, which keeps alarms, cannot be taken over", zap.Error(err)) // what lasts is in LedgerState
+		s.log.Debug("partition waiting: cannot take over its ledger", zap.Error(err)) // what lasts is in LedgerState
 		s.ledgerAnswered(err)
 		if !backoff.Sleep(s.ctx, retryDelay(n)) {
 			return false

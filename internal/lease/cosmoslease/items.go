@@ -152,9 +152,9 @@ func decode(body []byte) (caslease.Record, error) {
 	case d.Phase != phaseHeld && d.Phase != phaseFree:
 		return caslease.Record{}, fmt.Errorf("it is not a lease: phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
 	case !(d.HoldSec >= 0 && d.HoldSec <= math.MaxInt64/1e9/2):
-		return caslease.Record{}, fmt.Errorf("it is not a lease: holdSec is no duration: %v", d.HoldSec)
+		return caslease.Record{}, fmt.Errorf("it is not a lease: holdSec is not a duration: %v", d.HoldSec)
 	case d.Written <= 0:
-		return caslease.Record{}, fmt.Errorf("it is not a lease: _ts is no time: %v", d.Written)
+		return caslease.Record{}, fmt.Errorf("it is not a lease: _ts is not a time: %v", d.Written)
 	}
 	return caslease.Record{
 		Record: lease.Record{

@@ -223,7 +223,7 @@ func (e Entry) check() error {
 		}
 		return fmt.Errorf("would get webhooks that nobody sees: did you mean %s?%s", is, hint)
 	case is != "" && plain:
-		return fmt.Errorf("would be sent for everybody to read: did you mean %s+https://…?", name)
+		return fmt.Errorf("would be sent in clear text: did you mean %s+https://…?", name)
 	case plain && !local && e.NeedsEventGridToken():
 		return errors.New("would send a token of the identity for everybody to read: must be eventgrid+https://…")
 	case len(e.Secrets) > 0 && !e.IsWebhook() || e.SecretFile != "" && !e.IsWebhook():

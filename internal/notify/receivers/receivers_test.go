@@ -167,7 +167,7 @@ func TestWrongChannel(t *testing.T) {
 		"http://ntfy.sh/S3CRET":                                           "did you mean ntfy+https://…?",
 		"https://events.pagerduty.com/v2/enqueue":                         "did you mean pagerduty://ROUTING_KEY?",
 		"https://t.westeurope-1.eventgrid.azure.net/api/events":           "did you mean eventgrid+https://…?",
-		"slack+http://hooks.slack.com/services/S3CRET":                    "would be sent for everybody to read: did you mean slack+https://…?",
+		"slack+http://hooks.slack.com/services/S3CRET":                    "would be sent in clear text: did you mean slack+https://…?",
 		"eventgrid+http://example.com":                                    "would send a token of the identity for everybody to read",
 		"https://contoso.webhook.office.com/webhookb2/S3CRET":             "is an Office 365 connector, which Microsoft has retired",
 		"teams+https://outlook.office.com/webhook/S3CRET":                 "is an Office 365 connector, which Microsoft has retired",

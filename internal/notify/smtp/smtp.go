@@ -114,7 +114,7 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		return nil, err
 	}
 	if m.user != nil && !m.implicit && !m.starttls {
-		return nil, errors.New("with starttls=off the password would be sent for everybody to read: leave out one of them")
+		return nil, errors.New("with starttls=off the password would be sent in clear text: leave out one of them")
 	}
 	port := cmp.Or(u.Port(), map[string]string{"smtp": "587", "smtps": "465"}[u.Scheme])
 	m.address = net.JoinHostPort(m.host, port)
@@ -147,7 +147,7 @@ func check(u *url.URL) error {
 			return errors.New("the port is not one of 1 to 65535")
 		}
 		if p == "465" && u.Scheme == "smtp" {
-			return errors.New("port 465 has TLS from the beginning: write smtps://")
+			return errors.New("port 465 uses implicit TLS: write smtps://")
 		}
 	}
 	return nil
@@ -192,7 +192,7 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 				return false, errors.New("starttls can only be off; without it STARTTLS is required")
 			}
 			if m.implicit {
-				return false, errors.New("smtps:// has TLS from the beginning: leave out starttls=off, or write smtp://")
+				return false, errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
 			}
 			m.starttls = false
 		case "auth":
@@ -327,7 +327,7 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 	if m.starttls {
 		if offered, _ := client.Extension("STARTTLS"); !offered {
-			return nil, errors.New("it does not offer STARTTLS: if it speaks TLS from the beginning, write smtps://; to send alerts unencrypted, without a password, add starttls=off")
+			return nil, errors.New("it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, add starttls=off")
 		}
 		if err := client.StartTLS(m.tls); err != nil {
 			return nil, fmt.Errorf("STARTTLS: %w", err)
@@ -436,7 +436,7 @@ func judge(err error) *notify.Error {
 	case refusesMessage(answer.Msg):
 		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server refuses it for good: %w", err)}
 	}
-	return &notify.Error{Untaken: true, Err: fmt.Errorf("the server refuses it, but not for what it says: check NOTIFY_URLS and the server: %w", err)}
+	return &notify.Error{Untaken: true, Err: fmt.Errorf("the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w", err)}
 }
 
 // limits reports whether an answer says that there is too much mail, or that there are too many connections. There is
@@ -503,7 +503,7 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, errors.New("the server says too much")
+		return 0, errors.New("server response too large")
 	}
 	n, err := b.Conn.Read(p[:min(len(p), b.left)])
 	b.left -= n

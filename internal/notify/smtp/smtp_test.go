@@ -280,7 +280,7 @@ func TestStages(t *testing.T) {
 				}
 			}
 		}), smtp.Options{})
-		if err := m.Notify(t.Context(), notifytest.Alert(1)); err == nil || !strings.Contains(err.Error(), "says too much") {
+		if err := m.Notify(t.Context(), notifytest.Alert(1)); err == nil || !strings.Contains(err.Error(), "response too large") {
 			t.Errorf("a greeting without end: %v", err)
 		}
 	})
@@ -496,7 +496,7 @@ func TestURLs(t *testing.T) {
 		"smtp://host-x:465/" + rest:                                          "write smtps://",
 		"smtp://us3r@host-x/" + rest:                                         "a user needs a password",
 		"smtp://:pa55@host-x/" + rest:                                        "a user needs a password",
-		"smtp://us3r:pa55@host-x/" + rest + "&starttls=off":                  "for everybody to read",
+		"smtp://us3r:pa55@host-x/" + rest + "&starttls=off":                  "in clear text",
 		"smtps://host-x/" + rest + "&starttls=off":                           "leave out starttls=off",
 		"smtp://host-x/" + rest + "&starttls=no":                             "can only be off",
 		"smtp://host-x/" + rest + "&cc=us3r":                                 "there may only be",

@@ -189,7 +189,7 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 			switch {
 			case r.err == nil:
 				if failing.n > 0 && lost == nil {
-					log.Info("the leader's lease is renewed again", zap.Int("failures", failing.n), zap.Duration("after", time.Since(failing.since)))
+					log.Info("leader lease renewed after failures", zap.Int("failures", failing.n), zap.Duration("after", time.Since(failing.since)))
 				}
 				failing = failure{}
 				l = r.lease

@@ -368,7 +368,7 @@ func TestFailedRenewalsAreLogged(t *testing.T) {
 			}
 			a.link.set(none)
 			time.Sleep(30 * time.Second)
-			if got := said("is renewed again"); len(got) != 1 || got[0].ContextMap()["failures"].(int64) < 2 {
+			if got := said("renewed after failures"); len(got) != 1 || got[0].ContextMap()["failures"].(int64) < 2 {
 				t.Fatalf("when they succeed again: %v", got)
 			}
 			logs.TakeAll()

@@ -143,7 +143,7 @@ func (t *Tally) bound() {
 		return
 	}
 	delete(t.hours, slices.Min(slices.Collect(maps.Keys(t.hours))))
-	t.log.Warn("an hour of counts for the daily summary was lost: it could not be written for too long", zap.Int("hours_kept", maxUnsaved))
+	t.log.Warn("dropped an hour of counts for the daily summary: could not be written in time", zap.Int("hours_kept", maxUnsaved))
 }
 
 // Run writes the counts every minute until ctx ends, and then once more, for at most 5 s.

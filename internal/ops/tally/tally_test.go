@@ -163,8 +163,8 @@ func TestOutage(t *testing.T) {
 		store.failed.Store(false)
 		days, _ := two(t, a)
 		want(t, days[1], map[string]tally.Count{"d": {Alerts: 7}})
-		if log.FilterMessageSnippet("was lost").Len() != 2 {
-			t.Errorf("%d hours are said to be lost, want 2", log.FilterMessageSnippet("was lost").Len())
+		if log.FilterMessageSnippet("dropped an hour").Len() != 2 {
+			t.Errorf("%d hours are said to be lost, want 2", log.FilterMessageSnippet("dropped an hour").Len())
 		}
 		stop()
 		running.Wait()

@@ -119,7 +119,7 @@ func destination(info map[string]any) (endpoint, entity string, err error) {
 	address, _ := info["address"].(string)
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", "", errors.New("the hub redirects to an address that is none")
+		return "", "", errors.New("the hub redirects to an invalid address")
 	}
 	host, _ := info["hostname"].(string)
 	if host == "" {
@@ -128,7 +128,7 @@ func destination(info map[string]any) (endpoint, entity string, err error) {
 	entity, _, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	// What stands in a connection string must not add to it.
 	if !name.MatchString(host) || !name.MatchString(entity) {
-		return "", "", fmt.Errorf("the hub redirects to host %q and event hub %q, which are no names", host, entity)
+		return "", "", fmt.Errorf("the hub redirects to host %q and event hub %q, which are invalid names", host, entity)
 	}
 	if p := u.Port(); p != "" && p != port {
 		host = net.JoinHostPort(host, p)

@@ -110,7 +110,7 @@ func Messages() []Message {
 
 	annotation(true, "partition key that is no string", str("x-opt-partition-key"), []byte{0x54, 1})
 	annotation(false, "offset that is no string", str("x-opt-offset"), []byte{0x54, 1})
-	annotation(false, "enqueued time that is no time", str("x-opt-enqueued-time"), str("yesterday"))
+	annotation(false, "enqueued time that is not a timestamp", str("x-opt-enqueued-time"), str("yesterday"))
 	lost("sequence number that is no number", func(a []byte) []byte {
 		return join(section(0x72, dict(10, a, str("x-opt-sequence-number"), str("one"))), body)
 	})
