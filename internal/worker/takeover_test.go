@@ -121,6 +121,7 @@ func TestEmptyPartitionOfARecreatedHub(t *testing.T) {
 				}
 			} else {
 				r.set(nil)
+				time.Sleep(5 * time.Minute) // until the receiver is tried again
 			}
 			time.Sleep(2 * interval)
 			next.end()
