@@ -41,7 +41,7 @@ type Config struct {
 	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service connection string, HostName=...; keeps working when the hub fails over"`
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"consumer group to read from; no other program should use it"`
 	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to start without a checkpoint: earliest, latest or an RFC 3339 time"`
-	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events buffered per partition, 1 to 5000; at most 256 MiB in total"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events requested per partition, 1 to 5000; at most 256 MiB in total"`
 	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp" desc:"amqp (port 5671), or websocket: AMQP over WebSockets (port 443), through the proxy of HTTPS_PROXY if that is set"`
 
 	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" instead:"RULES_FILE" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`

@@ -21,9 +21,9 @@ import (
 // a few events each. It does not matter how many there are that another replica reads.
 func TestCredit(t *testing.T) {
 	for _, c := range []struct{ events, prefetch, partitions, want int }{
-		{1024, 1000, 1, 512},
-		{1024, 1000, 4, 128},
-		{1024, 1000, 32, 16},
+		{1024, 1000, 1, 1000},
+		{1024, 1000, 4, 256},
+		{1024, 1000, 32, 32},
 		{1024, 1000, 1024, 8},
 		{1024, 100, 1, 100},
 		{1024, 1, 32, 1},
@@ -82,7 +82,8 @@ func (m *meter) Write(b []byte) (int, error) {
 // also while nobody takes them.
 func TestBufferIsBoundedInBytesPerReplica(t *testing.T) {
 	t.Parallel()
-	const partitions, perPartition, size, bound = 8, 48, 255 << 10, 128 * eventhubs.MaxEventBytes
+	const partitions, perPartition, size, buffer = 8, 48, 255 << 10, 64 * eventhubs.MaxEventBytes
+	const bound = 2 * buffer // what is requested, and what consumers hold
 	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: partitions})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func TestBufferIsBoundedInBytesPerReplica(t *testing.T) {
 	s, err := eventhubs.New(eventhubs.Config{
 		ConnectionString: strings.Replace(h.ConnectionString(), h.Addr(), m.addr, 1),
 		Start:            eventhubs.Start{Earliest: true},
-		BufferBytes:      bound,
+		BufferBytes:      buffer,
 		BalanceInterval:  100 * time.Millisecond,
 		Records:          newFaultyStore(),
 	})

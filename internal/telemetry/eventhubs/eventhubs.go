@@ -26,7 +26,7 @@ const (
 	DefaultPrefetch = 1000
 
 	// DefaultBufferBytes has room for 1,024 events of the largest size that IoT Hub
-	// accepts: 32 for each of 32 busy partitions.
+	// accepts: 32 for each of 32 busy partitions. Consumers hold as many again.
 	DefaultBufferBytes = 256 << 20
 
 	// DefaultBalanceInterval is how often a replica writes its heartbeat and
