@@ -289,6 +289,8 @@ func TestMistakes(t *testing.T) {
 		{"timeout", valid("NOTIFY_TIMEOUT=6m"), "NOTIFY_TIMEOUT", "1s to 5m"},
 		{"concurrency", valid("NOTIFY_CONCURRENCY=0"), "NOTIFY_CONCURRENCY", "1 to 4096"},
 		{"concurrency text", valid("NOTIFY_CONCURRENCY=64.5"), "NOTIFY_CONCURRENCY", "a whole number"},
+		{"give up before the second attempt", valid("NOTIFY_GIVE_UP=60s", "NOTIFY_TIMEOUT=5m"), "NOTIFY_GIVE_UP", "must be at least 10m20s"},
+		{"start in the future", valid("EVENTHUB_START=2999-01-31T12:00:00Z"), "EVENTHUB_START", "in the future"},
 		{"give up", valid("THROTTLE_WINDOW=1h", "NOTIFY_GIVE_UP=59m"), "NOTIFY_GIVE_UP", "at least THROTTLE_WINDOW"},
 
 		{"expiry", valid("BALANCE_INTERVAL=5s"), "OWNERSHIP_EXPIRY", "twice BALANCE_INTERVAL"},

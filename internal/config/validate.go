@@ -47,6 +47,9 @@ const missingHub = "is missing: set it to the hub's Event Hub-compatible endpoin
 	"or set EVENTHUB_NAMESPACE and EVENTHUB_NAME to read without a key; or IOTHUB_CONNECTION_STRING, the hub's own service connection string"
 
 func (c *Config) validateHub(e *configError) {
+	if at := c.EventHubStart.Time; at.After(time.Now().Add(time.Minute)) {
+		e.add("EVENTHUB_START", "is %s, in the future: nothing that devices send until then would be read", at.Format(time.RFC3339))
+	}
 	var given []string
 	if c.EventHubConnectionString.IsSet() || e.has("EVENTHUB_CONNECTION_STRING") {
 		given = append(given, "EVENTHUB_CONNECTION_STRING")
@@ -242,6 +245,10 @@ func (c *Config) validateNotify(e *configError) {
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
 	between(e, "NOTIFY_GIVE_UP", c.NotifyGiveUp, time.Second, longestRetention)
+	if least := 2 * throttle.ClaimTTL(c.NotifyTimeout); !e.has("NOTIFY_TIMEOUT") && !e.has("NOTIFY_GIVE_UP") && c.NotifyGiveUp < least {
+		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s, the time of two attempts with NOTIFY_TIMEOUT=%s, or a slow receiver makes every alert a dead letter",
+			Plain(c.NotifyGiveUp), Plain(least), Plain(c.NotifyTimeout))
+	}
 }
 
 // maxPublicURL is far more than anybody's address of the status page takes, and less than what any receiver
