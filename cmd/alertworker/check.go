@@ -52,7 +52,11 @@ func checkTo(ctx context.Context, out checkup.Output, args []string) error {
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, c, zap.NewNop()) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, c, quiet) },
 		Member: func(ctx context.Context, c config.Config) (*peers.Member, error) {
-			return s.member(ctx, c, quiet)
+			rs, err := s.openRecords(ctx, c, quiet)
+			if err != nil {
+				return nil, err
+			}
+			return s.member(ctx, c, rs, quiet)
 		},
 	}, *send)
 	if !passed {

@@ -30,6 +30,7 @@ import (
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
@@ -325,7 +326,7 @@ func readRelease(t *testing.T, file string) string {
 	for _, h := range owned.Heartbeats {
 		say("heartbeat of %s: leaving %t", h.Owner, h.Leaving)
 	}
-	say("settings: %s", otherSettings(t, azurite, left, group.String()))
+	say("settings: %s", otherSettings(t, s.records, left, group.String()))
 
 	rs, err := openReceivers(c, nil, log)
 	if err != nil {
@@ -381,7 +382,7 @@ func readRelease(t *testing.T, file string) string {
 }
 
 // otherSettings returns how a replica with another window sees the settings that were left.
-func otherSettings(t *testing.T, azurite *emulators.Azurite, left leftovers, group string) string {
+func otherSettings(t *testing.T, store records.Store, left leftovers, group string) string {
 	for _, b := range left.Blobs[containers[0]] {
 		if b.Name != group+"/settings" {
 			continue
@@ -394,7 +395,7 @@ func otherSettings(t *testing.T, azurite *emulators.Azurite, left leftovers, gro
 			rule.Window += time.Second
 			mine.Rules[name] = rule
 		}
-		reason, err := peers.Open(azurite.RetryingContainer(t, containers[0], nil), group, mine, zap.NewNop()).Look(t.Context())
+		reason, err := peers.Open(store, group, mine, zap.NewNop()).Look(t.Context())
 		if err != nil {
 			t.Error(err)
 		}

@@ -119,7 +119,7 @@ func connectOnce(ctx context.Context, c config.Config, s stores, log *zap.Logger
 	if s, err = s.open(ctx, c, log); err != nil {
 		return c, s, nil, err
 	}
-	member, err := s.member(ctx, c, log)
+	member, err := s.member(ctx, c, s.records, log)
 	return c, s, member, err
 }
 

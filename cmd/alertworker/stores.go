@@ -215,7 +215,7 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 
 // member returns this replica as a member of its consumer group; nil if checkpoints are in
 // memory, because then it is alone. Resolve IOTHUB_CONNECTION_STRING first.
-func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*peers.Member, error) {
+func (s stores) member(ctx context.Context, c config.Config, rs records.Store, log *zap.Logger) (*peers.Member, error) {
 	if c.CheckpointStore == config.StoreMemory {
 		return nil, nil
 	}
@@ -223,11 +223,7 @@ func (s stores) member(ctx context.Context, c config.Config, log *zap.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	client, err := s.container(ctx, c, c.CheckpointContainer, policy.RetryOptions{TryTimeout: 3 * time.Second, MaxRetries: 1})
-	if err != nil {
-		return nil, err
-	}
-	return peers.Open(client, groupName(c), peers.Settings{
+	return peers.Open(rs, groupName(c), peers.Settings{
 		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(),
 		Rules: peers.Rules(c.Rules()),
 	}, log), nil

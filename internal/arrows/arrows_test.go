@@ -60,7 +60,7 @@ const arrows = `
 	internal/build
 	internal/azure   internal/backoff
 	internal/httpapi
-	internal/peers   internal/rules internal/azure
+	internal/peers   internal/records internal/rules
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure
 
 	internal/ops/admin    internal/notify/heartbeat internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
@@ -98,10 +98,10 @@ const arrows = `
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs internal/lab/bench cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/records internal/lease/bloblease internal/notify/deadletter internal/peers internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/records internal/lease/bloblease internal/notify/deadletter internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/peers internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/notify/deadletter internal/ops/checkup internal/ops/tally internal/lab/emulators internal/lab/bench cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs internal/telemetry/telemetrytest
 	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
 	github.com/wneessen/go-mail                                     internal/notify/smtp
@@ -190,7 +190,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs, internal/telemetry/telemetrytest's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/records, internal/lease/bloblease, internal/notify/deadletter, internal/peers, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/records, internal/lease/bloblease, internal/notify/deadletter, internal/ops/tally, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

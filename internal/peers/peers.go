@@ -2,14 +2,15 @@
 // time. Two replicas that store windows in different places, or whose rules have windows of different lengths,
 // would each alert for the same device; of two of which only one sends recoveries, neither would send them reliably.
 //
-// A small blob beside the checkpoints holds the settings in force for a consumer group.
+// A small record beside the checkpoints holds the settings in force for a consumer group.
 // Replicas with these settings renew it every 10 s. A replica with other settings stands
-// by until it has seen that the blob, or the rule that differs, was not renewed for 30 s and, if the windows are in
+// by until it has seen that the record, or the rule that differs, was not renewed for 30 s and, if the windows are in
 // another place, until the last of them is over. Then it replaces the settings with its own.
 package peers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 )
 
@@ -95,28 +97,21 @@ func (s Settings) longest() (longest time.Duration) {
 	return longest
 }
 
-// A record is the content of the blob, with times by the store's clock.
+// A record is what the store has, with times by the store's clock.
 type record struct {
 	Settings
-	version      string // of the blob; empty if there is none
+	etag         string // empty if there is none
 	written, now time.Time
 }
 
-// A store holds one record.
-type store interface {
-	read(ctx context.Context) (record, error)
-	// write replaces prev, or fails with errConflict if it is not the current record.
-	write(ctx context.Context, prev record, s Settings) error
-}
-
-var errConflict = errors.New("the record has been changed by another replica")
-
-const callTimeout = 10 * time.Second
+// maxContent is more than any settings need, in bytes.
+const maxContent = 64 << 10
 
 // A Member is one replica. It is safe for concurrent use.
 type Member struct {
 	settings Settings
-	store    store
+	store    records.Store
+	name     string // of the record
 	log      *zap.Logger
 
 	// Bounds that only tests shorten.
@@ -124,8 +119,11 @@ type Member struct {
 	expiry time.Duration // after which nobody uses what has not been renewed
 }
 
-func newMember(s store, mine Settings, log *zap.Logger) *Member {
-	return &Member{settings: mine, store: s, log: log, beat: 10 * time.Second, expiry: 30 * time.Second}
+// Open returns a replica with settings. s has the replicas' checkpoints and is reliable. prefix identifies the
+// replicas that must share settings: namespace/hub/group, as in the names of checkpoints. Open does not connect.
+func Open(s records.Store, prefix string, settings Settings, log *zap.Logger) *Member {
+	// Checkpoints and ownerships have folders of their own beside it.
+	return &Member{settings: settings, store: s, name: prefix + "/settings", log: log, beat: 10 * time.Second, expiry: 30 * time.Second}
 }
 
 // ErrReplaced means that replicas with other settings have taken over.
@@ -134,7 +132,7 @@ var ErrReplaced = errors.New("replicas with other settings have taken over")
 // Look returns what Join would wait for now; empty if nothing.
 func (m *Member) Look(ctx context.Context) (reason string, err error) {
 	r, err := m.read(ctx)
-	if err != nil || r.version == "" || m.settings.Difference(r.Settings) == "" {
+	if err != nil || r.etag == "" || m.settings.Difference(r.Settings) == "" {
 		return "", err
 	}
 	return m.reason(r), nil
@@ -155,7 +153,7 @@ func (m *Member) patience(r record) time.Duration {
 func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 	tick := time.NewTicker(m.beat / 2)
 	defer tick.Stop()
-	var seen string     // the version of the others' record, looked at without a failure
+	var seen string     // the ETag of the others' record, looked at without a failure
 	var since time.Time // from then on
 	var logged time.Time
 	for first := true; ; first = false {
@@ -169,10 +167,10 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 			seen = "" // the others could not renew it either: start waiting again
 			m.log.Warn("cannot check whether replicas with other settings are running; standing by", zap.Error(err))
 		default:
-			if r.version != seen {
-				seen, since = r.version, time.Now()
+			if r.etag != seen {
+				seen, since = r.etag, time.Now()
 			}
-			ours := r.version == "" || m.settings.Difference(r.Settings) == ""
+			ours := r.etag == "" || m.settings.Difference(r.Settings) == ""
 			// The age of the others' record proves nothing: they could not renew it if the
 			// store was unavailable.
 			if ours || time.Since(since) >= m.patience(r) {
@@ -180,7 +178,7 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 				switch {
 				case err == nil:
 					return nil
-				case errors.Is(err, errConflict):
+				case errors.Is(err, records.ErrConflict):
 					continue
 				case first:
 					return err
@@ -241,24 +239,27 @@ func (m *Member) Keep(ctx context.Context) error {
 
 // keep renews the settings if they are in force.
 func (m *Member) keep(ctx context.Context) error {
-	r, err := m.read(ctx)
-	if err != nil {
-		return err
+	for {
+		r, err := m.read(ctx)
+		if err != nil {
+			return err
+		}
+		if difference := m.settings.Difference(r.Settings); r.etag != "" && difference != "" {
+			return fmt.Errorf("%w: %s", ErrReplaced, difference)
+		}
+		// Another replica that has renewed the record may lack rules of ours, which would be
+		// forgotten if it came first every time.
+		if err := m.renew(ctx, r); !errors.Is(err, records.ErrConflict) {
+			return err
+		}
 	}
-	if difference := m.settings.Difference(r.Settings); r.version != "" && difference != "" {
-		return fmt.Errorf("%w: %s", ErrReplaced, difference)
-	}
-	if err := m.renew(ctx, r); !errors.Is(err, errConflict) {
-		return err
-	}
-	return nil // another replica has renewed it, or the next look will show
 }
 
 // renew writes the settings of m in place of r, unless they have just been written.
 func (m *Member) renew(ctx context.Context, r record) error {
 	next := m.settings
 	since := max(0, r.now.Sub(r.written))
-	if r.version != "" && next.Difference(r.Settings) == "" {
+	if r.etag != "" && next.Difference(r.Settings) == "" {
 		fresh := since < m.beat/2
 		for name := range next.Rules {
 			theirs, ok := r.Rules[name]
@@ -291,13 +292,26 @@ func (m *Member) withOthers(r record, since time.Duration) Settings {
 }
 
 func (m *Member) read(ctx context.Context) (record, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v", callTimeout))
-	defer cancel()
-	return m.store.read(ctx)
+	there, err := m.store.Read(ctx, m.name, maxContent)
+	if errors.Is(err, records.ErrNotFound) {
+		return record{}, nil
+	}
+	if err != nil {
+		return record{}, err
+	}
+	r := record{etag: there.ETag, written: there.Written, now: there.Now}
+	if err := json.Unmarshal(there.Content, &r.Settings); err != nil {
+		return record{}, fmt.Errorf("read record %q: it does not contain settings: delete it while no replica is running", m.name)
+	}
+	return r, nil
 }
 
+// write replaces prev, or fails with records.ErrConflict if it is not the current record.
 func (m *Member) write(ctx context.Context, prev record, s Settings) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v", callTimeout))
-	defer cancel()
-	return m.store.write(ctx, prev, s)
+	content, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	_, err = m.store.Write(ctx, records.Record{Name: m.name, Content: content, Type: "application/json", ETag: prev.etag})
+	return err
 }

@@ -2,8 +2,8 @@ package peers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,47 +15,52 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
-	"github.com/google/uuid"
 	"pgregory.net/rapid"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A blackboard is a store on the bubble's clock, in whole seconds as Azure's. It can be
-// out of order, which no real part can be in a bubble.
+// A blackboard is a store on the bubble's clock, which can be out of order.
 type blackboard struct {
-	mu   sync.Mutex
-	r    record
-	n    int
-	down error
+	records.Store
+	memory records.Memory
+
+	mu     sync.Mutex
+	down   error
+	writes int
 }
 
-func (b *blackboard) read(context.Context) (record, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.r
-	r.now = time.Now().Truncate(time.Second)
-	return r, b.down
+func newBlackboard() *blackboard {
+	b := &blackboard{}
+	b.Store = records.Around(&b.memory, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.down != nil {
+			return b.down
+		}
+		err := call(ctx)
+		if op == records.OpWrite && err == nil {
+			b.writes++
+		}
+		return err
+	})
+	return b
 }
 
-func (b *blackboard) write(_ context.Context, prev record, s Settings) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.down != nil:
-		return b.down
-	case prev.version != b.r.version:
-		return errConflict
+// write puts s into the record, whatever it is.
+func (b *blackboard) write(t testing.TB, s Settings) {
+	t.Helper()
+	content, err := json.Marshal(s)
+	if err == nil {
+		_, err = b.memory.Write(t.Context(), records.Record{Name: group + "/settings", Content: content, ETag: records.Any})
 	}
-	b.n++
-	b.r = record{Settings: s, version: fmt.Sprint(b.n), written: time.Now().Truncate(time.Second)}
-	return nil
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (b *blackboard) fail(err error) {
@@ -63,6 +68,8 @@ func (b *blackboard) fail(err error) {
 	defer b.mu.Unlock()
 	b.down = err
 }
+
+const group = "ns/hub/$default"
 
 var (
 	inBlob   = Settings{Format: Format, Store: "blob", Place: "acc/throttle", Scope: "ns/hub/group", Rules: window(time.Minute)}
@@ -89,7 +96,7 @@ type replica struct {
 }
 
 func start(t testing.TB, b *blackboard, s Settings) *replica {
-	r := &replica{Member: newMember(b, s, zap.NewNop())}
+	r := &replica{Member: Open(b, group, s, zap.NewNop())}
 	ctx, end := context.WithCancel(context.Background())
 	r.end = end
 	r.done.Go(func() {
@@ -131,14 +138,14 @@ func (r *replica) why() string {
 
 func TestSameSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		one, two := start(t, b, inBlob), start(t, b, inBlob)
 		one.is(t, true)
 		two.is(t, true)
 		time.Sleep(time.Hour)
 		one.is(t, true)
 		two.is(t, true)
-		if writes := b.n; writes > 2*360 {
+		if writes := b.writes; writes > 2*360 {
 			t.Errorf("%d writes in an hour", writes)
 		}
 		one.stop()
@@ -157,7 +164,7 @@ func TestSameSettings(t *testing.T) {
 // window is over.
 func TestRollingChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		old := []*replica{start(t, b, inBlob), start(t, b, inBlob)}
 		synctest.Wait()
 		time.Sleep(5 * time.Minute)
@@ -192,13 +199,10 @@ func TestRollingChange(t *testing.T) {
 // An old one that was frozen finds out, and ends.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		old := start(t, b, inBlob)
 		old.is(t, true)
-		b.mu.Lock()
-		b.n++
-		b.r = record{Settings: inCosmos, version: "x", written: time.Now()}
-		b.mu.Unlock()
+		b.write(t, inCosmos)
 		time.Sleep(10 * time.Second)
 		old.is(t, false)
 		if !errors.Is(old.err, ErrReplaced) || !strings.Contains(old.err.Error(), "THROTTLE_STORE is cosmos there and blob here") {
@@ -211,7 +215,7 @@ func TestReplaced(t *testing.T) {
 // While the store is down nobody renews; when it is back, those who were active go on.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		old := start(t, b, inBlob)
 		old.is(t, true)
 		time.Sleep(3 * time.Second)
@@ -247,7 +251,7 @@ func TestNeverSideBySide(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		script := steps.Draw(r, "steps")
 		synctest.Test(t, func(*testing.T) {
-			b := &blackboard{}
+			b := newBlackboard()
 			var running, all []*replica
 			for _, s := range script {
 				switch {
@@ -327,7 +331,7 @@ func TestDifferentRules(t *testing.T) {
 // another window waits, whoever wrote the record last.
 func TestRollingRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		hot, cold := rules.Rule{Name: "hot", Window: 10 * time.Minute, Resolved: true}, rules.Rule{Name: "cold", Window: time.Minute}
 		one, two := start(t, b, ruled(hot)), start(t, b, ruled(cold))
 		time.Sleep(time.Minute)
@@ -343,7 +347,7 @@ func TestRollingRules(t *testing.T) {
 		}
 		one.is(t, true)
 		two.is(t, true)
-		if writes := b.n; writes > 2*720+60 {
+		if writes := b.writes; writes > 2*720+60 {
 			t.Errorf("%d writes in two hours: they overwrite each other", writes)
 		}
 		one.stop()
@@ -356,37 +360,28 @@ func TestRollingRules(t *testing.T) {
 			t.Errorf("took over %v after the last one had stopped", waited)
 		}
 		young.stop()
-		if want := ruled(other).Rules; !maps.Equal(b.r.Rules, want) {
-			t.Errorf("the record has %v, want %v: the others are gone", b.r.Rules, want)
+		r, err := young.read(t.Context())
+		if want := ruled(other).Rules; err != nil || !maps.Equal(r.Rules, want) {
+			t.Errorf("the record has %v, want %v: the others are gone (%v)", r.Rules, want, err)
 		}
 	})
 }
 
 // On Azure's emulator, with shorter times.
 func TestBlob(t *testing.T) {
-	client := azure.NewHTTPClient()
-	t.Cleanup(client.CloseIdleConnections)
-	c, err := container.NewClientFromConnectionString(emulators.StartAzurite(t).ConnectionString, uuid.NewString(),
-		&container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client, Retry: policy.RetryOptions{TryTimeout: 5 * time.Second}}})
+	azurite := emulators.StartAzurite(t)
+	c := azurite.Container(t, azurite.NewContainer(), nil)
+	blobs, err := records.OpenBlobs(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	store := records.Reliable(blobs)
 	open := func(s Settings) *Member {
 		s.Rules = window(time.Second)
-		m := Open(c, "ns/hub/$default", s, zap.NewNop())
+		m := Open(store, group, s, zap.NewNop())
 		m.beat, m.expiry = time.Second, 4*time.Second
 		return m
 	}
-	if reason, err := open(inBlob).Look(t.Context()); reason != "" || err != nil {
-		t.Errorf("without a container: %q, %v", reason, err)
-	}
-	if err := open(inBlob).Join(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "ContainerNotFound") {
-		t.Errorf("without a container: %v", err)
-	}
-	if _, err := c.Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-
 	old, young := open(inBlob), open(inCosmos)
 	if reason, err := young.Look(t.Context()); reason != "" || err != nil {
 		t.Errorf("where nobody was: %q, %v", reason, err)
@@ -423,7 +418,7 @@ func TestBlob(t *testing.T) {
 		t.Errorf("the old one: %v", err)
 	}
 
-	if _, err := c.NewBlockBlobClient("ns/hub/$default/settings").UploadBuffer(t.Context(), []byte("x"), nil); err != nil {
+	if _, err := c.NewBlockBlobClient(group+"/settings").UploadBuffer(t.Context(), []byte("x"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := young.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "does not contain settings: delete it") {
@@ -435,7 +430,7 @@ func TestBlob(t *testing.T) {
 // have the same keys in the same store.
 func TestChangedRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		long := rules.Rule{Name: "hot", Window: 24 * time.Hour}
 		short := rules.Rule{Name: "hot", Window: time.Hour, Resolved: true}
 		old := start(t, b, ruled(long))
@@ -459,7 +454,7 @@ func TestChangedRule(t *testing.T) {
 // longer than it is remembered.
 func TestRemovedRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &blackboard{}
+		b := newBlackboard()
 		cold, hot := rules.Rule{Name: "cold", Window: time.Minute}, rules.Rule{Name: "hot", Window: 24 * time.Hour}
 		changed := rules.Rule{Name: "hot", Window: time.Hour}
 		one, two := start(t, b, ruled(cold)), start(t, b, ruled(hot))
