@@ -182,7 +182,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		start:   h.plan.start(id),
 		want:    make(chan struct{}, 1),
 		batches: make(chan [2][]*azeventhubs.ReceivedEventData, 1),
-		changed: time.Now(), ahead: -1,
+		changed: time.Now(), turned: time.Now(), ahead: -1,
 	}
 	for n := 1; ; n++ {
 		c, err := h.checkpoints.read(ctx, id)
@@ -227,7 +227,7 @@ func (h *hub) unopened(id string) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r := h.reading[id]; r != nil && r.partition != nil {
-		return r.partition.unopened(), true
+		return r.partition.unopened()
 	}
 	return 0, false
 }

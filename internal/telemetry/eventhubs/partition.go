@@ -63,6 +63,7 @@ type partition struct {
 	link    *link               // nil while there is none
 	open    bool                // link is attached
 	changed time.Time           // when open or the last event last changed
+	turned  time.Time           // when open last changed
 	fault   telemetry.Fault     // why link is not attached; zero if it is
 	ahead   int64               // what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
 }
@@ -256,6 +257,7 @@ func (p *partition) opened(is bool) {
 	was := p.open
 	recovered := is && p.fault.Err != nil
 	p.open, p.changed = is, time.Now()
+	p.turned = p.changed
 	if is {
 		p.fault = telemetry.Fault{}
 	}
@@ -307,14 +309,19 @@ func (p *partition) arrived() {
 	p.changed, p.ahead = time.Now(), -1
 }
 
-// unopened returns how long there has been no link, zero if there is one.
-func (p *partition) unopened() time.Duration {
+// steady is how long a link must have been open to count: a hub that refuses one may open it first, and close
+// it with the reason.
+const steady = time.Second
+
+// unopened returns how long there has been no link, zero if there is one. It is not known of a link that has just
+// been opened.
+func (p *partition) unopened() (d time.Duration, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open {
-		return 0
+		return 0, time.Since(p.turned) >= steady
 	}
-	return time.Since(p.changed)
+	return time.Since(p.turned), true
 }
 
 // stalled is called with the number of the hub's last event, and closes the link if that has been
