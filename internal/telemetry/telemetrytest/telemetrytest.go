@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(*testing.T) Harness) {
 		"ReceiveDoesNotWait":       receiveDoesNotWait,
 		"ReceiveTakesTheBuffered":  receiveTakesTheBuffered,
 		"ReceiveEndsWithContext":   receiveEndsWithContext,
+		"LastIsTheHubs":            lastIsTheHubs,
 		"CheckpointResumes":        checkpointResumes,
 		"CheckpointOnlyForward":    checkpointOnlyForward,
 		"CheckpointNamesLedger":    checkpointNamesLedger,
@@ -227,6 +228,31 @@ func receiveEndsWithContext(t *testing.T, h Harness) {
 	})
 	if err := wait(t, result, "Receive to end with its context"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Receive: %v, want the context's error", err)
+	}
+}
+
+// Last is what the hub holds, not what the consumer has read.
+func lastIsTheHubs(t *testing.T, h Harness) {
+	id := h.Partitions()[0]
+	owned := make(chan telemetry.Partition, 1)
+	start(t, h, func(ctx context.Context, p telemetry.Partition) error {
+		if p.ID() == id {
+			owned <- p
+		}
+		<-ctx.Done()
+		return nil
+	})
+	p := wait(t, owned, "the partition")
+	for published, want := range []int64{-1, 0, 1} {
+		if last, err := p.Last(t.Context()); last != want || err != nil {
+			t.Errorf("after %d events Last is %d, %v; want %d", published, last, err, want)
+		}
+		h.Publish(t, id, bodies(published, published+1)...)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.Last(done); err == nil {
+		t.Error("Last with a context that has ended: no error")
 	}
 }
 
