@@ -211,6 +211,45 @@ func TestOverdueReplicaOpensNothing(t *testing.T) {
 	}
 }
 
+// A link that another reader took is not taken back before the owners have been listed: that reader may be the new owner.
+func TestStolenLinkWaitsForAListing(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	config := h.config()
+	config.OwnershipExpiry = time.Minute // only the listing fails
+	s := h.source(t, config)
+	bodies, _ := read(t, s)
+	h.Publish(t, "0", "a")
+	next(t, bodies, "0:a")
+	h.store.failWith(func(method string) error {
+		if method == "ListOwnership" {
+			return errOnPurpose
+		}
+		return nil
+	})
+	client, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, &azeventhubs.ConsumerClientOptions{InstanceID: "successor"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	successor, err := client.NewPartitionClient("0", &azeventhubs.PartitionClientOptions{OwnerLevel: new(int64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiving, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { _, _ = successor.ReceiveEvents(receiving, 100, nil) }()
+	eventually(t, "the link to be taken", func() bool { return s.Stats().Faults["0"].Err != nil })
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if owner := h.Owners()["0"]; owner != "successor" {
+			t.Fatalf("%s reads again although another replica may own the partition", owner)
+		}
+	}
+	h.store.failWith(func(string) error { return nil })
+	h.Publish(t, "0", "b")
+	next(t, bodies, "0:b")
+}
+
 // Somebody reads a partition with a higher epoch. It is handed from replica to replica, less and
 // less often; the consumers of the other partitions start once each.
 func TestForeignReader(t *testing.T) {
