@@ -23,7 +23,7 @@ func (c Config) Rules() rules.Set {
 		set.Quiet = c.QuietProperty
 		return set
 	}
-	level := rules.Level{Limit: c.TemperatureThreshold, Clear: c.TemperatureThreshold, Override: c.TemperatureThresholdProperty}
+	level := rules.Level{Limit: c.TemperatureThreshold, Clear: c.TemperatureThreshold, For: c.TemperatureFor, Override: c.TemperatureThresholdProperty}
 	if c.TemperatureClear != nil {
 		level.Clear = *c.TemperatureClear
 	}
@@ -31,7 +31,6 @@ func (c Config) Rules() rules.Set {
 		Name:     rules.DefaultName,
 		Field:    c.TemperatureField.String(),
 		Levels:   []rules.Level{level},
-		For:      c.TemperatureFor,
 		Window:   c.ThrottleWindow,
 		Resolved: c.NotifyResolved,
 	}}}

@@ -42,8 +42,8 @@ func TestRules(t *testing.T) {
 	}
 	cold := rules.Rule{Name: "cold-chain", Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 2}}}
 	hot := rules.Rule{
-		Name: "hot", Field: "temperature,temp", For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true,
-		Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65, Override: "maxTemp"}},
+		Name: "hot", Field: "temperature,temp", Window: 10 * time.Minute, Resolved: true,
+		Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"}},
 	}
 	resolved := cold
 	resolved.Resolved, resolved.Window = true, 5*time.Minute
@@ -54,7 +54,7 @@ func TestRules(t *testing.T) {
 		"threshold":       {valid(), rules.Set{Rules: one(func(*rules.Rule) {})}},
 		"clear":           {valid("TEMPERATURE_CLEAR=75"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 75 })}},
 		"clear at zero":   {valid("TEMPERATURE_CLEAR=0"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 0 })}},
-		"for":             {valid("TEMPERATURE_FOR=2m"), rules.Set{Rules: one(func(r *rules.Rule) { r.For = 2 * time.Minute })}},
+		"for":             {valid("TEMPERATURE_FOR=2m"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].For = 2 * time.Minute })}},
 		"property":        {valid("TEMPERATURE_THRESHOLD_PROPERTY=limit"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Override = "limit" })}},
 		"resolved":        {valid("NOTIFY_RESOLVED=true"), rules.Set{Rules: one(func(r *rules.Rule) { r.Resolved = true })}},
 		"quiet":           {valid("QUIET_PROPERTY=mute"), rules.Set{Rules: one(func(*rules.Rule) {}), Quiet: "mute"}},

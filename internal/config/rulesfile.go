@@ -324,9 +324,6 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 	} else {
 		rule.Field = r.field(at)
 	}
-	if at := values["for"]; at != nil {
-		rule.For = r.duration(at, "for", 0, rules.MaxFor)
-	}
 	if at := values["window"]; at != nil {
 		rule.Window = r.duration(at, "window", minWindow, maxWindow)
 	}
@@ -354,8 +351,8 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		rule.Only = r.only(at)
 	}
 
-	above, below := values["above"], values["below"]
-	if is := values["is"]; is != nil {
+	switch is, above, below := values["is"], values["above"], values["below"]; {
+	case is != nil:
 		for _, other := range []string{"above", "below", "clear", "hysteresis", "override", "valid"} {
 			if at := values[other]; at != nil {
 				r.wrong(at, "%s is set beside is, which compares words: remove one of them", other)
@@ -364,9 +361,6 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		rule.Is = r.words(is, "is")
 		rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
 		r.levels++
-		return rule, name
-	}
-	switch {
 	case above != nil:
 		if below != nil {
 			r.wrong(below, "below and above are both set: make two rules of them")
@@ -377,6 +371,9 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		r.limits(&rule, below, values)
 	default:
 		r.wrong(n, "a rule has no limit: must have above: or below: and a number, or is: and a word")
+	}
+	if at := values["for"]; at != nil {
+		r.lasts(&rule, at)
 	}
 	return rule, name
 }
@@ -652,6 +649,7 @@ func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[strin
 	}
 	// What is said of levels that could not be read would only repeat their mistakes.
 	if !ok {
+		rule.Levels = nil
 		return
 	}
 	clear, hysteresis := values["clear"], values["hysteresis"]
@@ -696,6 +694,20 @@ func (r *rulesReader) apply(rule *rules.Rule, n ast.Node, what string, all bool,
 		default:
 			set(&rule.Levels[index], m.value, what+" of "+name)
 		}
+	}
+}
+
+// lasts reads n, the value of for. The rule has no levels if they could not be read.
+func (r *rulesReader) lasts(rule *rules.Rule, n ast.Node) {
+	if _, byLevel := members(n); !byLevel {
+		d := r.duration(n, "for", 0, rules.MaxFor)
+		for i := range rule.Levels {
+			rule.Levels[i].For = d
+		}
+	} else if len(rule.Levels) > 0 {
+		r.apply(rule, n, "for", true, func(l *rules.Level, value ast.Node, what string) {
+			l.For = r.duration(value, what, 0, rules.MaxFor)
+		})
 	}
 }
 

@@ -135,7 +135,11 @@ func TestRulesFileMistakes(t *testing.T) {
 		"for in words":          {rule("above: 1, for: a while"), `line 2, column 43: for is "a while"; must be a duration such as 30s, 5m or 1h30m`},
 		"for too long":          {rule("above: 1, for: 25h"), "line 2, column 43: for is 25h; must be 0s to 24h"},
 		"for below zero":        {rule("above: 1, for: -2m"), "line 2, column 43: for is -2m; must be 0s to 24h"},
-		"for of a level":        {rule("above: 1, for: {a: 2m}"), "line 2, column 43: for must be a duration such as 30s, 5m or 1h30m"},
+		"for of a level":        {rule("above: {a: 1, b: 2}, for: {a: 25h, b: soon}"), `line 2, column 58: for of a is 25h; must be 0s to 24h` + "\n" + `line 2, column 66: for of b is "soon"; must be a duration such as 30s, 5m or 1h30m`},
+		"for of all levels":     {rule("above: {a: 1, b: 2}, for: 25h"), "line 2, column 54: for is 25h; must be 0s to 24h"},
+		"for of no level":       {rule("above: {a: 1, b: 2}, for: {c: 2m}"), "line 2, column 55: c is not a level of this rule: must be a or b"},
+		"for by level":          {rule("above: 1, for: {a: 2m}"), "line 2, column 44: a is not a level: the rule has one limit without a name"},
+		"for of a word":         {rule("is: open, for: {open: 2m}"), "line 2, column 44: open is not a level: the rule has one limit without a name"},
 		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":              {rule("above: 1, resolved: yes"), "line 2, column 48: resolved must be true or false"},
 		"override":              {rule("above: 1, override: 70"), ""},
@@ -195,6 +199,8 @@ func TestRulesFileAccepts(t *testing.T) {
 		"one named level":  {"rules: [{name: hot, field: temp, above: {critical: 80}, clear: 75, override: limit}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, Override: "limit"})},
 		"a boolean":        {"rules: [{name: hot, field: temp, above: true}]", with(rules.Level{Limit: 1, Clear: 1})},
 		"hysteresis":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
+		"for":              {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
+		"for of all":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
 		"words":            {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
 		"valid":            {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
 		"in quotes":        {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
@@ -231,7 +237,7 @@ func text(all []rules.Rule, show []string) string {
 		if r.Below {
 			direction = "below"
 		}
-		fmt.Fprintf(&b, "- name: %q\n  field: %q\n  for: %v\n  window: %v\n  resolved: %v\n", r.Name, r.Field, r.For, r.Window, r.Resolved)
+		fmt.Fprintf(&b, "- name: %q\n  field: %q\n  window: %v\n  resolved: %v\n", r.Name, r.Field, r.Window, r.Resolved)
 		for key, value := range map[string]string{"title": r.Title, "unit": r.Unit, "runbook": r.Runbook} {
 			if value != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", key, value)
@@ -244,7 +250,7 @@ func text(all []rules.Rule, show []string) string {
 			}
 		}
 		if len(r.Is) > 0 {
-			fmt.Fprintf(&b, "  is: %s\n", quoted(r.Is))
+			fmt.Fprintf(&b, "  is: %s\n  for: %v\n", quoted(r.Is), r.Levels[0].For)
 			continue
 		}
 		if v := r.Valid; v != nil {
@@ -258,21 +264,22 @@ func text(all []rules.Rule, show []string) string {
 			fmt.Fprintf(&b, "  valid: {%s}\n", strings.Join(ends, ", "))
 		}
 		if r.Levels[0].Name == "" {
-			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear)
+			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n  for: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear, r.Levels[0].For)
 			if p := r.Levels[0].Override; p != "" {
 				fmt.Fprintf(&b, "  override: %q\n", p)
 			}
 			continue
 		}
-		var limits, clears, overrides []string
+		var limits, clears, lasts, overrides []string
 		for _, l := range r.Levels {
 			limits = append(limits, fmt.Sprintf("%q: %v", l.Name, l.Limit))
 			clears = append(clears, fmt.Sprintf("%q: %v", l.Name, l.Clear))
+			lasts = append(lasts, fmt.Sprintf("%q: %v", l.Name, l.For))
 			if l.Override != "" {
 				overrides = append(overrides, fmt.Sprintf("%q: %q", l.Name, l.Override))
 			}
 		}
-		fmt.Fprintf(&b, "  %s: {%s}\n  clear: {%s}\n", direction, strings.Join(limits, ", "), strings.Join(clears, ", "))
+		fmt.Fprintf(&b, "  %s: {%s}\n  clear: {%s}\n  for: {%s}\n", direction, strings.Join(limits, ", "), strings.Join(clears, ", "), strings.Join(lasts, ", "))
 		if len(overrides) > 0 {
 			fmt.Fprintf(&b, "  override: {%s}\n", strings.Join(overrides, ", "))
 		}
@@ -300,8 +307,8 @@ func FuzzRulesFile(f *testing.F) {
 	f.Add(wrong)
 	for _, seed := range []string{
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
-		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, override: {y: p}, window: 1h1s}]",
-		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
+		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
+		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -321,11 +328,11 @@ func FuzzRulesFile(f *testing.F) {
 			t.Fatalf("%d rules", len(got))
 		}
 		for _, r := range got {
-			if !ruleName.MatchString(r.Name) || len(r.Levels) == 0 || len(r.Levels) > maxRuleLevels || r.Window < minWindow || r.Window > maxWindow || r.For < 0 || r.For > rules.MaxFor {
+			if !ruleName.MatchString(r.Name) || len(r.Levels) == 0 || len(r.Levels) > maxRuleLevels || r.Window < minWindow || r.Window > maxWindow {
 				t.Fatalf("accepts %+v", r)
 			}
 			for i, l := range r.Levels {
-				if !finite(l.Limit) || !finite(l.Clear) || r.Breaching(l.Clear, l.Limit) && l.Clear != l.Limit {
+				if l.For < 0 || l.For > rules.MaxFor || !finite(l.Limit) || !finite(l.Clear) || r.Breaching(l.Clear, l.Limit) && l.Clear != l.Limit {
 					t.Fatalf("accepts %+v", r)
 				}
 				if i > 0 && (l.Limit == r.Levels[i-1].Limit || r.Breaching(r.Levels[i-1].Limit, l.Limit)) {

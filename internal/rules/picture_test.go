@@ -96,6 +96,12 @@ var scenes = []scene{
 		tells:  []string{"warning alert 2:00, critical alert 5:00, warning alert 10:00, critical resolved 10:00, warning resolved 15:00"},
 	},
 	{
+		name: "levels-for", minutes: 16, every: 20 * time.Second,
+		curve:  through([2]float64{0, 64}, [2]float64{3, 75}, [2]float64{4, 76}, [2]float64{5, 84}, [2]float64{6, 84}, [2]float64{7.5, 75}, [2]float64{11, 75}, [2]float64{13, 64}, [2]float64{16, 64}),
+		panels: []panel{{}},
+		tells:  []string{"critical alert 4:40, warning alert 7:00"},
+	},
+	{
 		name: "override", minutes: 12, every: 20 * time.Second,
 		curve: through([2]float64{0, 72}, [2]float64{3, 86}, [2]float64{5, 87}, [2]float64{6.5, 92}, [2]float64{8, 92}, [2]float64{10, 74}, [2]float64{12, 72}),
 		panels: []panel{
@@ -544,7 +550,7 @@ func drawLegend(b *bytes.Buffer, y float64, r *rules.Rule, s *scene) float64 {
 		x += 34 + 6.4*float64(len(label))
 	}
 	entry(func(x float64) { dot(b, x+10, y, 2, "reading"); dot(b, x+19, y, 3, "over") }, "reading, over the limit")
-	if r.For > 0 {
+	if slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For > 0 }) {
 		entry(func(x float64) { rect(b, x, y-6, x+20, 12, "pending") }, "pending")
 	}
 	entry(func(x float64) { rect(b, x, y-6, x+20, 12, "open") }, "open alarm")

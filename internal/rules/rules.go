@@ -20,7 +20,7 @@ import (
 // DefaultName is the name of the rule that TEMPERATURE_THRESHOLD and the like make.
 const DefaultName = "temperature"
 
-// MaxFor is the longest For of a rule.
+// MaxFor is the longest For of a level.
 const MaxFor = 24 * time.Hour
 
 // A Set is everything that a worker decides by. It is not changed once a worker has it.
@@ -42,7 +42,6 @@ type Rule struct {
 	Valid    *telemetry.Range // readings outside of it are none; nil: all are valid
 	Only     []Condition      // the rule looks only at events for which all of these hold
 	Levels   []Level          // at least one, the mildest first
-	For      time.Duration    // how long readings must have reached a limit; 0: the first one counts
 	Window   time.Duration    // the time without another alert of the device at this level
 	Resolved bool             // tell when a device is normal again
 
@@ -55,7 +54,8 @@ type Rule struct {
 type Level struct {
 	Name  string // like a rule's; empty if it is the rule's only one
 	Limit float64
-	Clear float64 // an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
+	Clear float64       // an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
+	For   time.Duration // how long readings must have reached the limit; 0: the first one counts
 	// Override is the name of an application property with a number that replaces Limit for
 	// one device. It is empty if there is none.
 	Override string
@@ -64,7 +64,7 @@ type Level struct {
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
 // kept: it has a duration, a clear of its own, or tells when a device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.For > 0 || r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.Clear != l.Limit })
+	return r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit })
 }
 
 // Stateful reports whether any rule of s is.
@@ -207,7 +207,7 @@ func (r *Rule) Next(l *Level, s State, value, limit float64, enqueued int64) Sta
 	case s.Phase == Normal:
 		s = State{Phase: Pending, Since: enqueued}
 	}
-	if time.Duration(enqueued-s.Since)*time.Microsecond >= r.For {
+	if time.Duration(enqueued-s.Since)*time.Microsecond >= l.For {
 		s.Phase = Open
 	}
 	return s

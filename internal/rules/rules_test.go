@@ -34,7 +34,11 @@ func TestNext(t *testing.T) {
 	clear := rules.Rule{Levels: []rules.Level{{Limit: 80, Clear: 75}}}
 	freezer := rules.Rule{Levels: []rules.Level{{Limit: -15, Clear: -16}}}
 	low := rules.Rule{Below: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}}
-	lasting := func(r rules.Rule, d time.Duration) rules.Rule { r.For = d; return r }
+	lasting := func(r rules.Rule, d time.Duration) rules.Rule {
+		r.Levels = slices.Clone(r.Levels)
+		r.Levels[0].For = d
+		return r
+	}
 	for name, test := range map[string]struct {
 		rule     rules.Rule
 		override float64 // instead of the limit, unless 0
@@ -82,8 +86,8 @@ func TestNext(t *testing.T) {
 // anyRule draws a rule with one level, whose limit is 0 or near it, as its readings are.
 func anyRule(t *rapid.T) rules.Rule {
 	near := rapid.IntRange(0, 3)
-	r := rules.Rule{Below: rapid.Bool().Draw(t, "below"), For: time.Duration(rapid.IntRange(0, 5).Draw(t, "for")) * time.Second}
-	l := rules.Level{Limit: float64(near.Draw(t, "limit"))}
+	r := rules.Rule{Below: rapid.Bool().Draw(t, "below")}
+	l := rules.Level{Limit: float64(near.Draw(t, "limit")), For: time.Duration(rapid.IntRange(0, 5).Draw(t, "for")) * time.Second}
 	band := float64(near.Draw(t, "band"))
 	if r.Below {
 		band = -band
@@ -128,7 +132,7 @@ func TestNextLooksBack(t *testing.T) {
 				case want.Phase == rules.Normal:
 					want = rules.State{Phase: rules.Pending, Since: readings[j].at * 1e6}
 				}
-				if want.Phase == rules.Pending && readings[j].at*1e6-want.Since >= r.For.Microseconds() {
+				if want.Phase == rules.Pending && readings[j].at*1e6-want.Since >= r.Levels[0].For.Microseconds() {
 					want.Phase = rules.Open
 				}
 			}
@@ -156,9 +160,9 @@ func TestNextTakesTurns(t *testing.T) {
 			opened := s.Phase == rules.Open && was.Phase != rules.Open
 			closed := s.Phase != rules.Open && was.Phase == rules.Open
 			switch {
-			case opened && (!r.Breaching(readings[i].value, limit) || readings[i].at*1e6-s.Since < r.For.Microseconds()):
+			case opened && (!r.Breaching(readings[i].value, limit) || readings[i].at*1e6-s.Since < r.Levels[0].For.Microseconds()):
 				t.Fatalf("opens with reading %d: %v", i, s)
-			case opened && was.Phase == rules.Normal && r.For > 0:
+			case opened && was.Phase == rules.Normal && r.Levels[0].For > 0:
 				t.Fatalf("opens with reading %d without having been pending", i)
 			case closed && (!r.Cleared(&r.Levels[0], readings[i].value, limit) || s != (rules.State{})):
 				t.Fatalf("closes with reading %d: %v", i, s)
@@ -194,7 +198,7 @@ func TestNextReplays(t *testing.T) {
 func TestStateless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, readings := anyRule(t), anyReadings(t)
-		if r.Stateful() != (r.For > 0 || r.Levels[0].Clear != r.Levels[0].Limit) {
+		if r.Stateful() != (r.Levels[0].For > 0 || r.Levels[0].Clear != r.Levels[0].Limit) {
 			t.Fatal("Stateful is wrong")
 		}
 		if r.Stateful() {
@@ -206,6 +210,10 @@ func TestStateless(t *testing.T) {
 			}
 		}
 	})
+	r := rules.Rule{Levels: []rules.Level{{}, {Limit: 1, Clear: 1, For: time.Second}}}
+	if !r.Stateful() {
+		t.Error("a rule one of whose levels has a duration has no state")
+	}
 	resolved := rules.Threshold("temp", 80, time.Minute)
 	if resolved.Stateful() {
 		t.Error("one threshold has state")

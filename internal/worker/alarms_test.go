@@ -75,14 +75,16 @@ func TestAlarms(t *testing.T) {
 		{"between clear and limit nothing ends", clear, 70 * time.Second, []float64{hot, warm, warm}, "alert 1"},
 		{"below clear it ends", clear, 70 * time.Second, []float64{hot, warm, cool}, "alert 1, recovery 3"},
 		{"a reminder while it lasts", clear, 35 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 1, alert 3, recovery 5"},
-		{"not for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, cool, hot, hot, cool}, ""},
-		{"for long enough", func(r *rules.Rule) { r.For = time.Minute }, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool}, "alert 4, recovery 6"},
-		{"far apart is sustained", func(r *rules.Rule) { r.For = time.Minute }, time.Hour, []float64{hot, hot}, "alert 2"},
-		{"only sustained", func(r *rules.Rule) { r.For, r.Resolved = time.Minute, false }, 20 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 4"},
+		{"not for long enough", func(r *rules.Rule) { r.Levels[0].For = time.Minute }, 20 * time.Second, []float64{hot, hot, cool, hot, hot, cool}, ""},
+		{"for long enough", func(r *rules.Rule) { r.Levels[0].For = time.Minute }, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool}, "alert 4, recovery 6"},
+		{"far apart is sustained", func(r *rules.Rule) { r.Levels[0].For = time.Minute }, time.Hour, []float64{hot, hot}, "alert 2"},
+		{"only sustained", func(r *rules.Rule) { r.Levels[0].For, r.Resolved = time.Minute, false }, 20 * time.Second, []float64{hot, hot, hot, hot, cool}, "alert 4"},
 		{"a higher level keeps the lower one quiet", levels, 70 * time.Second, []float64{hot, critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical alert 3, warning alert 4, critical recovery 4, warning recovery 5"},
 		{"the milder level is still open when the higher one ends, though no reading reaches it any more", apart, 70 * time.Second, []float64{critical, warm, warm, cool}, "critical alert 1, critical recovery 2, warning alert 2, warning recovery 4"},
 		{"the milder level was notified before", apart, 70 * time.Second, []float64{hot, critical, warm}, "warning alert 1, critical alert 2, warning alert 3, critical recovery 3"},
 		{"the milder level was notified within its window", apart, 20 * time.Second, []float64{hot, critical, warm}, "warning alert 1, critical alert 2, critical recovery 3"},
+		{"each level has a duration of its own", func(r *rules.Rule) { levels(r); r.Levels[0].For = time.Minute }, 20 * time.Second, []float64{hot, critical, hot, hot, hot, cool}, "critical alert 2, critical recovery 3, warning alert 4, warning recovery 6"},
+		{"the higher level lasts longer", func(r *rules.Rule) { levels(r); r.Levels[1].For = time.Minute }, 70 * time.Second, []float64{critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical recovery 3, warning alert 3, warning recovery 4"},
 		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical recovery 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,7 +149,7 @@ func TestResolved(t *testing.T) {
 
 // A new owner goes on where the last one stopped, whatever state the alarm was in.
 func TestTakeOver(t *testing.T) {
-	sustained := func(r *rules.Rule) { r.For = time.Minute }
+	sustained := func(r *rules.Rule) { r.Levels[0].For = time.Minute }
 	for _, tt := range []struct {
 		name          string
 		change        func(*rules.Rule)
@@ -287,7 +289,7 @@ func readLedger(t *testing.T, store records.Store) ledger.Content {
 func TestStateTurnedOffAndOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
-		on := func(r *rules.Rule) { r.For = time.Minute }
+		on := func(r *rules.Rule) { r.Levels[0].For = time.Minute }
 		s := with(t, on, r)
 		s.start(p)
 		for range 8 {

@@ -67,7 +67,7 @@ func text(h *worker.LastSeen) string {
 func TestDeviceThatIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartition("0")
-		s := with(t, func(r *rules.Rule) { r.For = time.Hour })
+		s := with(t, func(r *rules.Rule) { r.Levels[0].For = time.Hour })
 		set := &s.config.Rules
 		set.Quiet = "quiet"
 		set.Rules = append(set.Rules, rules.Rule{Name: "wet", Field: "humidity", Window: window, Levels: []rules.Level{{Limit: 60, Clear: 60}}})

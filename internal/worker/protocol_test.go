@@ -53,7 +53,7 @@ func (w *world) facts(device string, level int) []fact {
 			if f.phase == "normal" && hot {
 				f.phase, f.since = "pending", e.Enqueued
 			}
-			if f.phase == "pending" && !e.Enqueued.Before(f.since.Add(w.rule.For)) {
+			if f.phase == "pending" && !e.Enqueued.Before(f.since.Add(l.For)) {
 				f.phase, f.owed, f.over = "open", 0, time.Time{}
 			}
 			f.tells = f.phase == "open" && (hot || higher != nil && higher[i].phase == "open") && (higher == nil || higher[i+1].phase != "open")
@@ -285,15 +285,17 @@ func draw(t *rapid.T, sends, others, off bool, moved []int) plan {
 		devices: max(1, number("devices", -1, 2)), receivers: max(1, number("receivers", -1, 2)), giveUp: pick("give up", 12*time.Hour, 12*time.Hour, 90*second),
 		largest: number("batch", 1, 4), changes: number("changes", 1, 5),
 	}
-	p.rule = rules.Rule{Name: rules.DefaultName, Field: "temperature", Window: window, Resolved: number("resolved", 0, 9) < 9, For: pick("for", 0, 0, 20*second)}
-	if off {
-		p.rule.For = 20 * second
-	}
+	p.rule = rules.Rule{Name: rules.DefaultName, Field: "temperature", Window: window, Resolved: number("resolved", 0, 9) < 9}
 	values := []float64{35, 20, 35, 20, 27}
 	p.rule.Levels = []rules.Level{{Limit: 30, Clear: 25}}
 	if number("levels", 1, 4) == 4 {
 		p.rule.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
 		values = append(values, 90, 77)
+	}
+	for i := range p.rule.Levels {
+		if p.rule.Levels[i].For = pick("for", 0, 0, 20*second); off {
+			p.rule.Levels[i].For = 20 * second
+		}
 	}
 	p.readings = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) planned {
 		return planned{
@@ -399,8 +401,8 @@ func (p plan) run(t *testing.T) string {
 	if len(w.wrong) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s\nfor %v, resolved %v, levels %v, give up %v\nfaults %v\n%s", strings.Join(w.wrong, "\n"),
-		p.rule.For, p.rule.Resolved, p.rule.Levels, p.giveUp, p.faults, strings.Join(w.timeline, "\n"))
+	return fmt.Sprintf("%s\nresolved %v, levels %v, give up %v\nfaults %v\n%s", strings.Join(w.wrong, "\n"),
+		p.rule.Resolved, p.rule.Levels, p.giveUp, p.faults, strings.Join(w.timeline, "\n"))
 }
 
 // Histories that chance finds seldom, each of which broke a rule when a line that it guards was
@@ -447,7 +449,10 @@ func TestRareHistories(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.plan
-			p.rule = rules.Rule{Name: rules.DefaultName, Field: "temperature", Window: window, For: tt.for_, Resolved: true, Levels: tt.levels}
+			p.rule = rules.Rule{Name: rules.DefaultName, Field: "temperature", Window: window, Resolved: true, Levels: slices.Clone(tt.levels)}
+			for i := range p.rule.Levels {
+				p.rule.Levels[i].For = tt.for_
+			}
 			p.devices, p.receivers, p.giveUp, p.largest, p.changes = 1, 1, 12*time.Hour, 5, 5
 			if wrong := p.run(t); wrong != "" {
 				t.Error(wrong)

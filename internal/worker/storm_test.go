@@ -170,8 +170,8 @@ func TestNewBeforeOld(t *testing.T) {
 		p, r := newPartition("0"), &receiver{limits: notify.Limits{Rate: notify.Rate{Every: time.Minute}}, answer: s.answer}
 		setup := newSetup(t, r)
 		setup.config.Rules = rules.Set{Rules: []rules.Rule{{
-			Name: "hot", Field: "temperature", Window: 30 * time.Second, For: time.Nanosecond * 1000,
-			Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 60}, {Name: "critical", Limit: 90, Clear: 80}},
+			Name: "hot", Field: "temperature", Window: 30 * time.Second,
+			Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 60, For: time.Microsecond}, {Name: "critical", Limit: 90, Clear: 80, For: time.Microsecond}},
 		}}}
 		setup.start(p)
 		defer setup.end()

@@ -21,7 +21,7 @@ import (
 func TestPassedWithoutRulesAndCrashed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
-		sustained := func(r *rules.Rule) { r.For = time.Minute }
+		sustained := func(r *rules.Rule) { r.Levels[0].For = time.Minute }
 		s := with(t, sustained, r)
 		s.start(p)
 		p.feed("oven", time.Second, 40)

@@ -23,7 +23,7 @@ func TestWhatARuleLooksAt(t *testing.T) {
 		words  []string // of the alerts
 	}{
 		{"a word", door, []string{`{"door":"closed"}`, `{"door":"ajar"}`, `{"door":"closed"}`}, "alert 2, recovery 3", []string{"ajar", "open or ajar"}},
-		{"a word for a time", func(r *rules.Rule) { door(r); r.For = 3 * time.Minute }, []string{
+		{"a word for a time", func(r *rules.Rule) { door(r); r.Levels[0].For = 3 * time.Minute }, []string{
 			`{"door":"open"}`, `{"door":"ajar"}`, `{"door":"closed"}`, `{"door":"open"}`, `{"door":"open"}`, `{"door":"open"}`, `{"door":"open"}`, `{}`,
 		}, "alert 6, alert 7", []string{"open", "open"}},
 		{"not valid", func(r *rules.Rule) { r.Valid = &telemetry.Range{From: -60, To: 60} }, []string{`{"temperature":50}`, `{"temperature":-127}`, `{"temperature":85}`}, "alert 1", []string{""}},

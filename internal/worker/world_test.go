@@ -613,9 +613,9 @@ func (w *world) newProcess(off bool) *process {
 	p := &process{world: w, name: string(rune('A' + w.named - 1)), off: off}
 	rule := w.rule
 	if off {
-		rule.For, rule.Resolved, rule.Levels = 0, false, slices.Clone(rule.Levels)
+		rule.Resolved, rule.Levels = false, slices.Clone(rule.Levels)
 		for i := range rule.Levels {
-			rule.Levels[i].Clear = rule.Levels[i].Limit
+			rule.Levels[i].Clear, rule.Levels[i].For = rule.Levels[i].Limit, 0
 		}
 	}
 	p.ctx, p.kill = context.WithCancel(w.ctx)

@@ -92,7 +92,7 @@ func everyState(t *busytest.Attempt, storage string, stop func(w *stage, meanwhi
 		partitions: 4,
 		env:        []string{fmt.Sprint("TEMPERATURE_CLEAR=", threshold-2), fmt.Sprint("TEMPERATURE_FOR=", sustain), "NOTIFY_RESOLVED=true"},
 		rules: []verify.Rule{{
-			Name: notify.DefaultRule, Levels: []verify.Level{{Limit: threshold, Clear: threshold - 2}}, For: sustain, Resolved: true,
+			Name: notify.DefaultRule, Levels: []verify.Level{{Limit: threshold, Clear: threshold - 2, For: sustain}}, Resolved: true,
 		}},
 	})
 	w.start("a", "b", "c")
@@ -259,7 +259,7 @@ const levelsFile = `rules:
   field: temperature
   above: {warning: 30, critical: 36}
   clear: {warning: 28, critical: 34}
-  for: 1s
+  for: {warning: 2s}
   resolved: true
   override: {critical: maxTemp}
 - name: cold
@@ -279,8 +279,8 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 	w := newWorld(t, storage, settings{
 		env: []string{"RULES_FILE=" + file, "QUIET_PROPERTY=maintenance"},
 		rules: []verify.Rule{
-			{Name: "hot", For: time.Second, Resolved: true, Quiet: "maintenance", Levels: []verify.Level{
-				{Name: "warning", Limit: 30, Clear: 28}, {Name: "critical", Limit: 36, Clear: 34, Override: "maxTemp"},
+			{Name: "hot", Resolved: true, Quiet: "maintenance", Levels: []verify.Level{
+				{Name: "warning", Limit: 30, Clear: 28, For: 2 * time.Second}, {Name: "critical", Limit: 36, Clear: 34, Override: "maxTemp"},
 			}},
 			{Name: "cold", Below: true, Resolved: true, Quiet: "maintenance", Levels: []verify.Level{{Limit: 22, Clear: 24}}},
 		},

@@ -312,8 +312,8 @@ func (s *simulation) ending() string {
 // rule returns what the workers decide by, for the judge.
 func (o *Options) rule() verify.Rule {
 	return verify.Rule{
-		Name: notify.DefaultRule, Levels: []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp}},
-		For: o.Sustained, Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
+		Name: notify.DefaultRule, Levels: []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp, For: o.Sustained}},
+		Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // warm is the rule of the tables: 30, normal again below 28, after 4 s, windows of 10 s.
-var warm = verify.Rule{Name: "temperature", Levels: []verify.Level{{Limit: 30, Clear: 28}}, For: 4 * time.Second, Resolved: true}
+var warm = verify.Rule{Name: "temperature", Levels: []verify.Level{{Limit: 30, Clear: 28, For: 4 * time.Second}}, Resolved: true}
 
 // reading is one of device "a". Its sequence number is its time in ms.
 func reading(seconds, temperature float64) verify.Reading {
@@ -55,9 +55,9 @@ func findingsOf(r verify.Report) findings {
 
 func TestAlarms(t *testing.T) {
 	instant, silent, below := warm, warm, warm
-	instant.For = 0
+	instant.Levels = []verify.Level{{Limit: 30, Clear: 28}}
 	silent.Resolved = false
-	below.Below, below.Levels = true, []verify.Level{{Limit: 2, Clear: 5}}
+	below.Below, below.Levels = true, []verify.Level{{Limit: 2, Clear: 5, For: 4 * time.Second}}
 	own := instant
 	own.Levels = []verify.Level{{Limit: 30, Clear: 28, Override: "limit"}}
 	own.Quiet = "maintenance"
@@ -65,6 +65,8 @@ func TestAlarms(t *testing.T) {
 	unset.Levels = []verify.Level{{Limit: 30, Clear: 30, Override: "limit"}}
 	levels := instant
 	levels.Levels = []verify.Level{{Name: "warning", Limit: 30, Clear: 28}, {Name: "critical", Limit: 40, Clear: 38}}
+	mixed := levels
+	mixed.Levels = []verify.Level{{Name: "warning", Limit: 30, Clear: 28, For: 10 * time.Second}, {Name: "critical", Limit: 40, Clear: 38}}
 	other := instant
 	other.Field, other.Window = "probe.temp", 20*time.Second
 	probe := func(seconds, value float64) verify.Reading {
@@ -247,6 +249,19 @@ func TestAlarms(t *testing.T) {
 			name: "each level has a window of its own", rule: levels,
 			log:  []any{reading(0, 35), level("warning", alerted(0, 1, 0)), reading(1, 41), level("critical", alerted(1, 1, 1))},
 			want: findings{over: 2, opened: 2, alerts: 2},
+		},
+		{
+			name: "each level has a duration of its own", rule: mixed,
+			log: []any{
+				reading(0, 35), reading(5, 41), level("critical", alerted(5, 1, 5)), reading(6, 35), level("critical", recovered(6, 2, 15)),
+				reading(10, 35), level("warning", alerted(10, 1, 10)),
+			},
+			want: findings{over: 4, opened: 2, alerts: 2, recoveries: 1},
+		},
+		{
+			name: "a level is alerted before its own duration is over", rule: mixed,
+			log:  []any{reading(0, 41), level("critical", alerted(0, 1, 0)), reading(1, 35), level("critical", recovered(1, 2, 10)), level("warning", alerted(1, 1, 1))},
+			want: findings{over: 2, opened: 1, alerts: 2, recoveries: 1, wrong: 1},
 		},
 		{
 			name: "by HTTP an alert has no end", rule: instant,

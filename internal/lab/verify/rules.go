@@ -13,7 +13,6 @@ type Rule struct {
 	Field    string // of Reading.Values; empty: Reading.Temperature
 	Below    bool   // readings at or below a limit are worth an alert; else those at or above it
 	Levels   []Level
-	For      time.Duration // how long readings must have reached a limit
 	Window   time.Duration // 0: that of Rules
 	Resolved bool          // recoveries are sent
 	Quiet    string        // the property that suppresses a device's alerts; empty: none
@@ -23,8 +22,9 @@ type Rule struct {
 type Level struct {
 	Name     string
 	Limit    float64
-	Clear    float64 // an alarm ends beyond it; if it is Limit, beyond the device's own limit
-	Override string  // the property whose number replaces Limit; empty: none
+	Clear    float64       // an alarm ends beyond it; if it is Limit, beyond the device's own limit
+	Override string        // the property whose number replaces Limit; empty: none
+	For      time.Duration // how long readings must have reached the limit
 }
 
 // An alarm is one level of one device.
@@ -117,7 +117,7 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 				if !t.pending {
 					t.pending, t.since = true, r.At
 				}
-				if r.At.Sub(t.since) >= rule.For {
+				if r.At.Sub(t.since) >= level.For {
 					t.pending, t.open = false, true
 					e.opens = true
 				}

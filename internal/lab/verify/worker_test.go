@@ -53,11 +53,11 @@ const quarter = 250 * time.Millisecond
 func newScene(seed uint64) scene {
 	chance := rand.New(rand.NewPCG(seed, 0))
 	s := scene{chance: chance, rule: verify.Rule{
-		Name: "temperature", Resolved: true, For: time.Duration(chance.IntN(3)) * 2 * time.Second, Quiet: "quiet",
-		Levels: []verify.Level{{Name: "warning", Limit: 30, Clear: 28, Override: "warning"}},
+		Name: "temperature", Resolved: true, Quiet: "quiet",
+		Levels: []verify.Level{{Name: "warning", Limit: 30, Clear: 28, Override: "warning", For: time.Duration(chance.IntN(3)) * 2 * time.Second}},
 	}}
 	if chance.IntN(2) == 0 {
-		s.rule.Levels = append(s.rule.Levels, verify.Level{Name: "critical", Limit: 34, Clear: 32})
+		s.rule.Levels = append(s.rule.Levels, verify.Level{Name: "critical", Limit: 34, Clear: 32, For: time.Duration(chance.IntN(3)) * 2 * time.Second})
 	}
 	now, value := start, 29
 	for range 1 + chance.IntN(40) {
@@ -191,7 +191,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
 				k.open, k.pending, k.due = false, &r, at
-			case !k.open && k.since >= 0 && (b == ignoresFor || r.At.Sub(s.readings[k.since].At) >= s.rule.For):
+			case !k.open && k.since >= 0 && (b == ignoresFor || r.At.Sub(s.readings[k.since].At) >= k.level.For):
 				k.open = true
 			}
 			resolve(k, at) // what was due before this was read

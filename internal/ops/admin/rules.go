@@ -46,8 +46,8 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 			if j == 0 {
 				row.Rule, row.Field = r.Name, paths(r.Field)
 			}
-			if r.For > 0 {
-				row.For = status.Span(r.For)
+			if l.For > 0 {
+				row.For = status.Span(l.For)
 			}
 			if r.Stateful() {
 				row.Clear = clearSign(r) + " " + number(l.Clear)

@@ -255,7 +255,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert while the alarm of level %s is open, since %s", reading, limit, v.higher.Level, f.clock(v.higher.Since))
 	case v.say == sayPending:
 		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
-			reading, limit, f.clock(v.alarm.Since), status.Span(v.rule.For), f.clock(v.alarm.Since.Add(v.rule.For)))
+			reading, limit, f.clock(v.alarm.Since), status.Span(v.level.For), f.clock(v.alarm.Since.Add(v.level.For)))
 	case v.say == sayOpen:
 		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
 			reading, below, limit, below, number(v.rule.ClearOf(v.level, v.limit)), f.clock(v.alarm.Since), f.also())

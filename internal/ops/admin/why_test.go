@@ -107,13 +107,13 @@ func TestWhyOfRules(t *testing.T) {
 	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	set := rules.Set{Quiet: "quiet", Rules: []rules.Rule{
-		{Name: "hot", Field: "temperature", For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
-			{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65, Override: "maxTemp"},
+		{Name: "hot", Field: "temperature", Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
+			{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"},
 		}},
 		{Name: "cold", Field: "temperature", Below: true, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}},
 		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}}},
 	}}
-	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", For: time.Minute, Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75}}}}}
+	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) worker.AlarmState {
 		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Limit: limit, Since: ago(since)}
 	}

@@ -174,17 +174,20 @@ func TestSample(t *testing.T) {
 
 // What a rule does, read aloud.
 func TestExplain(t *testing.T) {
-	two := []rules.Level{{Name: "warning", Limit: 70, Clear: 65}, {Name: "critical", Limit: 80, Clear: 65}}
+	two := []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute}}
 	for want, r := range map[string]rules.Rule{
 		"alerts when temperature (or temp) is at or above 80; at most one alert per device in 1m": rules.Threshold("temperature, temp", 80, time.Minute).Rules[0],
 		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, with a recovery; at most one alert per device and level in 10m": {
-			Field: "temperature,temp", Levels: two, For: 2 * time.Minute, Window: 10 * time.Minute, Resolved: true,
+			Field: "temperature,temp", Levels: two, Window: 10 * time.Minute, Resolved: true,
+		},
+		"alerts when t has been at or above 70 (warning, for 10m) or 80 (critical, for 0s, or the property max); normal again below 70 (warning) or 80 (critical), without a recovery; at most one alert per device and level in 1m": {
+			Field: "t", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, {Name: "critical", Limit: 80, Clear: 80, Override: "max"}},
 		},
 		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4, without a recovery; at most one alert per device in 1m": {
 			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest"}},
 		},
 		"alerts when door has been open or ajar for 3m, only when mode is run or start, and site is berlin; normal again with any other value, with a recovery; at most one alert per device in 1m": {
-			Field: "door", Is: []string{"open", "ajar"}, For: 3 * time.Minute, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1}},
+			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
 			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},
 		},
 		"alerts when t is at or above 80; ignores readings below -60 and above 150; at most one alert per device in 1m": {

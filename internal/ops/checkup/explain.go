@@ -3,7 +3,9 @@ package checkup
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"time"
 
 	"alertworker/internal/config"
 	"alertworker/internal/rules"
@@ -14,7 +16,7 @@ import (
 func explain(r *rules.Rule) string {
 	var b strings.Builder
 	is, beyond := "is", "at or above"
-	if r.For > 0 {
+	if slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For > 0 }) {
 		is = "has been"
 	}
 	if r.Below {
@@ -25,8 +27,8 @@ func explain(r *rules.Rule) string {
 	} else {
 		fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
 	}
-	if r.For > 0 {
-		fmt.Fprintf(&b, " for %s", config.Plain(r.For))
+	if d, one := lasts(r); one && d > 0 {
+		fmt.Fprintf(&b, " for %s", config.Plain(d))
 	}
 	for i, c := range r.Only {
 		word := "only when"
@@ -82,13 +84,23 @@ func fields(list string) string {
 	return fmt.Sprintf("%s (or %s)", paths[0], strings.Join(paths[1:], ", or "))
 }
 
-// limits shows those of r: 70 (warning) or 80 (critical, or the property maxTemp).
+// lasts returns how long readings must have reached a limit of r, and whether that is the same for all.
+func lasts(r *rules.Rule) (d time.Duration, one bool) {
+	d = r.Levels[0].For
+	return d, !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For != d })
+}
+
+// limits shows those of r: 70 (warning, for 10m) or 80 (critical, or the property maxTemp).
 func limits(r *rules.Rule) string {
 	var parts []string
+	_, one := lasts(r)
 	for _, l := range r.Levels {
 		notes := []string{l.Name}
 		if l.Name == "" {
 			notes = nil
+		}
+		if !one {
+			notes = append(notes, "for "+config.Plain(l.For))
 		}
 		if l.Override != "" {
 			notes = append(notes, "or the property "+l.Override)
