@@ -455,6 +455,22 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	})
 }
 
+// An account that does not answer is one finding, whatever is kept there.
+func TestCheckStorageIsDown(t *testing.T) {
+	hub := hubWith(t)
+	output, exit := runCheck(t, hub.ConnectionString(), map[string]string{
+		"CHECKPOINT_STORE": "blob", "THROTTLE_STORE": "blob",
+		"STORAGE_CONNECTION_STRING": "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=" + key64 + ";BlobEndpoint=http://" + nobody(t) + "/acc;",
+	})
+	if n := strings.Count(output, "check the address in STORAGE_CONNECTION_STRING"); exit != 1 || n != 1 {
+		t.Errorf("exit code %d; it says %d times what to do:\n%s", exit, n, output)
+	}
+	expect(t, output, "checkpoints", "✗", "connection refused")
+	for _, step := range []string{"throttle store", "replicas", "dead letters"} {
+		expect(t, output, step, "–", "not checked")
+	}
+}
+
 func TestCheckDistinguishesStorageFailures(t *testing.T) {
 	hub := hubWith(t)
 	for code, want := range map[string]string{

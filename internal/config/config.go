@@ -221,8 +221,8 @@ func (c Config) Origin() string {
 	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
-// MarshalLogObject writes every variable that has a value, under its name.
-// Secrets show as "[redacted]".
+// MarshalLogObject writes every variable that has a value, under its name; for people, who read
+// LOG_FORMAT=console, only if it is not the default. Secrets show as "[redacted]".
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
 	for i, v := range Variables() {
@@ -230,9 +230,11 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		if value.Kind() == reflect.Pointer && value.IsNil() || c.HasRulesFile() && strings.HasPrefix(v.Name, "TEMPERATURE_") {
 			continue
 		}
-		if text := fmt.Sprint(reflect.Indirect(value).Interface()); text != "" {
-			enc.AddString(v.Name, text)
+		text := fmt.Sprint(reflect.Indirect(value).Interface())
+		if text == "" || c.LogFormat == LogConsole && v.isDefault(text) {
+			continue
 		}
+		enc.AddString(v.Name, text)
 	}
 	return nil
 }
@@ -468,6 +470,14 @@ type Variable struct {
 	Group       string
 	Required    bool // unless another is set
 	Secret      bool // Name_FILE may name a file that holds it
+}
+
+// isDefault says whether a value, as it is shown, is the default.
+func (v Variable) isDefault(text string) bool {
+	if d, err := time.ParseDuration(v.Default); err == nil {
+		return text == d.String()
+	}
+	return text == v.Default
 }
 
 // Variables returns all variables, in the order of Config's fields. Nobody

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -132,6 +133,19 @@ func TestDefaults(t *testing.T) {
 	}
 	if got.EventHubConnectionString.Reveal() != hubString || !slices.Equal(got.NotifyURLs.Reveal(), []string{"https://example.com/hook"}) {
 		t.Error("a secret does not reveal what was set")
+	}
+}
+
+// People see only what is not the default.
+func TestConsoleShowsWhatIsSet(t *testing.T) {
+	environment(t, valid("LOG_FORMAT=console", "THROTTLE_WINDOW=1m", "DRAIN_TIMEOUT=30s", "REPLICA_NAME=r"))
+	c, _, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"DRAIN_TIMEOUT", "EVENTHUB_CONNECTION_STRING", "LOG_FORMAT", "NOTIFY_URLS", "REPLICA_NAME", "STORAGE_CONNECTION_STRING", "TEMPERATURE_THRESHOLD"}
+	if got := slices.Sorted(maps.Keys(logged(t, c))); !slices.Equal(got, want) {
+		t.Errorf("it shows %q, want %q", got, want)
 	}
 }
 

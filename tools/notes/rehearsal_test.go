@@ -122,7 +122,7 @@ func TestRehearsal(t *testing.T) {
 				case "actions/checkout": // of a commit made as docs/releases.md says
 					sh("../..", nil, "git checkout-index -a --prefix='"+checkout+"/'")
 					name := filepath.Join(checkout, "CHANGELOG.md")
-					text := strings.Replace(read(t, name), "## [Unreleased]\n", "## [Unreleased]\n\n## [1.0.0] - 2026-12-01\n", 1)
+					text := strings.Replace(read(t, name), "## [1.0.0]\n", "## [1.0.0] - 2026-12-01\n", 1)
 					if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 						t.Fatal(err)
 					}

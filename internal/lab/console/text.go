@@ -77,11 +77,11 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 }
 
 func (c *Console) statusLine() string {
-	line := fmt.Sprintf("%s  %s readings  %s/s  %s over %s  %s alerts",
-		c.elapsed(), c.paint(bold, grouped(c.readings)), strconv.FormatFloat(c.rate, 'f', 0, 64),
-		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold), c.paint(bold, grouped(c.alerts)))
+	line := fmt.Sprintf("%s  %s %s  %s/s  %s over %s  %s %s",
+		c.elapsed(), c.paint(bold, grouped(c.readings)), either(c.readings, "reading", "readings"), strconv.FormatFloat(c.rate, 'f', 0, 64),
+		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold), c.paint(bold, grouped(c.alerts)), either(c.alerts, "alert", "alerts"))
 	if c.opts.Recoveries {
-		line += "  " + c.paint(bold, grouped(c.recoveries)) + " recoveries"
+		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
 	}
 	if !c.opts.Sustained {
 		line += "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
@@ -117,7 +117,8 @@ func (c *Console) workerLines() (lines []string) {
 		if !w.Alive {
 			mark = c.paint(red, "✗ "+pad(w.Name, 4))
 		}
-		sent := plural(c.sent[w.Name].alerts, "alert")
+		n := c.sent[w.Name].alerts
+		sent := grouped(n) + " " + either(n, "alert", "alerts")
 		if n := c.sent[w.Name].suppressed; n > 0 {
 			sent += "  +" + grouped(int(n))
 		}
@@ -135,23 +136,26 @@ func (c *Console) Summary(r verify.Report) {
 	took := time.Since(c.start).Round(100 * time.Millisecond)
 
 	var b strings.Builder
-	row := func(n int, format string, args ...any) {
-		fmt.Fprintf(&b, "%12s  %s\n", grouped(n), fmt.Sprintf(format, args...))
-	}
+	row := func(n int, what string) { fmt.Fprintf(&b, "%12s  %s\n", grouped(n), what) }
 	b.WriteByte('\n')
-	row(r.Readings, "readings in %v", took)
-	row(r.Over, "over the threshold of %s", plainNumber(c.opts.Threshold))
+	row(r.Readings, either(r.Readings, "reading", "readings")+" in "+took.String())
+	row(r.Over, "over the threshold of "+plainNumber(c.opts.Threshold))
 	if r.Quieted > 0 {
 		row(r.Quieted, "of quiet devices: no alerts are sent for them")
 	}
+	why := ""
 	if r.Opened > 0 {
-		row(r.Opened, "alarms")
+		row(r.Opened, either(r.Opened, "alarm", "alarms")+" opened")
+		why = fmt.Sprintf(": none within %v of the last, and again while an alarm lasts", r.Rules.Window)
 	}
-	row(r.Alerts, "alerts sent")
+	row(r.Alerts, either(r.Alerts, "alert", "alerts")+" sent"+why)
 	if c.opts.Recoveries {
-		row(r.Recoveries, "recoveries sent")
+		row(r.Recoveries, either(r.Recoveries, "recovery", "recoveries")+" sent")
 	}
-	row(r.Suppressed, "suppressed, within %v of an alert", r.Rules.Window)
+	row(r.Suppressed, "suppressed, within "+r.Rules.Window.String()+" of an alert")
+	if r.Refused > 0 {
+		row(r.Refused, "refused by the receiver, and kept as dead letters")
+	}
 	if r.Dropped > 0 {
 		row(r.Dropped, "repeated, for the receiver to drop")
 	}
@@ -171,7 +175,11 @@ func (c *Console) Summary(r verify.Report) {
 	case r.Over == 0:
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": nothing was over the threshold"))
 	default:
-		text := ": every hot device was reported, none twice within " + r.Rules.Window.String()
+		reported := "reported"
+		if r.Refused > 0 {
+			reported += " or has a dead letter"
+		}
+		text := ": every hot device was " + reported + ", none twice within " + r.Rules.Window.String()
 		if r.Recoveries > 0 {
 			text += ", and every recovery was reported"
 		}
@@ -264,11 +272,12 @@ func degrees(v float64) string {
 
 func plainNumber(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-func plural(n int, what string) string {
+// either returns the word for n.
+func either(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return one
 	}
-	return grouped(n) + " " + what + "s"
+	return many
 }
 
 // grouped writes 1234567 as 1,234,567.

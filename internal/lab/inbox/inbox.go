@@ -25,6 +25,7 @@ type Delivery struct {
 	At      time.Time // by this machine's clock
 	Alert   notify.Alert
 	Dropped bool // it had been taken before, or a later one of its device had arrived
+	Refused bool // as Refuse has asked for
 }
 
 // An Inbox is an [http.Handler] that takes alerts. It answers 204 to those it
@@ -39,6 +40,7 @@ type Inbox struct {
 	record func(Delivery)
 
 	mu      sync.Mutex
+	refuse  bool
 	ids     map[origin]time.Time // until when each is remembered
 	devices map[origin]memory
 	sweepAt int // the size at which to look for what can be forgotten
@@ -99,14 +101,31 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	in.take(a)
+	if !in.take(a) {
+		http.Error(w, "refused, as asked for", http.StatusUnprocessableEntity)
+		return
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (in *Inbox) take(a notify.Alert) {
+// Refuse has the Inbox answer every alert with 422, or take alerts again.
+func (in *Inbox) Refuse(all bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	d := Delivery{At: time.Now(), Alert: a}
+	in.refuse = all
+}
+
+// take records a delivery, and reports whether it is not refused.
+func (in *Inbox) take(a notify.Alert) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	d := Delivery{At: time.Now(), Alert: a, Refused: in.refuse}
+	if in.record != nil {
+		defer func() { in.record(d) }()
+	}
+	if d.Refused {
+		return false
+	}
 	id, device := origin{a.Source, a.ID}, origin{a.Source, a.Device}
 
 	last := in.devices[device]
@@ -123,9 +142,7 @@ func (in *Inbox) take(a notify.Alert) {
 	case d.Dropped && last.token < a.Token: // the same alert by a later claim: older claims are over
 		in.devices[device] = greatest
 	}
-	if in.record != nil {
-		in.record(d)
-	}
+	return true
 }
 
 func latest(a, b time.Time) time.Time {

@@ -312,3 +312,23 @@ func FuzzInbox(f *testing.F) {
 		}
 	})
 }
+
+// An alert that is refused is not taken: it is none that is remembered.
+func TestRefuse(t *testing.T) {
+	var got []inbox.Delivery
+	in := inbox.New(webhook.Secret{}, func(d inbox.Delivery) { got = append(got, d) })
+	body, err := webhook.Encode(notifytest.Alert(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, refuse := range []bool{true, false} {
+		in.Refuse(refuse)
+		want := map[bool]int{true: http.StatusUnprocessableEntity, false: http.StatusNoContent}[refuse]
+		if resp := post(in, webhook.ContentType, bytes.NewReader(body)); resp.StatusCode != want {
+			t.Errorf("answered %s, want %d", resp.Status, want)
+		}
+		if len(got) != i+1 || got[i].Refused != refuse || got[i].Dropped {
+			t.Errorf("recorded %+v", got)
+		}
+	}
+}

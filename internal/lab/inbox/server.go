@@ -16,6 +16,7 @@ type Server struct {
 	URL    string // where alerts go
 	Secret string // that has to sign them: a NOTIFY_WEBHOOK_SECRET
 
+	*Inbox
 	server http.Server
 	served chan error
 }
@@ -35,7 +36,8 @@ func Listen(record func(Delivery)) (*Server, error) {
 	}
 	s.URL = "http://" + listener.Addr().String() + "/alerts"
 	s.server.ReadHeaderTimeout = 10 * time.Second
-	s.server.Handler = New(secret, record)
+	s.Inbox = New(secret, record)
+	s.server.Handler = s.Inbox
 	go func() { s.served <- s.server.Serve(listener) }()
 	return s, nil
 }

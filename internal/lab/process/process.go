@@ -5,6 +5,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -102,6 +103,16 @@ func (p *Process) Unexpected() error {
 		return fmt.Errorf("%s ended by itself", p.name)
 	}
 	return p.err
+}
+
+// Killed says whether err is that of a process that somebody has killed, with kill -9.
+func Killed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // Kill ends p at once and waits for it.

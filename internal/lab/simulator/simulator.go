@@ -231,6 +231,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer receiver.Close()
+	s.inbox = receiver
 	world := World{Hub: hub.ConnectionString(), NotifyURL: receiver.URL, Secret: receiver.Secret, Log: view}
 	s.workers = newWorkers(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
 	defer s.workers.kill()
@@ -267,6 +268,9 @@ type simulation struct {
 	rules   verify.Rules
 	tend    func(context.Context, io.Writer) (time.Duration, error) // see processes.tend
 	leader  func(context.Context) string                            // see processes.leader; nil if the workers are not processes
+
+	inbox    *inbox.Server
+	refusing bool // the inbox does
 
 	verifyLog *verify.Log
 	mu        sync.Mutex
@@ -395,12 +399,15 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	if known {
 		s.verifyLog.Delivered(verify.Delivery{
 			Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: at, Receiver: receiverID,
-			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
+			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Refused: d.Refused, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
 		})
 	}
-	if d.Dropped {
+	switch {
+	case d.Refused:
+		s.view.Event(d.Alert.Replica, "refused: "+d.Alert.Device)
+	case d.Dropped:
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
-	} else {
+	default:
 		s.view.Alert(d.Alert, took)
 	}
 }
@@ -458,6 +465,11 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			stop = key == 'q' || key == ctrlC
 			if key >= '1' && key <= '9' {
 				err = s.workers.toggle(int(key - '1'))
+			}
+			if key == 'r' {
+				s.refusing = !s.refusing
+				s.inbox.Refuse(s.refusing)
+				fmt.Fprintln(s.view, map[bool]string{true: "the receiver refuses alerts: they become dead letters", false: "the receiver takes alerts again"}[s.refusing])
 			}
 		case <-over:
 			stop = true
@@ -523,7 +535,7 @@ func (s *simulation) tick(ctx context.Context, settling bool) error {
 
 // show shows the workers and what keys do.
 func (s *simulation) show(settling bool) {
-	hint := fmt.Sprintf("1-%d: kill -9, again: back   q: stop   +3: readings suppressed before", min(9, s.replicas))
+	hint := fmt.Sprintf("1-%d: kill -9, again: back   r: receiver refuses   q: stop   +3: readings suppressed before", min(9, s.replicas))
 	if settling {
 		hint = "devices stopped; waiting for the last alerts (q again: at once)"
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -221,6 +223,25 @@ func TestLiveView(t *testing.T) {
 		}
 		if !strings.HasPrefix(out.String(), "\x1b[?25l") || !strings.HasSuffix(out.String(), "\x1b[?25h") {
 			t.Error("the cursor is not hidden, or not given back")
+		}
+	})
+}
+
+// A worker that somebody kills from outside comes back like one that a key has killed.
+func TestAWorkerKilledFromOutsideComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		killed := exec.Command("sh", "-c", "kill -9 $$").Run()
+		var out bytes.Buffer
+		view := console.New(&out, console.Options{})
+		workers := []*fake{{fmt.Errorf("worker w1 ended: %w", killed)}, {}}
+		c := newWorkers(1, view, func(string, int) (Worker, error) { w := workers[0]; workers = workers[1:]; return w, nil })
+		for _, step := range []func() error{c.start, c.restartDue, func() error { time.Sleep(backAfter + time.Second); return nil }, c.restartDue, view.Close} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.Contains(out.String(), "w1     killed\n") || !strings.Contains(out.String(), "w1     back\n") {
+			t.Errorf("it shows\n%s", out.String())
 		}
 	})
 }

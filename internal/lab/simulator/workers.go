@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"alertworker/internal/lab/console"
+	"alertworker/internal/lab/process"
 )
 
 // backAfter is when a killed worker is started again: after the takeover.
@@ -92,13 +93,18 @@ func (ws *workers) toggle(i int) error {
 		return ws.startOne(i)
 	}
 	m.worker.Kill()
+	ws.gone(m)
+	return nil
+}
+
+// gone has a worker that was killed come back later.
+func (ws *workers) gone(m *member) {
 	m.worker, m.partitions = nil, nil
 	m.killed, m.back = time.Now(), time.Now().Add(backAfter)
 	if ws.leader == m.name {
 		ws.leader = ""
 	}
 	ws.view.Event(m.name, "killed")
-	return nil
 }
 
 // killAny kills a random worker, but never the last one.
@@ -115,8 +121,8 @@ func (ws *workers) killAny() error {
 	return ws.toggle(alive[rand.IntN(len(alive))])
 }
 
-// restartDue starts the killed workers whose time has come. It fails if a worker has
-// ended by itself.
+// restartDue starts the killed workers whose time has come, also those that were killed from outside. It fails if a
+// worker has ended by itself.
 func (ws *workers) restartDue() error {
 	for i, m := range ws.members {
 		switch {
@@ -126,6 +132,10 @@ func (ws *workers) restartDue() error {
 			}
 		case m.worker != nil && m.worker.Ended():
 			err := m.worker.Unexpected()
+			if process.Killed(err) {
+				ws.gone(m)
+				continue
+			}
 			m.worker = nil
 			return err
 		}

@@ -40,6 +40,12 @@ func recovered(reading float64, token int64, seconds float64) verify.Delivery {
 	return d
 }
 
+// refused returns d as the receiver has refused it.
+func refused(d verify.Delivery) verify.Delivery {
+	d.Refused = true
+	return d
+}
+
 // level returns d for a level.
 func level(level string, d verify.Delivery) verify.Delivery {
 	d.Level = level
@@ -47,10 +53,10 @@ func level(level string, d verify.Delivery) verify.Delivery {
 }
 
 // findings is a Report as far as alarms go.
-type findings struct{ over, opened, alerts, recoveries, dropped, suppressed, open, lost, tooClose, stale, wrong int }
+type findings struct{ over, opened, alerts, recoveries, dropped, suppressed, open, lost, tooClose, stale, wrong, refused int }
 
 func findingsOf(r verify.Report) findings {
-	return findings{r.Over, r.Opened, r.Alerts, r.Recoveries, r.Dropped, r.Suppressed, r.Open, len(r.Lost), len(r.TooClose), len(r.Stale), len(r.Wrong)}
+	return findings{r.Over, r.Opened, r.Alerts, r.Recoveries, r.Dropped, r.Suppressed, r.Open, len(r.Lost), len(r.TooClose), len(r.Stale), len(r.Wrong), r.Refused}
 }
 
 func TestAlarms(t *testing.T) {
@@ -119,6 +125,21 @@ func TestAlarms(t *testing.T) {
 			name: "recovered is off, and sent", rule: silent,
 			log:  after(opened, reading(6, 27), recovered(6, 2, 15)),
 			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, wrong: 1},
+		},
+		{
+			name: "refused, so that there is a dead letter", rule: warm,
+			log:  []any{reading(0, 31), reading(4, 31), refused(alerted(4, 1, 4.2)), reading(6, 27)},
+			want: findings{over: 2, opened: 1, refused: 1},
+		},
+		{
+			name: "lost long before it is refused", rule: warm,
+			log:  []any{reading(0, 31), reading(4, 31), reading(60, 31), refused(alerted(60, 1, 60))},
+			want: findings{over: 3, opened: 1, refused: 1, lost: 1, stale: 1},
+		},
+		{
+			name: "the recovery is refused", rule: warm,
+			log:  after(opened, reading(6, 27), refused(recovered(6, 2, 14.2))),
+			want: findings{over: 2, opened: 1, alerts: 1, refused: 1},
 		},
 		{name: "too near the end to be resolved", rule: warm, until: 20, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, open: 1}},
 		{name: "near the end, and late", rule: warm, until: 21, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, stale: 1}},

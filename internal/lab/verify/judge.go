@@ -19,6 +19,7 @@ type judge struct {
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
+	refused  []Delivery // what became dead letters
 	alerted  int        // readings with an alert of their own
 }
 
@@ -48,6 +49,14 @@ func (j *judge) receive(deliveries []Delivery) {
 	var alert *Delivery               // the last that was kept
 	for i := range deliveries {
 		d := &deliveries[i]
+		if d.Refused {
+			j.Refused++
+			j.refused = append(j.refused, *d)
+			if !d.Recovery {
+				j.alerted++
+			}
+			continue
+		}
 		if !d.At.Before(until) {
 			token, until = 0, time.Time{}
 		}
@@ -105,6 +114,7 @@ func (j *judge) readings() {
 		for n := next; !last && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.Rules.Bound; n++ {
 			last = !taken(j.counting[n], i)
 		}
+		last = last || j.letter(e.At, j.Rules.Bound)
 		switch {
 		case last:
 			covered++
@@ -115,6 +125,12 @@ func (j *judge) readings() {
 		}
 	}
 	j.Suppressed += max(0, covered-j.alerted)
+}
+
+// letter reports whether a message that came within d of at became a dead letter, which stands for what happened until then.
+func (j *judge) letter(at time.Time, d time.Duration) bool {
+	n := sort.Search(len(j.refused), func(n int) bool { return !j.refused[n].At.Before(at) })
+	return n < len(j.refused) && j.refused[n].At.Sub(at) <= d
 }
 
 // early reports whether the records end before what at asks for must have come.
@@ -204,7 +220,7 @@ func (j *judge) last() {
 	}
 	since := j.events[open]
 	last := before(j.kept, time.Time{})
-	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) {
+	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) && !j.letter(since.At, j.Rules.Bound) {
 		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, true, since.Reading, last})
 	}
 }
@@ -218,7 +234,7 @@ func (j *judge) ended(i int) {
 		until = end
 	}
 	last := before(j.kept, end)
-	if last.At.IsZero() || last.Recovery || last.Partition == HTTP {
+	if last.At.IsZero() || last.Recovery || last.Partition == HTTP || j.letter(c.At, j.window+j.Rules.Slack+j.Rules.Bound) {
 		return
 	}
 	// The window began with the last alert, also if that was dropped.

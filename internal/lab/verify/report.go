@@ -16,6 +16,7 @@ type Report struct {
 
 	Alerts     int // deliveries that a receiver keeps
 	Recoveries int // likewise
+	Refused    int // deliveries that the receiver has refused
 	Dropped    int // deliveries that it drops: their id, or a greater token for the device, came within what it remembers
 	Suppressed int // readings that need an alert, are neither lost nor open and have no alert of their own
 	Open       int // readings without an alert, and alarms that ended without a recovery, too close to the end to judge

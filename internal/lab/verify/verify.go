@@ -40,6 +40,7 @@ type Delivery struct {
 	Rule     string // this and Level are those of a Rule, empty for the zero Log
 	Level    string
 	Recovery bool
+	Refused  bool // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
 
 	// The reading that it is about. HTTP as the partition means that the reading came that
 	// way: no recovery is due for it. An empty one says that it is not known.

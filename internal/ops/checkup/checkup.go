@@ -60,7 +60,7 @@ type Services struct {
 	Records     func(context.Context) (records.Store, error)
 	Leases      func(context.Context) (lease.Store, error)
 	DeadLetters func(context.Context) (*deadletter.Store, error)
-	Member      func(ctx context.Context, resolved config.Config) (*peers.Member, error)
+	Member      func(ctx context.Context, resolved config.Config, rs records.Store) (*peers.Member, error)
 }
 
 // Run checks everything that c names, concurrently, prints what it finds to out and
@@ -78,6 +78,7 @@ type checkup struct {
 	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
 	reading  func() (reading, error)            // of its events
+	records  func() (records.Store, error)
 }
 
 // newCheckup prepares a checkup and connects to nothing.
@@ -85,7 +86,20 @@ func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s
 	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
 	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, eventsPerPartition) })
 	k.reading = sync.OnceValues(k.read)
+	k.records = sync.OnceValues(func() (records.Store, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, k.limit(), fmt.Errorf("no answer within %v", k.limit()))
+		defer cancel()
+		return s.Records(ctx)
+	})
 	return k
+}
+
+// limit is for a step that uses a service of Azure.
+func (k *checkup) limit() time.Duration {
+	if k.config.Keyless() {
+		return stepTimeout + identityTimeout
+	}
+	return stepTimeout
 }
 
 // steps returns what there is to check.
@@ -106,14 +120,11 @@ func (k *checkup) steps(send bool) []step {
 	if k.config.IoTHubConnectionString.IsSet() {
 		steps = append(steps, step{"IoT Hub", stepTimeout + portsTimeout, k.iotHub})
 	}
-	limit := stepTimeout
+	limit := k.limit()
 	if k.config.Keyless() {
-		limit += identityTimeout
 		steps = append(steps, step{"identity", identityTimeout, k.identity})
 	}
-	steps = append(steps,
-		step{"hub", limit + portsTimeout, k.hub},
-	)
+	steps = append(steps, step{"hub", limit + portsTimeout, k.hub})
 	set := k.config.Rules()
 	for i := range set.Rules {
 		name := "events"
@@ -298,9 +309,9 @@ func (k *checkup) property(p property) (string, error) {
 	r, err := k.reading()
 	switch {
 	case err != nil:
-		return "", err
+		return "", undecided(fmt.Sprintf("%s: %v", p.name, err))
 	case len(r.telemetry) == 0:
-		return "", undecided("no telemetry was read")
+		return "", undecided(p.name + ": no telemetry was read")
 	}
 	return p.verdict(r.telemetry)
 }
@@ -317,7 +328,7 @@ func (k *checkup) elsewhere() string {
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
-	store, err := k.services.Records(ctx)
+	store, err := k.records()
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -412,7 +423,11 @@ func (k *checkup) replicas(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", undecided("not checked: the IoT Hub's endpoint is not known")
 	}
-	member, err := k.services.Member(ctx, c)
+	store, err := k.records()
+	if err != nil {
+		return "", undecided("not checked: see checkpoints")
+	}
+	member, err := k.services.Member(ctx, c, store)
 	if err != nil {
 		return "", k.storageError(err)
 	}
@@ -447,12 +462,20 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 
 // storageError adds to an error of Azure Storage what to do if it did not answer.
 func (k *checkup) storageError(err error) error {
-	return withoutToken(azure.AddHint(err, k.config.StorageVariable()))
+	return serviceError("Azure Storage", err, k.config.StorageVariable())
 }
 
 // cosmosError does so for Cosmos DB.
 func (k *checkup) cosmosError(err error) error {
-	return withoutToken(azure.AddHint(err, k.config.CosmosVariable()))
+	return serviceError("Cosmos DB", err, k.config.CosmosVariable())
+}
+
+func serviceError(service string, err error, variable string) error {
+	hinted := azure.AddHint(err, variable)
+	if hinted != err { //nolint:errorlint // whether it is another
+		return &silence{service, hinted}
+	}
+	return withoutToken(err)
 }
 
 // receiver connects to r and, if asked to, sends it a test alert.

@@ -45,7 +45,7 @@ func (k *checkup) kedaLag(ctx context.Context) (string, error) {
 		return "", undecided("not checked: the hub cannot be read")
 	}
 	took := time.Since(start)
-	store, err := k.services.Records(ctx)
+	store, err := k.records()
 	if err != nil {
 		return "", undecided("not checked: the checkpoints cannot be read")
 	}

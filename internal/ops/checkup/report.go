@@ -30,6 +30,14 @@ type warning string
 
 func (w warning) Error() string { return string(w) }
 
+// A silence is the error of a service that did not answer. It is told once.
+type silence struct {
+	service string
+	error
+}
+
+func (s *silence) Unwrap() error { return s.error }
+
 // An Output is where a check prints.
 type Output struct {
 	W     io.Writer
@@ -55,8 +63,17 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 	}
 
 	passed, open, warned := 0, 0, 0
+	silent := map[string]string{} // services: the step that has told it
 	for i, s := range steps {
 		got := <-results[i]
+		var no *silence
+		if errors.As(got.err, &no) {
+			if first := silent[no.service]; first != "" {
+				got.err = undecided(fmt.Sprintf("not checked: %s does not answer, see %s", no.service, first))
+			} else {
+				silent[no.service] = s.name
+			}
+		}
 		o.line(width, s.name, got.summary, got.err)
 		switch {
 		case got.err == nil:

@@ -28,9 +28,10 @@ type consumer = func(context.Context, telemetry.Partition) error
 // succeed whatever the error was. It starts again only if the hub is another one.
 func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetry.Partition) error) error {
 	for n := 1; ; n++ {
+		log := s.log.Debug // what lasts is in Stats
 		h, err := s.newHub(ctx)
 		if err == nil {
-			n = 1
+			n, log = 1, s.log.Warn
 			s.setHub(h)
 			err = h.run(ctx, consume)
 			s.setHub(nil)
@@ -39,10 +40,6 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 			return nil
 		}
 		pause := backoff.Delay(n, startMin, startMax)
-		log := s.log.Debug // what lasts is in Stats
-		if n == 1 {
-			log = s.log.Warn
-		}
 		log("the hub is not read; starting again", zap.Error(err), zap.Duration("in", pause))
 		backoff.Sleep(ctx, pause)
 		s.resolve(ctx)

@@ -114,7 +114,11 @@ func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*s
 		plan.others = Start{Earliest: true}
 	}
 	missing := plan.missing()
-	if fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); len(fresh) > 0 {
+	switch fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); {
+	case len(fresh) == 0:
+	case len(fresh) == len(partitions):
+		s.log.Info("no partition has a checkpoint, as at a first start: reading begins", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
+	default:
 		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	}
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
@@ -208,7 +212,11 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		for id, end := range plan.properties {
 			s.latest[id] = lastPosition(end)
 		}
-		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("positions", s.latest))
+		sequences := make(map[string]int64, len(s.latest))
+		for id, p := range s.latest {
+			sequences[id] = p.Sequence
+		}
+		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("last_sequences", sequences))
 	}
 	for id, p := range s.latest {
 		if plan.unreadable[id] != nil {
