@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -50,10 +51,11 @@ func newLetters(t *testing.T, azurite *emulators.Azurite) *letterWorld {
 	}
 	l.id, l.name = rs[0].ID, rs[0].Name
 	rs[0].Close()
-	l.Store, err = deadletter.Open(t.Context(), azurite.Container(t, l.env["DEAD_LETTER_CONTAINER"], nil), zap.NewNop())
+	blobs, err := records.OpenBlobs(t.Context(), azurite.Container(t, l.env["DEAD_LETTER_CONTAINER"], nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.Store = deadletter.New(blobs, zap.NewNop())
 	return l
 }
 

@@ -24,7 +24,6 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/status"
-	"alertworker/internal/ops/tally"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry/eventhubs"
@@ -38,7 +37,7 @@ type stores struct {
 	leases      lease.Store
 	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
-	tallies     tally.Store       // beside the dead letters, or in memory
+	tallies     records.Store     // beside the dead letters, or in memory
 	http        *http.Client
 	identity    *azure.Credential // nil if everything has a key
 }
@@ -54,7 +53,7 @@ func (s stores) Close() {
 
 // newStores returns what is needed to open stores. It does not connect.
 func newStores(c config.Config) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(), tallies: &tally.Memory{}}
+	s := stores{http: azure.NewHTTPClient(), tallies: &records.Memory{}}
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
@@ -91,14 +90,10 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 		return s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, variable))}
 	}
 	if c.HasStorage() {
-		var beside *container.Client
-		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err == nil {
-			beside, err = s.deadLetterContainer(ctx, c)
-		}
-		if err != nil {
+		if s.tallies, err = s.openBlobs(ctx, c, c.DeadLetterContainer, nil); err != nil {
 			return s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable()))}
 		}
-		s.tallies = tally.NewBlobs(beside)
+		s.deadLetters = deadletter.New(s.tallies, log)
 	}
 	return s, nil
 }
@@ -107,35 +102,33 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 	if c.CheckpointStore == config.StoreMemory {
 		return &records.Memory{}, nil
 	}
-	client, err := s.container(ctx, c, c.CheckpointContainer, azure.Once())
+	return s.openBlobs(ctx, c, c.CheckpointContainer, func(container string) {
+		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
+	})
+}
+
+// openDeadLetters opens the dead letters alone, for commands.
+func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
+	rs, err := s.openBlobs(ctx, c, c.DeadLetterContainer, nil)
+	if err != nil {
+		return nil, err
+	}
+	return deadletter.New(rs, log), nil
+}
+
+// openBlobs opens the records in a container.
+func (s stores) openBlobs(ctx context.Context, c config.Config, name string, created func(container string)) (records.Store, error) {
+	client, err := s.container(ctx, c, name, azure.Once())
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	blobs, err := records.OpenBlobs(ctx, client, func(container string) {
-		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
-	})
+	blobs, err := records.OpenBlobs(ctx, client, created)
 	if err != nil {
 		return nil, err
 	}
 	return records.Reliable(blobs), nil
-}
-
-func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
-	client, err := s.deadLetterContainer(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
-	defer cancel()
-	return deadletter.Open(ctx, client, log)
-}
-
-func (s stores) deadLetterContainer(ctx context.Context, c config.Config) (*container.Client, error) {
-	retry := azure.Retry()
-	retry.TryTimeout = 5 * time.Second // a page of names or a large dead letter takes longer than a record
-	return s.container(ctx, c, c.DeadLetterContainer, retry)
 }
 
 func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger) (lease.Store, error) {

@@ -1,4 +1,4 @@
-// Package records keeps small records that replicas share: checkpoints, ownerships, ledgers,
+// Package records keeps small records that replicas share: checkpoints, ownerships, ledgers, dead letters,
 // settings, counts, leases. A record is replaced only by who knows what it replaces, and its times
 // are those of the store's clock.
 //

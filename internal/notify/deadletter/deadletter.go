@@ -1,5 +1,5 @@
 // Package deadletter keeps, in a container of Azure Storage, the alerts that a
-// receiver will not get and events that cannot be decoded, as one JSON blob
+// receiver will not get and events that cannot be decoded, as one JSON record
 // each:
 //
 //	alerts/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
@@ -17,7 +17,6 @@
 package deadletter
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,17 +27,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -47,8 +39,6 @@ const (
 
 	maxMalformed = 60 // events kept a minute
 	maxLines     = 10 // log lines about alerts a minute
-
-	keepTimeout = 15 * time.Second
 )
 
 // A Kind of letters, which have a folder of their own. Its value is for people and scripts.
@@ -67,47 +57,20 @@ func (k Kind) folder() string {
 	return map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/", Undecodable: "malformed/"}[k]
 }
 
-// A Store keeps dead letters in one container. Use Open. It is safe for
-// concurrent use. Its errors name the container and say what to do; they hold
-// no keys or signatures.
+// A Store keeps dead letters in a container, as records. Use New. It is safe for concurrent use.
 type Store struct {
-	blobs     *container.Client
-	home      *azure.Container
+	records   records.Store
 	log       *zap.Logger
 	malformed quota
 	lines     quota
 }
 
-// Open returns the store in c, a container that it creates if it is missing. The
-// retries of c bound the time of Open, List, Get, Delete and Count.
-func Open(ctx context.Context, c *container.Client, log *zap.Logger) (*Store, error) {
-	s := &Store{blobs: c, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
-	s.home = azure.NewContainer(s.name(), azure.ContainerMissing, func(ctx context.Context) error {
-		_, err := c.Create(ctx, nil)
-		if bloberror.HasCode(err, bloberror.ContainerAlreadyExists) {
-			return nil
-		}
-		return err
-	})
-	// Asking for a blob works also for an identity that may neither create nor list
-	// containers.
-	err := s.home.Do(ctx, func() error {
-		_, err := c.NewBlobClient(probe).GetProperties(ctx, nil)
-		return err
-	})
-	if err != nil && !bloberror.HasCode(err, bloberror.BlobNotFound) {
-		return nil, fmt.Errorf("open dead letters in %q: %w", s.name(), azure.Explain(err))
-	}
-	return s, nil
+// New returns the store in rs, which should be reliable: its time is that of a call.
+func New(rs records.Store, log *zap.Logger) *Store {
+	return &Store{records: rs, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
 }
 
-// name returns the container's address without a signature.
-func (s *Store) name() string {
-	address, _, _ := strings.Cut(s.blobs.URL(), "?")
-	return address
-}
-
-// Keep returns nil once d is kept, after at most 15 s.
+// Keep returns nil once d is kept.
 func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	id := ID(d)
 	if err := s.put(ctx, blobName(Undelivered, id), encodeAlert(d, time.Now())); err != nil {
@@ -132,7 +95,7 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	return nil
 }
 
-// KeepMalformed returns nil once e is kept, after at most 15 s. Beyond 60 calls a
+// KeepMalformed returns nil once e is kept. Beyond 60 calls a
 // minute it drops the event, so that few events wait even in a storm of them or an
 // outage of the store.
 func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
@@ -154,31 +117,13 @@ func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) e
 // letter.
 func (s *Store) Try(ctx context.Context) error { return s.put(ctx, probe, nil) }
 
-// put writes a blob unless it exists.
+// put writes a record unless it exists.
 func (s *Store) put(ctx context.Context, name string, content []byte) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, keepTimeout, fmt.Errorf("no answer within %v", keepTimeout))
-	defer cancel()
-	err := s.home.Do(ctx, func() error { return s.upload(ctx, name, content) })
-	if err != nil && !bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet) {
-		return fmt.Errorf("write blob %q in %q: %w", name, s.name(), explain(ctx, err))
+	_, err := s.records.Write(ctx, records.Record{Name: name, Content: content, Type: "application/json"})
+	if errors.Is(err, records.ErrConflict) {
+		return nil
 	}
-	return nil
-}
-
-func (s *Store) upload(ctx context.Context, name string, content []byte) error {
-	_, err := s.blobs.NewBlockBlobClient(name).Upload(ctx, streaming.NopCloser(bytes.NewReader(content)), &blockblob.UploadOptions{
-		HTTPHeaders:      &blob.HTTPHeaders{BlobContentType: to.Ptr("application/json")},
-		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
-	})
 	return err
-}
-
-// explain is azure.Explain, with the cause of ctx's end if that is the reason.
-func explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && cause != ctx.Err() {
-		return fmt.Errorf("%w: %w", azure.Explain(err), cause)
-	}
-	return azure.Explain(err)
 }
 
 // ID returns the id of the letter that d is kept as.

@@ -5,25 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
-
-	"alertworker/internal/azure"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 )
 
 const (
-	pageSize  = 64 // letters, which are read concurrently
-	listSize  = 1000
+	pageSize  = 64      // letters, which are read concurrently
 	maxLetter = 1 << 20 // bytes
 )
 
@@ -44,7 +36,7 @@ type Letter struct {
 	Broken   error           // if not nil, why the alert cannot be sent, or the event not shown; other fields may be missing
 
 	content letter
-	etag    azcore.ETag
+	etag    string
 }
 
 // An Event is one that could not be decoded.
@@ -63,16 +55,14 @@ type Event struct {
 func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[[]Letter, error] {
 	from := utc(since).Format(timeLayout)
 	return func(yield func([]Letter, error) bool) {
-		pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: to.Ptr(kind.folder()), MaxResults: to.Ptr[int32](listSize)})
-		for pager.More() {
-			names, err := pager.NextPage(ctx)
+		for all, err := range records.Pages(ctx, s.records, kind.folder()) {
 			if err != nil {
-				yield(nil, fmt.Errorf("list the blobs in %q: %w", s.name(), azure.Explain(err)))
+				yield(nil, err)
 				return
 			}
 			var ids []string
-			for _, item := range names.Segment.BlobItems {
-				if id, ok := idOf(kind, *item.Name); ok && id >= from {
+			for _, r := range all {
+				if id, ok := idOf(kind, r.Name); ok && id >= from {
 					ids = append(ids, id)
 				}
 			}
@@ -115,25 +105,15 @@ func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 	if !idPattern.MatchString(id) {
 		return Letter{}, fmt.Errorf("%w: %q is not the id of one, which looks like 20060102T150405.000Z-0123456789abcdef", ErrNotFound, id)
 	}
-	name := blobName(kind, id)
-	resp, err := s.blobs.NewBlobClient(name).DownloadStream(ctx, nil)
+	r, err := s.records.Read(ctx, blobName(kind, id), maxLetter)
 	if err != nil {
-		return Letter{}, s.failed("read", name, err)
-	}
-	body := resp.NewRetryReader(ctx, nil)
-	defer body.Close()
-	content, err := io.ReadAll(io.LimitReader(body, maxLetter+1))
-	if err != nil {
-		return Letter{}, s.failed("read", name, err)
-	}
-	if resp.ETag == nil {
-		return Letter{}, fmt.Errorf("read blob %q in %q: the answer lacks an ETag", name, s.name())
+		return Letter{}, gone(err)
 	}
 	l := Letter{Broken: fmt.Errorf("is larger than %d bytes", maxLetter)}
-	if len(content) <= maxLetter {
-		l = decode(kind, content)
+	if len(r.Content) <= maxLetter {
+		l = decode(kind, r.Content)
 	}
-	l.ID, l.Kind, l.etag = id, kind, *resp.ETag
+	l.ID, l.Kind, l.etag = id, kind, r.ETag
 	return l, nil
 }
 
@@ -152,38 +132,33 @@ func (s *Store) Replay(ctx context.Context, l Letter, to string) error {
 // Delete removes a letter as Get or List returned it. ErrNotFound if it is gone or has
 // changed.
 func (s *Store) Delete(ctx context.Context, l Letter) error {
-	name := blobName(l.Kind, l.ID)
-	_, err := s.blobs.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{
-		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: &l.etag}},
-	})
-	if err != nil {
-		return s.failed("delete", name, err)
-	}
-	return nil
+	return gone(s.records.Delete(ctx, blobName(l.Kind, l.ID), l.etag))
 }
 
-func (s *Store) failed(verb, name string, err error) error {
-	if bloberror.HasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound, bloberror.ConditionNotMet) {
-		return fmt.Errorf("%s blob %q in %q: %w", verb, name, s.name(), ErrNotFound)
+// gone makes an error ErrNotFound if it says that there is no such record.
+func gone(err error) error {
+	if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	return fmt.Errorf("%s blob %q in %q: %w", verb, name, s.name(), azure.Explain(err))
+	return err
 }
 
 // Count returns the number of Undelivered letters about readings that the hub got on the UTC day of
 // day, at most limit. It makes one call for each 1,000 letters.
 func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err error) {
 	prefix := Undelivered.folder() + utc(day).Format("2006/01/02/")
-	pager := s.blobs.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](listSize)})
-	for pager.More() && n < limit {
-		names, err := pager.NextPage(ctx)
+	for all, err := range records.Pages(ctx, s.records, prefix) {
 		if err != nil {
-			return 0, fmt.Errorf("list the blobs in %q: %w", s.name(), azure.Explain(err))
+			return 0, err
 		}
-		for _, item := range names.Segment.BlobItems {
-			if _, ok := idOf(Undelivered, *item.Name); ok {
+		for _, r := range all {
+			if _, ok := idOf(Undelivered, r.Name); ok {
 				n++
 			}
 		}
+		if n >= limit {
+			return limit, nil
+		}
 	}
-	return min(n, limit), nil
+	return n, nil
 }

@@ -20,7 +20,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/ops/leader"
-	"alertworker/internal/ops/tally"
+	"alertworker/internal/records"
 )
 
 // On a real service: what gates have sent by it comes to a webhook, once, whichever of the replicas leads.
@@ -38,14 +38,14 @@ func TestSummaryOnBlobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			container := azurite.NewContainer()
-			kept := azurite.Container(t, azurite.NewContainer(), nil)
-			letters, err := deadletter.Open(t.Context(), kept, zap.NewNop())
+			kept, err := records.OpenBlobs(t.Context(), azurite.Container(t, azurite.NewContainer(), nil), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+			letters := deadletter.New(kept, zap.NewNop())
 			devices := []string{"oven #7", strings.Repeat("#", 128)}
 			for _, device := range devices { // each on a replica of its own
-				of := newTally(tally.NewBlobs(kept))
+				of := newTally(kept)
 				alert(t, of, "r", device, 0)
 				if err := of.Write(t.Context()); err != nil {
 					t.Fatal(err)
@@ -79,7 +79,7 @@ func TestSummaryOnBlobs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := config(newTally(tally.NewBlobs(kept)), map[string]notify.Reporter{"r": hook})
+				c := config(newTally(kept), map[string]notify.Reporter{"r": hook})
 				c.DeadLetters = letters.Count
 				defer run(s, replica, leader.Summary(once, c))()
 			}

@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/tally"
+	"alertworker/internal/records"
 )
 
 const scope = "ns/hub/group"
@@ -65,7 +66,7 @@ func config(of *tally.Tally, readers map[string]notify.Reporter) leader.SummaryC
 	return leader.SummaryConfig{Tally: of, Scope: scope, Source: "/ns/hub", Receivers: readers, Timeout: 10 * time.Second}
 }
 
-func newTally(s tally.Store) *tally.Tally { return tally.New(s, scope, zap.NewNop()) }
+func newTally(s records.Store) *tally.Tally { return tally.New(s, scope, zap.NewNop()) }
 
 type taking struct{}
 
@@ -91,7 +92,7 @@ func until(t *testing.T, at string) {
 // The bubble's time begins on 2000-01-01.
 func TestSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, r := &tally.Memory{}, &reader{}
+		store, r := &records.Memory{}, &reader{}
 		s, other := newTally(store), newTally(store)
 		alert(t, s, "r", "too early", 0)
 		until(t, "2000-01-03T00:00:00Z")
@@ -151,7 +152,7 @@ func TestSummary(t *testing.T) {
 // Nothing to tell is told too, and without a count of dead letters if there are none.
 func TestSummaryOfNothing(t *testing.T) {
 	r := &reader{}
-	if _, err := leader.Summary(leader.Every(time.Hour), config(newTally(&tally.Memory{}), map[string]notify.Reporter{"r": r})).Do(t.Context(), &leader.Call{Due: time.Now()}); err != nil {
+	if _, err := leader.Summary(leader.Every(time.Hour), config(newTally(&records.Memory{}), map[string]notify.Reporter{"r": r})).Do(t.Context(), &leader.Call{Due: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range r.last(t).Days {
@@ -174,7 +175,7 @@ func TestSummaryTop(t *testing.T) {
 		}
 		r := &reader{}
 		synctest.Test(t, func(t *testing.T) {
-			s := newTally(&tally.Memory{})
+			s := newTally(&records.Memory{})
 			for _, d := range all {
 				for i := range d.Alerts {
 					alert(t, s, "r", d.Device, min(i, 1)*d.Suppressed)
@@ -214,7 +215,7 @@ func TestSummaryTop(t *testing.T) {
 func TestSummaryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, more := range map[int]bool{10_000: false, 10_001: true} {
-			r, s := &reader{}, newTally(&tally.Memory{})
+			r, s := &reader{}, newTally(&records.Memory{})
 			for i := range n {
 				alert(t, s, "r", fmt.Sprint(i), 1)
 			}
@@ -236,7 +237,7 @@ func TestSummaryUntilAllHaveIt(t *testing.T) {
 		well, busy := &reader{}, &reader{answers: []error{down, &notify.Error{Err: down, Untaken: true}}}
 		refusing := &reader{answers: []error{&notify.Error{Refused: true, Err: errors.New("answered 400")}}}
 		s := memlease.New()
-		stop := run(s, "a", leader.Summary(daily(t), config(newTally(&tally.Memory{}), map[string]notify.Reporter{"well": well, "busy": busy, "refusing": refusing})))
+		stop := run(s, "a", leader.Summary(daily(t), config(newTally(&records.Memory{}), map[string]notify.Reporter{"well": well, "busy": busy, "refusing": refusing})))
 		time.Sleep(9 * time.Hour)
 		synctest.Wait()
 		if len(well.came) != 1 || len(busy.came) != 3 || len(busy.taken) != 1 || len(refusing.came) != 1 {
@@ -281,9 +282,9 @@ func TestSummaryOfAKilledLeader(t *testing.T) {
 				return ctx.Err()
 			})
 			due := leader.Every(time.Hour)
-			stopA := run(a, "a", leader.Summary(due, config(newTally(&tally.Memory{}), map[string]notify.Reporter{"r": killed})))
+			stopA := run(a, "a", leader.Summary(due, config(newTally(&records.Memory{}), map[string]notify.Reporter{"r": killed})))
 			synctest.Wait() // a leads
-			stopB := run(s, "b", leader.Summary(due, config(newTally(&tally.Memory{}), map[string]notify.Reporter{"r": r})))
+			stopB := run(s, "b", leader.Summary(due, config(newTally(&records.Memory{}), map[string]notify.Reporter{"r": r})))
 			<-sent
 			a.set(refusing)
 			stopA()
@@ -313,21 +314,31 @@ func TestSummaryWithoutFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := func(context.Context, time.Time, int) (int, error) { return 0, errors.New("no leave to list") }
 		two := func(context.Context, time.Time, int) (int, error) { return 2, nil }
+		down := records.Around(new(records.Memory), func(context.Context, records.Op, string, func(context.Context) error) error {
+			return errors.New("down")
+		})
+		unanswering := records.Around(new(records.Memory), func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			if op == records.OpList {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return call(ctx)
+		})
 		for _, test := range []struct {
 			name        string
-			store       tally.Store
+			store       records.Store
 			deadLetters func(context.Context, time.Time, int) (int, error)
 			report      string
 		}{
-			{"tallies cannot be listed", down{}, two, "alerts unknown; alerts not counted: down"},
-			{"tallies are not answered", unanswering{}, two, "alerts unknown; alerts not counted: not counted within 1m0s"},
-			{"dead letters cannot be counted", &tally.Memory{}, no, "0 and 1 alerts; dead letters of 1999-12-31 not counted: no leave to list; dead letters of 2000-01-01 not counted: no leave to list"},
-			{"neither", down{}, no, "alerts unknown; alerts not counted: down; dead letters"},
+			{"tallies cannot be listed", down, two, "alerts unknown; alerts not counted: down"},
+			{"tallies are not answered", unanswering, two, "alerts unknown; alerts not counted: not counted within 1m0s"},
+			{"dead letters cannot be counted", &records.Memory{}, no, "0 and 1 alerts; dead letters of 1999-12-31 not counted: no leave to list; dead letters of 2000-01-01 not counted: no leave to list"},
+			{"neither", down, no, "alerts unknown; alerts not counted: down; dead letters"},
 		} {
 			r, s := &reader{}, newTally(test.store)
 			c := config(s, map[string]notify.Reporter{"r": r})
 			c.DeadLetters = test.deadLetters
-			if _, ok := test.store.(*tally.Memory); ok {
+			if _, ok := test.store.(*records.Memory); ok {
 				alert(t, s, "r", "d", 0)
 			}
 			report, err := leader.Summary(leader.Every(time.Hour), c).Do(t.Context(), &leader.Call{Due: time.Now()})
@@ -342,22 +353,6 @@ func TestSummaryWithoutFigures(t *testing.T) {
 			}
 		}
 	})
-}
-
-// down is a store that does not answer.
-type down struct{}
-
-func (down) Put(context.Context, string, []byte) error           { return errors.New("down") }
-func (down) Get(context.Context, string) ([]byte, error)         { return nil, errors.New("down") }
-func (down) Delete(context.Context, string) error                { return errors.New("down") }
-func (down) List(context.Context, string, int) ([]string, error) { return nil, errors.New("down") }
-
-// unanswering is one that takes its time.
-type unanswering struct{ down }
-
-func (unanswering) List(ctx context.Context, _ string, _ int) ([]string, error) {
-	<-ctx.Done()
-	return nil, context.Cause(ctx)
 }
 
 // Receivers that do not answer are left to the next try, and keep nobody waiting: all are told
@@ -375,7 +370,7 @@ func TestSummaryToHangingReceivers(t *testing.T) {
 			}
 			return r.Report(ctx, s)
 		})
-		_, err := leader.Summary(leader.Every(time.Hour), config(newTally(&tally.Memory{}), readers)).Do(t.Context(), &leader.Call{Due: time.Now()})
+		_, err := leader.Summary(leader.Every(time.Hour), config(newTally(&records.Memory{}), readers)).Do(t.Context(), &leader.Call{Due: time.Now()})
 		if err == nil || !strings.Contains(err.Error(), "within 10s") || len(r.taken) != 1 || time.Since(start) != 10*time.Second {
 			t.Errorf("%v after %v, the last took %d", err, time.Since(start), len(r.taken))
 		}

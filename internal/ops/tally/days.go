@@ -5,17 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
+
+	"alertworker/internal/records"
 )
 
 const (
-	maxObjects = 10_000  // read for one day
-	maxCounted = 200_000 // devices of all days and receivers: about 30 MB of memory
+	maxRecords = 10_000   // read for one day
+	maxCounted = 200_000  // devices of all days and receivers: about 30 MB of memory
+	maxSize    = 16 << 20 // bytes of one
 	getsAtOnce = 16
-	keepDays   = 2 // before the first day requested; older objects are removed
+	keepDays   = 2 // before the first day requested; older records are removed
 )
 
 // A Day has the counts of all replicas for one UTC day, by their clocks. A device with
@@ -27,7 +29,7 @@ type Day struct {
 
 // Days returns n days, the first beginning at first: what all replicas of the scope
 // have written, and t's current counts. more reports that there was more than can be
-// counted, so the figures are too low. It removes objects that are too old to be requested.
+// counted, so the figures are too low. It removes records that are too old to be requested.
 func (t *Tally) Days(ctx context.Context, first time.Time, n int) (days []Day, more bool, err error) {
 	if err := t.Write(ctx); err != nil {
 		return nil, false, err
@@ -35,12 +37,12 @@ func (t *Tally) Days(ctx context.Context, first time.Time, n int) (days []Day, m
 	t.removeOld(ctx, first)
 	c := collection{days: make([]map[string]map[string]Count, n), others: make([]map[string]Count, n)}
 	for i := range n {
-		names, err := t.store.List(ctx, t.folder+first.AddDate(0, 0, i).Format(time.DateOnly)+"/", maxObjects+1)
+		names, err := t.names(ctx, t.folder+first.AddDate(0, 0, i).Format(time.DateOnly)+"/", maxRecords+1)
 		if err != nil {
 			return nil, false, err
 		}
-		if len(names) > maxObjects {
-			names, c.more = names[:maxObjects], true
+		if len(names) > maxRecords {
+			names, c.more = names[:maxRecords], true
 		}
 		err = sideBySide(ctx, names, func(ctx context.Context, name string) error { return t.collect(ctx, name, &c, i) })
 		if err != nil {
@@ -51,35 +53,51 @@ func (t *Tally) Days(ctx context.Context, first time.Time, n int) (days []Day, m
 	return days, c.more, nil
 }
 
-// removeOld removes objects that are too old. What it cannot remove is left to the next call.
+// removeOld removes records that are too old. What it cannot remove is left to the next call.
 func (t *Tally) removeOld(ctx context.Context, first time.Time) {
 	limit := t.folder + first.AddDate(0, 0, -keepDays).Format(time.DateOnly)
-	names, err := t.store.List(ctx, t.folder, maxObjects)
+	names, err := t.names(ctx, t.folder, maxRecords)
 	if err != nil {
 		return
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name >= limit })
-	_ = sideBySide(ctx, names, t.store.Delete)
+	_ = sideBySide(ctx, names, func(ctx context.Context, name string) error { return t.store.Delete(ctx, name, records.Any) })
 }
 
-// collect adds an object of the i-th day to c.
+// names lists the records whose names begin with prefix, at most limit of them.
+func (t *Tally) names(ctx context.Context, prefix string, limit int) (names []string, err error) {
+	for page, err := range records.Pages(ctx, t.store, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page {
+			names = append(names, r.Name)
+		}
+		if len(names) >= limit {
+			return names[:limit], nil
+		}
+	}
+	return names, nil
+}
+
+// collect adds a record of the i-th day to c.
 func (t *Tally) collect(ctx context.Context, name string, c *collection, i int) error {
-	content, err := t.store.Get(ctx, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	r, err := t.store.Read(ctx, name, maxSize)
+	if errors.Is(err, records.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	var h hour
-	if err := json.Unmarshal(content, &h); err != nil {
+	if err := json.Unmarshal(r.Content, &h); err != nil {
 		return fmt.Errorf("read tally %q: %w: delete it", name, err)
 	}
 	c.add(i, h)
 	return nil
 }
 
-// A collection is the sum of objects.
+// A collection is the sum of records.
 type collection struct {
 	mu      sync.Mutex
 	days    []map[string]map[string]Count // by receiver and device

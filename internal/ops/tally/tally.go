@@ -1,8 +1,8 @@
 // Package tally counts, for the daily summary, the alerts that receivers take.
 //
-// Each replica counts in memory, and writes the counts of each hour to an
-// object of its own, once a minute while they change. So an alert costs no
-// call, and a summary reads one object per hour and replica with alerts,
+// Each replica counts in memory, and writes the counts of each hour to a
+// record of its own, once a minute while they change. So an alert costs no
+// call, and a summary reads one record per hour and replica with alerts,
 // however many devices there are:
 //
 //	tallies/<scope>/2026-03-01/13-<random name of the process>.json
@@ -26,6 +26,7 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 )
 
 const (
@@ -39,19 +40,6 @@ const (
 	maxUnsaved = 6      // hours that could not be written and are kept for a retry
 )
 
-// A Store stores objects by name. Names contain slashes. It is safe for
-// concurrent use.
-type Store interface {
-	// Put creates or replaces the object.
-	Put(ctx context.Context, name string, content []byte) error
-	// Get returns the object; an error that Is fs.ErrNotExist if there is none.
-	Get(ctx context.Context, name string) ([]byte, error)
-	// Delete removes the object if it exists.
-	Delete(ctx context.Context, name string) error
-	// List returns the names that begin with prefix, in order, at most limit of them.
-	List(ctx context.Context, prefix string, limit int) ([]string, error)
-}
-
 // A Count is about one device or several, in some period.
 type Count struct {
 	Alerts     int64 // taken by the receiver
@@ -63,7 +51,7 @@ func (c Count) plus(d Count) Count { return Count{c.Alerts + d.Alerts, c.Suppres
 // A Tally counts what one replica's receivers take. It is safe for concurrent
 // use. Of a nil one only Receiver may be called.
 type Tally struct {
-	store   Store
+	store   records.Store
 	folder  string
 	process string
 	log     *zap.Logger
@@ -85,7 +73,7 @@ type hour struct {
 }
 
 // New returns the Tally of this process for the gates of scope.
-func New(s Store, scope string, log *zap.Logger) *Tally {
+func New(s records.Store, scope string, log *zap.Logger) *Tally {
 	return &Tally{store: s, folder: folder(scope), process: uuid.NewString(), log: log, hours: map[int64]*hour{}}
 }
 
@@ -180,7 +168,7 @@ func (t *Tally) Write(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := t.store.Put(ctx, name, content); err != nil {
+		if _, err := t.store.Write(ctx, records.Record{Name: name, Content: content, Type: "application/json", ETag: records.Any}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -205,7 +193,7 @@ func (t *Tally) unwritten() (hours []int64) {
 	return hours
 }
 
-// encode returns the object for an hour; false if the hour was dropped meanwhile.
+// encode returns the record for an hour; false if the hour was dropped meanwhile.
 func (t *Tally) encode(at int64) (name string, content []byte, version int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

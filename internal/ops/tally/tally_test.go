@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tally"
+	"alertworker/internal/records"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,7 +61,7 @@ func want(t *testing.T, got tally.Day, devices map[string]tally.Count) {
 // itself. What is old is removed.
 func TestDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it is 2000-01-01T00:00Z
-		store := &tally.Memory{}
+		store := &records.Memory{}
 		a, b := tally.New(store, scope, zap.NewNop()), tally.New(store, scope, zap.NewNop())
 		alert(t, notify.Observe(receiver{}, a.Receiver("r")), "old", 0)
 		if err := a.Write(t.Context()); err != nil {
@@ -93,8 +94,9 @@ func TestDays(t *testing.T) {
 		if more {
 			t.Error("more")
 		}
-		names, _ := store.List(t.Context(), "", 100)
-		for _, name := range names {
+		all, _ := records.All(t.Context(), store, "")
+		for _, r := range all {
+			name := r.Name
 			if !strings.HasPrefix(name, "tallies/ns~2Fhub~2F~24default/2000-01-0") || strings.Contains(name, "2000-01-01") {
 				t.Errorf("there is %q", name)
 			}
@@ -128,17 +130,17 @@ func TestWrites(t *testing.T) {
 }
 
 type counted struct {
-	tally.Memory
+	records.Memory
 	puts   atomic.Int64
 	failed atomic.Bool
 }
 
-func (c *counted) Put(ctx context.Context, name string, content []byte) error {
+func (c *counted) Write(ctx context.Context, r records.Record) (string, error) {
 	c.puts.Add(1)
 	if c.failed.Load() {
-		return errors.New("no answer")
+		return "", errors.New("no answer")
 	}
-	return c.Memory.Put(ctx, name, content)
+	return c.Memory.Write(ctx, r)
 }
 
 // An outage of the store costs nothing if it lasts less than six hours, and never memory.
@@ -174,7 +176,7 @@ func TestOutage(t *testing.T) {
 // Too many devices cost their names, and no alert.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := tally.New(&tally.Memory{}, scope, zap.NewNop())
+		a := tally.New(&records.Memory{}, scope, zap.NewNop())
 		to := notify.Observe(receiver{}, a.Receiver("r"))
 		for i := range 10_050 {
 			alert(t, to, fmt.Sprint("device ", i), 2)
@@ -199,10 +201,10 @@ func TestOnBlobs(t *testing.T) {
 	azurite := emulators.StartAzurite(t)
 	calls := &transport{next: azurite.Transport()}
 	c := azurite.Container(t, azurite.NewContainer(), calls)
-	if _, err := c.Create(t.Context(), nil); err != nil {
+	store, err := records.OpenBlobs(t.Context(), c, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	store := tally.NewBlobs(c)
 	var replicas []*tally.Tally
 	all := map[string]int64{}
 	for r := range 3 {
@@ -217,9 +219,13 @@ func TestOnBlobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Put(t.Context(), "tallies/ns~2Fhub~2F~24default/2020-01-01/00-x.json", []byte("{}")); err != nil {
-		t.Fatal(err)
+	put := func(name, content string) {
+		t.Helper()
+		if _, err := store.Write(t.Context(), records.Record{Name: name, Content: []byte(content)}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	put("tallies/ns~2Fhub~2F~24default/2020-01-01/00-x.json", "{}")
 	calls.n.Store(0)
 	days, more := two(t, replicas[0])
 	if n := calls.n.Load(); n > 3+6+1 { // lists, at most two hours of three replicas, an old object
@@ -237,20 +243,12 @@ func TestOnBlobs(t *testing.T) {
 	if more {
 		t.Error("more")
 	}
-	if names, err := store.List(t.Context(), "tallies/", 100); err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "2020") }) {
-		t.Errorf("left are %q, %v", names, err)
-	}
-	if names, err := store.List(t.Context(), "tallies/", 2); err != nil || len(names) != 2 {
-		t.Errorf("two are %q, %v", names, err)
-	}
-	if err := store.Delete(t.Context(), "nothing"); err != nil {
-		t.Error(err)
+	if left, err := records.All(t.Context(), store, "tallies/"); err != nil || slices.ContainsFunc(left, func(r records.Record) bool { return strings.Contains(r.Name, "2020") }) {
+		t.Errorf("left are %v, %v", left, err)
 	}
 
 	// What cannot be read is no reason for too low figures that nobody knows of.
-	if err := store.Put(t.Context(), "tallies/ns~2Fhub~2F~24default/"+time.Now().UTC().Format("2006-01-02")+"/00-x.json", []byte("no")); err != nil {
-		t.Fatal(err)
-	}
+	put("tallies/ns~2Fhub~2F~24default/"+time.Now().UTC().Format("2006-01-02")+"/00-x.json", "no")
 	if _, _, err := replicas[0].Days(t.Context(), time.Now().UTC().Truncate(24*time.Hour), 1); err == nil || !strings.Contains(err.Error(), "delete it") {
 		t.Errorf("a broken object: %v", err)
 	}
@@ -264,21 +262,4 @@ type transport struct {
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.n.Add(1)
 	return t.next.RoundTrip(req)
-}
-
-// A container that is missing, or has been deleted since, is created by who writes and by who reads.
-func TestMissingContainerIsCreated(t *testing.T) {
-	azurite := emulators.StartAzurite(t)
-	for name, use := range map[string]func(*tally.Blobs) error{
-		"write": func(b *tally.Blobs) error { return b.Put(t.Context(), "tallies/x", []byte("{}")) },
-		"list":  func(b *tally.Blobs) error { _, err := b.List(t.Context(), "tallies/", 1); return err },
-	} {
-		c := azurite.Container(t, azurite.NewContainer(), nil)
-		if err := use(tally.NewBlobs(c)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := c.GetProperties(t.Context(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }
