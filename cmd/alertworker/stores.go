@@ -143,19 +143,10 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 		defer cancel()
-		open := bloblease.OpenETag
 		if c.ThrottleStore == config.StoreBlobLease {
-			open = bloblease.OpenNative
+			return bloblease.OpenNative(ctx, client, created)
 		}
-		store, err := open(ctx, client, created)
-		if err != nil {
-			return nil, err
-		}
-		if store.PlainNames() {
-			log.Warn("the throttle container's blobs have the names of an earlier version, which the next one will not read: to give it new ones, stop all replicas, wait for THROTTLE_WINDOW and a minute, and start them with another THROTTLE_CONTAINER",
-				zap.String("container", c.ThrottleContainer))
-		}
-		return store, nil
+		return bloblease.OpenETag(ctx, client, created)
 	case config.StoreCosmos:
 		account, err := s.cosmosAccount(ctx, c)
 		if err != nil {

@@ -42,6 +42,7 @@ const arrows = `
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
 	internal/lease/leasetest                     internal/lease internal/lab/busytest
+	internal/lease/bloblease                     internal/lease internal/lease/caslease internal/records internal/azure
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
 	internal/notify/receivers                    internal/notify internal/notify/*
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox

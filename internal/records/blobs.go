@@ -39,7 +39,7 @@ var _ Store = (*Blobs)(nil)
 // needs azure.Once and an azure.NewHTTPClient.
 func OpenBlobs(ctx context.Context, c *container.Client, created func(container string)) (*Blobs, error) {
 	b := &Blobs{container: c}
-	b.home = azure.NewContainer(b.address(), azure.ContainerMissing, func(ctx context.Context) error {
+	b.home = azure.NewContainer(b.Address(), azure.ContainerMissing, func(ctx context.Context) error {
 		_, err := c.Create(ctx, nil)
 		return err
 	})
@@ -56,8 +56,8 @@ func OpenBlobs(ctx context.Context, c *container.Client, created func(container 
 	}
 }
 
-// address returns the container's, without a signature.
-func (b *Blobs) address() string {
+// Address returns the container's, without a signature.
+func (b *Blobs) Address() string {
 	address, _, _ := strings.Cut(b.container.URL(), "?")
 	return address
 }
@@ -104,6 +104,9 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 		metadata[name] = &value
 	}
 	client, only := b.container.NewBlockBlobClient(r.Name), conditions(r.ETag)
+	if r.Lock != "" {
+		only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
+	}
 	err = b.do(ctx, "write blob", r.Name, func() error {
 		var written *azcore.ETag
 		var err error
@@ -198,7 +201,7 @@ func (b *Blobs) do(ctx context.Context, what, name string, call func() error) er
 	case !already:
 		err = azure.Explain(err)
 	}
-	return fmt.Errorf("%s %q in %q: %w", what, name, b.address(), err)
+	return fmt.Errorf("%s %q in %q: %w", what, name, b.Address(), err)
 }
 
 // large returns ctx for a request or an answer that may be large.
@@ -208,7 +211,7 @@ func large(ctx context.Context) context.Context { return policy.WithRetryOptions
 func conditions(etag string) *blob.AccessConditions {
 	switch etag {
 	case Any:
-		return nil
+		return &blob.AccessConditions{}
 	case "":
 		return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}
 	}

@@ -41,6 +41,7 @@ type Record struct {
 	Written time.Time // by the store's clock
 	Now     time.Time // the store's clock when it returned the record
 	Locked  bool      // by a lock of the service, without whose ID nobody writes it
+	Lock    string    // for Write: the ID of that lock, or empty
 }
 
 // Age returns how long ago r was written by the store's clock: never more than it is, and less by at most two

@@ -16,6 +16,7 @@ package bloblease
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -23,10 +24,11 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
+	"alertworker/internal/records"
 )
 
 // service describes Azure Blob Storage.
-var service = caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: caslease.Clock{Resolution: time.Second, Skew: time.Second}}
+var service = caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: caslease.Clock{Resolution: records.Resolution, Skew: time.Second}}
 
 // A Store keeps its records in one container. Use OpenETag or OpenNative.
 type Store struct {
@@ -42,7 +44,7 @@ func OpenETag(ctx context.Context, c *container.Client, created func(container s
 	if err != nil {
 		return nil, err
 	}
-	return &Store{caslease.New(records{b}, service), b}, nil
+	return &Store{caslease.New(etagRecords{b}, service), b}, nil
 }
 
 // OpenNative is OpenETag for the store with native leases.
@@ -54,16 +56,24 @@ func OpenNative(ctx context.Context, c *container.Client, created func(container
 	return &Store{newNative(b), b}, nil
 }
 
-// records are blobs to whose native leases nobody pays attention.
-type records struct {
+func openBlobs(ctx context.Context, c *container.Client, created func(container string)) (*blobs, error) {
+	store, err := records.OpenBlobs(ctx, c, created)
+	if err != nil {
+		return nil, fmt.Errorf("open lease records: %w", err)
+	}
+	return &blobs{c, store}, nil
+}
+
+// etagRecords are blobs to whose native leases nobody pays attention.
+type etagRecords struct {
 	blobs *blobs
 }
 
-func (r records) Read(ctx context.Context, key string) (caslease.Record, error) {
+func (r etagRecords) Read(ctx context.Context, key string) (caslease.Record, error) {
 	record, _, err := r.blobs.read(ctx, key)
 	return record, err
 }
 
-func (r records) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+func (r etagRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
 	return r.blobs.write(ctx, key, prev, next, "")
 }

@@ -1,4 +1,4 @@
 package bloblease
 
 // Name returns the name of key's blob.
-var Name = shardedName
+var Name = blobName
