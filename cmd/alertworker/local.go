@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,10 +11,10 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/simulator"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/worker"
 )
 
 // local is `alertworker local`. Only the devices are simulated: AMQP and HTTP go over
@@ -45,7 +44,7 @@ func local(ctx context.Context, args []string) error {
 // memory. They balance more often than in production so that nobody waits for
 // partitions.
 func inProcess(o simulator.Options) simulator.Start {
-	shared := stores{leases: o.Leases(), records: &records.Memory{}}
+	shared := stores{leases: memlease.New(), records: &records.Memory{}}
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{
@@ -84,7 +83,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &localWorker{worker: r.worker, page: o.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
+		l := &localWorker{page: o.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)
 			l.err = r.run(ctx)
@@ -95,7 +94,6 @@ func inProcess(o simulator.Options) simulator.Start {
 
 // A localWorker is a replica in this process: a simulator.Worker.
 type localWorker struct {
-	worker *worker.Worker
 	page   string
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -113,12 +111,6 @@ func (l *localWorker) Ended() bool {
 	default:
 		return false
 	}
-}
-
-func (l *localWorker) Settled(partition string, sequence int64) bool {
-	return slices.ContainsFunc(l.worker.Partitions(), func(p worker.PartitionState) bool {
-		return p.Partition == partition && p.Settled != (telemetry.Position{}) && p.Settled.Sequence >= sequence
-	})
 }
 
 func (l *localWorker) Stop() error {

@@ -65,6 +65,7 @@ const arrows = `
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure
 
 	internal/ops/admin    internal/notify/heartbeat internal/ops/leader internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/backtesting internal/rules internal/telemetry internal/worker
 	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
@@ -83,7 +84,7 @@ const arrows = `
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/nettest
 	internal/lab/process
-	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/lease internal/lease/*
+	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
 	internal/lab/verify
 
 	tools/compose       internal/config

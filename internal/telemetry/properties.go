@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"encoding/binary"
 	"iter"
+	"maps"
+	"slices"
 
 	"alertworker/internal/telemetry/amqpvalue"
 )
@@ -45,4 +48,20 @@ func (p Properties) Get(name string) (found Property) {
 			found = value
 		}
 	}
+}
+
+// EncodeProperties returns properties that are all text, as those of an IoT Hub are.
+func EncodeProperties(all map[string]string) Properties {
+	if len(all) == 0 {
+		return nil
+	}
+	text := func(b []byte, s string) []byte {
+		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(s))), s...)
+	}
+	var entries []byte
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		entries = text(text(entries, name), all[name])
+	}
+	b := binary.BigEndian.AppendUint32([]byte{amqpvalue.Map32}, uint32(len(entries)+4))
+	return append(binary.BigEndian.AppendUint32(b, uint32(2*len(all))), entries...)
 }

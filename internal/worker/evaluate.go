@@ -201,7 +201,11 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 		next.due = v.recover(l, rd, was)
 	}
 	a.set(device, l, next)
-	a.history.change(alarmKey{device, l}, next, v.before, v.event.Position)
+	if v.backtest != nil {
+		v.backtest.changed(alarmKey{device, l}, was.State, next.State)
+	} else {
+		a.history.change(alarmKey{device, l}, next, v.before, v.event.Position)
+	}
 	if next.due != was.due {
 		v.schedule(device, l)
 	}
@@ -254,6 +258,9 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 		switch {
 		case !q.to.Filters.Want(l.rule.Name, l.Name, v.property):
 			v.stats.Filtered.Add(1)
+			continue
+		case v.backtest != nil:
+			v.backtest.alert(q, alarmKey{device, l}, rd)
 			continue
 		case d != nil:
 			if !shown {

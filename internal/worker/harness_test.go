@@ -158,7 +158,9 @@ func (r *receiver) filters() notify.Filters {
 	if r.level == "" {
 		return nil
 	}
-	return notify.Filters{{Levels: []string{r.level}}}
+	only := r.only
+	only.Levels = []string{r.level}
+	return notify.Filters{only}
 }
 
 // receiver is a notify.Notifier that records what it takes.
@@ -166,7 +168,8 @@ type receiver struct {
 	limits notify.Limits // if it takes a batch, it is a notify.Batcher
 	// answer says what becomes of an alert. Nil: it is taken at once.
 	answer func(context.Context, notify.Alert) error
-	level  string // the only one whose alerts it gets, if not empty
+	level  string        // the only one whose alerts it gets, if not empty
+	only   notify.Filter // with a level: what else it asks for
 
 	mu        sync.Mutex
 	taken     []notify.Alert

@@ -66,6 +66,10 @@ func (q *queue) letGo(d *delivery) {
 func (q *queue) schedule(device string, l *level) {
 	key := alarmKey{device, l}
 	due := q.stream.alarms.of(device, l).due
+	if b := q.stream.backtest; b != nil {
+		b.schedule(q, key, due)
+		return
+	}
 	d := q.deliveries[key]
 	if d != nil && d.recovery != nil && d.recovery != due && q.withdraw(d) {
 		q.replace(d, throttle.Unneeded.String())

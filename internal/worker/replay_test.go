@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/worker"
 )
 
 // machineTemperature is one industrial machine of the Numenta Anomaly
@@ -83,9 +84,18 @@ func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
 			pass(interval)
 			wantCheckpoint(t, p, int64(len(samples)))
 			s.end()
-			var got []int64
+			var got, backtested []int64
 			for _, a := range r.alerts("") {
 				got = append(got, a.Sequence)
+			}
+			b, err := worker.NewBacktest(s.config.Rules, s.config.Receivers, worker.Observer{Notice: func(n worker.BacktestNotice) { backtested = append(backtested, n.Sequence) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Take("0", p.log)
+			b.Finish()
+			if !slices.Equal(got, backtested) {
+				t.Errorf("at %v, every %v: %d alerts, the backtest says %d", tt.threshold, tt.window, len(got), len(backtested))
 			}
 			want := reference(samples, tt.threshold, tt.window)
 			if !slices.Equal(got, want) {

@@ -23,7 +23,8 @@ import (
 type stream struct {
 	*Worker
 	id        string
-	partition telemetry.Partition // nil for an Intake
+	partition telemetry.Partition // nil for an Intake and a Backtest
+	backtest  *Backtest           // nil unless it is of one
 	log       *zap.Logger
 	queues    []*queue       // one for each receiver
 	room      chan struct{}  // signals that something was settled, or the ledger written

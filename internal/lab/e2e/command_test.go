@@ -3,10 +3,8 @@
 package e2e_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -41,10 +39,10 @@ func TestExitCodes(t *testing.T) {
 		{name: "unknown flag", args: []string{"local", "--windows", "1s"}, code: 2, stderr: []string{"-windows", "alertworker local --help"}},
 		{name: "wrong flag", args: []string{"local", "--window", "1"}, code: 2, stderr: []string{"window", "alertworker local --help"}},
 		{name: "argument", args: []string{"devhub", "5672"}, code: 2, stderr: []string{`unexpected "5672"`, "alertworker devhub --help"}},
-		{name: "no such file", args: []string{"local", "--replay", "missing.csv"}, code: 2, stderr: []string{"missing.csv"}},
+		{name: "no such file", args: []string{"backtest", "--file", "missing.csv", "--set", "TEMPERATURE_THRESHOLD=80"}, code: 2, stderr: []string{"missing.csv"}},
 		{name: "no such address", args: []string{"devhub", "--addr", "127.0.0.1:99999"}, code: 1, stderr: []string{"99999"}},
 		{name: "help", args: []string{"--help"}, stdout: []string{"Usage: alertworker", "EVENTHUB_CONNECTION_STRING", "Exit codes"}},
-		{name: "help of a command", args: []string{"local", "--help"}, stdout: []string{"alertworker local:", "-replay FILE.csv"}},
+		{name: "help of a command", args: []string{"local", "--help"}, stdout: []string{"alertworker local:", "-devices NUMBER"}},
 		{name: "version", args: []string{"version"}, stdout: []string{"alertworker ", "go1."}},
 		{name: "version as a flag", args: []string{"--version"}, stdout: []string{"alertworker ", "go1."}},
 	} {
@@ -77,26 +75,6 @@ func TestLocal(t *testing.T) {
 	t.Run("simulated", func(t *testing.T) {
 		t.Parallel()
 		local(t, "--for", "4s", "--rate", "200", "--devices", "25", "--threshold", "30", "--window", "1s", "--seed", "1")
-	})
-	t.Run("replay", func(t *testing.T) {
-		t.Parallel()
-		// Ten minutes of two devices in two seconds, of which one gets hot.
-		var csv strings.Builder
-		csv.WriteString("timestamp,device,value\n")
-		at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-		for i := range 120 {
-			fmt.Fprintf(&csv, "%s,oven #7,%v\n", at.Format(time.RFC3339), 20+float64(i)/6)
-			fmt.Fprintf(&csv, "%s,fridge,4\n", at.Format(time.RFC3339))
-			at = at.Add(5 * time.Second)
-		}
-		file := filepath.Join(t.TempDir(), "readings.csv")
-		if err := os.WriteFile(file, []byte(csv.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out := local(t, "--replay", file, "--speed", "300", "--threshold", "30", "--window", "1s")
-		if !strings.Contains(out, "240  readings") || !strings.Contains(out, "60  over the threshold") || !strings.Contains(out, "oven #7") {
-			t.Errorf("want 240 readings, 60 of oven #7 over the threshold:\n%s", out)
-		}
 	})
 }
 

@@ -217,6 +217,3 @@ type workerProcess struct {
 }
 
 func (w workerProcess) Page() string { return w.page }
-
-// Settled is false: nobody outside knows.
-func (workerProcess) Settled(string, int64) bool { return false }

@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -28,8 +27,6 @@ import (
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/inbox"
 	"alertworker/internal/lab/verify"
-	"alertworker/internal/lease"
-	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 )
 
@@ -40,7 +37,6 @@ const (
 	tickEvery   = 100 * time.Millisecond // between two checks of the workers
 	leaderEvery = time.Second            // between two questions who leads
 	shortly     = time.Second            // settling that takes longer is announced
-	waitEvery   = 10_000                 // readings of a partition, after which a recording waits for the workers
 	receiverID  = "inbox"                // the name of the receiver in the report
 	clearBelow  = 2                      // degrees
 	patience    = 10 * time.Second       // windows up to this are waited for at the end
@@ -60,21 +56,13 @@ type Options struct {
 	devices  int
 	rate     float64
 	replicas int
-	replay   string
-	speed    string
 	seed     uint64
 
 	store string // the rest is for processes
 	kill  time.Duration
 	port  int
 
-	source    fleet
-	recording *recording // nil: in real time
-}
-
-// A fleet is what sends telemetry.
-type fleet interface {
-	Run(ctx context.Context, publish func(context.Context, devices.Message) error) error
+	source *devices.Fleet
 }
 
 // Define adds the flags.
@@ -84,8 +72,6 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.Float64Var(&o.rate, "rate", 50, "`READINGS` per second, of all devices together")
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
 	flags.IntVar(&o.replicas, "workers", 2, "the same as --replicas: `NUMBER` of workers")
-	flags.StringVar(&o.replay, "replay", "", "instead of simulated devices, the readings of `FILE.csv`: timestamp,value or timestamp,device,value")
-	flags.StringVar(&o.speed, "speed", "1", "speed of the replay, in `TIMES` real time; max: as fast as possible. Windows run in recorded time")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) error {
 		value, err := strconv.ParseFloat(text, 64)
@@ -93,7 +79,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 		return err
 	})
 	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading")
-	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window; never in a replay at a speed other than 1")
+	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window")
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
 	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on emulators of Azure: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
@@ -104,10 +90,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 
 // Check returns what is wrong with the flags, and opens the source of telemetry.
 func (o *Options) Check() error {
-	speed, err := devices.ParseSpeed(o.speed)
 	switch {
-	case err != nil:
-		return fmt.Errorf("--speed: %w", err)
 	case o.replicas < 1 || o.replicas > maxReplicas:
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
 	case o.Window < time.Second:
@@ -130,31 +113,14 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--window %v: want %v to 24h with --processes, more than a takeover takes", o.Window, minWindow)
 	case !o.Processes && (o.kill > 0 || o.store != "blob" || o.port > 0):
 		return errors.New("--kill, --store and --http need --processes")
-	case o.Processes && o.replay != "" && speed != 1:
-		return fmt.Errorf("--speed %s: with --processes windows last in real time, because Azurite's clock does not follow a recording; leave out one of the two", o.speed)
-	}
-	if o.replay != "" && speed != 1 {
-		o.recording = newRecording()
-		o.Resolved = false // it waits for the window in real time
 	}
 	o.Clear = o.Threshold - clearBelow
 	if o.clear != nil {
 		o.Clear = *o.clear
 	}
-	if o.replay != "" {
-		o.source, err = devices.OpenReplay(o.replay, speed)
-	} else {
-		o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64())})
-	}
+	var err error
+	o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64())})
 	return err
-}
-
-// Leases returns the store for workers in this process, after Check.
-func (o *Options) Leases() lease.Store {
-	if o.recording != nil {
-		return o.recording.leases(o.Window)
-	}
-	return memlease.New()
 }
 
 // A World is what the workers are connected to.
@@ -172,9 +138,6 @@ type Worker interface {
 	Unexpected() error // why it ended by itself
 	Stop() error       // hands over its partitions and waits until it has
 	Kill()             // ends it as soon as possible
-	// Settled reports whether it knows that every event of the partition up to and including sequence is
-	// settled. Unlike the others it may be called from any goroutine.
-	Settled(partition string, sequence int64) bool
 }
 
 // Start starts the worker of that name, the i-th.
@@ -190,9 +153,6 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 
 	// In this process windows last as long as they should, and no worker is killed.
 	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
-	if o.recording != nil { // its time stands still while alerts are on their way
-		rules.Slack = 0
-	}
 	tend := func(context.Context, io.Writer) (time.Duration, error) { return 0, nil }
 	leader := (func(context.Context) string)(nil)
 	if o.Processes {
@@ -238,7 +198,6 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if err := s.workers.start(); err != nil {
 		return verify.Report{}, err
 	}
-	s.running = s.workers.running()
 	fmt.Fprintf(view, "%s, %d workers; alerts from %v°%s%s, one per device in %v%s\n%s\n", s.describe(), o.replicas, o.Threshold, s.lasting(), s.exceptions(), o.Window, s.ending(), s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
@@ -249,7 +208,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err // a simulation that was cut short proves nothing
 	}
 	err = s.workers.stop()
-	s.rules.Until = s.now()
+	s.rules.Until = time.Now()
 	if err := view.Close(); err != nil {
 		return verify.Report{}, err
 	}
@@ -264,7 +223,6 @@ type simulation struct {
 	view    *console.Console
 	hub     *devhub.Hub
 	workers *workers
-	running []Worker // at the start
 	rules   verify.Rules
 	tend    func(context.Context, io.Writer) (time.Duration, error) // see processes.tend
 	leader  func(context.Context) string                            // see processes.leader; nil if the workers are not processes
@@ -278,14 +236,6 @@ type simulation struct {
 }
 
 func (s *simulation) describe() string {
-	switch {
-	case s.recording != nil && s.speed == "max":
-		return "replay of " + s.replay + " as fast as possible, windows in recorded time"
-	case s.recording != nil:
-		return "replay of " + s.replay + " at " + s.speed + " times real time, windows in recorded time"
-	case s.replay != "":
-		return "replay of " + s.replay
-	}
 	return fmt.Sprintf("%d devices, %v readings a second", s.devices, s.rate)
 }
 
@@ -299,9 +249,6 @@ func (s *simulation) lasting() string {
 
 // exceptions says which devices have a limit of their own.
 func (s *simulation) exceptions() string {
-	if s.replay != "" {
-		return ""
-	}
 	return fmt.Sprintf(", ovens from %v°", s.Threshold+devices.OvensBear)
 }
 
@@ -326,23 +273,12 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	s.mu.Lock()
 	s.known[m.Device] = true
 	s.mu.Unlock()
-	message := devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties}
-	if s.recording != nil {
-		if err := s.recording.advance(ctx, m.Recorded, s.settled); err != nil {
-			return err
-		}
-		message.Enqueued = s.recording.now()
-	}
-	at, err := s.hub.Publish(message)
+	at, err := s.hub.Publish(devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties})
 	if err != nil {
 		return err
 	}
 	properties := texts(m.Properties)
 	over := m.IsTelemetry && m.Temperature >= s.limit(properties) && properties[devices.Quiet] != "true"
-	// The hub keeps 65,536 events: it must not drop any that nobody has read.
-	if s.recording != nil && (over || at.Sequence%waitEvery == waitEvery-1) {
-		s.recording.wait(position{at.Partition, at.Sequence})
-	}
 	reading := verify.Reading{Device: m.Device, Temperature: math.NaN(), At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties}
 	if m.IsTelemetry {
 		reading.Temperature = m.Temperature
@@ -373,32 +309,15 @@ func texts(properties map[string]any) map[string]string {
 	return all
 }
 
-// settled reports whether a worker knows that the reading at p is settled.
-func (s *simulation) settled(p position) bool {
-	return slices.ContainsFunc(s.running, func(w Worker) bool { return w.Settled(p.partition, p.sequence) })
-}
-
-// now returns the time by which the promise is judged.
-func (s *simulation) now() time.Time {
-	if s.recording != nil {
-		return s.recording.now()
-	}
-	return time.Now()
-}
-
 // delivered shows an alert, and records it if it is about a device that has published.
 // Other alerts come from people who try the HTTP trigger, and may start windows.
 func (s *simulation) delivered(d inbox.Delivery) {
 	s.mu.Lock()
 	known := s.known[d.Alert.Device]
 	s.mu.Unlock()
-	at, took := d.At, d.At.Sub(d.Alert.Enqueued)
-	if s.recording != nil {
-		at, took = s.recording.now(), s.recording.since(position{d.Alert.Partition, d.Alert.Sequence})
-	}
 	if known {
 		s.verifyLog.Delivered(verify.Delivery{
-			Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: at, Receiver: receiverID,
+			Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
 			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Refused: d.Refused, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
 		})
 	}
@@ -408,7 +327,7 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	case d.Dropped:
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
 	default:
-		s.view.Alert(d.Alert, took)
+		s.view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
 	}
 }
 

@@ -52,11 +52,6 @@ func TestOptions(t *testing.T) {
 		{"--devices 0", "0 devices"},
 		{"--rate 0", "the rate"},
 		{"--rate NaN", "the rate"},
-		{"--speed soon", "--speed"},
-		{"--replay missing.csv", "missing.csv"},
-		{"--processes --replay missing.csv --speed 2", "--speed 2: with --processes"},
-		{"--processes --replay missing.csv --speed max", "--speed max: with --processes"},
-		{"--processes --replay missing.csv", "missing.csv"},
 		{"--never", "-never"},
 	} {
 		var o Options
@@ -125,12 +120,11 @@ func TestKeys(t *testing.T) {
 // fake is a Worker that does nothing. A real one is in internal/lab/e2e.
 type fake struct{ err error }
 
-func (f *fake) Page() string               { return "127.0.0.1:1" }
-func (f *fake) Ended() bool                { return f.err != nil }
-func (f *fake) Unexpected() error          { return f.err }
-func (f *fake) Stop() error                { return f.err }
-func (f *fake) Kill()                      {}
-func (f *fake) Settled(string, int64) bool { return false }
+func (f *fake) Page() string      { return "127.0.0.1:1" }
+func (f *fake) Ended() bool       { return f.err != nil }
+func (f *fake) Unexpected() error { return f.err }
+func (f *fake) Stop() error       { return f.err }
+func (f *fake) Kill()             {}
 
 // play is what happens to two workers, in either kind of view.
 func play(t *testing.T, view *console.Console) {

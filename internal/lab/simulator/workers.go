@@ -71,17 +71,6 @@ func (ws *workers) startOne(i int) error {
 	return nil
 }
 
-// running returns the workers that run.
-func (ws *workers) running() []Worker {
-	var all []Worker
-	for _, m := range ws.members {
-		if m.worker != nil {
-			all = append(all, m.worker)
-		}
-	}
-	return all
-}
-
 // toggle kills worker i, or starts it if it is killed. It does nothing if there is no
 // worker i.
 func (ws *workers) toggle(i int) error {

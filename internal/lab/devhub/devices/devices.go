@@ -1,6 +1,5 @@
-// Package devices makes telemetry: a [Fleet] of simulated devices, or a
-// [Replay] of recorded readings. Both hand their messages, one after the other
-// and at their own pace, to a function that publishes them.
+// Package devices makes telemetry: a [Fleet] of simulated devices hands its messages, one after the other
+// and at its own pace, to a function that publishes them.
 package devices
 
 import (
@@ -23,8 +22,6 @@ type Message struct {
 	// never raise an alert, whatever their bodies hold.
 	IsTelemetry bool
 	Temperature float64
-
-	Recorded time.Time // of a replay: the reading's time stamp
 }
 
 // Names of the properties that the messages of a Fleet are enriched with from the

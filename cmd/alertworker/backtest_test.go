@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// machineTemperature is one industrial machine of the Numenta Anomaly Benchmark, 22,695 readings in °F, 5
+// minutes apart.
+const machineTemperature = "../../../shared/data/nab/machine_temperature_system_failure.csv"
+
+// reference returns how many alerts a recording makes, in the ten lines that the promise is.
+func reference(t *testing.T, file string, threshold float64, window time.Duration) (alerts int) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, latest := map[string]time.Time{}, time.Time{}
+	for _, row := range rows[1:] {
+		at, err := time.Parse(time.DateTime, row[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at.Before(latest) {
+			at = latest
+		}
+		latest = at
+		value, err := strconv.ParseFloat(row[len(row)-1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		device := row[1 : len(row)-1]
+		if key := fmt.Sprint(device); value >= threshold && at.Sub(last[key]) >= window {
+			alerts++
+			last[key] = at
+		}
+	}
+	return alerts
+}
+
+func TestBacktest(t *testing.T) {
+	environment(t, nil)
+	small := filepath.Join(t.TempDir(), "small.csv")
+	var b strings.Builder
+	b.WriteString("timestamp,device,value\n")
+	at := time.Date(2014, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 600 { // two devices that are hot all the time, one that is hot now and then; readings exactly at a window's end
+		fmt.Fprintf(&b, "%s,oven,%d\n", at.Format(time.DateTime), 31)
+		fmt.Fprintf(&b, "%s,kiln,%d\n", at.Add(time.Duration(i%10)*time.Second).Format(time.DateTime), 31)
+		fmt.Fprintf(&b, "%s,boiler,%d\n", at.Add(9*time.Second).Format(time.DateTime), 25+i%7)
+		at = at.Add(10 * time.Second)
+	}
+	if err := os.WriteFile(small, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		file      string
+		threshold float64
+		window    time.Duration
+	}{
+		{small, 30, time.Minute},
+		{small, 30, 25 * time.Second},
+		{small, 30, 7 * time.Minute},
+		{machineTemperature, 100, time.Minute},
+		{machineTemperature, 95, 30 * time.Minute},
+		{machineTemperature, 90, 7 * time.Hour},
+	} {
+		t.Run(fmt.Sprintf("%s at %v, every %v", filepath.Base(test.file), test.threshold, test.window), func(t *testing.T) {
+			if _, err := os.Stat(test.file); errors.Is(err, fs.ErrNotExist) {
+				t.Skip("the NAB data set is not here: ", err)
+			}
+			t.Setenv("TEMPERATURE_THRESHOLD", "1000")
+			var out strings.Builder
+			if err := backtestTo(t.Context(), &out, nil, []string{"--file", test.file, "--json", "--set", "THROTTLE_WINDOW=" + test.window.String(), "--set", fmt.Sprintf("TEMPERATURE_THRESHOLD=999,%v", test.threshold)}); err != nil {
+				t.Fatal(err)
+			}
+			var got struct {
+				Complete   bool
+				Candidates []struct{ Alerts int }
+			}
+			if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+				t.Fatal(err)
+			}
+			want := reference(t, test.file, test.threshold, test.window)
+			if len(got.Candidates) != 3 || got.Candidates[0].Alerts != 0 || got.Candidates[1].Alerts != 0 || got.Candidates[2].Alerts != want || !got.Complete {
+				t.Errorf("%+v, the reference gives %d", got, want)
+			}
+			if os.Getenv("TEMPERATURE_THRESHOLD") != "1000" {
+				t.Error("the environment is another")
+			}
+		})
+	}
+}
+
+func TestBacktestRefuses(t *testing.T) {
+	environment(t, nil)
+	dir := t.TempDir()
+	name := func(file, text string) string {
+		file = filepath.Join(dir, file)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	good := name("good.csv", "timestamp,value\n2014-01-01 00:00:00,31\n")
+	rules := name("rules.yaml", "rules:\n- {name: hot, field: temperature, abvoe: 80}\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "name a recording"},
+		{[]string{"--file", good}, "TEMPERATURE_THRESHOLD  is missing"},
+		{[]string{"--file", good, "--rules", rules}, "did you mean above?"},
+		{[]string{"--file", good, "--rules", "nowhere.yaml"}, "candidate nowhere.yaml: "},
+		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80,hot"}, "candidate TEMPERATURE_THRESHOLD=hot: "},
+		{[]string{"--file", good, "--set", "HTTP_ADMIN_TOKEN=hot"}, "must be NAME=VALUE,VALUE"},
+		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--diff"}, "the environment has none"},
+		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=1,2,3,4,5", "--set", "THROTTLE_WINDOW=1m,2m,3m,4m"}, "20 combinations"},
+		{[]string{"--file", rules, "--set", "TEMPERATURE_THRESHOLD=80"}, "must name the columns"},
+	} {
+		var out strings.Builder
+		err := backtestTo(t.Context(), &out, nil, tt.args)
+		var coded interface{ ExitCode() int }
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &coded) || coded.ExitCode() != exitUsage || out.Len() > 0 {
+			t.Errorf("%q: %v, %q; want %q and exit code 2", tt.args, err, out.String(), tt.want)
+		}
+	}
+}
+
+// docs/questions.md shows what its own program gives.
+func TestBacktestIsDocumented(t *testing.T) {
+	if _, err := exec.LookPath("awk"); err != nil {
+		t.Skip("awk is not installed")
+	}
+	page, err := os.ReadFile("../../docs/questions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?s)```sh\n(awk .*?)\nexport (.*?)\n```.*?```console\n\\$ alertworker backtest (.*?)\n(.*?)```").FindStringSubmatch(string(page))
+	if found == nil {
+		t.Fatal("there is no program with what it gives")
+	}
+	settings := map[string]string{}
+	for setting := range strings.FieldsSeq(found[2]) {
+		name, value, _ := strings.Cut(setting, "=")
+		settings[name] = value
+	}
+	environment(t, settings)
+	t.Chdir(t.TempDir())
+	cmd := exec.Command("sh", "-c", found[1])
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var out strings.Builder
+	if err := backtestTo(t.Context(), &out, nil, strings.Fields(found[3])); err != nil || out.String() != found[4] {
+		t.Errorf("%v: the page has other words than\n%s", err, out.String())
+	}
+}

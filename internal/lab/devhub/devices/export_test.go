@@ -1,4 +1,0 @@
-package devices
-
-// NewReplay replays what is no file.
-var NewReplay = newReplay

@@ -1,0 +1,204 @@
+// Package backtesting asks what rules would have done with readings of the past: for `alertworker backtest`. Every
+// decision is the worker's own, by a worker.Backtest for each candidate.
+package backtesting
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/worker"
+)
+
+// A Source has readings of the past. It is for one goroutine.
+type Source interface {
+	// Next returns the next events of a partition, valid until the next call, and io.EOF after the last. Over all
+	// partitions none is enqueued before the one before it.
+	Next(ctx context.Context) (partition string, events []telemetry.Event, err error)
+	// Progress returns the share that has been read, 0 to 1.
+	Progress() float64
+}
+
+// A Candidate is a set of rules, and what it would have done.
+type Candidate struct {
+	Name string
+	Set  rules.Set
+	To   []worker.Receiver // only names and filters count
+
+	test    *worker.Backtest
+	alarms  int
+	sent    []sent                // by receiver
+	last    worker.BacktestNotice // the last alert: to count one of several receivers once
+	alerts  int                   // different ones
+	devices map[string]*device    // that have had an alarm
+	days    map[string]int        // alerts by date
+	hours   map[int64]int         // alerts by Unix time / bucket
+	open    map[alarm]time.Time
+	longest Longest
+}
+
+type sent struct{ alerts, recoveries int }
+
+type device struct{ alerts, alarms int }
+
+type alarm struct{ device, rule, level string }
+
+// Longest is an alarm.
+type Longest struct {
+	Device, Rule, Level string
+	Since               time.Time
+	Lasted              time.Duration // from the first reading that reached the limit
+	Open                bool          // it had not cleared by the end
+}
+
+// bucket is what alerts are counted by, in seconds.
+const bucket = 600
+
+// A Run is what became of a source.
+type Run struct {
+	Candidates []*Candidate
+	Readings   int // events, with a reading or not
+	From, To   time.Time
+	Complete   bool // false: it was stopped
+}
+
+// Start prepares the candidates. Days are those of zone.
+func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
+	for _, c := range candidates {
+		c.sent, c.devices, c.days, c.hours, c.open = make([]sent, len(c.To)), map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
+		var err error
+		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{Notice: func(n worker.BacktestNotice) { c.notice(n, zone) }, Alarm: c.alarm}); err != nil {
+			return nil, err
+		}
+	}
+	return &Run{Candidates: candidates}, nil
+}
+
+// Take has every candidate take what the source has, until ctx ends, which is no error. After each part it calls
+// progress.
+func (r *Run) Take(ctx context.Context, s Source, progress func()) error {
+	for ctx.Err() == nil {
+		partition, events, err := s.Next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			r.Complete = true
+			return nil
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		for _, c := range r.Candidates {
+			c.test.Take(partition, events)
+		}
+		if r.Readings == 0 {
+			r.From = events[0].Enqueued
+		}
+		r.Readings += len(events)
+		r.To = events[len(events)-1].Enqueued
+		progress()
+	}
+	return nil
+}
+
+// Finish sends the recoveries that are due.
+func (r *Run) Finish() {
+	for _, c := range r.Candidates {
+		c.test.Finish()
+		for a, since := range c.open {
+			c.longer(a, since, r.To, true)
+		}
+	}
+}
+
+func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
+	if n.Recovery {
+		c.sent[n.Receiver].recoveries++
+		return
+	}
+	c.sent[n.Receiver].alerts++
+	n.Receiver = 0
+	if n == c.last {
+		return
+	}
+	c.last = n
+	c.alerts++
+	c.of(n.Device).alerts++
+	c.days[n.At.In(zone).Format(time.DateOnly)]++
+	c.hours[n.At.Unix()/bucket]++
+}
+
+func (c *Candidate) of(name string) *device {
+	d := c.devices[name]
+	if d == nil {
+		d = &device{}
+		c.devices[name] = d
+	}
+	return d
+}
+
+func (c *Candidate) alarm(a worker.BacktestAlarm) {
+	key := alarm{a.Device, a.Rule, a.Level}
+	if a.Open {
+		c.alarms++
+		c.of(a.Device).alarms++
+		c.open[key] = a.Since
+		return
+	}
+	delete(c.open, key)
+	c.longer(key, a.Since, a.At, false)
+}
+
+func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
+	lasted := until.Sub(since)
+	if c.longest.Device == "" || lasted > c.longest.Lasted || lasted == c.longest.Lasted && a.device < c.longest.Device {
+		c.longest = Longest{a.device, a.rule, a.level, since, lasted, open}
+	}
+}
+
+// reported returns the devices with an alert.
+func (c *Candidate) reported() map[string]bool {
+	all := map[string]bool{}
+	for name, d := range c.devices {
+		if d.alerts > 0 {
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// without returns those of a that b has not, in order.
+func without(a, b map[string]bool) []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for name := range a {
+			if !b[name] && !yield(name) {
+				return
+			}
+		}
+	})
+}
+
+// noisiest returns the devices with the most alerts, at most n.
+func (c *Candidate) noisiest(n int) []string {
+	names := slices.SortedFunc(maps.Keys(c.reported()), func(a, b string) int {
+		x, y := c.devices[a], c.devices[b]
+		return cmp.Or(cmp.Compare(y.alerts, x.alerts), cmp.Compare(y.alarms, x.alarms), cmp.Compare(a, b))
+	})
+	return names[:min(n, len(names))]
+}
+
+// worstDay returns the day with the most alerts.
+func (c *Candidate) worstDay() (day string, alerts int) {
+	for _, d := range slices.Sorted(maps.Keys(c.days)) {
+		if c.days[d] > alerts {
+			day, alerts = d, c.days[d]
+		}
+	}
+	return day, alerts
+}

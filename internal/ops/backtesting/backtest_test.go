@@ -1,0 +1,144 @@
+package backtesting_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/ops/backtesting"
+	"alertworker/internal/rules"
+	"alertworker/internal/worker"
+)
+
+func candidate(name string, limit float64) *backtesting.Candidate {
+	set := rules.Threshold("temperature", limit, 10*time.Minute)
+	set.Rules[0].Resolved = true
+	return &backtesting.Candidate{Name: name, Set: set, To: []worker.Receiver{{Name: "hook"}, {Name: "pager"}}}
+}
+
+// take takes a recording through candidates.
+func take(t testing.TB, ctx context.Context, file string, candidates ...*backtesting.Candidate) *backtesting.Run {
+	t.Helper()
+	run, err := backtesting.Start(candidates, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := backtesting.Open(file, "temperature")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := run.Take(ctx, r, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	run.Finish()
+	return run
+}
+
+const day = `timestamp,device,value
+2026-03-01 00:00:00,oven,85
+2026-03-01 00:05:00,oven,86
+2026-03-01 00:06:00,kiln,95
+2026-03-01 00:12:00,oven,70
+2026-03-01 00:16:00,kiln,95
+2026-03-02 00:00:00,oven,91
+2026-03-02 00:01:00,lamp,none
+`
+
+func TestReport(t *testing.T) {
+	run := take(t, t.Context(), write(t, "day.csv", day), candidate("in force", 90), candidate("lower", 80), candidate("higher", 92))
+	var text, json, svg strings.Builder
+	if err := run.Print(&text, "1 empty", true); err != nil {
+		t.Fatal(err)
+	}
+	const want = `7 events, 2026-03-01 00:00 to 2026-03-02 00:01 (24h1m)
+lines: 1 empty
+
+          alarms  alerts  devices  alerts a day  most in a day  longest alarm
+in force  2       3       2        3.0           2 2026-03-01   23h55m kiln, still open
+lower     3       4       2        4.0           3 2026-03-01   23h55m kiln, still open
+higher    1       2       1        2.0           2 2026-03-01   23h55m kiln, still open
+
+messages  alerts  recoveries
+in force  3       0  to hook
+in force  3       0  to pager
+lower     4       1  to hook
+lower     4       1  to pager
+higher    2       0  to hook
+higher    2       0  to pager
+
+noisiest  device  alerts  alarms
+in force  kiln    2       1
+in force  oven    1       1
+lower     oven    2       2
+lower     kiln    2       1
+higher    kiln    2       1
+
+compared with  in force
+lower          newly reported      none
+lower          no longer reported  none
+higher         newly reported      none
+higher         no longer reported  oven
+
+in force: 1 events without a reading: its reading is not a number
+
+lower: 1 events without a reading: its reading is not a number
+
+higher: 1 events without a reading: its reading is not a number
+`
+	if got := text.String(); got != want {
+		t.Errorf("it prints\n%s\nwant\n%s", got, want)
+	}
+	if err := run.PrintJSON(&json, backtesting.Skipped{Empty: 1}); err != nil || !strings.Contains(json.String(), "\"noLongerReported\": [\n        \"oven\"\n      ]") {
+		t.Errorf("%v: %s", err, json.String())
+	}
+	if err := run.Draw(&svg); err != nil || strings.Count(svg.String(), `class="bar"`) < 5 || !strings.Contains(svg.String(), "lower: 4 alerts, 3 alarms, 2 devices") {
+		t.Errorf("%v: %s", err, svg.String())
+	}
+}
+
+// A run that is stopped prints what is known.
+func TestStopped(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("timestamp,device,value\n")
+	for i := range 5000 {
+		fmt.Fprintf(&b, "%s,oven,95\n", time.Unix(int64(1772323200+i), 0).UTC().Format(time.DateTime))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run, err := backtesting.Start([]*backtesting.Candidate{candidate("in force", 90)}, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := backtesting.Open(write(t, "day.csv", b.String()), "temperature")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := run.Take(ctx, r, cancel); err != nil {
+		t.Fatal(err)
+	}
+	run.Finish()
+	var text strings.Builder
+	if err := run.Print(&text, "", false); err != nil || !strings.Contains(text.String(), "512 events") || !strings.Contains(text.String(), "stopped: ") {
+		t.Errorf("%v: %s", err, text.String())
+	}
+}
+
+// BenchmarkBacktest takes readings of a thousand devices, of which one in twenty is hot, through one candidate.
+func BenchmarkBacktest(b *testing.B) {
+	const lines = 100_000
+	var text strings.Builder
+	text.WriteString("timestamp,device,value\n")
+	start := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for i := range lines {
+		fmt.Fprintf(&text, "%s,oven-%d,%.1f\n", start.Add(time.Duration(i)*100*time.Millisecond).Format(time.DateTime), i%1000, 60+float64(i*7919%420)/20)
+	}
+	file := write(b, "readings.csv", text.String())
+	for b.Loop() {
+		take(b, b.Context(), file, candidate("in force", 80))
+	}
+	b.ReportMetric(float64(lines)*float64(b.N)/b.Elapsed().Seconds(), "readings/s")
+}

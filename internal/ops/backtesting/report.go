@@ -1,0 +1,210 @@
+package backtesting
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"alertworker/internal/telemetry"
+)
+
+const (
+	shownDevices = 10 // the noisiest, and of a difference
+	stamp        = "2006-01-02 15:04"
+)
+
+// Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the first candidate.
+func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "%s, %s to %s (%s)\n", count(r.Readings, "event"), r.From.Format(stamp), r.To.Format(stamp), span(r.To.Sub(r.From)))
+	if skipped != "" {
+		fmt.Fprintf(out, "lines: %s\n", skipped)
+	}
+	if !r.Complete {
+		fmt.Fprintln(out, "stopped: what follows is about these events alone")
+	}
+	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts a day\tmost in a day\tlongest alarm")
+	for _, c := range r.Candidates {
+		day, most := c.worstDay()
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.1f\t%s\t%s\n", clean(c.Name), c.alarms, c.alerts, len(c.reported()), c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.longest)
+	}
+	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
+	for _, c := range r.Candidates {
+		for i, to := range c.To {
+			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", clean(c.Name), c.sent[i].alerts, c.sent[i].recoveries, to.Name)
+		}
+	}
+	fmt.Fprintln(out, "\nnoisiest\tdevice\talerts\talarms")
+	for _, c := range r.Candidates {
+		for _, name := range c.noisiest(shownDevices) {
+			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", clean(c.Name), clean(name), c.devices[name].alerts, c.devices[name].alarms)
+		}
+	}
+	if diff {
+		r.printDiff(out)
+	}
+	for _, c := range r.Candidates {
+		if notes := c.notes(); notes != "" {
+			fmt.Fprintf(out, "\n%s: %s\n", clean(c.Name), notes)
+		}
+	}
+	return out.Flush()
+}
+
+func (r *Run) printDiff(out io.Writer) {
+	base := r.Candidates[0]
+	fmt.Fprintf(out, "\ncompared with\t%s\n", clean(base.Name))
+	for _, c := range r.Candidates[1:] {
+		fmt.Fprintf(out, "%s\tnewly reported\t%s\n", clean(c.Name), some(without(c.reported(), base.reported())))
+		fmt.Fprintf(out, "%s\tno longer reported\t%s\n", clean(c.Name), some(without(base.reported(), c.reported())))
+	}
+}
+
+// some names devices, not too many.
+func some(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	text := clean(strings.Join(names[:min(shownDevices, len(names))], ", "))
+	if more := len(names) - shownDevices; more > 0 {
+		text += fmt.Sprintf(" and %d more (--json names all)", more)
+	}
+	return text
+}
+
+// notes says what else is to be known of the events.
+func (c *Candidate) notes() string {
+	stats := c.test.Stats()
+	var parts []string
+	add := func(n int64, text string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	for reason := range telemetry.Reason(telemetry.ReasonCount) {
+		if reason != telemetry.ReasonOK {
+			add(stats.Events[reason].Load(), "events without a reading: "+reason.Text())
+		}
+	}
+	add(stats.Quieted.Load(), "readings of quiet devices")
+	add(stats.Untracked.Load(), "readings beyond the alarms that a partition keeps")
+	return strings.Join(parts, "; ")
+}
+
+func (c *Candidate) perDay(r *Run) float64 {
+	return float64(c.alerts) / max(r.To.Sub(r.From).Hours()/24, 1)
+}
+
+func (l Longest) String() string {
+	if l.Device == "" {
+		return "none"
+	}
+	text := span(l.Lasted) + " " + clean(l.Device)
+	if l.Open {
+		text += ", still open"
+	}
+	return text
+}
+
+// span is a duration as people say it.
+func span(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.1f days", d.Hours()/24)
+	case d >= time.Minute:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return d.Round(time.Second).String()
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// clean replaces what a terminal would act upon.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// PrintJSON writes r as one JSON object. Differences are to the first candidate.
+func (r *Run) PrintJSON(w io.Writer, skipped Skipped) error {
+	type receiver struct {
+		Name       string `json:"name"`
+		Alerts     int    `json:"alerts"`
+		Recoveries int    `json:"recoveries"`
+	}
+	type noisy struct {
+		Device string `json:"device"`
+		Alerts int    `json:"alerts"`
+		Alarms int    `json:"alarms"`
+	}
+	type longest struct {
+		Device  string    `json:"device"`
+		Rule    string    `json:"rule"`
+		Level   string    `json:"level,omitempty"`
+		Since   time.Time `json:"since"`
+		Seconds float64   `json:"seconds"`
+		Open    bool      `json:"open"`
+	}
+	type candidate struct {
+		Name           string           `json:"name"`
+		Alarms         int              `json:"alarms"`
+		Alerts         int              `json:"alerts"`
+		Devices        int              `json:"devices"`
+		Receivers      []receiver       `json:"receivers"`
+		Days           map[string]int   `json:"alertsByDay"`
+		Longest        *longest         `json:"longestAlarm,omitempty"`
+		Noisiest       []noisy          `json:"noisiest"`
+		NewlyReported  []string         `json:"newlyReported,omitempty"`
+		NoLonger       []string         `json:"noLongerReported,omitempty"`
+		WithoutReading map[string]int64 `json:"withoutReading,omitempty"`
+	}
+	report := struct {
+		Events     int         `json:"events"`
+		From       time.Time   `json:"from"`
+		To         time.Time   `json:"to"`
+		Complete   bool        `json:"complete"`
+		Empty      int         `json:"emptyLines"`
+		Malformed  int         `json:"malformedLines"`
+		Unordered  int         `json:"unorderedLines"`
+		Candidates []candidate `json:"candidates"`
+	}{r.Readings, r.From, r.To, r.Complete, skipped.Empty, skipped.Malformed, skipped.Unordered, nil}
+	base := r.Candidates[0].reported()
+	for _, c := range r.Candidates {
+		reported := c.reported()
+		made := candidate{Name: c.Name, Alarms: c.alarms, Alerts: c.alerts, Devices: len(reported), Days: maps.Clone(c.days), Noisiest: []noisy{},
+			NewlyReported: without(reported, base), NoLonger: without(base, reported), WithoutReading: map[string]int64{}}
+		for i, to := range c.To {
+			made.Receivers = append(made.Receivers, receiver{to.Name, c.sent[i].alerts, c.sent[i].recoveries})
+		}
+		if l := c.longest; l.Device != "" {
+			made.Longest = &longest{l.Device, l.Rule, l.Level, l.Since, l.Lasted.Seconds(), l.Open}
+		}
+		for _, name := range c.noisiest(shownDevices) {
+			made.Noisiest = append(made.Noisiest, noisy{name, c.devices[name].alerts, c.devices[name].alarms})
+		}
+		for reason := range telemetry.Reason(telemetry.ReasonCount) {
+			if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
+				made.WithoutReading[reason.String()] = n
+			}
+		}
+		report.Candidates = append(report.Candidates, made)
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}

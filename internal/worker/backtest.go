@@ -1,0 +1,204 @@
+package worker
+
+import (
+	"container/heap"
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// A Backtest takes recorded events through the worker's own decoding, rules, alarms and filters, and through
+// windows in the recording's time, as if each receiver took every notice in the moment in which it is due.
+// It sends and stores nothing. It also follows the alarms of rules without state. It is for one goroutine.
+type Backtest struct {
+	worker    *Worker
+	observer  Observer
+	streams   map[string]*stream
+	now       int64                     // when the last event was enqueued, in Unix µs
+	windows   []map[alarmKey]backWindow // by receiver
+	due       dueRecoveriesHeap
+	scheduled int // recoveries so far: of several at the same time the first comes first
+}
+
+// An Observer is told what a Backtest finds, in the order of its time. Any of its functions may be nil.
+type Observer struct {
+	Notice func(BacktestNotice)
+	Alarm  func(BacktestAlarm)
+}
+
+// A BacktestNotice is an alert or a recovery that a receiver would have got.
+type BacktestNotice struct {
+	At        time.Time // when it would have been sent, by the hub's clock
+	Receiver  int       // index
+	Device    string
+	Rule      string
+	Level     string
+	Recovery  bool
+	Partition string // of the reading that it is about
+	Log       string // likewise: what the throttle store calls the partition
+	Sequence  int64
+	Enqueued  time.Time
+	Value     float64
+	Limit     float64 // that the value reached, or has cleared
+}
+
+// A BacktestAlarm is an alarm that has opened or cleared.
+type BacktestAlarm struct {
+	At     time.Time // of the reading that opened or cleared it
+	Device string
+	Rule   string
+	Level  string
+	Open   bool
+	Since  time.Time // of the first of the readings that reached the limit
+}
+
+// backWindow is what a receiver was sent last about one level of a device.
+type backWindow struct {
+	end      int64 // of the window, in Unix µs
+	notified bool  // of an alert, and of no recovery since
+}
+
+// NewBacktest returns a Backtest of set. Of the receivers only the filters count.
+func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, error) {
+	decoder, err := set.Decoder()
+	if err != nil {
+		return nil, err
+	}
+	c := Config{Rules: set, Decoder: decoder, Log: zap.NewNop()}
+	b := &Backtest{observer: o, streams: map[string]*stream{}}
+	for _, r := range receivers {
+		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
+		c.Receivers = append(c.Receivers, r)
+		b.windows = append(b.windows, map[alarmKey]backWindow{})
+	}
+	b.worker = New(c)
+	for _, r := range b.worker.rules {
+		r.stateful = true // which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
+	}
+	return b, nil
+}
+
+// Take takes the next events of a partition. Over all partitions none may be enqueued before the one before it.
+func (b *Backtest) Take(partition string, events []telemetry.Event) {
+	s := b.streams[partition]
+	if s == nil {
+		s = newStream(context.Background(), b.worker, partition)
+		s.cut()
+		s.backtest, s.alarms = b, newAlarms(0)
+		b.streams[partition] = s
+	}
+	for i := range events {
+		b.advance(micros(events[i].Enqueued))
+		s.take(events[i : i+1])
+	}
+}
+
+// Finish sends the recoveries that wait for the end of a window, each at its time. Nothing may be taken after it.
+func (b *Backtest) Finish() {
+	for len(b.due) > 0 {
+		b.advance(b.due[0].at + 1)
+	}
+}
+
+// Stats returns what was counted.
+func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
+
+// advance goes on to a time, and sends the recoveries that were due before. A reading of the same time comes first.
+func (b *Backtest) advance(to int64) {
+	for len(b.due) > 0 && b.due[0].at < to {
+		b.recover(heap.Pop(&b.due).(dueRecovery))
+	}
+	b.now = max(b.now, to)
+}
+
+// alert sends an alert about a reading to q's receiver, unless a window covers it.
+func (b *Backtest) alert(q *queue, key alarmKey, r reading) {
+	windows := b.windows[q.to.index]
+	if r.enqueued < windows[key].end {
+		q.stream.stats.Suppressed.Add(1)
+		return
+	}
+	windows[key] = backWindow{end: b.now + key.level.rule.Window.Microseconds(), notified: true}
+	key.level.stats.Sent.Add(1)
+	b.notice(q, key, r, q.stream.logName, b.now, false)
+}
+
+// schedule has a recovery wait until the window of the last alert is over. The caller holds stream.mu.
+func (b *Backtest) schedule(q *queue, key alarmKey, due *recovery) {
+	if due == nil || due.receivers&q.to.bit() == 0 {
+		return // recover finds that the one that waits is not due any more
+	}
+	b.scheduled++
+	heap.Push(&b.due, dueRecovery{max(b.now, b.windows[q.to.index][key].end), b.scheduled, q, key, due})
+}
+
+// recover sends a recovery whose time has come, if it is still due and its receiver was notified.
+func (b *Backtest) recover(r dueRecovery) {
+	s := r.queue.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &delivery{device: r.key.device, level: r.key.level, recovery: r.recovery}
+	if !r.queue.stillPending(d) {
+		return
+	}
+	s.settleRecovery(d, r.queue.to.bit())
+	windows := b.windows[r.queue.to.index]
+	if !windows[r.key].notified {
+		return
+	}
+	delete(windows, r.key)
+	r.key.level.stats.Recovered.Add(1)
+	b.notice(r.queue, r.key, r.reading, r.log, r.at, true)
+}
+
+func (b *Backtest) notice(q *queue, key alarmKey, r reading, log string, at int64, recovery bool) {
+	if b.observer.Notice == nil {
+		return
+	}
+	b.observer.Notice(BacktestNotice{
+		At: fromMicros(at), Receiver: q.to.index, Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Recovery: recovery,
+		Partition: q.stream.id, Log: log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit,
+	})
+}
+
+// changed says that an alarm has become another.
+func (b *Backtest) changed(key alarmKey, was, is rules.State) {
+	open := is.Phase == rules.Open
+	if b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
+		return
+	}
+	since := was.Since
+	if open {
+		since = is.Since
+	}
+	b.observer.Alarm(BacktestAlarm{At: fromMicros(b.now), Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Open: open, Since: fromMicros(since)})
+}
+
+// A dueRecovery waits for its time.
+type dueRecovery struct {
+	at    int64 // in Unix µs
+	n     int
+	queue *queue
+	key   alarmKey
+	*recovery
+}
+
+// dueRecoveriesHeap is a heap of them, by time.
+type dueRecoveriesHeap []dueRecovery
+
+func (h dueRecoveriesHeap) Len() int { return len(h) }
+func (h dueRecoveriesHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].n < h[j].n
+}
+func (h dueRecoveriesHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *dueRecoveriesHeap) Push(x any)   { *h = append(*h, x.(dueRecovery)) }
+func (h *dueRecoveriesHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

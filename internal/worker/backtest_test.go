@@ -1,0 +1,146 @@
+package worker_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
+	"alertworker/internal/worker"
+)
+
+// A recorded reading is one of a recording.
+type recorded struct {
+	device     string
+	gap        time.Duration // since the one before
+	body       string
+	properties map[string]any
+}
+
+// play has a real worker take a recording, each reading at its time, and returns what its receivers took. Then it has
+// a Backtest take the same events, and returns what it says that they get. Both are in the order of each receiver's device and level.
+func play(t *testing.T, set rules.Set, recording []recorded, receivers ...*receiver) (real, virtual []string) {
+	var events []telemetry.Event
+	var to []worker.Receiver
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := newSetup(t, receivers...)
+		decoder, err := set.Decoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.config.Rules, s.config.Decoder = set, decoder
+		s.start(p)
+		to = s.config.Receivers
+		for _, r := range recording {
+			pass(r.gap)
+			p.mu.Lock()
+			n := int64(len(p.log) + 1)
+			p.log = append(p.log, telemetry.Event{
+				Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n)}, Device: r.device, Body: []byte(r.body),
+				Enqueued: time.Now(), Properties: telemetrytest.Properties(r.properties),
+			})
+			p.mu.Unlock()
+			p.grown <- struct{}{}
+			synctest.Wait()
+		}
+		pass(25 * time.Hour) // longer than any window
+		s.end()
+		events = p.log
+	})
+	for i, r := range receivers {
+		for _, a := range r.alerts("") {
+			real = append(real, noticeText(i, a.Device, a.Rule, a.Level, a.Resolved, a.Sequence, a.Temperature, a.Threshold))
+		}
+	}
+	b, err := worker.NewBacktest(set, to, worker.Observer{Notice: func(n worker.BacktestNotice) {
+		virtual = append(virtual, noticeText(n.Receiver, n.Device, n.Rule, n.Level, n.Recovery, n.Sequence, n.Value, n.Limit))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Take("0", events)
+	b.Finish()
+	byKey := func(a, b string) int {
+		keyA, _, _ := strings.Cut(a, ":")
+		keyB, _, _ := strings.Cut(b, ":")
+		return strings.Compare(keyA, keyB)
+	}
+	slices.SortStableFunc(real, byKey)
+	slices.SortStableFunc(virtual, byKey)
+	return real, virtual
+}
+
+func noticeText(receiver int, device, rule, level string, recovery bool, sequence int64, value, limit float64) string {
+	return fmt.Sprintf("%d %s %s %s: recovery %t, reading %d, %v, limit %v", receiver, device, rule, level, recovery, sequence, value, limit)
+}
+
+// A Backtest says, alert by alert, what the worker does with the same readings in the same time. Readings come every
+// five seconds and windows end in between, because a recovery may take two seconds more than its window.
+func TestBacktestIsTheWorker(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var set rules.Set
+		for i := range rapid.IntRange(1, 2).Draw(rt, "rules") {
+			r := rules.Rule{
+				Name: fmt.Sprint("rule", i), Field: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "field"), Below: rapid.Bool().Draw(rt, "below"),
+				Resolved: rapid.Bool().Draw(rt, "resolved"),
+				Window:   rapid.SampledFrom([]time.Duration{2, 12, 62, 3602}).Draw(rt, "window")*time.Second + 500*time.Millisecond,
+			}
+			sign := 1.0
+			if r.Below {
+				sign = -1
+			}
+			apart := rapid.SampledFrom([]float64{0, 2}).Draw(rt, "clear")
+			r.Levels = []rules.Level{{Limit: sign * 10, Clear: sign * (10 - apart)}}
+			if rapid.Bool().Draw(rt, "levels") {
+				r.Levels = []rules.Level{{Name: "mild", Limit: sign * 10, Clear: sign * (10 - apart)}, {Name: "severe", Limit: sign * 20, Clear: sign * 20}}
+			}
+			for j := range r.Levels {
+				r.Levels[j].For = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(rt, "for")
+			}
+			if rapid.Bool().Draw(rt, "override") {
+				r.Levels[0].Override = "limit"
+			}
+			if rapid.IntRange(0, 3).Draw(rt, "only") == 3 {
+				r.Only = []rules.Condition{{Name: "mode", Values: []string{"on"}}}
+			}
+			set.Rules = append(set.Rules, r)
+		}
+		set.Quiet = rapid.SampledFrom([]string{"", "quiet"}).Draw(rt, "quiet")
+		recording := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) recorded {
+			value := rapid.SampledFrom([]float64{0, 9, 10, 15, 25, -9, -10, -15, -25})
+			r := recorded{
+				device: rapid.SampledFrom([]string{"oven", "kiln"}).Draw(t, "device"),
+				gap:    rapid.SampledFrom([]time.Duration{1, 1, 2, 3, 15, 800}).Draw(t, "gap") * 5 * time.Second,
+				body:   fmt.Sprintf(`{"a":%v,"b":%v}`, value.Draw(t, "a"), value.Draw(t, "b")),
+			}
+			switch rapid.IntRange(0, 7).Draw(t, "other") {
+			case 0:
+				r.body = fmt.Sprintf(`{"b":%v}`, value.Draw(t, "b alone"))
+			case 1:
+				r.body = "?"
+			case 2:
+				r.properties = map[string]any{"limit": "9", "mode": "on"}
+			case 3:
+				r.properties = map[string]any{"quiet": "true", "mode": "on"}
+			case 4:
+				r.properties = map[string]any{"mode": "on", "site": "berlin"}
+			}
+			return r
+		}), 40, 80).Draw(rt, "readings")
+		receivers := []*receiver{{}, {level: "severe"}}
+		receivers[1].only = notify.Filter{Property: "site", Values: []string{"berlin"}}
+		real, virtual := play(t, set, recording, receivers...)
+		if !slices.Equal(real, virtual) {
+			rt.Fatalf("the worker:\n%s\nthe backtest:\n%s", strings.Join(real, "\n"), strings.Join(virtual, "\n"))
+		}
+	})
+}
