@@ -50,6 +50,7 @@ type jsonLedger struct {
 	Format   int          `json:"format"`
 	ID       string       `json:"id"`
 	Position jsonPosition `json:"position,omitzero"`
+	Levels   []jsonLevel  `json:"levels,omitempty"`
 	Alarms   []jsonAlarm  `json:"alarms,omitempty"`
 }
 
@@ -60,11 +61,24 @@ type jsonPosition struct {
 	Time       time.Time `json:"time,omitzero"`
 }
 
+type jsonLevel struct {
+	Rule     text          `json:"rule"`
+	Name     text          `json:"level,omitempty"`
+	Resolved bool          `json:"resolved,omitempty"`
+	Below    bool          `json:"below,omitempty"`
+	Field    text          `json:"field,omitempty"`
+	Window   time.Duration `json:"window,omitempty"` // in ns
+	Is       []text        `json:"is,omitempty"`
+	Title    text          `json:"title,omitempty"`
+	Unit     text          `json:"unit,omitempty"`
+	Runbook  text          `json:"runbook,omitempty"`
+	Removed  time.Time     `json:"removed,omitzero"`
+}
+
 type jsonAlarm struct {
 	Device text         `json:"device"`
 	Rule   text         `json:"rule"`
 	Level  text         `json:"level,omitempty"`
-	Tells  bool         `json:"resolved,omitempty"`
 	Open   bool         `json:"open,omitempty"`
 	Value  number       `json:"value,omitzero"`
 	Limit  number       `json:"limit,omitzero"`
@@ -131,11 +145,18 @@ func (n *number) UnmarshalJSON(b []byte) error {
 func encode(id string, c Content) ([]byte, error) {
 	at := c.Position
 	out := jsonLedger{Format: format, ID: id, Position: jsonPosition{text(at.Generation), at.Sequence, text(at.Offset), at.Time.UTC()}}
+	for _, l := range c.Levels {
+		kept := jsonLevel{text(l.Rule), text(l.Name), l.Resolved, l.Below, text(l.Field), l.Window, nil, text(l.Title), text(l.Unit), text(l.Runbook), l.Removed.UTC()}
+		for _, word := range l.Is {
+			kept.Is = append(kept.Is, text(word))
+		}
+		out.Levels = append(out.Levels, kept)
+	}
 	if len(c.Alarms) > 0 {
 		out.Alarms = make([]jsonAlarm, len(c.Alarms))
 	}
 	for i, a := range c.Alarms {
-		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Tells: a.Resolved, Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC()}
+		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC()}
 		if r := a.Due; r != nil {
 			out.Alarms[i].Due = &jsonReading{r.Log, r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC()}
 		}
@@ -188,11 +209,18 @@ func decode(packed []byte) (id string, c Content, err error) {
 		return "", Content{}, errors.New("it has no id")
 	}
 	c.Position = telemetry.Position{Generation: string(in.Position.Generation), Sequence: in.Position.Sequence, Offset: string(in.Position.Offset), Time: in.Position.Time.UTC()}
+	for _, l := range in.Levels {
+		kept := Level{string(l.Rule), string(l.Name), l.Resolved, l.Below, string(l.Field), l.Window, nil, string(l.Title), string(l.Unit), string(l.Runbook), l.Removed.UTC()}
+		for _, word := range l.Is {
+			kept.Is = append(kept.Is, string(word))
+		}
+		c.Levels = append(c.Levels, kept)
+	}
 	if len(in.Alarms) > 0 {
 		c.Alarms = make([]Alarm, len(in.Alarms))
 	}
 	for i, a := range in.Alarms {
-		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Resolved: a.Tells, Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC()}
+		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC()}
 		if r := a.Due; r != nil {
 			c.Alarms[i].Due = &Reading{r.Log, r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC()}
 		}

@@ -67,8 +67,18 @@ func TestContentComesBack(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		want := ledger.Content{Position: telemetry.Position{Sequence: rapid.Int64().Draw(t, "sequence"), Offset: text.Draw(t, "offset"), Time: moment.Draw(t, "time")}}
+		for range rapid.IntRange(0, 3).Draw(t, "levels") {
+			l := ledger.Level{
+				Rule: text.Draw(t, "rule"), Name: text.Draw(t, "level"), Resolved: rapid.Bool().Draw(t, "resolved"), Below: rapid.Bool().Draw(t, "below"), Field: text.Draw(t, "field"),
+				Window: time.Duration(rapid.Int64().Draw(t, "window")), Title: text.Draw(t, "title"), Unit: text.Draw(t, "unit"), Runbook: text.Draw(t, "runbook"), Removed: moment.Draw(t, "removed"),
+			}
+			for range rapid.IntRange(0, 2).Draw(t, "words") {
+				l.Is = append(l.Is, text.Draw(t, "word"))
+			}
+			want.Levels = append(want.Levels, l)
+		}
 		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
-			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Resolved: rapid.Bool().Draw(t, "resolved"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
+			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
 			if rapid.Bool().Draw(t, "due") {
 				a.Due = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
 			}

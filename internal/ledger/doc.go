@@ -1,7 +1,8 @@
 // Package ledger keeps, for each partition, the alarms of rules with state as they were at
 // one position of its log, so that the next owner of the partition goes on where the last one
-// stopped: which are pending or open, since when, and which recoveries are due. If no rule has
-// state, no ledger is read or written.
+// stopped: which are pending or open, since when, and which recoveries are due; and of the levels that they are of,
+// what recoveries need once the rule is removed. If no rule has state, a ledger is read only as long as the checkpoint
+// names it, because it has alarms of rules that are gone.
 //
 // A ledger is one record beside the checkpoints, named after the IoT Hub if there is one:
 // compressed JSON, which az storage blob download … | gunzip shows.

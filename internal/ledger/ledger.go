@@ -15,7 +15,23 @@ import (
 // them.
 type Content struct {
 	Position telemetry.Position // the zero Position: nothing has been kept yet
+	Levels   []Level            // those that Alarms are of; no two of the same rule and name
 	Alarms   []Alarm            // in no particular order; no two of the same device, rule and level
+}
+
+// A Level is one of a rule's, as it was when it was configured: what its recoveries need, also once it is not.
+type Level struct {
+	Rule, Name string
+	Resolved   bool // the rule sends recoveries
+	Below      bool
+	Field      string
+	Window     time.Duration
+	Is         []string // of a rule that compares words
+	// For people, as in rules.Rule.
+	Title, Unit, Runbook string
+	// Removed is when an owner first found that the level is not configured any more, by the store's clock: see
+	// Ledger.Opened. It is zero while it is configured.
+	Removed time.Time
 }
 
 // An Alarm is the state of one level of one device that is not normal, or has a recovery that is due.
@@ -23,7 +39,6 @@ type Content struct {
 // have four digits.
 type Alarm struct {
 	Device, Rule, Level string
-	Resolved            bool // its rule tells when a device is normal again
 	Open                bool
 	Value, Limit        float64   // of the reading that opened it, or made it pending; 0 if it is neither
 	Since               time.Time // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
@@ -63,6 +78,7 @@ type Ledger struct {
 	name      string
 	id, owner string
 	etag      string // of the record that we wrote last; empty if it is not known
+	opened    time.Time
 }
 
 // rounds is how often one call writes. A conflict means that another owner has written, or
@@ -82,6 +98,7 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 			return nil, Content{}, fmt.Errorf("read ledger %s: %w", name, err)
 		}
 		var content Content
+		l.opened = there.Now
 		if there.ETag == "" {
 			l.id = rand.Text()
 			if there.Content, err = encode(l.id, content); err != nil {
@@ -100,6 +117,9 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 // ID names the ledger itself. It stays the same over all owners, until the record is deleted. A
 // checkpoint that has it was written by somebody who held this ledger.
 func (l *Ledger) ID() string { return l.id }
+
+// Opened returns when the ledger was taken over, by the store's clock.
+func (l *Ledger) Opened() time.Time { return l.opened }
 
 // Write replaces the content, which is then durable. ErrLost if another owner has taken the
 // ledger over; any other error leaves the outcome unknown, and repeating the call, with the same

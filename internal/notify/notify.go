@@ -40,7 +40,7 @@ type Alert struct {
 	Sequence    int64
 	Log         string        // names the log that numbered the reading, for the gate; no payload has it
 	Window      time.Duration // time without another alert of this device, rule and level
-	Remember    time.Duration // how long a receiver should remember the Token: Window, or the length of a claim if that is longer; 0 is Window
+	Remember    time.Duration // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
 	Token       int64         // grows with every alert and every resolved of the device, rule and level
 	Expires     time.Time     // by the store's clock; an alert taken later may come twice
 	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows

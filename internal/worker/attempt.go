@@ -45,7 +45,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Rule:        l.rule.Name,
 		Level:       l.Name,
 		Resolved:    d.recovery != nil,
-		Removed:     l.removed,
+		Removed:     l.removed != nil,
 		Below:       l.rule.Below,
 		Title:       l.rule.Title,
 		Unit:        l.rule.Unit,
@@ -65,6 +65,9 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Suppressed:  g.Suppressed + int64(d.suppressed),
 		Replica:     s.Replica,
 		Ambiguous:   g.Ambiguous,
+	}
+	if a.Resolved { // one of unknown fate is sent again for as long
+		a.Remember += s.GiveUp
 	}
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field

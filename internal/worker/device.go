@@ -138,7 +138,7 @@ func (s *stream) alarmsOf(device string) (all []AlarmState) {
 		}
 	}
 	for _, a := range s.alarms.byDevice[device].alarms {
-		if a.level.removed {
+		if a.level.removed != nil {
 			all = append(all, a.state(s.id, device))
 		}
 	}

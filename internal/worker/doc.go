@@ -56,9 +56,10 @@
 //	  - After a take-over no recovery is sent until the new owner has read what the hub held
 //	    then, or for a minute: the device may be hot again.
 //	  - A removed rule cannot say when its alarms clear. A replica that finds alarms of a rule
-//	    that it does not have drops the pending ones and leaves the open ones alone for ten
-//	    minutes, because during a rollout the partition may go on to a replica that has the rule.
-//	    Then recoveries are due, about the last event read.
+//	    that it does not have drops the pending ones and leaves the open ones alone until owners have
+//	    been without the rule for ten minutes, because during a rollout the partition may go on to
+//	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
+//	    window and names, which the ledger keeps.
 //	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
 //	    replay does not send the alert after a recovery.
 //

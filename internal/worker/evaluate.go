@@ -24,7 +24,7 @@ type rule struct {
 type level struct {
 	*rules.Level
 	rule    *rule
-	removed bool             // it is not configured any more, but had an alarm
+	removed *removal         // it is not configured any more, but had an alarm; else nil
 	gates   []*throttle.Gate // one for each receiver
 	suffix  string           // of the source of its alerts and of their ids
 	below   int              // how many levels of its rule are higher

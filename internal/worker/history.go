@@ -139,11 +139,19 @@ func (h *history) safe(w telemetry.Position) telemetry.Position {
 	return w
 }
 
+// empty reports whether neither the ledger in the store nor kept has any alarms.
+func (h *history) empty() bool { return len(h.kept)+len(h.segments) == 0 && !h.edited }
+
 // content returns what the ledger has to hold at p.
 func (h *history) content(p telemetry.Position) ledger.Content {
 	c := ledger.Content{Position: p, Alarms: make([]ledger.Alarm, 0, len(h.kept))}
+	levels := map[*level]bool{}
 	for key, k := range h.kept {
-		a := ledger.Alarm{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Resolved: key.level.rule.Resolved}
+		if !levels[key.level] {
+			levels[key.level] = true
+			c.Levels = append(c.Levels, key.level.content())
+		}
+		a := ledger.Alarm{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name}
 		if k.Phase != rules.Normal {
 			a.Open, a.Since, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since), k.value, k.limit
 		}
@@ -156,4 +164,17 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		c.Alarms = append(c.Alarms, a)
 	}
 	return c
+}
+
+// content returns what the ledger has to hold of l.
+func (l *level) content() ledger.Level {
+	r := l.rule
+	kept := ledger.Level{
+		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Is: r.Is,
+		Title: r.Title, Unit: r.Unit, Runbook: r.Runbook,
+	}
+	if l.removed != nil {
+		kept.Removed = l.removed.at
+	}
+	return kept
 }

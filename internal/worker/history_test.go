@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"testing"
 	"time"
 
@@ -211,15 +212,21 @@ func TestAlarmCounts(t *testing.T) {
 }
 
 func TestLedgerKeepsWhatIsKnown(t *testing.T) {
-	l := &level{rule: &rule{Rule: &rules.Rule{Name: "hot", Resolved: true}}, Level: &rules.Level{Name: "critical"}}
+	hot := rules.Rule{Name: "hot", Resolved: true, Below: true, Field: "t", Window: time.Hour, Is: []string{"on"}, Title: "Hot", Unit: "K", Runbook: "https://r"}
+	l := &level{rule: &rule{Rule: &hot}, Level: &rules.Level{Name: "critical"}}
 	at := time.UnixMilli(1_767_225_600_123).UTC()
 	due := &recovery{log: "log", reading: reading{value: 20, limit: 65, enqueued: at.UnixMicro(), sequence: 9, since: at.Add(-time.Hour).UnixMicro()}}
 	h := history{kept: map[alarmKey]kept{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: at.UnixMicro()}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
-		Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Since: at, Value: 81, Limit: 80,
+		Device: "oven", Rule: "hot", Level: "critical", Since: at, Value: 81, Limit: 80,
 		Due: &ledger.Reading{Log: "log", Sequence: 9, Enqueued: at, Value: 20, Limit: 65, Since: at.Add(-time.Hour)},
 	}
-	got := h.content(telemetry.Position{}).Alarms[0]
+	c := h.content(telemetry.Position{})
+	level := ledger.Level{Rule: "hot", Name: "critical", Resolved: true, Below: true, Field: "t", Window: time.Hour, Is: []string{"on"}, Title: "Hot", Unit: "K", Runbook: "https://r"}
+	if len(c.Levels) != 1 || !reflect.DeepEqual(c.Levels[0], level) {
+		t.Errorf("levels %+v, want %+v", c.Levels, level)
+	}
+	got := c.Alarms[0]
 	if *got.Due != *want.Due {
 		t.Errorf("due %+v, want %+v", *got.Due, *want.Due)
 	}

@@ -34,7 +34,7 @@ type stream struct {
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
 	seen      *lastSeen
-	ledger    *ledger.Ledger     // nil if no rule has state
+	ledger    *ledger.Ledger     // nil if no rule has state, and none had
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
 	since     time.Time          // the take-over of the ledger
 	logName   string             // of the log that is being read: see logName
@@ -44,22 +44,20 @@ type stream struct {
 	send context.Context         // of attempts: it outlives ctx, until cut is called
 	cut  context.CancelFunc
 
-	mu      sync.Mutex
-	mark    watermark
-	alarms  *alarms // nil if no rule has state
-	behind  bool    // what the hub held at the take-over has not been read: no recovery starts
-	ledgers LedgerState
-	// removedSince is when the ledger was found to have alarms of rules that this replica does
-	// not have; zero if it has none, or they have ended.
-	removedSince time.Time
-	question     *ownerCheck        // to the ledger, that has not been asked yet
-	asking       bool               // a question has been asked and not been answered
-	silentUntil  time.Duration      // when the ledger may be asked again, by the worker's clock; 0 unless it did not answer
-	malformed    int                // malformed events being kept
-	sinceMark    int                // events since progress was signalled
-	first        int64              // sequence number of the first event read
-	readUntil    time.Time          // when the last event read was enqueued
-	committed    telemetry.Position // the last checkpoint; checkpoint calls come one at a time
+	mu          sync.Mutex
+	mark        watermark
+	alarms      *alarms // nil without a ledger
+	behind      bool    // what the hub held at the take-over has not been read: no recovery starts
+	ledgers     LedgerState
+	removed     []*level           // that are not configured any more, and had alarms at the take-over
+	question    *ownerCheck        // to the ledger, that has not been asked yet
+	asking      bool               // a question has been asked and not been answered
+	silentUntil time.Duration      // when the ledger may be asked again, by the worker's clock; 0 unless it did not answer
+	malformed   int                // malformed events being kept
+	sinceMark   int                // events since progress was signalled
+	first       int64              // sequence number of the first event read
+	readUntil   time.Time          // when the last event read was enqueued
+	committed   telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 }
 
 // newStream returns a stream, which must be drained after ctx has ended.
@@ -302,7 +300,10 @@ func (s *stream) checkpoint(ctx context.Context, ledger bool) error {
 	s.mu.Lock()
 	c, committed := telemetry.Checkpoint{Position: s.mark.position()}, s.committed
 	if s.ledger != nil {
-		c.Position, c.Ledger = s.alarms.history.safe(c.Position), s.ledger.ID()
+		c.Position = s.alarms.history.safe(c.Position)
+	}
+	if s.ledger != nil && (s.stateful || !s.alarms.history.empty()) {
+		c.Ledger = s.ledger.ID()
 	}
 	s.mu.Unlock()
 	p := c.Position

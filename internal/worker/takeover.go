@@ -36,8 +36,11 @@ func (s *stream) takeOver() bool {
 }
 
 // start begins with what the ledger l holds. Positions of another hub than the one that the checkpoint
-// is of say nothing about it; alarms go on.
+// is of say nothing about it; alarms go on. If no rule has state, and none is removed, it leaves the ledger as it is.
 func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
+	if !s.stateful && !slices.ContainsFunc(content.Levels, func(l ledger.Level) bool { return s.level(l.Rule, l.Name) == nil }) {
+		return
+	}
 	resumed, over := s.partition.Resumed()
 	from, held := resumed.Position, content.Position
 	if resumed.Offset == "" {
@@ -64,6 +67,9 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 		a.history.passed(from)
 	case over:
 		s.skip = telemetry.Position{}
+	}
+	for _, kept := range content.Levels {
+		s.recall(kept, l.Opened())
 	}
 	for _, kept := range content.Alarms {
 		s.restore(kept, passed)
@@ -119,7 +125,10 @@ func (s *stream) schedule(device string, l *level) {
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds s.mu.
 func (s *stream) restore(from ledger.Alarm, passed bool) {
-	l := s.levelOf(from)
+	l := s.level(from.Rule, from.Level)
+	if l == nil { // a ledger names the levels of all of its alarms
+		return
+	}
 	k := kept{State: rules.State{Since: micros0(from.Since)}, value: from.Value, limit: from.Limit}
 	switch {
 	case from.Since.IsZero():
@@ -135,12 +144,9 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	}
 	was := k
 	switch {
-	case k.Phase == rules.Pending && (passed || l.removed): // nobody can know whether it lasted
+	case k.Phase == rules.Pending && (passed || l.removed != nil): // nobody can know whether it lasted
 		k.State = rules.State{}
-	case l.removed && k.Phase == rules.Open:
-		s.removedSince = time.Now()
-	case l.removed:
-	case !l.rule.stateful:
+	case l.removed == nil && !l.rule.stateful:
 		k.State = rules.State{}
 	}
 	if k.due != nil && (k.due.receivers == 0 || !l.rule.Resolved) {
@@ -156,26 +162,28 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	}
 }
 
-// removedAfter is how long after a take-over a rule that this replica does not have counts as removed.
-// During a rollout the partition may go on to a replica that has it.
+// removedAfter is for how long owners have to be without a rule until it counts as removed. During a rollout the
+// partition may go on to a replica that has it.
 const removedAfter = 10 * time.Minute
 
-// endRemoved ends the alarms of rules that are removed, once it is sure that they are: nothing
+// endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing
 // else ever would. The recovery is about the last event read, so that no alert was about a later one.
 func (s *stream) endRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.removedSince.IsZero() || time.Since(s.removedSince) < removedAfter {
+	over := func(l *level) bool {
+		return l.removed != nil && !l.removed.ended && time.Since(l.removed.since) >= removedAfter
+	}
+	if !slices.ContainsFunc(s.removed, over) {
 		return
 	}
-	s.removedSince = time.Time{}
 	at := s.mark.last
 	if at == (telemetry.Position{}) {
 		at = s.alarms.history.position
 	}
 	for device, d := range s.alarms.byDevice {
 		for _, a := range slices.Clone(d.alarms) {
-			if !a.level.removed || a.Phase != rules.Open {
+			if !over(a.level) || a.Phase != rules.Open {
 				continue
 			}
 			next := kept{}
@@ -189,26 +197,48 @@ func (s *stream) endRemoved() {
 			s.schedule(device, a.level)
 		}
 	}
+	for _, l := range s.removed {
+		l.removed.ended = l.removed.ended || over(l)
+	}
 }
 
-// levelOf returns the level of an alarm. For one that is not configured any more it makes one.
-func (s *stream) levelOf(a ledger.Alarm) *level {
-	for _, l := range s.levels {
-		if l.rule.Name == a.Rule && l.Name == a.Level {
-			return l
+// level returns a level by its name: one that is configured, or of s.removed; else nil.
+func (s *stream) level(rule, name string) *level {
+	for _, all := range [][]*level{s.levels, s.removed} {
+		for _, l := range all {
+			if l.rule.Name == rule && l.Name == name {
+				return l
+			}
 		}
 	}
-	s.removedMu.Lock()
-	defer s.removedMu.Unlock()
-	key := [2]string{a.Rule, a.Level}
-	if l := s.removed[key]; l != nil {
-		return l
+	return nil
+}
+
+// recall notes what the ledger, which was taken over at opened, has of a level: of one that is not configured any more,
+// how it was, and since when it is missing.
+func (s *stream) recall(from ledger.Level, opened time.Time) {
+	if s.level(from.Rule, from.Name) != nil {
+		s.alarms.history.edited = s.alarms.history.edited || !from.Removed.IsZero() // it is back
+		return
 	}
-	r := &rules.Rule{Name: a.Rule, Window: s.Rules.Rules[0].Window, Resolved: a.Resolved}
-	l := newLevel(&s.Config, &rule{Rule: r}, &rules.Level{Name: a.Level}, &LevelStats{})
-	l.removed = true
-	s.removed[key] = l
-	return l
+	at := from.Removed
+	if at.IsZero() {
+		at, s.alarms.history.edited = opened, true
+	}
+	r := &rules.Rule{
+		Name: from.Rule, Field: from.Field, Below: from.Below, Is: from.Is, Window: from.Window, Resolved: from.Resolved,
+		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook,
+	}
+	l := newLevel(&s.Config, &rule{Rule: r}, &rules.Level{Name: from.Name}, &LevelStats{})
+	l.removed = &removal{at: at, since: time.Now().Add(-opened.Sub(at))}
+	s.removed = append(s.removed, l)
+}
+
+// A removal is since when a level is not configured any more.
+type removal struct {
+	at    time.Time // by the clock of the ledger's store
+	since time.Time // the same by this machine's
+	ended bool      // its alarms have been
 }
 
 // writeLedger writes the alarms as they were at the last position that the watermark has passed and that the

@@ -358,3 +358,76 @@ func TestRemovedRuleAfterReminders(t *testing.T) {
 		}
 	})
 }
+
+// The last rule with state is removed: its alarms still end, with the words and the window that it had. After that no
+// ledger is taken over any more.
+func TestLastRuleRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) {
+			r.Name, r.Window, r.Below, r.Field, r.Title, r.Unit = "cold", 20*time.Minute, true, "temperature", "Cold store", "°C"
+		}, r)
+		s.start(p)
+		p.feed("oven", time.Second, 20)
+		s.end()
+		var taken atomic.Int64
+		for _, life := range []time.Duration{30 * time.Minute, time.Minute} {
+			next := newSetup(t, r)
+			next.store, next.ledgers = s.store, records.Around(s.ledgers, func(ctx context.Context, _ records.Op, _ string, call func(context.Context) error) error {
+				taken.Add(1)
+				return call(ctx)
+			})
+			p = p.reopen()
+			p.publish("kiln", 20)
+			next.start(p)
+			time.Sleep(life)
+			p.publish("kiln", 20)
+			synctest.Wait()
+			time.Sleep(2 * interval)
+			next.end()
+			if life < 2*time.Minute && taken.Load() > 0 {
+				t.Errorf("%d calls for a ledger without alarms", taken.Load())
+			}
+			taken.Store(0)
+		}
+		if got := r.notified("oven"); got != "alert 1, recovery 2" {
+			t.Fatalf("notified of %s", got)
+		}
+		a := r.alerts("oven")[1]
+		if a.Window != 20*time.Minute || !a.Below || a.Field != "temperature" || a.Title != "Cold store" || a.Unit != "°C" || !a.Removed {
+			t.Errorf("the recovery is %+v", a)
+		}
+	})
+}
+
+// Take-overs by replicas without a rule do not put off the end of its alarms; one by a replica that has it does.
+func TestTakeOversOfRemovedRules(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
+			s.start(p)
+			p.feed("oven", time.Second, 40)
+			s.end()
+			for n := range 4 {
+				next := with(t, func(r *rules.Rule) {
+					if back && n == 2 {
+						r.Name = "hot"
+					}
+				}, r)
+				next.store, next.ledgers = s.store, s.ledgers
+				p = p.reopen()
+				next.start(p)
+				time.Sleep(4 * time.Minute)
+				next.end()
+			}
+			want := "alert 1, recovery 1"
+			if back {
+				want = "alert 1"
+			}
+			if got := r.notified("oven"); got != want {
+				t.Errorf("after 16 min of four owners, the rule back with the third: %t, notified of %s, want %s", back, got, want)
+			}
+		})
+	}
+}

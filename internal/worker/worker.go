@@ -40,7 +40,8 @@ type Config struct {
 	Decoder            *telemetry.Decoder // for the fields of Rules
 	Receivers          []Receiver         // at least one
 	DeadLetters        DeadLetters
-	// Ledger takes over the ledger of a partition: see ledger.Open. Required if a rule has state.
+	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
+	// partition's checkpoint says that one had.
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
 	Malformed MalformedEvents   // nil: malformed events are only counted
 	Trace     func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
@@ -55,7 +56,7 @@ type Receiver struct {
 	Limits   notify.Limits   // how it wants to be used
 	Notifier notify.Notifier // if it is a notify.Batcher, it gets up to Limits.Batch alerts in one message
 	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
-	// Config.Rules, and for levels that are not configured any more but have alarms.
+	// Config.Rules, and at each take-over for levels that are not configured any more but have alarms.
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
 }
 
@@ -118,14 +119,11 @@ type Worker struct {
 
 	mu      sync.Mutex
 	streams map[*stream]struct{} // being consumed
-
-	removedMu sync.Mutex
-	removed   map[[2]string]*level // by rule and level, those that are not configured any more
 }
 
 // New returns a Worker, which does nothing until Consume or NewIntake is called.
 func New(c Config) *Worker {
-	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}, removed: map[[2]string]*level{}}
+	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}}
 	for i, r := range c.Receivers {
 		to := &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)}
 		if batcher, ok := r.Notifier.(notify.Batcher); ok && r.Limits.Batch > 1 {
@@ -158,14 +156,16 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	s.partition = p
 	w.track(s)
 	defer w.untrack(s)
+	resumed, _ := p.Resumed()
+	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()
 	var err error
-	if !w.stateful || s.takeOver() {
+	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
 		err = s.read(s.ctx)
 	}
 	s.stop(err)
 	s.drain()
-	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || w.stateful && s.ledger == nil {
+	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
 		return nil // the next owner continues from our last checkpoint
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout+ledgerTimeout)

@@ -215,6 +215,9 @@ func (in *inbox) take(a notify.Alert) (dropped bool) {
 	}
 	if !dropped {
 		in.ids[a.Source+" "+a.ID] = now.Add(a.Window)
+		if a.Resolved {
+			in.ids[a.Source+" "+a.ID] = now.Add(a.Remember)
+		}
 	}
 	in.all = append(in.all, arrival{a, now, now, dropped})
 	return dropped

@@ -32,7 +32,7 @@ type Delivery struct {
 // takes and to those it drops, and to events that are not alerts.
 //
 // It drops an alert if it remembers its id, or a greater token of its device. Ids of
-// alerts that it took are remembered for their window; the greatest token of a device, also of
+// alerts that it took are remembered for their window, those of recoveries as long as tokens; the greatest token of a device, also of
 // alerts that were dropped, for as long as the alert says (data.remember). Ids and devices
 // of different sources are different.
 type Inbox struct {
@@ -135,6 +135,9 @@ func (in *Inbox) take(a notify.Alert) bool {
 	d.Dropped = d.At.Before(in.ids[id]) || last.token > a.Token
 
 	end := d.At.Add(a.Window)
+	if a.Resolved {
+		end = d.At.Add(max(a.Window, a.Remember))
+	}
 	greatest := memory{a.Token, latest(d.At.Add(max(a.Window, a.Remember)), last.until)}
 	switch {
 	case !d.Dropped && in.room(d.At):

@@ -42,7 +42,7 @@ func inOrder(a, b Delivery) int {
 // receive finds what a receiver keeps that does its part. It drops what has an id that it took less than a window
 // ago, or a token smaller than the greatest that it remembers, which may be that of something that it dropped.
 func (j *judge) receive(deliveries []Delivery) {
-	ids := make(map[string]time.Time) // when each was last kept
+	ids := make(map[string]time.Time) // until when each is remembered
 	alerted := make(map[string]bool)  // ids of alerts that were ever kept
 	var token int64                   // the greatest
 	var until time.Time               // it is remembered
@@ -67,8 +67,7 @@ func (j *judge) receive(deliveries []Delivery) {
 		if !d.Recovery {
 			j.counting = append(j.counting, *d)
 		}
-		at, again := ids[d.ID]
-		again = again && d.ID != "" && d.At.Sub(at) < j.window
+		again := d.ID != "" && d.At.Before(ids[d.ID])
 		if !again || d.Token > token {
 			token, until = d.Token, later(later(until, d.Until), d.At.Add(j.window))
 		}
@@ -76,7 +75,10 @@ func (j *judge) receive(deliveries []Delivery) {
 			j.Dropped++
 			continue
 		}
-		ids[d.ID] = d.At
+		ids[d.ID] = d.At.Add(j.window)
+		if d.Recovery {
+			ids[d.ID] = later(ids[d.ID], d.Until)
+		}
 		j.kept = append(j.kept, *d)
 		if alert != nil && d.At.Sub(alert.At) < j.window-j.Rules.Tolerance {
 			j.TooClose = append(j.TooClose, TooClose{*alert, *d})
