@@ -87,10 +87,7 @@ type Store interface {
 	// called more than once. It must not block. Break is for people who know
 	// better; nothing that runs by itself breaks a lease.
 	//
-	// A key that is free stays as it is, without a call of next. A store whose
-	// reads lag cannot know that it is free: it calls next all the same and writes,
-	// so next must return a note that says no less than the record did; and it may
-	// break the lease after the one that it first saw.
+	// A key that is free stays as it is, without a call of next.
 	//
 	// To its holder the lease is lost. After any other error the key may or may not be
 	// free; repeating the call is safe.

@@ -20,32 +20,48 @@ type seconds struct {
 	lags          bool
 	mu            sync.Mutex
 	records       map[string]caslease.Record
-	old           map[string]caslease.Record // what they replaced
-	outdated      int                        // so many reads to come see these
+	old           map[string][]caslease.Record // what they replaced, the last one first
+	outdated      int                          // so many reads to come see these
+	behind        int                          // of these
 	reads, writes int
 }
 
 var secondsClock = caslease.Clock{Resolution: time.Second, Skew: time.Second}
 
 func (s *seconds) store() lease.Store {
-	s.records, s.old = map[string]caslease.Record{}, map[string]caslease.Record{}
-	return caslease.New(s, caslease.Service{
+	s.records, s.old = map[string]caslease.Record{}, map[string][]caslease.Record{}
+	service := caslease.Service{
 		ShouldRetry: func(_ context.Context, try int, _ error) bool { return s.lags && try < 5 },
 		Clock:       secondsClock,
-		Lags:        s.lags,
-	})
+	}
+	if s.lags {
+		service.Latest = func(_ context.Context, key string) (caslease.Record, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.latest(key), nil
+		}
+	}
+	return caslease.New(s, service)
+}
+
+// latest reads a record. The caller holds s.mu.
+func (s *seconds) latest(key string) caslease.Record {
+	s.reads++
+	r := s.records[key]
+	r.Now = time.Now().Add(s.ahead).Truncate(time.Second)
+	return r
 }
 
 func (s *seconds) Read(_ context.Context, key string) (caslease.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reads++
-	r := s.records[key]
+	r := s.latest(key)
 	if s.outdated > 0 {
 		s.outdated--
-		r = s.old[key]
+		now := r.Now
+		r = s.old[key][s.behind]
+		r.Now = now
 	}
-	r.Now = time.Now().Add(s.ahead).Truncate(time.Second)
 	return r, nil
 }
 
@@ -57,7 +73,7 @@ func (s *seconds) Write(_ context.Context, key string, prev, next caslease.Recor
 		return "", fmt.Errorf("conflict")
 	}
 	next.Written, next.Exists, next.Version = time.Now().Truncate(time.Second), true, fmt.Sprint(s.writes)
-	s.records[key], s.old[key] = next, s.records[key]
+	s.records[key], s.old[key] = next, append([]caslease.Record{s.records[key]}, s.old[key]...)
 	return next.Version, nil
 }
 
@@ -157,4 +173,50 @@ func TestHotDeviceCostsThreeCallsPerAlert(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where reads lag, a record from before a recovery shows a window that the recovery has ended since. It covers no
+// reading after that of the recovery.
+func TestStaleWindow(t *testing.T) {
+	for behind := range 3 { // the window; a claim that was given back; that claim, given back
+		synctest.Test(t, func(t *testing.T) {
+			s := &seconds{lags: true}
+			store := s.store()
+			r, _ := do(t, newGate(store), reading(1, "1"), throttle.Taken)
+			want(t, r, throttle.Sent)
+			time.Sleep(window - time.Second)
+			late := reading(4, "4") // within the window, but nobody reads it yet
+			time.Sleep(10 * time.Second)
+			if behind > 0 {
+				r, _ = do(t, newGate(store), reading(2, "2"), throttle.NotTaken)
+				want(t, r, throttle.Failed)
+			}
+			r, _ = do(t, newGate(store), cleared(3, "3"), throttle.Taken)
+			want(t, r, throttle.Sent)
+			s.outdated, s.behind = 1, 1
+			if behind == 2 {
+				s.behind = 2
+			}
+			r, _ = do(t, newGate(store), late, throttle.Taken)
+			if r.Outcome == throttle.Busy { // the claim that it saw may be in force
+				time.Sleep(time.Until(r.Retry))
+				r, _ = do(t, newGate(store), late, throttle.Taken)
+			}
+			want(t, r, throttle.Sent)
+		})
+	}
+}
+
+// A record from before an alert does not show that the receiver needs a recovery.
+func TestStaleRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seconds{lags: true}
+		store := s.store()
+		r, _ := do(t, newGate(store), reading(1, "1"), throttle.Taken)
+		want(t, r, throttle.Sent)
+		time.Sleep(window + 5*time.Second)
+		s.outdated, s.behind = 1, 1 // before the claim
+		r, _ = do(t, newGate(store), cleared(2, "2"), throttle.Taken)
+		want(t, r, throttle.Sent)
+	})
 }

@@ -37,8 +37,9 @@
 //     enqueued before it is covered, however late it is read.
 //   - R4, a recovery ends the window. An alert may follow a recovery at once, so the claim of a
 //     recovery removes the window's end from the record and remembers its reading instead.
-//     Readings up to that one are covered, as by R3. A dead letter does the same, unless the
-//     key is held, and keeps an id whose fate is unknown. Readings by HTTP have no place in a
+//     Readings up to that one are covered, as by R3. A dead letter of a rule with recoveries has
+//     readings up to its own covered too, unless the key is held; the window's end, and an id whose
+//     fate is unknown, stay. Readings by HTTP have no place in a
 //     partition: only windows cover them.
 //
 // Readings are in the order of their numbers in one log, a partition of one generation of a hub.

@@ -315,6 +315,9 @@ func noRecovery(record lease.Record, n note) (Result, bool) {
 // refused decides about a request whose key is held.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
 	n, now := parseNote(held.Record.Note), held.Record.Now
+	if n.Phase == phaseClaim {
+		n.Quiet = 0 // where reads lag, the claim may be over and a recovery have ended that window: the free record tells
+	}
 	quiet := n.quietUntil(held.Record)
 	if now.Before(quiet) && !held.Until.IsZero() {
 		// What the record proves may end before its hold, by so much.

@@ -182,11 +182,12 @@ func TestReopenDoesNotBelieveALaggingRead(t *testing.T) {
 			if s.outdated = 2; before == "never taken" {
 				free = caslease.Record{}
 			}
-			s.old["ns/hub/group/r/oven#7"] = free
+			s.old["ns/hub/group/r/oven#7"], s.behind = []caslease.Record{free}, 0
 			s.mu.Unlock()
 			if err := newGate(store).Reopen(t.Context(), "oven#7"); err != nil {
 				t.Errorf("%s: %v", before, err)
 			}
+			s.outdated = 0
 			if state := inspect(t, newGate(store)); state.Phase != throttle.Open {
 				t.Errorf("after reads of a record that was %s: %+v", before, state)
 			}

@@ -241,7 +241,7 @@ func (w *world) checkReceiver(receiver int, device string, level int, facts []fa
 				w.violated("P1: receiver %d hears two alerts of %s within %v", receiver, who, a.at.Sub(lastAlert.at))
 			}
 		}
-		if a.Resolved && last != nil && last.Resolved && (last.ID == a.ID || lastDead == 0) {
+		if a.Resolved && last != nil && last.Resolved && (last.ID == a.ID && a.at.Before(last.at.Add(w.giveUp)) || last.ID != a.ID && lastDead == 0) {
 			w.violated("P3: receiver %d hears two resolved of %s, of %d and %d, without an alert between them", receiver, who, last.Sequence, a.Sequence)
 		}
 		last = a

@@ -1,6 +1,7 @@
 // Package caslease is a lease.Store over any service that can read a record and
 // replace it by compare-and-swap. It takes any ttl. A refused Acquire costs one
-// call, a granted one two, an Extend or Release one.
+// call, a granted one two, an Extend or Release one. Where reads lag, one whose next declines costs a call of
+// Service.Latest more.
 //
 // A key frees when the service's clock is past the ttl by its resolution and by
 // how far apart the clocks of the service's machines may be: late, and never early.
@@ -34,10 +35,6 @@ type Records interface {
 	// may have been written.
 	Write(ctx context.Context, key string, prev, next Record) (version string, err error)
 }
-
-// ErrGone is what an error of Write is if there is no record that could be
-// replaced. A service that Lags must tell; others need not.
-var ErrGone = errors.New("the record is gone")
 
 // A Record is a lease.Record and what a store needs to change it.
 type Record struct {
@@ -114,27 +111,36 @@ type Service struct {
 
 	Clock Clock
 
-	// Lags says that Read may return a record that was replaced already.
-	Lags bool
+	// Latest is Records.Read of a service whose Read may return a record that was replaced already: what it returns
+	// is not older than the call. It may cost more. Nil: Read is like that.
+	Latest func(ctx context.Context, key string) (Record, error)
 }
 
 // A Store grants leases. Use New.
 type Store struct {
 	records Records
 	service Service
+	latest  func(ctx context.Context, key string) (Record, error)
 }
 
 var _ lease.Store = (*Store)(nil)
 
 // New returns the store that keeps its records in r, which s describes.
-func New(r Records, s Service) *Store { return &Store{r, s} }
+func New(r Records, s Service) *Store {
+	latest := s.Latest
+	if latest == nil {
+		latest = r.Read
+	}
+	return &Store{r, s, latest}
+}
 
 // Acquire implements lease.Store.
 func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
 	start := time.Now()
 	id := uuid.NewString()
+	read, sure := s.records.Read, s.service.Latest == nil
 	for try := 0; ; try++ {
-		prev, err := s.records.Read(ctx, key)
+		prev, err := read(ctx, key)
 		switch {
 		case errors.Is(err, lease.ErrHeld):
 			return lease.Lease{}, err
@@ -150,8 +156,12 @@ func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next
 			return lease.Lease{}, prev.Held(key, start, s.service.Clock)
 		}
 		note, err := next(prev.Record)
-		if err != nil {
+		if err != nil && sure {
 			return lease.Lease{}, err
+		}
+		if err != nil { // no write shows whether that was the record
+			read, sure = s.latest, true
+			continue
 		}
 		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
 		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
@@ -209,24 +219,19 @@ func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (
 // BreakRecord is Break, and returns the record that it found free or wrote. Its
 // Version is the one that it read.
 func (s *Store) BreakRecord(ctx context.Context, key string, next func(lease.Record) (string, error)) (Record, error) {
-	id, held := "", false // of the lease to break; whether it was held when last seen
+	id := "" // of the lease to break
 	for try := 0; ; try++ {
-		prev, err := s.records.Read(ctx, key)
+		prev, err := s.latest(ctx, key)
 		if err == nil {
-			over := prev.Free(s.service.Clock) || id != "" && prev.ID != id // an earlier try did it, or the lease has ended
-			if over && !s.service.Lags || held && prev.ID == id && prev.Released {
+			if prev.Free(s.service.Clock) || id != "" && prev.ID != id { // an earlier try did it, or the lease has ended
 				return prev, nil
 			}
-			held = !over // a lease that was held and is released is over, however old the read
 			freed := prev
 			if freed.Note, err = next(prev.Record); err != nil {
 				return Record{}, err
 			}
 			freed.Hold, freed.Released = 0, true
 			id = prev.ID
-			if id == "" { // a record has one
-				freed.ID = uuid.NewString()
-			}
 			if _, err = s.records.Write(ctx, key, prev, freed); err == nil {
 				return freed, nil
 			}
@@ -246,17 +251,13 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		switch {
 		case err == nil:
 			return version, nil
-		case errors.Is(err, ErrGone): // deleted behind our back
-			return "", lease.ErrLost
 		case !s.service.ShouldRetry(ctx, try, err):
 			return "", err
 		}
 		// The record has changed, or an earlier try did it and its answer was
 		// lost: both end well with another write while l is current.
-		now, err := s.records.Read(ctx, l.Key)
+		now, err := s.latest(ctx, l.Key)
 		switch {
-		case err == nil && s.service.Lags && now.Token < l.Token:
-			// Older than l itself, or gone. The next write tells.
 		case err == nil && !now.Current(l):
 			return "", lease.ErrLost
 		case err == nil:

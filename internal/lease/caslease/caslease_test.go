@@ -90,6 +90,18 @@ func (s *service) Read(ctx context.Context, key string) (caslease.Record, error)
 	return r, nil
 }
 
+// latest is Read without what befalls a read.
+func (s *service) latest(ctx context.Context, key string) (caslease.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.call("latest") == notDone {
+		return caslease.Record{}, errLost
+	}
+	r := s.newest(key, 0)
+	r.Now = s.now()
+	return r, ctx.Err()
+}
+
 func (s *service) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +113,6 @@ func (s *service) Write(ctx context.Context, key string, prev, next caslease.Rec
 	switch {
 	case f == notDone:
 		return "", errLost
-	case prev.Exists && !there.Exists && s.lags:
-		return "", fmt.Errorf("replace record: %w", caslease.ErrGone)
 	case prev.Exists && there.Version != prev.Version && !s.unguarded, !prev.Exists && there.Exists && !s.blind:
 		return "", errConflict
 	}
@@ -125,7 +135,11 @@ func (s *service) remove(key string) {
 func (s *service) will(faults ...fault) { s.calls, s.faults = nil, faults }
 
 func (s *service) store() *caslease.Store {
-	return caslease.New(s, caslease.Service{ShouldRetry: again, Clock: clock, Lags: s.lags})
+	service := caslease.Service{ShouldRetry: again, Clock: clock}
+	if s.lags {
+		service.Latest = s.latest
+	}
+	return caslease.New(s, service)
 }
 
 func again(ctx context.Context, try int, err error) bool { return try < 5 && ctx.Err() == nil }

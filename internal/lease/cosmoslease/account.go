@@ -25,7 +25,7 @@ func clientOptions(client *http.Client) *azcosmos.ClientOptions {
 	return &azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
 		Retry:            retry,
 		Transport:        client,
-		PerRetryPolicies: []policy.Policy{&oneWriter{}, try},
+		PerRetryPolicies: []policy.Policy{&suitable{}, try},
 	}}
 }
 
@@ -47,17 +47,17 @@ func (s single) Do(req *policy.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// oneWriter is a policy that carries requests only to an account with one write
-// region. It learns that from the account's properties, which the client asks
+// suitable is a policy that carries requests only to an account with one write
+// region, whose reads heed session tokens. It learns that from the account's properties, which the client asks
 // for before its first request and every few minutes thereafter.
-type oneWriter struct {
-	several atomic.Bool
+type suitable struct {
+	wrong atomic.Pointer[ConfigError] // nil: nothing
 }
 
-func (o *oneWriter) Do(req *policy.Request) (*http.Response, error) {
+func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
 	properties := req.Raw().Method == http.MethodGet && strings.Trim(req.Raw().URL.Path, "/") == ""
-	if o.several.Load() && !properties {
-		return nil, &ConfigError{"the account has several write regions, where two replicas may both be granted a lease: turn multi-region writes off, or use another account or store"}
+	if wrong := s.wrong.Load(); wrong != nil && !properties {
+		return nil, wrong
 	}
 	resp, err := req.Next()
 	if err != nil || !properties || resp.StatusCode != http.StatusOK {
@@ -70,10 +70,18 @@ func (o *oneWriter) Do(req *policy.Request) (*http.Response, error) {
 	var account struct {
 		EnableMultipleWriteLocations bool              `json:"enableMultipleWriteLocations"`
 		WritableLocations            []json.RawMessage `json:"writableLocations"`
+		Consistency                  struct {
+			Default string `json:"defaultConsistencyLevel"`
+		} `json:"userConsistencyPolicy"`
 	}
 	if err := json.Unmarshal(body, &account); err != nil {
 		return nil, fmt.Errorf("read the account's properties: %w", err)
 	}
-	o.several.Store(account.EnableMultipleWriteLocations || len(account.WritableLocations) > 1)
+	s.wrong.Store(nil)
+	if account.EnableMultipleWriteLocations || len(account.WritableLocations) > 1 {
+		s.wrong.Store(&ConfigError{"the account has several write regions, where two replicas may both be granted a lease: turn multi-region writes off, or use another account or store"})
+	} else if level := account.Consistency.Default; level == "Eventual" || level == "ConsistentPrefix" {
+		s.wrong.Store(&ConfigError{"the account's default consistency is " + level + ", where an old record may suppress an alert: set it to Session or a stronger level"})
+	}
 	return resp, nil
 }

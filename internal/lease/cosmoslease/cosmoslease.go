@@ -5,10 +5,10 @@
 // The service's clock counts in seconds, and its machines' clocks may be a second
 // apart. A key frees when the clock is 2 s past the ttl: 1 to 3 s late, and never early.
 //
-// Any consistency level is safe, for every write is guarded by the ETag. Below
-// strong and bounded staleness a read may be old: it costs Acquire a write that fails
-// and another read, it may show somebody who only looks an older record, and Break
-// writes even where there seems to be nothing to break.
+// Every write is guarded by the ETag. Below strong and bounded staleness a read may be old: it costs Acquire a write
+// that fails and another read, and it may show somebody who only looks an older record. Before anybody declines to take
+// a key for what a record says, it is read again with the session token of the last write, which costs two calls; so
+// the account's default consistency must be Session or stronger.
 //
 // The account must have a single write region: with several the last writer wins,
 // and nobody hears of it.

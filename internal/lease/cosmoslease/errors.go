@@ -31,6 +31,8 @@ const (
 	// subStatus tells answers of one status apart.
 	subStatus             = "X-Ms-Substatus"
 	ownerResourceNotFound = "1003"
+	// readSessionNotAvailable says of a 404 that the replica which was asked is older than the session token.
+	readSessionNotAvailable = "1002"
 )
 
 // explain returns err, which the SDK returned, with a message of one line that

@@ -54,7 +54,7 @@ type fake struct {
 type fault struct {
 	method   string // QUERY for a page of a list
 	executed bool   // the request does its work all the same
-	stale    bool   // a read is answered by a replica that has not heard of the last write
+	stale    bool   // a read is answered by a replica that has not heard of the last write; it refuses one with the session of that
 	hang     bool   // no answer until the request's context ends
 	status   int    // of the answer; 0: the connection is reset
 	header   http.Header
@@ -171,7 +171,14 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 			removed = versions[len(versions)-1:]
 			f.items[id] = versions[:len(versions)-1]
 		}
-		f.mux.ServeHTTP(answer, r)
+		if r.Method == http.MethodPut {
+			answer.Header().Set("X-Ms-Session-Token", f.session())
+		}
+		if hit.stale && r.Header.Get("X-Ms-Session-Token") == f.session() {
+			fail(answer, http.StatusNotFound, "1002")
+		} else {
+			f.mux.ServeHTTP(answer, r)
+		}
 		if removed != nil {
 			f.items[id] = append(f.items[id], removed...)
 		}
@@ -331,6 +338,9 @@ func (f *fake) replaceItem(w http.ResponseWriter, r *http.Request) {
 		f.put(w, r, id, body, http.StatusOK)
 	}
 }
+
+// session is the token of answers to writes that fail.
+func (f *fake) session() string { return fmt.Sprint("0:-1#", f.etags) }
 
 func (f *fake) put(w http.ResponseWriter, r *http.Request, id string, body map[string]any, status int) {
 	f.etags++

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -30,19 +31,50 @@ type items struct {
 // behind.
 func (i items) Read(ctx context.Context, key string) (r caslease.Record, err error) {
 	err = i.home.Do(ctx, func() (err error) {
-		r, err = i.read(ctx, key)
+		r, err = i.read(ctx, key, nil)
 		return err
 	})
 	return r, err
 }
 
-func (i items) read(ctx context.Context, key string) (caslease.Record, error) {
+// Latest is Read of a record that is not older than the call. A write that must fail is answered, like every write, by the
+// replica that knows of all writes: with its session token, as SDKs that manage sessions use those of 404, 409 and
+// 412. A read with that token is not older. (A token of the read before would prove nothing, and an account whose
+// consistency is weaker than Session heeds none.)
+func (i items) Latest(ctx context.Context, key string) (r caslease.Record, err error) {
+	err = i.home.Do(ctx, func() error {
+		session, err := i.session(ctx, azure.Name(key))
+		if err != nil {
+			return err
+		}
+		r, err = i.read(ctx, key, session)
+		return err
+	})
+	return r, err
+}
+
+// session returns a session token as of now; nil if the service has none.
+func (i items) session(ctx context.Context, name string) (*string, error) {
+	never := azcore.ETag(`"00000000-0000-0000-0000-000000000000"`)
+	_, err := i.container.ReplaceItem(ctx, azcosmos.NewPartitionKeyString(name), name, fmt.Appendf(nil, `{"id":%q}`, name), &azcosmos.ItemOptions{IfMatchEtag: &never})
+	var answer *azcore.ResponseError
+	if !errors.As(err, &answer) || answer.StatusCode != http.StatusPreconditionFailed && !notFound(err) || errors.Is(explain(err), errNoContainer) {
+		return nil, fmt.Errorf("ask for the last write of item %q: %w", name, explain(err))
+	}
+	if token := answer.RawResponse.Header.Get("X-Ms-Session-Token"); token != "" {
+		return &token, nil
+	}
+	return nil, nil
+}
+
+// read reads a record, of session or later.
+func (i items) read(ctx context.Context, key string, session *string) (caslease.Record, error) {
 	name := azure.Name(key)
-	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, nil)
+	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, &azcosmos.ItemOptions{SessionToken: session})
 	if err != nil {
 		err = explain(err)
 		var answer *azcore.ResponseError
-		if notFound(err) && errors.As(err, &answer) {
+		if notFound(err) && errors.As(err, &answer) && answer.RawResponse.Header.Get(subStatus) != readSessionNotAvailable {
 			now, err := azure.Date(answer.RawResponse)
 			return caslease.Record{Record: lease.Record{Now: now}}, err
 		}
@@ -86,11 +118,7 @@ func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (
 		resp, err = i.container.CreateItem(ctx, azcosmos.NewPartitionKeyString(name), body, nil)
 	}
 	if err != nil {
-		err = explain(err)
-		if prev.Exists && notFound(err) {
-			err = fmt.Errorf("%w: %w", caslease.ErrGone, err)
-		}
-		return "", fmt.Errorf("write item %q: %w", name, err)
+		return "", fmt.Errorf("write item %q: %w", name, explain(err))
 	}
 	if resp.ETag == "" {
 		return "", fmt.Errorf("write item %q: the answer lacks an ETag", name)

@@ -116,7 +116,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 		if err == nil {
 			items.retention = c.Retention
 			items.home.OnCreate(c.Created)
-			service := caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: clock(), Lags: true}
+			service := caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: clock(), Latest: items.Latest}
 			return caslease.New(items, service), nil
 		}
 		if !azure.ShouldRetry(ctx, try, err) {

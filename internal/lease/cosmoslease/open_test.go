@@ -80,6 +80,7 @@ func TestOpenRefuses(t *testing.T) {
 			f.containers["alertworker/leases"] = []byte(`{"id":"leases","partitionKey":{"kind":"Hash","paths":["/id"]}}`)
 		}, "time to live is off"},
 		{"several write regions", func(f *fake) { f.account = severalWriters }, "several write regions"},
+		{"no sessions", func(f *fake) { f.account = `{"userConsistencyPolicy":{"defaultConsistencyLevel":"Eventual"}}` }, "default consistency is Eventual"},
 		{"multi-region writes with one region", func(f *fake) { f.account = `{"enableMultipleWriteLocations":true}` }, "several write regions"},
 	}
 	for _, test := range tests {
