@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,14 +16,19 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/term"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/ops/backtesting"
+	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/worker"
 )
 
 const backtestDoes = "say what rules would have done with readings of the past. Nothing is sent, written or disturbed.\n" +
 	"The settings in force are those of the environment; candidates are compared with them\n" +
-	"Usage: alertworker backtest --file READINGS.csv [--rules a.yaml] [--set TEMPERATURE_THRESHOLD=75,80,85]"
+	"Usage: alertworker backtest --file READINGS.csv | --since 24h [--rules a.yaml] [--set TEMPERATURE_THRESHOLD=75,80,85]"
+
+// maxRate is the default of --rate: half of what a throughput unit lets out.
+const maxRate = 2000
 
 // inForce is the name of the candidate that the environment describes.
 const inForce = "in force"
@@ -35,6 +42,8 @@ type backtestFlags struct {
 	rules        []string
 	sets         []set
 	diff, asJSON bool
+	history      historyFlags
+	last         map[string]string // what the last candidate changes
 }
 
 // A set is a variable and the values to try.
@@ -52,6 +61,7 @@ func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []st
 	var b backtestFlags
 	flags := newFlags("backtest", backtestDoes)
 	flags.StringVar(&b.file, "file", "", "read the recording in `FILE`: CSV (timestamp,device,value) or a JSON object per line; see docs/questions.md")
+	b.history.define(flags)
 	flags.Func("rules", "try the rules of this `FILE` in place of the settings in force; may be repeated", func(name string) error {
 		b.rules = append(b.rules, name)
 		return nil
@@ -63,27 +73,51 @@ func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []st
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	if b.file == "" {
-		return &usageError{errors.New("name a recording with --file; see alertworker backtest --help")}
+	if err := b.history.check(); err != nil {
+		return &usageError{err}
+	}
+	if (b.file == "") == (b.history.since == 0) {
+		return &usageError{errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help")}
 	}
 	candidates, zone, err := b.candidates()
 	if err != nil {
 		return err
 	}
-	recording, err := backtesting.Open(b.file, field(candidates))
-	if err != nil {
-		return &usageError{err}
-	}
-	defer recording.Close()
 	run, err := backtesting.Start(candidates, zone)
 	if err != nil {
 		return err
 	}
-	show := newProgress(progress, recording)
-	err = run.Take(ctx, recording, func() { show.at(run.Readings) })
+	var source backtesting.Source
+	skipped := func() (none backtesting.Skipped) { return none }
+	if b.file != "" {
+		opened, err := backtesting.Open(b.file, field(candidates))
+		if err != nil {
+			return &usageError{err}
+		}
+		defer opened.Close()
+		source, skipped = opened, func() backtesting.Skipped { return opened.Skipped }
+	} else {
+		c, err := config.LoadRules(b.last, true)
+		if err != nil {
+			return err
+		}
+		history, done, err := b.history.open(ctx, c)
+		defer done()
+		if err != nil {
+			return err
+		}
+		source = history
+	}
+	show := newProgress(progress, source)
+	failed := run.Take(ctx, source, func() { show.at(run.Readings) })
 	show.clear()
-	if err != nil {
-		return err
+	switch {
+	case run.Readings == 0 && failed != nil:
+		return failed
+	case run.Readings == 0 && ctx.Err() == nil:
+		return fmt.Errorf("the hub holds no events of the last %v: its retention may be shorter, or nothing was sent", b.history.since)
+	case run.Readings == 0:
+		return nil
 	}
 	run.Finish()
 	if b.svg != "" {
@@ -92,9 +126,62 @@ func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []st
 		}
 	}
 	if b.asJSON {
-		return run.PrintJSON(out, recording.Skipped)
+		err = run.PrintJSON(out, skipped())
+	} else {
+		err = run.Print(out, skipped().String(), b.diff)
 	}
-	return run.Print(out, recording.Skipped.String(), b.diff)
+	return errors.Join(failed, err)
+}
+
+// historyFlags say how to read what the hub holds.
+type historyFlags struct {
+	since time.Duration
+	group string
+	rate  float64
+}
+
+func (h *historyFlags) define(flags *flag.FlagSet) {
+	flags.DurationVar(&h.since, "since", 0, "read what the hub received in the last `DURATION`, such as 24h")
+	flags.StringVar(&h.group, "group", "", "with --since, read in this consumer `GROUP`, which the worker must not use (default $Default, if it does not)")
+	flags.Float64Var(&h.rate, "rate", maxRate, "with --since, read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any")
+}
+
+func (h *historyFlags) check() error {
+	switch {
+	case h.since < 0:
+		return fmt.Errorf("--since %v: want more than 0", h.since)
+	case !(h.rate >= 0): // NaN, too
+		return fmt.Errorf("--rate %v: want 0 or more", h.rate)
+	}
+	return nil
+}
+
+// open opens the history of the hub that c names, and returns what closes it, also after an error.
+func (h *historyFlags) open(ctx context.Context, c config.Config) (_ *eventhubs.History, done func(), err error) {
+	done = func() {}
+	group := cmp.Or(h.group, "$Default")
+	if strings.EqualFold(group, c.EventHubConsumerGroup) {
+		return nil, done, &usageError{fmt.Errorf("the worker reads in the consumer group %s: create another one, and name it with --group", c.EventHubConsumerGroup)}
+	}
+	s, err := newStores(c)
+	if err != nil {
+		return nil, done, err
+	}
+	done = s.Close
+	if c.EventHubNamespace != "" {
+		if err := s.identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
+			return nil, done, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
+		}
+	}
+	if c, err = resolveHub(ctx, c, zap.NewNop()); err != nil {
+		return nil, done, err
+	}
+	c.EventHubConsumerGroup = group
+	history, err := eventhubs.OpenHistory(ctx, sourceConfig(c, s, zap.NewNop()), time.Now().Add(-h.since), h.rate)
+	if err != nil {
+		return nil, done, fmt.Errorf("read what the hub holds: %w", err)
+	}
+	return history, func() { history.Close(); s.Close() }, nil
 }
 
 // set reads --set.
@@ -157,7 +244,8 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 		return nil, nil, &usageError{errors.New("--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD or RULES_FILE")}
 	}
 	for _, change := range changes {
-		c, err := config.LoadRules(change.values)
+		b.last = change.values
+		c, err := config.LoadRules(change.values, false)
 		if err != nil {
 			return nil, nil, fmt.Errorf("candidate %s: %w", change.name, err)
 		}

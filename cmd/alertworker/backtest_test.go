@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"alertworker/internal/lab/devhub"
 )
 
 // machineTemperature is one industrial machine of the Numenta Anomaly Benchmark, 22,695 readings in °F, 5
@@ -124,7 +126,11 @@ func TestBacktestRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "name a recording"},
+		{nil, "read a recording with --file, or the hub with --since"},
+		{[]string{"--file", good, "--since", "1h"}, "read a recording with --file, or the hub with --since"},
+		{[]string{"--since", "-1h"}, "--since -1h0m0s"},
+		{[]string{"--since", "1h", "--rate", "NaN"}, "--rate NaN"},
+		{[]string{"--since", "1h", "--set", "TEMPERATURE_THRESHOLD=80"}, "EVENTHUB_CONNECTION_STRING  is missing"},
 		{[]string{"--file", good}, "TEMPERATURE_THRESHOLD  is missing"},
 		{[]string{"--file", good, "--rules", rules}, "did you mean above?"},
 		{[]string{"--file", good, "--rules", "nowhere.yaml"}, "candidate nowhere.yaml: "},
@@ -171,5 +177,53 @@ func TestBacktestIsDocumented(t *testing.T) {
 	var out strings.Builder
 	if err := backtestTo(t.Context(), &out, nil, strings.Fields(found[3])); err != nil || out.String() != found[4] {
 		t.Errorf("%v: the page has other words than\n%s", err, out.String())
+	}
+}
+
+// What the hub holds is read beside a worker's consumer group, and never in it.
+func TestBacktestOfAHub(t *testing.T) {
+	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	environment(t, map[string]string{"EVENTHUB_CONNECTION_STRING": hub.ConnectionString()})
+	backtest := func(args ...string) (string, error) {
+		var out strings.Builder
+		err := backtestTo(t.Context(), &out, nil, append([]string{"--since", "1h", "--set", "TEMPERATURE_THRESHOLD=80"}, args...))
+		return out.String(), err
+	}
+	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "holds no events of the last 1h") {
+		t.Errorf("of an empty hub: %v", err)
+	}
+	start := time.Now().Add(-30 * time.Minute)
+	for i := range 600 {
+		m := devhub.Message{Device: fmt.Sprint("oven-", i%7), Body: fmt.Appendf(nil, `{"temperature":%d}`, 60+i%30), Enqueued: start.Add(time.Duration(i) * time.Second)}
+		if _, err := hub.Publish(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := backtest("--group", "others", "--rate", "0", "--json")
+	var got struct {
+		Events     int
+		Complete   bool
+		Candidates []struct{ Alarms, Alerts, Devices int }
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &got)
+	}
+	if err != nil || got.Events != 600 || !got.Complete || len(got.Candidates) != 1 || got.Candidates[0].Devices != 7 || got.Candidates[0].Alerts < 7*5 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if hub.Readers("") != 0 {
+		t.Errorf("%d readers are left", hub.Readers(""))
+	}
+	var usage *usageError
+	if _, err := backtest(); !errors.As(err, &usage) || !strings.Contains(err.Error(), "name it with --group") {
+		t.Errorf("in the worker's consumer group: %v", err)
+	}
+	hub.Close()
+	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "nothing listens at") {
+		t.Errorf("without a hub: %v", err)
 	}
 }

@@ -159,6 +159,10 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 }
 
 func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
+	return eventhubs.New(sourceConfig(c, s, log))
+}
+
+func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 	var identity azcore.TokenCredential
 	if c.EventHubNamespace != "" {
 		identity = s.identity
@@ -169,7 +173,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 			return iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), c.IoTHubConnectionString.Reveal())
 		}
 	}
-	return eventhubs.New(eventhubs.Config{
+	return eventhubs.Config{
 		IoTHub:           c.IoTHub(),
 		Resolve:          resolve,
 		ConnectionString: c.EventHubConnectionString.Reveal(),
@@ -185,7 +189,7 @@ func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, e
 		Owner:            c.ReplicaName,
 		Records:          s.records,
 		Logger:           log,
-	})
+	}
 }
 
 // newDuties returns the duties that one replica performs for its scope, nil if there are

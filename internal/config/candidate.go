@@ -9,10 +9,11 @@ import (
 // deciding are the groups of variables that decide about alerts, and not where they are read, kept or shown.
 var deciding = []string{"Readings", "Windows", "Alerts", "Duties, performed by one replica for all"}
 
-// LoadRules is Load for commands that ask what rules decide, and connect to nothing. changed are variables with other
-// values than in the environment; an empty value unsets one. Only mistakes in variables that decide about alerts count.
-// Without NOTIFY_URLS alerts go to the log. It sets the environment while it runs, so it must run alone.
-func LoadRules(changed map[string]string) (Config, error) {
+// LoadRules is Load for commands that ask what rules decide, and connect to nothing but the hub. changed are variables with other
+// values than in the environment; an empty value unsets one. Only mistakes in variables that decide about alerts count, and with
+// hub in those that say where the hub is. Without NOTIFY_URLS alerts go to the log. It sets the environment while it runs, so
+// it must run alone.
+func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	for name, value := range changed {
 		was, set := os.LookupEnv(name)
 		_ = os.Setenv(name, value) // it fails for a name that no variable can have
@@ -36,7 +37,7 @@ func LoadRules(changed map[string]string) (Config, error) {
 	c.validate(&e)
 	e.problems = slices.DeleteFunc(e.problems, func(p problem) bool {
 		i := position(p.variable)
-		return i < len(Variables()) && !slices.Contains(deciding, Variables()[i].Group)
+		return i < len(Variables()) && !slices.Contains(deciding, Variables()[i].Group) && !(hub && Variables()[i].Group == "Event hub")
 	})
 	if len(e.problems) > 0 {
 		return Config{}, &e

@@ -1,0 +1,231 @@
+package eventhubs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/records"
+	"alertworker/internal/telemetry"
+)
+
+const (
+	historyPrefetch = 1000
+	historyBytes    = 128 << 20              // on request
+	historyWait     = 250 * time.Millisecond // for a batch to be full
+	historySilence  = 20 * time.Second       // without an event that the hub has
+	historyFailures = 5                      // in a row
+)
+
+// A History is what a hub held when it was opened, from a time on: the events of all partitions in the order in which the hub
+// took them. It takes partitions from no reader, and writes nothing. It is for one goroutine.
+type History struct {
+	source   *Source
+	began    time.Time // of reading
+	from, to time.Time // of what is read
+	at       time.Time // of the last event
+	rate     float64   // events a second at most; 0 for as many as there are
+	read     int
+
+	stop       func()
+	partitions []*past
+}
+
+// A past is what one partition held. Its goroutine reads it ahead, by few batches.
+type past struct {
+	id      string
+	batches chan []telemetry.Event // closed at the end
+	err     error                  // why it ended early, once batches is closed
+	head    []telemetry.Event      // that have not been returned
+}
+
+// OpenHistory finds out what the hub that config names holds. A consumer group that others read is not disturbed, but a
+// reader with an epoch, as a worker is, closes it to this one. Close it.
+func OpenHistory(ctx context.Context, config Config, since time.Time, rate float64) (*History, error) {
+	config.Records, config.Prefetch, config.BufferBytes = &records.Memory{}, historyPrefetch, historyBytes
+	s, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}, s.dialer().dial)
+	if err != nil {
+		return nil, fmt.Errorf("event hub client: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	disconnect := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // does not block
+	context.AfterFunc(ctx, disconnect)                                             // GetPartitionProperties ignores its context
+	h := &History{source: s, began: time.Now(), from: since, to: time.Now(), at: since, rate: rate}
+	var reading sync.WaitGroup
+	h.stop = func() {
+		cancel()
+		reading.Wait()
+		disconnect()
+	}
+	hub, err := client.GetEventHubProperties(ctx, nil)
+	if err != nil {
+		h.stop()
+		return nil, s.explain(ctx, s.endpoint(), err)
+	}
+	generation := s.endpoint().generation(hub.CreatedOn)
+	credit := s.config.credit(len(hub.PartitionIDs))
+	for _, id := range hub.PartitionIDs {
+		ends, err := client.GetPartitionProperties(ctx, id, nil)
+		if err != nil {
+			h.stop()
+			return nil, fmt.Errorf("partition %s: %w", id, s.explain(ctx, s.endpoint(), err))
+		}
+		if ends.IsEmpty || ends.LastEnqueuedOn.Before(since) {
+			continue
+		}
+		p := &past{id: id, batches: make(chan []telemetry.Event, 1)}
+		h.partitions = append(h.partitions, p)
+		reading.Go(func() {
+			defer close(p.batches)
+			p.err = p.readAhead(ctx, client, since, generation, ends.LastEnqueuedSequenceNumber, credit)
+		})
+	}
+	return h, nil
+}
+
+// readAhead sends the events from since on up to the one numbered last. It opens a link that fails again.
+func (p *past) readAhead(ctx context.Context, client *azeventhubs.ConsumerClient, since time.Time, generation string, last int64, credit int) error {
+	start, at := Start{Time: since}.position(), since
+	var kept texts
+	for failures := 0; ; failures++ {
+		err := p.readLink(ctx, client, azeventhubs.PartitionClientOptions{StartPosition: start, Prefetch: int32(credit)}, func(received []*azeventhubs.ReceivedEventData) bool {
+			failures = 0
+			events := appendEvents(nil, received, &kept)
+			n := 0
+			for n < len(events) && (n == 0 || received[n-1].SequenceNumber < last) {
+				e := &events[n]
+				e.Generation = generation
+				if e.Enqueued.Before(at) { // of a message that cannot be decoded it is not known
+					e.Enqueued = at
+				}
+				at = e.Enqueued
+				n++
+			}
+			start = azeventhubs.StartPosition{SequenceNumber: &received[n-1].SequenceNumber}
+			select {
+			case p.batches <- events[:n]:
+				return received[n-1].SequenceNumber < last
+			case <-ctx.Done():
+				return false
+			}
+		})
+		if err == nil || busy(err) || failures >= historyFailures || !backoff.Sleep(ctx, backoff.Delay(failures+1, openMin, openMax)) {
+			return err
+		}
+	}
+}
+
+// readLink opens a link and gives take what comes, until that has enough.
+func (p *past) readLink(ctx context.Context, client *azeventhubs.ConsumerClient, options azeventhubs.PartitionClientOptions, take func([]*azeventhubs.ReceivedEventData) (more bool)) error {
+	partition, err := client.NewPartitionClient(p.id, &options)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = partition.Close(closing)
+	}()
+	for arrived := time.Now(); ; {
+		waiting, cancel := context.WithTimeout(ctx, historyWait)
+		received, err := partition.ReceiveEvents(waiting, int(options.Prefetch), nil)
+		late := waiting.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !late:
+			return err
+		case len(received) > 0:
+			if !take(received) {
+				return nil
+			}
+			arrived = time.Now()
+		case time.Since(arrived) > historySilence:
+			return fmt.Errorf("nothing came for %v, although the hub has more events", historySilence)
+		}
+	}
+}
+
+// Next returns the next events of a partition, and io.EOF after the last. It waits as long as the rate demands.
+func (h *History) Next(ctx context.Context) (partition string, events []telemetry.Event, err error) {
+	var first, second *past
+	for i := 0; i < len(h.partitions); i++ {
+		p := h.partitions[i]
+		if len(p.head) == 0 {
+			var more bool
+			select {
+			case p.head, more = <-p.batches:
+			case <-ctx.Done():
+				return "", nil, ctx.Err()
+			}
+			if !more {
+				if p.err != nil {
+					return "", nil, h.explain(ctx, p)
+				}
+				h.partitions = append(h.partitions[:i], h.partitions[i+1:]...)
+				i--
+				continue
+			}
+		}
+		switch {
+		case first == nil || p.head[0].Enqueued.Before(first.head[0].Enqueued):
+			first, second = p, first
+		case second == nil || p.head[0].Enqueued.Before(second.head[0].Enqueued):
+			second = p
+		}
+	}
+	if first == nil {
+		return "", nil, io.EOF
+	}
+	n := len(first.head)
+	if second != nil {
+		for n = 1; n < len(first.head) && !first.head[n].Enqueued.After(second.head[0].Enqueued); n++ {
+		}
+	}
+	events, first.head = first.head[:n], first.head[n:]
+	h.at = events[n-1].Enqueued
+	h.read += n
+	return first.id, events, h.slow(ctx)
+}
+
+func (h *History) explain(ctx context.Context, p *past) error {
+	if busy(p.err) {
+		return fmt.Errorf("partition %s: a worker reads the consumer group %s: choose one that nobody reads", p.id, h.source.config.ConsumerGroup)
+	}
+	return fmt.Errorf("partition %s: %w", p.id, h.source.explain(ctx, h.source.endpoint(), p.err))
+}
+
+// slow waits until as many events may have been read as were.
+func (h *History) slow(ctx context.Context) error {
+	if h.rate <= 0 {
+		return nil
+	}
+	wait := time.Until(h.began.Add(time.Duration(float64(h.read) / h.rate * float64(time.Second))))
+	if wait <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Progress returns the share of the time that has been read.
+func (h *History) Progress() float64 {
+	return float64(h.at.Sub(h.from)) / float64(max(h.to.Sub(h.from), 1))
+}
+
+// Close disconnects.
+func (h *History) Close() { h.stop() }
