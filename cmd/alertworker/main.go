@@ -48,6 +48,8 @@ func command(ctx context.Context, args []string) int {
 		err = runBacktest(ctx, args)
 	case "check":
 		err = check(ctx, args)
+	case "test":
+		err = test(ctx, args)
 	case "deadletters":
 		err = deadLetters(ctx, args)
 	case "version", "-version", "--version":

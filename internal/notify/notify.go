@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -45,7 +46,7 @@ type Alert struct {
 	Expires     time.Time     // by the store's clock; an alert taken later may come twice
 	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows
 	Replica     string
-	Test        bool // sent by `alertworker check --notify`
+	Test        bool // sent by `alertworker check --notify`, or about a device that IsTest
 	// Ambiguous means that the receiver may have taken this alert before. It is about the
 	// attempt, not the alert, so no payload for programs has it: they compare the ID.
 	Ambiguous bool
@@ -161,3 +162,9 @@ func AsError(err error) *Error {
 	}
 	return &Error{Err: err}
 }
+
+// TestDevice begins the names of devices that nobody needs to look after: `alertworker test` makes them up.
+const TestDevice = "alertworker-test"
+
+// IsTest reports whether alerts of device are tests.
+func IsTest(device string) bool { return strings.HasPrefix(device, TestDevice) }

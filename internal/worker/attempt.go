@@ -64,6 +64,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Expires:     g.Expires,
 		Suppressed:  g.Suppressed + int64(d.suppressed),
 		Replica:     s.Replica,
+		Test:        notify.IsTest(d.device),
 		Ambiguous:   g.Ambiguous,
 	}
 	if a.Resolved { // one of unknown fate is sent again for as long

@@ -267,9 +267,14 @@ func (s *Source) connect(retries azeventhubs.RetryOptions, dial func(context.Con
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)
 	}
-	hub := s.config.Hub
+	return azeventhubs.NewConsumerClientFromConnectionString(s.config.ConnectionString, s.hubBeside(), s.config.ConsumerGroup, options)
+}
+
+// hubBeside returns the hub's name for clients of a connection string; empty if that has it, because azeventhubs
+// refuses a hub that is named twice.
+func (s *Source) hubBeside() string {
 	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil && properties.EntityPath != nil {
-		hub = "" // azeventhubs refuses a hub that is named twice
+		return ""
 	}
-	return azeventhubs.NewConsumerClientFromConnectionString(s.config.ConnectionString, hub, s.config.ConsumerGroup, options)
+	return s.config.Hub
 }

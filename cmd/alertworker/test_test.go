@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
+	"alertworker/internal/ops/checkup"
+	"alertworker/internal/ops/status"
+)
+
+// A reading goes through a hub or HTTP, a worker and its receivers, and back to normal.
+func TestTest(t *testing.T) {
+	azurite := emulators.StartAzurite(t)
+	var mu sync.Mutex
+	var got []string // devices that receivers got tests about
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var e struct {
+			Subject string
+			Data    struct{ Test bool }
+		}
+		if err := json.Unmarshal(body, &e); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if e.Data.Test {
+			got = append(got, e.Subject)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer receiver.Close()
+	hub := hubWith(t)
+	w := runWorker(t,
+		"EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "OWNERSHIP_EXPIRY=3s",
+		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString, "DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
+		"THROTTLE_CONTAINER="+azurite.NewContainer(), "CHECKPOINT_CONTAINER="+azurite.NewContainer(),
+		"NOTIFY_URLS="+receiver.URL+"/a,"+receiver.URL+"/b", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=2s", "HTTP_INGEST_TOKEN=0123456789abcdef",
+	)
+	w.becomes(status.Leaving, http.StatusOK)
+
+	for _, test := range []struct {
+		args, want []string
+		messages   int
+	}{
+		{
+			[]string{"--device", "alertworker-test-1"},
+			[]string{"✓ sent", "the hub took the reading in", "✓ 127.0.0.1", "accepted after", "waiting for the recovery", "✓ recovery", "✓ clean-up", "ended the device's windows"},
+			4,
+		},
+		{
+			[]string{"--device", "alertworker-test-2", "--http", w.site},
+			[]string{"✓ sent", "the worker took the reading and alerted in", "accepted after", "– recovery", "✓ clean-up"},
+			2,
+		},
+		{
+			[]string{"--device", "alertworker-test-3", "--sent"},
+			[]string{"waiting for a reading of alertworker-test-3: temperature,temp at 80", "accepted after", "✓ clean-up"},
+			2,
+		},
+	} {
+		if slices.Contains(test.args, "--sent") {
+			time.AfterFunc(time.Second, func() {
+				if _, err := hub.Publish(devhub.Message{Device: test.args[1], Body: []byte(`{"temp":80}`)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		var out bytes.Buffer
+		if err := testTo(t.Context(), checkup.Output{W: &out}, test.args); err != nil {
+			t.Errorf("%q: %v", test.args, err)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q does not say %q:\n%s", test.args, want, out.String())
+			}
+		}
+		mu.Lock()
+		n := len(slices.DeleteFunc(slices.Clone(got), func(device string) bool { return device != test.args[1] }))
+		if n != test.messages {
+			t.Errorf("%q: receivers got %d tests, want %d", test.args, n, test.messages)
+		}
+		mu.Unlock()
+	}
+	if err := testTo(t.Context(), checkup.Output{W: io.Discard}, []string{"--http", "http://" + nobody(t)}); err == nil {
+		t.Error("it passes without a worker")
+	}
+}

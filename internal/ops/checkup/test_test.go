@@ -1,0 +1,86 @@
+package checkup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/ops/checkup"
+	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
+)
+
+// What becomes of a test's reading is said, and the device's windows are ended.
+func TestFollow(t *testing.T) {
+	rule := rules.Rule{Name: "hot", Field: "machine.temp, temp", Levels: []rules.Level{{Limit: 80, Clear: 75}}, Window: time.Minute, Resolved: true}
+	for name, test := range map[string]struct {
+		send   func(gate *throttle.Gate, body string) (string, error)
+		passed bool
+		want   []string
+	}{
+		"all well": {func(gate *throttle.Gate, body string) (string, error) {
+			go work(gate, body, throttle.Taken)
+			return "taken", nil
+		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after 6", "✓ clean-up"}},
+		"by HTTP": {func(gate *throttle.Gate, body string) (string, error) {
+			work(gate, body, throttle.Taken)
+			return "alerted", nil
+		}, true, []string{"✓ sent", "accepted after 2.", "– recovery", "✓ clean-up"}},
+		"nobody reads": {func(*throttle.Gate, string) (string, error) { return "taken", nil }, false, []string{"✓ sent", "✗ r", "no worker has claimed it within 50s", "✓ clean-up"}},
+		"refused": {func(gate *throttle.Gate, body string) (string, error) {
+			go work(gate, body, throttle.NotTaken)
+			return "taken", nil
+		}, false, []string{"✗ r", "claimed by w1", "not accepted within 50s", "✓ clean-up"}},
+		"not sent": {func(*throttle.Gate, string) (string, error) { return "", errors.New("no right to send") }, false, []string{"✗ sent", "no right to send"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Rule: "hot", Replica: "w1", Window: time.Minute, SendTimeout: 10 * time.Second})
+				var out bytes.Buffer
+				c := checkup.Test{
+					Device: "d", Rule: rule, Gates: []checkup.Gate{{Name: "r", Gate: gate}}, Recoveries: name != "by HTTP", Timeout: 10 * time.Second,
+					Send: func(_ context.Context, body []byte) (string, error) { return test.send(gate, string(body)) },
+				}
+				if got := c.Run(t.Context(), checkup.Output{W: &out}); got != test.passed {
+					t.Errorf("passed %t", got)
+				}
+				for _, want := range test.want {
+					if !strings.Contains(out.String(), want) {
+						t.Errorf("it does not say %q:\n%s", want, out.String())
+					}
+				}
+				if s, err := gate.Inspect(t.Context(), "d"); err != nil || s.Phase != throttle.Open {
+					t.Errorf("left is %+v, %v", s, err)
+				}
+				time.Sleep(time.Hour) // until nothing runs any more
+			})
+		})
+	}
+}
+
+// work is a worker that reads a body.
+func work(gate *throttle.Gate, body string, answer throttle.Answer) {
+	r := throttle.Request{Device: "d", ID: "1", Enqueued: time.Now(), Log: "l", Sequence: 1}
+	switch body {
+	case `{"machine":{"temp":80}}`:
+	case `{"machine":{"temp":74}}`:
+		r.ID, r.Sequence, r.Recovery = "1/resolved", 2, true
+	default:
+		panic(body)
+	}
+	for {
+		time.Sleep(time.Second)
+		result, err := gate.Do(context.Background(), r, func(context.Context, throttle.Grant) throttle.Answer {
+			time.Sleep(time.Second)
+			return answer
+		})
+		if err == nil && result.Outcome != throttle.Busy {
+			return
+		}
+	}
+}
