@@ -422,10 +422,10 @@ func TestRareHistories(t *testing.T) {
 			moves:     []move{{at: 5 * second, what: handOver}, {at: 10 * second, what: reopen}, {at: 30 * second, what: handOver}},
 		}},
 		{"the ledger is asked under the claim: what opened was covered by the window that had just ended", 0, one, plan{
-			readings:  []planned{{value: 35}, {value: 20, gap: 20 * second}, {value: 35, gap: 39 * second, lag: 2500 * time.Millisecond}},
-			takeovers: []takeover{{}, {slot: 1}},
+			readings:  []planned{{value: 35}, {value: 20, gap: 20 * second}, {value: 35, gap: 39 * second, lag: 1500 * time.Millisecond}},
+			takeovers: []takeover{{}, {slot: 1, after: second}},
 			faults:    []fault{{call: callAcquire, nth: 1, what: slow, for_: 2 * second}},
-			moves:     []move{{at: 61 * second, what: steal, for_: 50 * second, deaf: true}},
+			moves:     []move{{at: 60_200 * time.Millisecond, what: steal, for_: 50 * second, deaf: true}},
 		}},
 		{"the claim for a resolved covers the readings before it", 0, one, plan{
 			readings:  []planned{{value: 35}, {value: 20, gap: second}},
