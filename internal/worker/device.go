@@ -30,10 +30,29 @@ type LastSeen struct {
 type Reading struct {
 	Value    float64   // the first that reached a limit, else the first that was found
 	Field    int       // its index in Rules.Fields
-	Muted    bool      // it reached a limit, and its message says that nobody is to be notified
 	Enqueued time.Time // when the hub took it
 	Sequence int64
+
+	// What was decided about it, at the level at which most was. Rule is empty if it reached no limit and none is
+	// the device's own.
+	Decision    Decision
+	Rule, Level string
+	Limit       float64
+	Own         bool // Limit is the device's own
 }
+
+// A Decision is what became of a reading at one level.
+type Decision uint8
+
+const (
+	NoLimit      Decision = iota // it reaches no limit
+	StaysOpen                    // it is between clear and limit of an open alarm
+	StaysPending                 // it reaches the limit, but not for long enough yet
+	Inhibited                    // a higher level of the rule is open
+	Muted                        // its message says that nobody is to be notified
+	Unwanted                     // no receiver gets alerts like this one
+	Notified                     // to receivers, unless a window covers it
+)
 
 // An Undecodable is an event that gave no reading.
 type Undecodable struct {
@@ -117,7 +136,7 @@ func (w *Worker) Device(device string) DeviceState {
 			state.Since = since
 		}
 		if found != nil && (state.Last == nil || fromMicros(found.at).After(state.Last.At)) {
-			state.Last = found.show(s.id)
+			state.Last = found.show(s.id, w.levels)
 		}
 		state.Deliveries = append(state.Deliveries, s.deliveries(device)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
@@ -145,10 +164,14 @@ func (s *stream) alarmsOf(device string) (all []AlarmState) {
 	return all
 }
 
-func (o *observation) show(partition string) *LastSeen {
+func (o *observation) show(partition string, levels []*level) *LastSeen {
 	seen := &LastSeen{Partition: partition, At: fromMicros(o.at)}
 	if o.read {
-		seen.Reading = &Reading{Value: o.value, Field: int(o.field), Muted: o.muted, Enqueued: fromMicros(o.enqueued), Sequence: o.sequence}
+		seen.Reading = &Reading{Value: o.value, Field: int(o.field), Enqueued: fromMicros(o.enqueued), Sequence: o.sequence, Decision: o.decision}
+		if o.level > 0 {
+			l := levels[o.level-1]
+			seen.Reading.Rule, seen.Reading.Level, seen.Reading.Limit, seen.Reading.Own = l.rule.Name, l.Name, o.limit, o.own
+		}
 	}
 	if o.reason != telemetry.ReasonOK {
 		seen.Undecodable = &Undecodable{Reason: o.reason, Enqueued: fromMicros(o.failedEnqueued), Sequence: o.failedSequence}

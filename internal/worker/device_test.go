@@ -86,16 +86,46 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p.mu.Unlock()
 		pass(time.Second)
 		for device, want := range map[string]worker.Reading{
-			"cold": {Value: 20}, "damp": {Value: 65, Field: 1}, "both": {Value: 90}, "damp, quiet": {Value: 66, Field: 1, Muted: true},
+			"cold": {Value: 20}, "damp": {Value: 65, Field: 1, Decision: worker.Notified}, "both": {Value: 65, Field: 1, Decision: worker.Notified}, "damp, quiet": {Value: 66, Field: 1, Decision: worker.Muted},
 		} {
 			h := s.worker.Device(device).Last
-			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Muted != want.Muted {
+			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Decision != want.Decision {
 				t.Errorf("%s: %s, want %+v", device, text(h), want)
 			}
 		}
 		alarms := s.worker.Device("both").Alarms
 		if len(alarms) != 1 || alarms[0].Phase != rules.Pending || alarms[0].Value != 90 || alarms[0].Limit != threshold {
 			t.Errorf("got %+v, want a pending alarm of 90 at %v", alarms, threshold)
+		}
+	})
+}
+
+// A device whose limit is its own is shown with that, also below it: what is said of a reading follows from what was
+// decided about it.
+func TestDeviceWithItsOwnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := newSetup(t)
+		l := &s.config.Rules.Rules[0].Levels[0]
+		l.Limit, l.Clear, l.Override = -15, -15, "maxTemp"
+		s.start(p)
+		defer s.end()
+		for i, maxTemp := range []any{"8", "8", "none"} {
+			p.publish("fridge", []float64{4, 9, -20}[i])
+			p.mu.Lock()
+			p.log[i].Properties = telemetrytest.Properties(map[string]any{"maxTemp": maxTemp})
+			p.mu.Unlock()
+			synctest.Wait()
+			got := *s.worker.Device("fridge").Last.Reading
+			want := []worker.Reading{
+				{Value: 4, Decision: worker.NoLimit, Rule: "temperature", Limit: 8, Own: true},
+				{Value: 9, Decision: worker.Notified, Rule: "temperature", Limit: 8, Own: true},
+				{Value: -20, Decision: worker.NoLimit},
+			}[i]
+			want.Enqueued, want.Sequence = got.Enqueued, got.Sequence
+			if got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
 		}
 	})
 }

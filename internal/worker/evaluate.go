@@ -27,6 +27,7 @@ type level struct {
 	removed *removal         // it is not configured any more, but had an alarm; else nil
 	gates   []*throttle.Gate // one for each receiver
 	suffix  string           // of the source of its alerts and of their ids
+	index   uint8            // in Worker.levels; 0 unless it is configured
 	below   int              // how many levels of its rule are higher
 	stats   *LevelStats
 }
@@ -40,7 +41,7 @@ func newRules(c *Config, stats []LevelStats) (all []*rule, levels []*level) {
 		r.stateful, r.mildest = r.Stateful(), r.Levels[0].Limit
 		for j := range r.Levels {
 			l := newLevel(c, r, &r.Levels[j], &stats[len(levels)])
-			l.below = len(r.Levels) - 1 - j
+			l.index, l.below = uint8(len(levels)), len(r.Levels)-1-j
 			r.override = r.override || l.Override != ""
 			r.levels = append([]*level{l}, r.levels...)
 			levels = append(levels, l)
@@ -68,16 +69,16 @@ func suffix(rule, level string) string {
 }
 
 // mayMatter reports whether e, in which the decoder found found, may matter to a rule: a value reaches a limit,
-// or the device has an alarm. This is the hot path: it
+// or the device has an alarm. It notes limits of the device's own in o, unless that is nil. This is the hot path: it
 // takes no lock and allocates nothing.
-func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found) bool {
+func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
 	reached := false
 	for _, r := range s.rules {
 		f := &found[r.reads.Field]
 		switch {
 		case f.Reason != telemetry.ReasonOK || len(r.reads.Only) > 0 && !r.applies(e, found):
 		case r.override: // each of them, because it counts
-			reached = s.overridden(e, r, f.Value) || reached
+			reached = s.overridden(e, r, f.Value, o) || reached
 		case r.Breaching(f.Value, r.mildest):
 			reached = true
 		}
@@ -92,11 +93,14 @@ func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
 
 // overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
 // what e has for them.
-func (s *stream) overridden(e *telemetry.Event, r *rule, value float64) (reached bool) {
+func (s *stream) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
 	for _, l := range r.levels {
 		limit, kind := l.limitFor(e)
 		if l.Override != "" {
 			s.stats.Override[kind].Add(1)
+		}
+		if l.Override != "" && kind == rules.OverrideUsed {
+			o.decided(NoLimit, l, value, limit, true)
 		}
 		reached = reached || r.Breaching(value, limit)
 	}
@@ -149,13 +153,10 @@ func (v *evaluation) apply(r *rule, value float64) {
 	inhibited := false // by a higher level that is open
 	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
-		limit, _ := l.limitFor(v.event)
+		limit, kind := l.limitFor(v.event)
 		rd := reading{value: value, enqueued: micros(v.event.Enqueued), sequence: v.event.Sequence, limit: limit, arrival: v.arrival}
 		breaching := r.Breaching(value, rd.limit)
 		if breaching {
-			if !v.over && v.seen != nil {
-				v.seen.value, v.seen.field = value, uint8(r.reads.Field)
-			}
 			v.over = true
 			l.stats.Over.Add(1)
 		}
@@ -163,8 +164,19 @@ func (v *evaluation) apply(r *rule, value float64) {
 		if r.stateful && v.arrival == nil {
 			open, turned = v.step(l, &rd)
 		}
-		if open && (breaching || exposed) && !inhibited {
-			v.notify(l, rd, turned)
+		decision := NoLimit
+		switch {
+		case open && (breaching || exposed) && !inhibited:
+			decision = v.notify(l, rd, turned)
+		case breaching && open:
+			decision = Inhibited
+		case breaching:
+			decision = StaysPending
+		case open:
+			decision = StaysOpen
+		}
+		if decision != NoLimit {
+			v.seen.decided(decision, l, value, limit, l.Override != "" && kind == rules.OverrideUsed)
 		}
 		inhibited = inhibited || open
 		exposed = exposed || turned && !open
@@ -241,24 +253,23 @@ func (s *stream) wanting(l *level) (receivers uint32) {
 // notify takes a reading to every receiver that wants alerts of l: it joins the delivery of the
 // device and level if there is one; else the window suppresses it if that is known to be in force. If it
 // opened an alarm, only a window that began since the take-over counts: within another one a former owner may have
-// sent a recovery, after an operator ended it. Otherwise it starts a delivery.
-func (v *evaluation) notify(l *level, rd reading, opened bool) {
+// sent a recovery, after an operator ended it. Otherwise it starts a delivery. It returns Notified, or why nobody is.
+func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 	device := v.event.Device
 	if v.Rules.Quiet != "" && v.arrival == nil && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
 		v.stats.Quieted.Add(1)
-		if v.seen != nil {
-			v.seen.muted = true
-		}
-		return
+		return Muted
 	}
 	before := placeOf(v.before)
-	shown := false
+	shown, decision := false, Unwanted
 	for i, q := range v.queues {
-		d := q.deliveries[alarmKey{device, l}]
-		switch {
-		case !q.to.Filters.Want(l.rule.Name, l.Name, v.property):
+		if !q.to.Filters.Want(l.rule.Name, l.Name, v.property) {
 			v.stats.Filtered.Add(1)
 			continue
+		}
+		decision = Notified
+		d := q.deliveries[alarmKey{device, l}]
+		switch {
 		case v.backtest != nil:
 			v.backtest.alert(q, alarmKey{device, l}, rd)
 			continue
@@ -290,6 +301,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) {
 			v.joined = append(v.joined, d)
 		}
 	}
+	return decision
 }
 
 // show returns the event's properties that messages show.

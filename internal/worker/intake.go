@@ -55,7 +55,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
-	case !s.mayMatter(&e, found):
+	case !s.mayMatter(&e, found, nil):
 		return telemetry.VerdictNormal, nil
 	case s.full() || !in.enter():
 		if s.covered(&e, found) {

@@ -9,7 +9,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A stream remembers 4,096 devices in a table of fixed size, 256 KiB.
+// A stream remembers 4,096 devices in a table of fixed size, 352 KiB.
 const (
 	seenSets = 512
 	seenWays = 8 // devices in a set
@@ -45,8 +45,22 @@ type observation struct {
 	reason         telemetry.Reason
 	read           bool
 
+	// What was decided about the last reading, and at which level: that at which most was.
+	limit    float64 // of the device there; 0 if no level is named
+	level    uint8   // its index in Worker.levels, plus 1; 0 if the rule's own limits were not reached
+	decision Decision
+	own      bool // limit is the device's own
+
 	field uint8 // of the last reading
-	muted bool  // it reached a limit, and its message says that nobody is to be notified
+}
+
+// decided notes what was decided about the last reading, value, at a level, unless more was at another one. It does
+// nothing if o is nil.
+func (o *observation) decided(d Decision, l *level, value, limit float64, own bool) {
+	if o != nil && (d > o.decision || o.level == 0) {
+		o.decision, o.level, o.limit, o.own = d, l.index+1, limit, own
+		o.value, o.field = value, uint8(l.rule.reads.Field)
+	}
 }
 
 func newLastSeen(now time.Time) *lastSeen {
@@ -69,7 +83,8 @@ func (s *lastSeen) add(e *telemetry.Event, reason telemetry.Reason, found []tele
 	o.at = now
 	switch {
 	case reason == telemetry.ReasonOK:
-		o.enqueued, o.sequence, o.read, o.muted = e.Enqueued.UnixMicro(), e.Sequence, true, false
+		o.enqueued, o.sequence, o.read = e.Enqueued.UnixMicro(), e.Sequence, true
+		o.decision, o.level = NoLimit, 0
 		i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
 		o.value, o.field = found[i].Value, uint8(i)
 	case reason != telemetry.ReasonNotTelemetry || o.reason == telemetry.ReasonOK && !o.read: // else there is something that says more

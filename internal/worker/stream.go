@@ -130,7 +130,7 @@ func (s *stream) take(events []telemetry.Event) {
 		n[reason]++
 		o := s.seen.add(e, reason, s.found, now)
 		switch {
-		case reason == telemetry.ReasonOK && s.mayMatter(e, s.found):
+		case reason == telemetry.ReasonOK && s.mayMatter(e, s.found, o):
 			if e.UpTo(s.skip) {
 				break
 			}

@@ -188,7 +188,7 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 	if h := f.state.Last; h != nil {
 		view.LastSeen = &lastSeenView{Partition: h.Partition, At: h.At}
 		if r := h.Reading; r != nil {
-			view.LastSeen.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Muted, Enqueued: r.Enqueued, Sequence: r.Sequence}
+			view.LastSeen.Reading = &readingView{Field: a.field(r.Field), Temperature: r.Value, Quiet: r.Decision == worker.Muted, Enqueued: r.Enqueued, Sequence: r.Sequence}
 		}
 		if u := h.Undecodable; u != nil {
 			view.LastSeen.Undecodable = &undecodableView{Reason: u.Reason.String(), Enqueued: u.Enqueued, Sequence: u.Sequence}

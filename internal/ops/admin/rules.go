@@ -147,17 +147,17 @@ func which(rule, level string) string {
 	return fmt.Sprintf(" (rule %s)", rule)
 }
 
-// text names the limit that v is about for a sentence.
-func (v verdict) text() string {
-	name := "limit"
-	if about(v.rule.Name, v.level.Name) == "" {
-		name = "threshold"
+// limitOf names the limit of a reading at a level for a sentence, and where it comes from if it is the device's own.
+func limitOf(rule *rules.Rule, level *rules.Level, r worker.Reading) string {
+	which := which(rule.Name, level.Name)
+	switch {
+	case r.Own:
+		which = strings.TrimSuffix(strings.TrimPrefix(which, " ("), ")")
+		return fmt.Sprintf("its own limit of %s (%s)", number(r.Limit), strings.TrimPrefix(fmt.Sprintf("%s; property %s, instead of %s", which, level.Override, number(level.Limit)), "; "))
+	case which == "":
+		return "the threshold of " + number(r.Limit)
 	}
-	text := "the " + name + " of " + number(v.limit) + which(v.rule.Name, v.level.Name)
-	if v.level.Override != "" && v.alarm.Phase == rules.Normal { // else it is the device's own
-		text += ", or what its property " + v.level.Override + " says"
-	}
-	return text
+	return "the limit of " + number(r.Limit) + which
 }
 
 // limits lists the limits of rules for a sentence: hot at or above 70 (warning) or 80 (critical), cold at or below 2.

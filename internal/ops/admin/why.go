@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ const (
 	whyDelivered   = "delivered"       // hot, and an alert that was delivered covers the reading
 	whyUnknown     = "unknown"         // hot, and the store does not respond
 	whyQuiet       = "quiet"           // hot, and its message mutes it
+	whyUnwanted    = "unwanted"        // hot, and no receiver gets such alerts
 	whyInhibited   = "inhibited"       // over a limit, and a higher level of the rule is open
 	whyPending     = "pending"         // over a limit, but not for long enough
 	whyOpen        = "open"            // not over the limit, but not normal again either
@@ -173,111 +173,88 @@ func (f findings) why() (code, text string) {
 	return f.read(*h.Reading)
 }
 
-// What there is to say about a reading at one level, the most important last.
-const (
-	sayBelow = iota
-	sayOpen
-	sayPending
-	sayInhibited
-	sayHot
-)
-
-// A verdict is what a reading means at one level.
-type verdict struct {
-	say    int
-	rule   *rules.Rule
-	level  *rules.Level
-	limit  float64           // the device's own, if that is known
-	alarm  worker.AlarmState // zero if there is none
-	higher worker.AlarmState // that keeps it quiet
-}
-
-// verdicts returns what the reading r means at each level of the rules that read its field, the
-// most important first.
-func (f findings) verdicts(r worker.Reading) (all []verdict) {
-	fields, of := f.set.Fields()
+// level returns a level by its name; nil if it is not configured.
+func (f findings) level(rule, name string) (*rules.Rule, *rules.Level) {
 	for i := range f.set.Rules {
-		rule := &f.set.Rules[i]
-		if fields[of[i].Field].Paths != fields[r.Field].Paths {
-			continue
-		}
-		inhibited, higher := false, worker.AlarmState{}
-		for j := len(rule.Levels) - 1; j >= 0; j-- {
-			v := verdict{rule: rule, level: &rule.Levels[j], limit: rule.Levels[j].Limit, higher: higher}
-			for _, s := range f.state.Alarms {
-				if s.Rule == rule.Name && s.Level == v.level.Name && s.Phase != rules.Normal {
-					v.alarm, v.limit = s, s.Limit
-				}
+		r := &f.set.Rules[i]
+		for j := range r.Levels {
+			if r.Name == rule && r.Levels[j].Name == name {
+				return r, &r.Levels[j]
 			}
-			breaching := rule.Breaching(r.Value, v.limit)
-			switch {
-			case v.alarm.Phase == rules.Pending:
-				v.say = sayPending
-			case v.alarm.Phase == rules.Open && !breaching:
-				v.say = sayOpen
-			case breaching && inhibited:
-				v.say = sayInhibited
-			case breaching:
-				v.say = sayHot
-			}
-			if v.alarm.Phase == rules.Open || v.say == sayHot {
-				inhibited, higher = true, v.alarm
-				higher.Level = v.level.Name
-			}
-			all = append(all, v)
 		}
 	}
-	slices.SortStableFunc(all, func(x, y verdict) int { return cmp.Compare(y.say, x.say) })
-	return all
+	return nil, nil
 }
 
-// read is why for a device whose last event had the reading r, which is settled.
-func (f findings) read(r worker.Reading) (code, text string) {
-	all := f.verdicts(r)
-	if len(all) == 0 { // there are no rules
-		return whyBelow, fmt.Sprintf("Its last reading is %s %s%s", number(r.Value), f.at(r.Enqueued), f.also())
+// alarm returns the device's alarm at a level, a zero one if there is none.
+func (f findings) alarm(rule, level string) worker.AlarmState {
+	for _, s := range f.state.Alarms {
+		if s.Rule == rule && s.Level == level && s.Phase != rules.Normal {
+			return s
+		}
 	}
-	v := all[0]
-	limit := v.text()
+	return worker.AlarmState{}
+}
+
+// higher returns the open alarm of a higher level of r than the one called level.
+func (f findings) higher(r *rules.Rule, level string) worker.AlarmState {
+	for _, l := range slices.Backward(r.Levels) {
+		if l.Name == level {
+			break
+		}
+		if s := f.alarm(r.Name, l.Name); s.Phase == rules.Open {
+			return s
+		}
+	}
+	return worker.AlarmState{}
+}
+
+// read is why for a device whose last event had the reading r, which is settled: from what the worker decided about it.
+func (f findings) read(r worker.Reading) (code, text string) {
 	reading := fmt.Sprintf("Its last reading, %s %s,", number(r.Value), f.at(r.Enqueued))
+	rule, level := f.level(r.Rule, r.Level)
+	if rule == nil {
+		fields, of := f.set.Fields()
+		var readers []*rules.Rule
+		for i := range f.set.Rules {
+			if fields[of[i].Field].Paths == fields[r.Field].Paths {
+				readers = append(readers, &f.set.Rules[i])
+			}
+		}
+		if len(readers) != 1 || len(readers[0].Levels) != 1 {
+			return whyBelow, fmt.Sprintf("%s reaches no limit (%s)%s", reading, limits(readers), f.also())
+		}
+		rule, level = readers[0], &readers[0].Levels[0]
+		r.Limit = level.Limit
+	}
+	limit, alarm := limitOf(rule, level, r), f.alarm(rule.Name, level.Name)
 	below := "below"
-	if v.rule.Below {
+	if rule.Below {
 		below = "above"
 	}
-	switch {
-	case v.say == sayHot && r.Muted:
+	switch r.Decision {
+	case worker.Muted:
 		return whyQuiet, fmt.Sprintf("%s reaches %s, but is muted: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
-	case v.say == sayHot:
-		return f.about(v.rule.Name, v.level.Name).hot(r, v)
-	case v.say == sayInhibited && v.higher.Since.IsZero():
-		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert because it reaches level %s too", reading, limit, v.higher.Level)
-	case v.say == sayInhibited:
-		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert while the alarm of level %s is open, since %s", reading, limit, v.higher.Level, f.clock(v.higher.Since))
-	case v.say == sayPending:
+	case worker.Unwanted:
+		return whyUnwanted, fmt.Sprintf("%s reaches %s, but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)", reading, limit)
+	case worker.Notified:
+		return f.about(rule.Name, level.Name).hot(r, limit)
+	case worker.Inhibited:
+		higher := f.higher(rule, level.Name)
+		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert while the alarm of level %s is open, since %s", reading, limit, higher.Level, f.clock(higher.Since))
+	case worker.StaysPending:
 		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
-			reading, limit, f.clock(v.alarm.Since), status.Span(v.level.For), f.clock(v.alarm.Since.Add(v.level.For)))
-	case v.say == sayOpen:
+			reading, limit, f.clock(alarm.Since), status.Span(level.For), f.clock(alarm.Since.Add(level.For)))
+	case worker.StaysOpen:
 		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
-			reading, below, limit, below, number(v.rule.ClearOf(v.level, v.limit)), f.clock(v.alarm.Since), f.also())
-	case len(all) == 1:
-		return whyBelow, fmt.Sprintf("%s is %s %s%s", reading, below, limit, f.also())
+			reading, below, limit, below, number(rule.ClearOf(level, r.Limit)), f.clock(alarm.Since), f.also())
 	}
-	var of []*rules.Rule
-	for _, v := range all {
-		if !slices.Contains(of, v.rule) {
-			of = append(of, v.rule)
-		}
-	}
-	return whyBelow, fmt.Sprintf("%s reaches no limit (%s)%s", reading, limits(of), f.also())
+	return whyBelow, fmt.Sprintf("%s is %s %s%s", reading, below, limit, f.also())
 }
 
-// hot is why for a device whose last reading, r, reaches the limit that v is about, which is all that
-// f is about, and is settled.
-func (f findings) hot(r worker.Reading, v verdict) (code, text string) {
-	reading := fmt.Sprintf("Its last reading over the threshold, %s %s,", number(r.Value), f.at(r.Enqueued))
-	if about(v.rule.Name, v.level.Name) != "" {
-		reading = fmt.Sprintf("Its last reading, %s %s, which reaches %s,", number(r.Value), f.at(r.Enqueued), v.text())
-	}
+// hot is why for a device whose last reading, r, reaches limit, which is all that f is about, and is settled.
+func (f findings) hot(r worker.Reading, limit string) (code, text string) {
+	reading := fmt.Sprintf("Its last reading, %s %s, which reaches %s,", number(r.Value), f.at(r.Enqueued), limit)
 	switch quiet, claimed, delivered := f.quiet(), f.claimed(), f.delivered(); {
 	case !quiet.IsZero():
 		return whyWindow, fmt.Sprintf("%s is suppressed: an alert was delivered %s, and its window is in force until %s", reading, f.at(delivered), f.until(quiet))

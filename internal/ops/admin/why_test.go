@@ -16,7 +16,11 @@ func TestWhy(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	heard := func(h worker.LastSeen) worker.DeviceState { return worker.DeviceState{Last: &h} }
 	reading := func(value float64, at time.Time) worker.DeviceState {
-		return heard(worker.LastSeen{Partition: "3", At: at, Reading: &worker.Reading{Value: value, Enqueued: at, Sequence: 17}})
+		r := worker.Reading{Value: value, Enqueued: at, Sequence: 17}
+		if value >= 80 {
+			r.Decision, r.Rule, r.Limit = worker.Notified, "temperature", 80
+		}
+		return heard(worker.LastSeen{Partition: "3", At: at, Reading: &r})
 	}
 	open := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
 	down := gateState{receiver: "hook", rule: "temperature", window: time.Minute, err: errors.New("connection refused")}
@@ -65,17 +69,17 @@ func TestWhy(t *testing.T) {
 		}), nil, down, whyBelow,
 			"Its last reading, 79.9 at 03:14:00 UTC (just now), is below the threshold of 80"},
 		"a window": {reading(91.5, ago(2*time.Second)), []ended{taken}, window, whyWindow,
-			"Its last reading over the threshold, 91.5 at 03:13:58 UTC (2 s ago), is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading, 91.5 at 03:13:58 UTC (2 s ago), which reaches the threshold of 80, is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"a window that only memory knows": {reading(91.5, now), []ended{taken}, down, whyWindow,
-			"Its last reading over the threshold, 91.5 at 03:14:00 UTC (just now), is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"another's claim": {reading(91.5, now), nil, claim, whySending,
-			"Its last reading over the threshold, 91.5 at 03:14:00 UTC (just now), is settled here, and another replica has a claim until 03:14:12 UTC (another 12 s): it is sending an alert, or it has died"},
+			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled here, and another replica has a claim until 03:14:12 UTC (another 12 s): it is sending an alert, or it has died"},
 		"the store is down": {reading(91.5, now), nil, down, whyUnknown,
-			"Its last reading over the threshold, 91.5 at 03:14:00 UTC (just now), is settled; more is not known, because the throttle store is not responding"},
+			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled; more is not known, because the throttle store is not responding"},
 		"delivered": {reading(80, ago(61*time.Minute)), nil, over, whyDelivered,
-			"Its last reading over the threshold, 80 at 02:13:00 UTC (61 min ago), is covered by the alert that was delivered at 02:13:00 UTC (61 min ago); no window is in force, so the next one causes an alert"},
+			"Its last reading, 80 at 02:13:00 UTC (61 min ago), which reaches the threshold of 80, is covered by the alert that was delivered at 02:13:00 UTC (61 min ago); no window is in force, so the next one causes an alert"},
 		"settled": {reading(80, now), nil, open, whyDelivered,
-			"Its last reading over the threshold, 80 at 03:14:00 UTC (just now), is settled; no window is in force, so the next one causes an alert"},
+			"Its last reading, 80 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled; no window is in force, so the next one causes an alert"},
 		"a dead letter": {reading(21.5, now), []ended{letter}, failed, whyDeadLetter,
 			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef` sends it again"},
 		"a dead letter in the log": {reading(21.5, now), []ended{logged}, failed, whyDeadLetter,
@@ -113,6 +117,8 @@ func TestWhyOfRules(t *testing.T) {
 		{Name: "cold", Field: "temperature", Below: true, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}},
 		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}}},
 	}}
+	mild := rules.Threshold("temperature", -15, time.Minute)
+	mild.Rules[0].Levels[0].Override = "maxTemp"
 	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) worker.AlarmState {
 		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Limit: limit, Since: ago(since)}
@@ -129,21 +135,25 @@ func TestWhyOfRules(t *testing.T) {
 		gates        []gateState
 		status, want string
 	}{
+		"a limit of its own": {&mild, worker.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
+			"Its last reading, 4 at 03:13:55 UTC (5 s ago), is below its own limit of 8 (property maxTemp, instead of -15)"},
+		"nobody wants it": {&set, worker.Reading{Value: 91, Decision: worker.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)"},
 		"no limit": {&set, worker.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)"},
 		"the only limit of its field": {&set, worker.Reading{Value: 20, Field: 2}, nil, nil, nil, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), is below the limit of 60 (rule damp)"},
-		"pending": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
+		"pending": {&set, worker.Reading{Value: 75, Decision: worker.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), as its readings have since 03:13:00 UTC, but not for 2 min yet: the first from 03:15:00 UTC on causes an alert"},
-		"notified": {&set, worker.Reading{Value: 91}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
-			"Its last reading, 91 at 03:13:55 UTC (5 s ago), which reaches the limit of 90 (rule hot, level critical), is suppressed: an alert was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
-		"quiet": {&set, worker.Reading{Value: 91, Muted: true}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
+		"notified": {&set, worker.Reading{Value: 91, Decision: worker.Notified, Rule: "hot", Level: "critical", Limit: 90, Own: true}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), which reaches its own limit of 90 (rule hot, level critical; property maxTemp, instead of 80), is suppressed: an alert was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
+		"quiet": {&set, worker.Reading{Value: 91, Decision: worker.Muted, Rule: "hot", Level: "critical", Limit: 80}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is muted: the property quiet of its message keeps the device quiet"},
-		"a higher level": {&set, worker.Reading{Value: 75}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
+		"a higher level": {&set, worker.Reading{Value: 75, Decision: worker.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of level critical is open, since 03:00:00 UTC"},
-		"between": {&below, worker.Reading{Value: 77}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
+		"between": {&below, worker.Reading{Value: 77, Decision: worker.StaysOpen, Rule: "temperature", Limit: 80}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
 			"Its last reading, 77 at 03:13:55 UTC (5 s ago), is below the threshold of 80 but not below 75, so the alarm that is open since 03:00:00 UTC goes on"},
-		"between, of a rule below": {&set, worker.Reading{Value: 3}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
+		"between, of a rule below": {&set, worker.Reading{Value: 3, Decision: worker.StaysOpen, Rule: "cold", Limit: 2}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
 			"Its last reading, 3 at 03:13:55 UTC (5 s ago), is above the limit of 2 (rule cold) but not above 4, so the alarm that is open since 03:00:00 UTC goes on" +
 				"; its last alert (rule hot, level critical) was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
 		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []ended{
