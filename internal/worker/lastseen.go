@@ -9,7 +9,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A stream remembers 4,096 devices in a table of fixed size, 352 KiB.
+// A stream remembers 4,096 devices in a table of fixed size, 288 KiB.
 const (
 	seenSets = 512
 	seenWays = 8 // devices in a set
@@ -42,12 +42,13 @@ type observation struct {
 	// The last event without a reading, unless reason is ReasonOK.
 	failedEnqueued int64
 	failedSequence int64
-	reason         telemetry.Reason
-	read           bool
+
+	limit  float64 // of the device at level; 0 if none is named
+	reason telemetry.Reason
+	read   bool
 
 	// What was decided about the last reading, and at which level: that at which most was.
-	limit    float64 // of the device there; 0 if no level is named
-	level    uint8   // its index in Worker.levels, plus 1; 0 if the rule's own limits were not reached
+	level    uint8 // its index in Worker.levels, plus 1; 0 if it reached no limit, and none is the device's own
 	decision Decision
 	own      bool // limit is the device's own
 
