@@ -83,6 +83,10 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 	if err != nil {
 		return nil, fmt.Errorf("fields of the rules: %w", err)
 	}
+	clock, err := set.Clock()
+	if err != nil {
+		return nil, fmt.Errorf("TIME_PROPERTY %w", err)
+	}
 	config := worker.Config{
 		Origin:             c.Origin(),
 		Replica:            c.ReplicaName,
@@ -92,6 +96,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 		CheckpointInterval: c.CheckpointInterval,
 		DrainTimeout:       c.DrainTimeout,
 		Decoder:            decoder,
+		Clock:              clock,
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 			return ledger.Open(ctx, s.records, ledgerName(c, partition))
 		},

@@ -49,6 +49,7 @@ type Config struct {
 	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD" desc:"a device is normal again below this temperature; not above the threshold"`
 	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: on the first reading"`
 	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY" desc:"application property of a message whose number replaces the threshold for its device, for example from a message enrichment"`
+	TimeProperty                 string        `envconfig:"TIME_PROPERTY" desc:"where a message has the time of its reading, for devices that are offline at times: iothub-creation-time-utc, another application property, or body: and a field, such as body:timestamp; empty: the hub's time"`
 	QuietProperty                string        `envconfig:"QUIET_PROPERTY" desc:"application property of a message that suppresses the alerts of its device: true, or an RFC 3339 end time"`
 	RulesFile                    RulesFile     `envconfig:"RULES_FILE" desc:"YAML file with several rules, levels or fields, instead of TEMPERATURE_...; read at start"`
 

@@ -20,14 +20,14 @@ func (c Config) HasRulesFile() bool { return c.RulesFile.path != "" }
 func (c Config) Rules() rules.Set {
 	if c.HasRulesFile() {
 		set := c.RulesFile.set
-		set.Quiet = c.QuietProperty
+		set.Quiet, set.Time = c.QuietProperty, c.TimeProperty
 		return set
 	}
 	level := rules.Level{Limit: c.TemperatureThreshold, Clear: c.TemperatureThreshold, For: c.TemperatureFor, Override: c.TemperatureThresholdProperty}
 	if c.TemperatureClear != nil {
 		level.Clear = *c.TemperatureClear
 	}
-	return rules.Set{Quiet: c.QuietProperty, Rules: []rules.Rule{{
+	return rules.Set{Quiet: c.QuietProperty, Time: c.TimeProperty, Rules: []rules.Rule{{
 		Name:     rules.DefaultName,
 		Field:    c.TemperatureField.String(),
 		Levels:   []rules.Level{level},

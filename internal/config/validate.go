@@ -133,6 +133,11 @@ func (c *Config) validateReadings(e *configError) {
 	}
 	property("TEMPERATURE_THRESHOLD_PROPERTY", c.TemperatureThresholdProperty)
 	property("QUIET_PROPERTY", c.QuietProperty)
+	if _, err := rules.NewClock(c.TimeProperty); err != nil {
+		e.add("TIME_PROPERTY", "%v", err)
+	} else if !strings.HasPrefix(c.TimeProperty, "body:") {
+		property("TIME_PROPERTY", c.TimeProperty)
+	}
 	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
 		if mayBeSecret(c.TemperatureField.String()) {
 			err = errors.New("it may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas")

@@ -76,23 +76,25 @@ type jsonLevel struct {
 }
 
 type jsonAlarm struct {
-	Device text         `json:"device"`
-	Rule   text         `json:"rule"`
-	Level  text         `json:"level,omitempty"`
-	Open   bool         `json:"open,omitempty"`
-	Value  number       `json:"value,omitzero"`
-	Limit  number       `json:"limit,omitzero"`
-	Since  time.Time    `json:"since,omitzero"`
-	Due    *jsonReading `json:"due,omitempty"`
+	Device      text         `json:"device"`
+	Rule        text         `json:"rule"`
+	Level       text         `json:"level,omitempty"`
+	Open        bool         `json:"open,omitempty"`
+	Value       number       `json:"value,omitzero"`
+	Limit       number       `json:"limit,omitzero"`
+	Since       time.Time    `json:"since,omitzero"`
+	DeviceSince time.Time    `json:"deviceSince,omitzero"`
+	Due         *jsonReading `json:"due,omitempty"`
 }
 
 type jsonReading struct {
-	Log      string    `json:"log,omitempty"`
-	Sequence int64     `json:"sequence"`
-	Enqueued time.Time `json:"enqueued,omitzero"`
-	Value    number    `json:"value"`
-	Limit    number    `json:"limit"`
-	Since    time.Time `json:"since,omitzero"`
+	Log        string    `json:"log,omitempty"`
+	Sequence   int64     `json:"sequence"`
+	Enqueued   time.Time `json:"enqueued,omitzero"`
+	Value      number    `json:"value"`
+	Limit      number    `json:"limit"`
+	Since      time.Time `json:"since,omitzero"`
+	DeviceTime time.Time `json:"deviceTime,omitzero"`
 }
 
 // A text is any bytes: a JSON string if that says them exactly, and in little space, or
@@ -156,9 +158,9 @@ func encode(id string, c Content) ([]byte, error) {
 		out.Alarms = make([]jsonAlarm, len(c.Alarms))
 	}
 	for i, a := range c.Alarms {
-		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC()}
+		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC(), DeviceSince: a.DeviceSince.UTC()}
 		if r := a.Due; r != nil {
-			out.Alarms[i].Due = &jsonReading{r.Log, r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC()}
+			out.Alarms[i].Due = &jsonReading{r.Log, r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC(), r.DeviceTime.UTC()}
 		}
 	}
 	var plain bytes.Buffer
@@ -220,9 +222,9 @@ func decode(packed []byte) (id string, c Content, err error) {
 		c.Alarms = make([]Alarm, len(in.Alarms))
 	}
 	for i, a := range in.Alarms {
-		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC()}
+		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC(), DeviceSince: a.DeviceSince.UTC()}
 		if r := a.Due; r != nil {
-			c.Alarms[i].Due = &Reading{r.Log, r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC()}
+			c.Alarms[i].Due = &Reading{r.Log, r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC(), r.DeviceTime.UTC()}
 		}
 	}
 	return in.ID, c, nil

@@ -28,8 +28,8 @@ func full() ledger.Content {
 		Position: telemetry.Position{Sequence: 41, Offset: "4100", Time: at},
 		Alarms: []ledger.Alarm{
 			{Device: "pending", Rule: "hot", Level: "warning", Since: at},
-			{Device: "open", Rule: "hot", Level: "critical", Open: true, Since: at},
-			{Device: "due", Rule: "temperature", Due: &ledger.Reading{Sequence: 40, Enqueued: at.Add(time.Millisecond), Value: 64.5, Limit: 65, Since: at}},
+			{Device: "open", Rule: "hot", Level: "critical", Open: true, Since: at, DeviceSince: at.Add(-time.Hour)},
+			{Device: "due", Rule: "temperature", Due: &ledger.Reading{Sequence: 40, Enqueued: at.Add(time.Millisecond), Value: 64.5, Limit: 65, Since: at, DeviceTime: at.Add(-time.Hour)}},
 			{Device: "caf\xe9/\x00\"\\\u2028<設備>", Rule: "hot", Open: true, Since: at, Due: &ledger.Reading{}},
 		},
 	}
@@ -78,9 +78,9 @@ func TestContentComesBack(t *testing.T) {
 			want.Levels = append(want.Levels, l)
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
-			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
+			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since"), DeviceSince: moment.Draw(t, "device since")}
 			if rapid.Bool().Draw(t, "due") {
-				a.Due = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
+				a.Due = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since"), DeviceTime: moment.Draw(t, "device time")}
 			}
 			want.Alarms = append(want.Alarms, a)
 		}
@@ -185,7 +185,8 @@ func many(n int, largest bool) ledger.Content {
 			device := fmt.Sprint(i)
 			a.Device, a.Rule, a.Level = device+strings.Repeat(`"`, ledger.MaxDevice-len(device)), strings.Repeat("r", 32), strings.Repeat("l", 32)
 			a.Since = at.Add(time.Nanosecond)
-			a.Due = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since}
+			a.DeviceSince = a.Since
+			a.Due = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since, DeviceTime: a.Since}
 		}
 		c.Alarms = append(c.Alarms, a)
 	}

@@ -42,17 +42,19 @@ type Alarm struct {
 	Open                bool
 	Value, Limit        float64   // of the reading that opened it, or made it pending; 0 if it is neither
 	Since               time.Time // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
+	DeviceSince         time.Time // when the device took it, by its own clock; zero if that is not known
 	Due                 *Reading  // the reading that cleared the last alarm, while its recovery is due; nil if none is
 }
 
 // A Reading is one that cleared an alarm.
 type Reading struct {
-	Log      string // names the log that numbered it; opaque
-	Sequence int64
-	Enqueued time.Time
-	Value    float64
-	Limit    float64   // that it cleared
-	Since    time.Time // of the alarm that it cleared
+	Log        string // names the log that numbered it; opaque
+	Sequence   int64
+	Enqueued   time.Time
+	Value      float64
+	Limit      float64   // that it cleared
+	Since      time.Time // of the alarm that it cleared, by the clock of DeviceTime if that is known
+	DeviceTime time.Time // when the device took it, by its own clock; zero if that is not known
 }
 
 // Within these bounds a content always fits into [MaxBytes].

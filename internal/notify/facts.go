@@ -71,8 +71,13 @@ func (s Style) Facts(a Alert) []Fact {
 	if a.Field != "" {
 		facts = append(facts, Fact{"Field", printable(a.Field, maxField)})
 	}
-	facts = append(facts, Fact{"Time", s.moment(a.Enqueued)})
-	if lasted := a.Enqueued.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
+	at, late := a.taken()
+	text := s.moment(at)
+	if late > 0 {
+		text += ", arrived " + s.moment(a.Enqueued)
+	}
+	facts = append(facts, Fact{"Time", text})
+	if lasted := at.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
 		facts = append(facts, Fact{"Since", s.moment(a.Since) + ", for " + plain(lasted)})
 	}
 	if !a.Resolved {
@@ -82,6 +87,18 @@ func (s Style) Facts(a Alert) []Fact {
 		facts = append(facts, Fact{"Repeat", "possible: an earlier attempt may have arrived"})
 	}
 	return facts
+}
+
+// taken returns when the reading was taken, by the best clock that is known, and how much later it arrived; 0 if that
+// is no news.
+func (a Alert) taken() (at time.Time, late time.Duration) {
+	if a.DeviceTime.IsZero() {
+		return a.Enqueued, 0
+	}
+	if late = a.Enqueued.Sub(a.DeviceTime).Round(time.Second); late < time.Minute {
+		late = 0
+	}
+	return a.DeviceTime, late
 }
 
 // maxField is how much of the paths of a rule's field people are shown, in characters.

@@ -30,6 +30,11 @@ func TestFacts(t *testing.T) {
 	a.Rule, a.Level, a.Field, a.Since = "hot", "critical", "temperature, temp", a.Enqueued.Add(-10*time.Minute)
 	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nRule: hot\nLevel: critical\nField: temperature, temp\nTime: 2026-03-01 12:00:00 UTC\nSince: 2026-03-01 11:50:00 UTC, for 10m")
 	a.Rule, a.Level, a.Field = notify.DefaultRule, "", ""
+	a.DeviceTime, a.Since = a.Enqueued.Add(-388*time.Minute), a.Enqueued.Add(-400*time.Minute)
+	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 05:32:00 UTC, arrived 2026-03-01 12:00:00 UTC\nSince: 2026-03-01 05:20:00 UTC, for 12m")
+	a.DeviceTime, a.Since = a.Enqueued.Add(-59*time.Second), time.Time{}
+	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 11:59:01 UTC")
+	a.DeviceTime = time.Time{}
 	for lasted, want := range map[time.Duration]string{
 		-time.Minute: "", 0: "", 400 * time.Millisecond: "", 1500 * time.Millisecond: "11:59:58 UTC, for 2s",
 		time.Hour: "11:00:00 UTC, for 1h", 2*time.Hour + 3*time.Second: "09:59:57 UTC, for 2h0m3s", 90 * time.Minute: "10:30:00 UTC, for 1h30m",

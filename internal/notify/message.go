@@ -52,6 +52,9 @@ func (a Alert) Message() string {
 	if names := a.ruleAndLevel(); names != DefaultRule {
 		s += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
+	if _, late := a.taken(); late > 0 {
+		s += ", arrived " + plain(late) + " late"
+	}
 	if a.Test {
 		s += " (test)"
 	}

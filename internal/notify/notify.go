@@ -35,11 +35,12 @@ type Alert struct {
 	Temperature float64   // the reading, whatever it measures
 	Word        string    // of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading is a number
 	Threshold   float64   // the limit; of a resolved alert the one that the reading is clear of
-	Since       time.Time // when the hub got the reading with which the alarm began; zero if it is not known
+	Since       time.Time // when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the hub's; zero if it is not known
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock
 	Partition   string
 	Sequence    int64
 	Log         string        // names the log that numbered the reading, for the gate; no payload has it
+	DeviceTime  time.Time     // when the device took the reading, by its own clock; zero if that is not known, or not believed
 	Window      time.Duration // time without another alert of this device, rule and level
 	Remember    time.Duration // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
 	Token       int64         // grows with every alert and every resolved of the device, rule and level

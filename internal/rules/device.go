@@ -3,7 +3,6 @@ package rules
 import (
 	"bytes"
 	"math"
-	"strconv"
 	"time"
 
 	"alertworker/internal/telemetry"
@@ -30,7 +29,7 @@ func Limit(p telemetry.Property) (float64, Override) {
 		if bytes.HasPrefix(text, []byte("$twin.")) {
 			return 0, OverrideAbsent
 		}
-		f, ok = parseNumber(text)
+		f, ok = telemetry.ParseNumber(text)
 	}
 	switch {
 	case p.IsNull():
@@ -39,18 +38,6 @@ func Limit(p telemetry.Property) (float64, Override) {
 		return 0, OverrideOther
 	}
 	return f, OverrideUsed
-}
-
-// parseNumber reads a decimal number. strconv also takes hexadecimal, underscores and words,
-// which nobody means.
-func parseNumber(text []byte) (f float64, ok bool) {
-	for _, c := range text {
-		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
-			return 0, false
-		}
-	}
-	f, err := strconv.ParseFloat(string(text), 64)
-	return f, err == nil
 }
 
 // Quiet reports whether p, the property that Set.Quiet names, suppresses the alerts of a reading that

@@ -39,6 +39,8 @@ type panel struct {
 	change func(*rules.Rule)         // of the rule; nil for none
 	limit  float64                   // instead of the highest level's; 0 for none
 	quiet  func(minute float64) bool // nil for never
+	burst  bool                      // all readings arrive together, later
+	own    bool                      // conditions go by the device's time
 }
 
 // through draws a curve through points, by minute.
@@ -111,6 +113,15 @@ var scenes = []scene{
 		tells: []string{"alert 1:40, alert 6:40", "alert 6:00"},
 	},
 	{
+		name: "burst", minutes: 14, every: 20 * time.Second,
+		curve: through([2]float64{0, 72}, [2]float64{3, 86}, [2]float64{9, 88}, [2]float64{11, 74}, [2]float64{14, 72}),
+		panels: []panel{
+			{title: "by the hub's time: everything arrives within seconds, hours later", burst: true},
+			{title: "with TIME_PROPERTY", burst: true, own: true},
+		},
+		tells: []string{"", "alert 3:40"},
+	},
+	{
 		name: "quiet", minutes: 14, every: 20 * time.Second,
 		curve:  through([2]float64{0, 72}, [2]float64{2, 84}, [2]float64{3, 84}, [2]float64{4.5, 72}, [2]float64{5.5, 72}, [2]float64{7, 85}, [2]float64{10.5, 85}, [2]float64{12.5, 72}, [2]float64{14, 72}),
 		panels: []panel{{quiet: func(m float64) bool { return m < 8.5 }}},
@@ -179,7 +190,14 @@ func play(r *rules.Rule, s *scene, p panel) (lanes []lane, told []event) {
 			if n := len(l.steps); n > 0 {
 				was = l.steps[n-1].state
 			}
-			next := r.Next(&r.Levels[i], was, value, l.limit, at.Microseconds())
+			moment := rules.Moment{Hub: at.Microseconds()}
+			if p.burst {
+				moment.Hub = 1e12 + at.Milliseconds()
+			}
+			if p.own {
+				moment.Device = at.Microseconds() + 1
+			}
+			next := r.Next(&r.Levels[i], was, value, l.limit, moment)
 			breaching := r.Breaching(value, l.limit)
 			l.steps = append(l.steps, step{now, value, breaching, next, inhibited, quiet})
 			open := next.Phase == rules.Open
@@ -192,7 +210,9 @@ func play(r *rules.Rule, s *scene, p panel) (lanes []lane, told []event) {
 			if open && breaching && !inhibited && !quiet && now >= g.end {
 				told = append(told, event{i, now, value, false})
 				g.told, g.end = true, now+r.Window.Minutes()
-				l.windows = append(l.windows, [2]float64{now, g.end})
+				if !p.burst { // else it begins later
+					l.windows = append(l.windows, [2]float64{now, g.end})
+				}
 			}
 			inhibited = inhibited || open
 		}

@@ -29,6 +29,9 @@ type Set struct {
 	// Quiet is the name of an application property that suppresses a device's alerts. It is
 	// empty if there is none: see Quiet.
 	Quiet string
+	// Time says where a message has the time of its device: the name of an application property, or body: and
+	// the path of a field. It is empty if conditions go by the hub's time: see Clock.
+	Time string
 	// Show are names of application properties that messages show, at most notify.MaxShown.
 	Show []string
 }
@@ -94,7 +97,7 @@ func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties
 	number, isNumber := p.Number()
 	text, isText := p.Text()
 	if text = bytes.TrimSpace(text); isText {
-		number, isNumber = parseNumber(text)
+		number, isNumber = telemetry.ParseNumber(text)
 	}
 	boolean, isBool := p.Bool()
 	return slices.ContainsFunc(c.Values, func(value string) bool {
@@ -164,7 +167,7 @@ func (p Phase) String() string { return [...]string{"normal", "pending", "open"}
 // A State is that of one level of one device. The zero State is normal.
 type State struct {
 	Phase Phase
-	Since int64 // unless Normal: when the hub took the first reading of those that reached the limit, in Unix µs
+	Since Moment // unless Normal: of the first reading of those that reached the limit
 }
 
 // Breaching reports whether value reaches limit.
@@ -193,9 +196,8 @@ func (r *Rule) Cleared(l *Level, value, limit float64) bool {
 	return value < r.ClearOf(l, limit)
 }
 
-// Next returns the state of a level after a reading, which the hub took at enqueued, in Unix
-// µs. limit is the level's, or what replaces it for this device.
-func (r *Rule) Next(l *Level, s State, value, limit float64, enqueued int64) State {
+// Next returns the state of a level after a reading. limit is the level's, or what replaces it for this device.
+func (r *Rule) Next(l *Level, s State, value, limit float64, at Moment) State {
 	breaching := r.Breaching(value, limit)
 	switch {
 	case s.Phase == Open && r.Cleared(l, value, limit):
@@ -205,9 +207,9 @@ func (r *Rule) Next(l *Level, s State, value, limit float64, enqueued int64) Sta
 	case !breaching:
 		return State{}
 	case s.Phase == Normal:
-		s = State{Phase: Pending, Since: enqueued}
+		s = State{Phase: Pending, Since: at}
 	}
-	if time.Duration(enqueued-s.Since)*time.Microsecond >= l.For {
+	if now, since := at.By(s.Since); time.Duration(now-since)*time.Microsecond >= l.For {
 		s.Phase = Open
 	}
 	return s

@@ -12,17 +12,20 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A reading of one device: a value, and when the hub took it, in seconds.
+// A reading of one device: a value, and when the hub and the device took it, in seconds; the device's time is 0 if it
+// has none.
 type reading struct {
-	value float64
-	at    int64
+	value      float64
+	at, device int64
 }
+
+func (r reading) moment() rules.Moment { return rules.Moment{Hub: r.at * 1e6, Device: r.device * 1e6} }
 
 // run takes readings through a level and returns its state after each.
 func run(r *rules.Rule, limit float64, readings []reading) (states []rules.State) {
 	var s rules.State
 	for _, one := range readings {
-		s = r.Next(&r.Levels[0], s, one.value, limit, one.at*1e6)
+		s = r.Next(&r.Levels[0], s, one.value, limit, one.moment())
 		states = append(states, s)
 	}
 	return states
@@ -46,22 +49,28 @@ func TestNext(t *testing.T) {
 		want     []rules.Phase
 		since    int64 // of the last state
 	}{
-		"at the limit":                     {high, 0, []reading{{79.9, 1}, {80, 2}, {81, 3}, {79.9, 4}}, []rules.Phase{normal, open, open, normal}, 0},
-		"below the limit":                  {low, 0, []reading{{2.1, 1}, {2, 2}, {1, 3}}, []rules.Phase{normal, open, open}, 2},
-		"between clear and limit":          {clear, 0, []reading{{76, 1}, {80, 2}, {76, 3}, {75, 4}, {74.9, 5}, {76, 6}}, []rules.Phase{normal, open, open, open, normal, normal}, 0},
-		"between clear and limit, below":   {low, 0, []reading{{3, 1}, {2, 2}, {3, 3}, {4, 4}, {4.1, 5}}, []rules.Phase{normal, open, open, open, normal}, 0},
-		"it lasts":                         {lasting(high, 10*time.Second), 0, []reading{{80, 1}, {80, 10}, {80, 11}, {80, 12}}, []rules.Phase{pending, pending, open, open}, 1},
-		"it does not last":                 {lasting(high, 10*time.Second), 0, []reading{{80, 1}, {79, 5}, {80, 11}}, []rules.Phase{pending, normal, pending}, 11},
-		"pending has no band":              {lasting(clear, 10*time.Second), 0, []reading{{80, 1}, {76, 5}, {80, 11}}, []rules.Phase{pending, normal, pending}, 11},
-		"open has one":                     {lasting(clear, 10*time.Second), 0, []reading{{80, 1}, {80, 11}, {76, 12}, {80, 13}}, []rules.Phase{pending, open, open, open}, 1},
-		"two readings far apart":           {lasting(high, 10*time.Second), 0, []reading{{80, 1}, {80, 3600}}, []rules.Phase{pending, open}, 1},
-		"time stands still":                {lasting(high, 10*time.Second), 0, []reading{{80, 5}, {80, 5}, {80, 4}}, []rules.Phase{pending, pending, pending}, 5},
-		"override above":                   {high, 95, []reading{{90, 1}, {95, 2}, {94, 3}}, []rules.Phase{normal, open, normal}, 0},
-		"override below":                   {high, 60, []reading{{59, 1}, {60, 2}, {59, 3}}, []rules.Phase{normal, open, normal}, 0},
-		"clear moves with an override":     {clear, 95, []reading{{94, 1}, {95, 2}, {90, 3}, {89, 4}}, []rules.Phase{normal, open, open, normal}, 0},
-		"override beyond clear":            {clear, 60, []reading{{60, 1}, {55, 2}, {54, 3}}, []rules.Phase{open, open, normal}, 0},
-		"override far above a low clear":   {freezer, 8, []reading{{9, 1}, {7.5, 2}, {2, 3}}, []rules.Phase{open, open, normal}, 0},
-		"override of a rule that is below": {low, 10, []reading{{10, 1}, {12, 2}, {12.1, 3}}, []rules.Phase{open, open, normal}, 0},
+		"at the limit":                          {high, 0, []reading{{79.9, 1, 0}, {80, 2, 0}, {81, 3, 0}, {79.9, 4, 0}}, []rules.Phase{normal, open, open, normal}, 0},
+		"below the limit":                       {low, 0, []reading{{2.1, 1, 0}, {2, 2, 0}, {1, 3, 0}}, []rules.Phase{normal, open, open}, 2},
+		"between clear and limit":               {clear, 0, []reading{{76, 1, 0}, {80, 2, 0}, {76, 3, 0}, {75, 4, 0}, {74.9, 5, 0}, {76, 6, 0}}, []rules.Phase{normal, open, open, open, normal, normal}, 0},
+		"between clear and limit, below":        {low, 0, []reading{{3, 1, 0}, {2, 2, 0}, {3, 3, 0}, {4, 4, 0}, {4.1, 5, 0}}, []rules.Phase{normal, open, open, open, normal}, 0},
+		"it lasts":                              {lasting(high, 10*time.Second), 0, []reading{{80, 1, 0}, {80, 10, 0}, {80, 11, 0}, {80, 12, 0}}, []rules.Phase{pending, pending, open, open}, 1},
+		"it does not last":                      {lasting(high, 10*time.Second), 0, []reading{{80, 1, 0}, {79, 5, 0}, {80, 11, 0}}, []rules.Phase{pending, normal, pending}, 11},
+		"pending has no band":                   {lasting(clear, 10*time.Second), 0, []reading{{80, 1, 0}, {76, 5, 0}, {80, 11, 0}}, []rules.Phase{pending, normal, pending}, 11},
+		"open has one":                          {lasting(clear, 10*time.Second), 0, []reading{{80, 1, 0}, {80, 11, 0}, {76, 12, 0}, {80, 13, 0}}, []rules.Phase{pending, open, open, open}, 1},
+		"two readings far apart":                {lasting(high, 10*time.Second), 0, []reading{{80, 1, 0}, {80, 3600, 0}}, []rules.Phase{pending, open}, 1},
+		"time stands still":                     {lasting(high, 10*time.Second), 0, []reading{{80, 5, 0}, {80, 5, 0}, {80, 4, 0}}, []rules.Phase{pending, pending, pending}, 5},
+		"a burst lasts by the device's clock":   {lasting(high, 10*time.Second), 0, []reading{{80, 100, 50}, {80, 100, 59}, {80, 101, 60}}, []rules.Phase{pending, pending, open}, 100},
+		"its clock lasts longer than the hub's": {lasting(high, 10*time.Second), 0, []reading{{80, 100, 100}, {80, 120, 105}, {80, 121, 110}}, []rules.Phase{pending, pending, open}, 100},
+		"a time is missing":                     {lasting(high, 10*time.Second), 0, []reading{{80, 100, 50}, {80, 101, 0}, {80, 102, 59}, {80, 110, 0}}, []rules.Phase{pending, pending, pending, open}, 100},
+		"the first time is missing":             {lasting(high, 10*time.Second), 0, []reading{{80, 100, 0}, {80, 101, 80}, {80, 110, 81}}, []rules.Phase{pending, pending, open}, 100},
+		"out of order in a burst":               {lasting(high, 10*time.Second), 0, []reading{{80, 100, 50}, {80, 100, 20}, {80, 100, 59}, {80, 100, 60}}, []rules.Phase{pending, pending, pending, open}, 100},
+		"its clock was set back":                {lasting(high, 10*time.Second), 0, []reading{{80, 100, 100}, {80, 105, 45}, {80, 110, 50}}, []rules.Phase{pending, pending, open}, 100},
+		"override above":                        {high, 95, []reading{{90, 1, 0}, {95, 2, 0}, {94, 3, 0}}, []rules.Phase{normal, open, normal}, 0},
+		"override below":                        {high, 60, []reading{{59, 1, 0}, {60, 2, 0}, {59, 3, 0}}, []rules.Phase{normal, open, normal}, 0},
+		"clear moves with an override":          {clear, 95, []reading{{94, 1, 0}, {95, 2, 0}, {90, 3, 0}, {89, 4, 0}}, []rules.Phase{normal, open, open, normal}, 0},
+		"override beyond clear":                 {clear, 60, []reading{{60, 1, 0}, {55, 2, 0}, {54, 3, 0}}, []rules.Phase{open, open, normal}, 0},
+		"override far above a low clear":        {freezer, 8, []reading{{9, 1, 0}, {7.5, 2, 0}, {2, 3, 0}}, []rules.Phase{open, open, normal}, 0},
+		"override of a rule that is below":      {low, 10, []reading{{10, 1, 0}, {12, 2, 0}, {12.1, 3, 0}}, []rules.Phase{open, open, normal}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limit := test.rule.Levels[0].Limit
@@ -76,8 +85,8 @@ func TestNext(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
-			if last := states[len(states)-1]; last.Since != test.since*1e6 {
-				t.Errorf("since %d µs, want %d s", last.Since, test.since)
+			if last := states[len(states)-1]; last.Since.Hub != test.since*1e6 {
+				t.Errorf("since %v µs, want %d s", last.Since, test.since)
 			}
 		})
 	}
@@ -102,9 +111,23 @@ func anyReadings(t *rapid.T) (all []reading) {
 	at := int64(0)
 	for range rapid.IntRange(0, 30).Draw(t, "n") {
 		at += int64(rapid.IntRange(0, 4).Draw(t, "after"))
-		all = append(all, reading{float64(rapid.IntRange(-5, 5).Draw(t, "value")), at})
+		device := int64(0)
+		if rapid.IntRange(0, 2).Draw(t, "device") == 0 {
+			device = at + int64(rapid.IntRange(-20, 2).Draw(t, "late"))
+		}
+		all = append(all, reading{float64(rapid.IntRange(-5, 5).Draw(t, "value")), at, max(0, device)})
 	}
 	return all
+}
+
+// lasted is how long a run of readings that began at since has lasted: by the device's clock, unless one of the two has no
+// time by it or it has run backward.
+func lasted(since rules.Moment, r reading) time.Duration {
+	now := r.moment()
+	if from := since.Device; from > 0 && now.Device >= from {
+		return time.Duration(now.Device-from) * time.Microsecond
+	}
+	return time.Duration(now.Hub-since.Hub) * time.Microsecond
 }
 
 // What the states of a level promise, against a description of them that looks back over all
@@ -130,16 +153,16 @@ func TestNextLooksBack(t *testing.T) {
 				case !breaching(j):
 					want = rules.State{}
 				case want.Phase == rules.Normal:
-					want = rules.State{Phase: rules.Pending, Since: readings[j].at * 1e6}
+					want = rules.State{Phase: rules.Pending, Since: readings[j].moment()}
 				}
-				if want.Phase == rules.Pending && readings[j].at*1e6-want.Since >= r.Levels[0].For.Microseconds() {
+				if want.Phase == rules.Pending && lasted(want.Since, readings[j]) >= r.Levels[0].For {
 					want.Phase = rules.Open
 				}
 			}
 			if s != want {
 				t.Fatalf("after reading %d: got %v, want %v", i, s, want)
 			}
-			if (s.Since == 0) != (s.Phase == rules.Normal) && readings[0].at != 0 {
+			if (s.Since.Hub == 0) != (s.Phase == rules.Normal) && readings[0].at != 0 {
 				t.Fatalf("after reading %d: %v", i, s)
 			}
 			if cleared := r.Cleared(&r.Levels[0], readings[i].value, limit); cleared && breaching(i) {
@@ -160,7 +183,7 @@ func TestNextTakesTurns(t *testing.T) {
 			opened := s.Phase == rules.Open && was.Phase != rules.Open
 			closed := s.Phase != rules.Open && was.Phase == rules.Open
 			switch {
-			case opened && (!r.Breaching(readings[i].value, limit) || readings[i].at*1e6-s.Since < r.Levels[0].For.Microseconds()):
+			case opened && (!r.Breaching(readings[i].value, limit) || lasted(s.Since, readings[i]) < r.Levels[0].For):
 				t.Fatalf("opens with reading %d: %v", i, s)
 			case opened && was.Phase == rules.Normal && r.Levels[0].For > 0:
 				t.Fatalf("opens with reading %d without having been pending", i)
@@ -187,7 +210,7 @@ func TestNextReplays(t *testing.T) {
 			s = states[cut-1]
 		}
 		for i := cut; i < len(readings); i++ {
-			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, readings[i].at*1e6); s != states[i] {
+			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, readings[i].moment()); s != states[i] {
 				t.Fatalf("reading %d: got %v, want %v", i, s, states[i])
 			}
 		}

@@ -115,6 +115,8 @@ type Field struct {
 	// that it is among Words, counted from 1, or 0 if it is none of them. Case does not matter, nor
 	// how a number is written.
 	Words []string
+	// Time makes a text or number that ParseTime or UnixTime takes a reading: in Unix µs.
+	Time bool
 	// Condition: the field decides about readings of others, and is none itself. DecodeAll leaves it out
 	// of its result.
 	Condition bool
@@ -126,7 +128,7 @@ type Range struct{ From, To float64 }
 // Equal reports whether f and g read the same.
 func (f Field) Equal(g Field) bool {
 	valid := f.Valid == g.Valid || f.Valid != nil && g.Valid != nil && *f.Valid == *g.Valid
-	return f.Paths == g.Paths && f.Lowest == g.Lowest && f.Condition == g.Condition && valid && slices.Equal(f.Words, g.Words)
+	return f.Paths == g.Paths && f.Lowest == g.Lowest && f.Time == g.Time && f.Condition == g.Condition && valid && slices.Equal(f.Words, g.Words)
 }
 
 // A Found is what one field of an event holds.
@@ -163,7 +165,7 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 		}
 		for j := range paths {
 			p := &paths[j]
-			p.field, p.rank, p.lowest, p.valid, p.words = uint8(i), uint8(j), f.Lowest, f.Valid, parseWords(f.Words)
+			p.field, p.rank, p.lowest, p.valid, p.time, p.words = uint8(i), uint8(j), f.Lowest, f.Valid, f.Time, parseWords(f.Words)
 			d.start = append(d.start, cursor{path: p})
 		}
 	}

@@ -25,6 +25,7 @@ type path struct {
 	rank   uint8 // in the field's list
 	lowest bool  // see Field
 	valid  *Range
+	time   bool
 	words  []word
 }
 
@@ -50,6 +51,17 @@ func parseWords(texts []string) (words []word) {
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	one := finding{rank: p.rank, value: number.value, reason: number.reason}
 	switch {
+	case p.time && one.reason != ReasonNull:
+		one.value, one.reason = 0, ReasonNotANumber
+		t, ok := UnixTime(number.value)
+		if v[0] == '"' {
+			t, ok = ParseTime(s.unquote(v))
+		} else if number.reason != ReasonOK || v[0] == 't' || v[0] == 'f' {
+			ok = false
+		}
+		if ok {
+			one.value, one.reason = float64(t.UnixMicro()), ReasonOK
+		}
 	case len(p.words) > 0 && one.reason != ReasonNull:
 		one.value, one.reason = 0, ReasonOK
 		if v[0] == '"' {

@@ -50,10 +50,11 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Title:       l.rule.Title,
 		Unit:        l.rule.Unit,
 		Runbook:     l.rule.Runbook,
-		Shown:       d.head.shown,
 		Temperature: d.head.value,
 		Threshold:   d.head.limit,
 		Enqueued:    fromMicros(d.head.enqueued),
+		DeviceTime:  fromMicros0(d.head.device),
+		Since:       fromMicros0(d.head.since),
 		Partition:   s.id,
 		Sequence:    d.head.sequence,
 		Log:         q.request(d, d.head).Log,
@@ -70,6 +71,9 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	if a.Resolved { // one of unknown fate is sent again for as long
 		a.Remember += s.GiveUp
 	}
+	if d.head.shown != nil {
+		a.Shown = *d.head.shown
+	}
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field
 	}
@@ -77,9 +81,6 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		a.Word = strings.Join(words, " or ")
 	} else if len(words) > 0 {
 		a.Word = words[int(d.head.value)-1]
-	}
-	if d.head.since != 0 {
-		a.Since = fromMicros(d.head.since)
 	}
 	return a
 }

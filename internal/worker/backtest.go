@@ -69,7 +69,11 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	if err != nil {
 		return nil, err
 	}
-	c := Config{Rules: set, Decoder: decoder, Log: zap.NewNop()}
+	clock, err := set.Clock()
+	if err != nil {
+		return nil, err
+	}
+	c := Config{Rules: set, Decoder: decoder, Clock: clock, Log: zap.NewNop()}
 	b := &Backtest{observer: o, streams: map[string]*stream{}}
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
@@ -176,7 +180,7 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 	if open {
 		since = is.Since
 	}
-	b.observer.Alarm(BacktestAlarm{At: fromMicros(b.now), Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Open: open, Since: fromMicros(since)})
+	b.observer.Alarm(BacktestAlarm{At: fromMicros(b.now), Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Open: open, Since: fromMicros(since.Time())})
 }
 
 // A dueRecovery waits for its time.

@@ -14,9 +14,10 @@ type reading struct {
 	limit    float64 // that it reached, or has cleared
 	enqueued int64   // when the hub took it, in Unix µs
 	sequence int64
-	since    int64    // when the hub took the first of the readings that reached the limit, in Unix µs; 0 if the rule has no state
-	arrival  *arrival // nil if it came from the hub
-	shown    notify.Shown
+	device   int64         // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not believed
+	since    int64         // when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the hub's, in Unix µs; 0 if the rule has no state
+	arrival  *arrival      // nil if it came from the hub
+	shown    *notify.Shown // nil if there is nothing to show
 }
 
 // An arrival is what else is known of a reading that came through an Intake.
@@ -39,6 +40,14 @@ func micros0(t time.Time) int64 {
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// fromMicros0 is fromMicros, but the zero time for 0.
+func fromMicros0(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return fromMicros(us)
+}
 
 // A delivery brings one notice to one receiver: an alert of a device, or its recovery. It starts with one
 // reading, its head. Later readings of the device join it. When the head is settled, the latest

@@ -125,13 +125,23 @@ func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
 // came through an Intake: then no rule has state, and joined are the deliveries that the reading is part
 // of, with ended set.
 func (s *stream) evaluate(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, o *observation, a *arrival) (over bool, joined []*delivery) {
-	v := evaluation{stream: s, before: before, event: e, seen: o, arrival: a}
+	v := evaluation{stream: s, before: before, event: e, seen: o, arrival: a, at: rules.Moment{Hub: micros(e.Enqueued)}}
+	var time rules.DeviceTime
+	if s.Clock != nil {
+		v.at.Device, time = s.Clock.Read(e)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.rules {
 		if f := &found[r.reads.Field]; f.Reason == telemetry.ReasonOK && r.applies(e, found) {
 			v.apply(r, f.Value)
 		}
+	}
+	if v.backward {
+		time = rules.TimeBackward
+	}
+	if s.Clock != nil {
+		s.stats.Times[time].Add(1)
 	}
 	return v.over, v.joined
 }
@@ -143,9 +153,11 @@ type evaluation struct {
 	event   *telemetry.Event
 	seen    *observation
 	arrival *arrival
+	at      rules.Moment
 
-	over   bool
-	joined []*delivery
+	over     bool
+	backward bool // the device's clock is behind the beginning of its alarm
+	joined   []*delivery
 }
 
 // apply takes the event's value through one rule.
@@ -154,7 +166,7 @@ func (v *evaluation) apply(r *rule, value float64) {
 	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
 		limit, kind := l.limitFor(v.event)
-		rd := reading{value: value, enqueued: micros(v.event.Enqueued), sequence: v.event.Sequence, limit: limit, arrival: v.arrival}
+		rd := reading{value: value, enqueued: v.at.Hub, sequence: v.event.Sequence, device: v.at.Device, limit: limit, arrival: v.arrival}
 		breaching := r.Breaching(value, rd.limit)
 		if breaching {
 			v.over = true
@@ -183,12 +195,12 @@ func (v *evaluation) apply(r *rule, value float64) {
 	}
 }
 
-// step takes l's alarm of the device through the reading, whose since it sets. It reports
+// step takes l's alarm of the device through the reading, and sets when they began. It reports
 // whether l is open after it, and whether it has opened or ended.
 func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	device, a := v.event.Device, v.alarms
 	was := a.of(device, l)
-	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, rd.enqueued), due: was.due}
+	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, v.at), due: was.due}
 	switch {
 	case next.Phase == rules.Normal:
 	case was == (kept{}) && !a.room(device):
@@ -201,7 +213,7 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	}
 	open = next.Phase == rules.Open
 	turned = open != (was.Phase == rules.Open)
-	rd.since = next.Since
+	v.date(rd, next.Since)
 	switch {
 	case next == was:
 		return open, false
@@ -224,6 +236,18 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	return open, turned
 }
 
+// date sets when rd and the first reading of its alarm, at since, were taken, both by one clock.
+func (v *evaluation) date(rd *reading, since rules.Moment) {
+	if since == (rules.Moment{}) {
+		return
+	}
+	v.backward = v.backward || v.at.Backward(since)
+	var at int64
+	if at, rd.since = v.at.By(since); at != v.at.Device {
+		rd.device = 0
+	}
+}
+
 // recover returns the recovery by the reading rd, which cleared the alarm was; nil if nobody wants it.
 func (v *evaluation) recover(l *level, rd *reading, was kept) *recovery {
 	receivers := v.wanting(l)
@@ -235,8 +259,9 @@ func (v *evaluation) recover(l *level, rd *reading, was kept) *recovery {
 		return nil
 	}
 	rd.shown = v.show()
+	v.date(rd, was.Since)
 	r := &recovery{reading: *rd, log: v.logName, receivers: receivers}
-	r.since, r.limit = was.Since, l.rule.ClearOf(l.Level, rd.limit)
+	r.limit = l.rule.ClearOf(l.Level, rd.limit)
 	return r
 }
 
@@ -304,14 +329,18 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 	return decision
 }
 
-// show returns the event's properties that messages show.
-func (v *evaluation) show() (shown notify.Shown) {
+// show returns the event's properties that messages show, nil if it has none.
+func (v *evaluation) show() *notify.Shown {
+	var shown notify.Shown
 	for _, name := range v.Rules.Show {
 		if text := v.property(name); text != "" {
 			shown = shown.With(name, text)
 		}
 	}
-	return shown
+	if shown == "" {
+		return nil
+	}
+	return &shown
 }
 
 // property returns the text of one of the event's properties, "" if it has none.

@@ -153,13 +153,10 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		}
 		a := ledger.Alarm{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name}
 		if k.Phase != rules.Normal {
-			a.Open, a.Since, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since), k.value, k.limit
+			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), k.value, k.limit
 		}
 		if r := k.due; r != nil {
-			a.Due = &ledger.Reading{Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit}
-			if r.since != 0 {
-				a.Due.Since = fromMicros(r.since)
-			}
+			a.Due = &ledger.Reading{Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit, DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since)}
 		}
 		c.Alarms = append(c.Alarms, a)
 	}

@@ -48,7 +48,7 @@ func TestHistoryIsExact(t *testing.T) {
 						key := alarmKey{rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "device"), rapid.SampledFrom(levels).Draw(t, "level")}
 						k := kept{State: rules.State{Phase: rules.Phase(rapid.IntRange(0, 2).Draw(t, "phase"))}}
 						if k.Phase != rules.Normal {
-							k.Since = before
+							k.Since.Hub = before
 						}
 						if k == (kept{}) {
 							delete(now, key)
@@ -117,7 +117,7 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 		for i := range 100 { // each device changes in every seventh tick
 			sequence++
 			key := alarmKey{fmt.Sprint(tick%7, "-", i), nil}
-			h.change(key, kept{State: rules.State{Phase: rules.Open, Since: sequence}}, at(sequence-1), at(sequence))
+			h.change(key, kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: sequence}}}, at(sequence-1), at(sequence))
 		}
 		watermark := max(0, sequence-250) // alerts take two ticks and a half
 		if tick < 50 {
@@ -154,7 +154,7 @@ func TestFirstEventHoldsTheLedger(t *testing.T) {
 	key := alarmKey{"oven", &level{}}
 	at := telemetry.Position{Sequence: 6, Offset: "600"}
 	h := history{kept: map[alarmKey]kept{}, position: at, bound: 10, edited: true} // another alarm's recovery has been settled
-	h.change(key, kept{State: rules.State{Phase: rules.Open, Since: 1}}, telemetry.Position{}, telemetry.Position{Sequence: 7, Offset: "700"})
+	h.change(key, kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}, telemetry.Position{}, telemetry.Position{Sequence: 7, Offset: "700"})
 	if p, _ := h.reach(at); p != at || len(h.kept) != 0 {
 		t.Errorf("the ledger goes back to %+v, with %v", p, h.kept)
 	}
@@ -169,7 +169,7 @@ func TestSettledIsDueNowhere(t *testing.T) {
 	at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
 	due := &recovery{reading: reading{sequence: 3}}
 	h := history{kept: map[alarmKey]kept{key: {due: due}}, bound: 10}
-	opened := kept{State: rules.State{Phase: rules.Open, Since: 1}}
+	opened := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	h.change(key, opened, at(4), at(5))
 	h.seal()
 	h.change(key, kept{due: due}, at(6), at(7))
@@ -191,9 +191,9 @@ func TestAlarmCounts(t *testing.T) {
 	if a.mayHave("oven") {
 		t.Error("an alarm of nobody")
 	}
-	open := kept{State: rules.State{Phase: rules.Open, Since: 1}}
+	open := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	a.set("oven", warning, open)
-	a.set("oven", critical, kept{State: rules.State{Phase: rules.Pending, Since: 2}})
+	a.set("oven", critical, kept{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
 	if !a.mayHave("oven") || a.of("oven", warning) != open || a.of("kiln", warning) != (kept{}) || a.total != [3]int{1, 1, 0} {
 		t.Errorf("%+v", a.total)
 	}
@@ -215,11 +215,11 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 	hot := rules.Rule{Name: "hot", Resolved: true, Below: true, Field: "t", Window: time.Hour, Is: []string{"on"}, Title: "Hot", Unit: "K", Runbook: "https://r"}
 	l := &level{rule: &rule{Rule: &hot}, Level: &rules.Level{Name: "critical"}}
 	at := time.UnixMilli(1_767_225_600_123).UTC()
-	due := &recovery{log: "log", reading: reading{value: 20, limit: 65, enqueued: at.UnixMicro(), sequence: 9, since: at.Add(-time.Hour).UnixMicro()}}
-	h := history{kept: map[alarmKey]kept{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: at.UnixMicro()}, value: 81, limit: 80, due: due}}}
+	due := &recovery{log: "log", reading: reading{value: 20, limit: 65, enqueued: at.UnixMicro(), sequence: 9, since: at.Add(-time.Hour).UnixMicro(), device: at.Add(-time.Second).UnixMicro()}}
+	h := history{kept: map[alarmKey]kept{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
-		Device: "oven", Rule: "hot", Level: "critical", Since: at, Value: 81, Limit: 80,
-		Due: &ledger.Reading{Log: "log", Sequence: 9, Enqueued: at, Value: 20, Limit: 65, Since: at.Add(-time.Hour)},
+		Device: "oven", Rule: "hot", Level: "critical", Since: at, DeviceSince: at.Add(-time.Minute), Value: 81, Limit: 80,
+		Due: &ledger.Reading{Log: "log", Sequence: 9, Enqueued: at, Value: 20, Limit: 65, Since: at.Add(-time.Hour), DeviceTime: at.Add(-time.Second)},
 	}
 	c := h.content(telemetry.Position{})
 	level := ledger.Level{Rule: "hot", Name: "critical", Resolved: true, Below: true, Field: "t", Window: time.Hour, Is: []string{"on"}, Title: "Hot", Unit: "K", Runbook: "https://r"}

@@ -21,6 +21,8 @@ import (
 type fact struct {
 	phase string    // normal, pending or open
 	since time.Time // unless normal
+	own   time.Time // since, by the device's clock; zero if it has none
+	shown time.Time // since, by the clock that the event is compared by
 	tells bool      // at this event
 	owed  int64     // the event that cleared the last alarm, if it has not opened again since
 	over  time.Time // since, of the alarm that owed cleared
@@ -40,20 +42,22 @@ func (w *world) facts(device string, level int) []fact {
 		f.tells = false
 		if w.wasUnseen(e.Sequence) {
 			if f.phase == "pending" {
-				f.phase, f.since = "normal", time.Time{}
+				f.phase, f.since, f.own = "normal", time.Time{}, time.Time{}
 			}
 		} else if e.Device == device {
 			hot, cool := values[i] >= l.Limit, values[i] < l.Clear
 			if f.phase == "open" && cool {
-				f = fact{phase: "normal", owed: e.Sequence, over: f.since}
+				f = fact{phase: "normal", owed: e.Sequence, over: f.at(i, w)[1]}
 			}
 			if f.phase == "pending" && !hot {
-				f.phase, f.since = "normal", time.Time{}
+				f.phase, f.since, f.own = "normal", time.Time{}, time.Time{}
 			}
 			if f.phase == "normal" && hot {
-				f.phase, f.since = "pending", e.Enqueued
+				f.phase, f.since, f.own = "pending", e.Enqueued, w.deviceTime(i)
 			}
-			if f.phase == "pending" && !e.Enqueued.Before(f.since.Add(l.For)) {
+			at := f.at(i, w)
+			f.shown = at[1]
+			if f.phase == "pending" && !at[0].Before(at[1].Add(l.For)) {
 				f.phase, f.owed, f.over = "open", 0, time.Time{}
 			}
 			f.tells = f.phase == "open" && (hot || higher != nil && higher[i].phase == "open") && (higher == nil || higher[i+1].phase != "open")
@@ -64,6 +68,22 @@ func (w *world) facts(device string, level int) []fact {
 		all = append(all, f)
 	}
 	return all
+}
+
+// at returns when event i was, and the beginning of the alarm, by one clock.
+func (f *fact) at(i int, w *world) [2]time.Time {
+	if own := w.deviceTime(i); !own.IsZero() && !f.own.IsZero() && !own.Before(f.own) {
+		return [2]time.Time{own, f.own}
+	}
+	return [2]time.Time{w.log[i].Enqueued, f.since}
+}
+
+// deviceTime returns the time that the device of event i gives it, zero if none.
+func (w *world) deviceTime(i int) time.Time {
+	if late := w.readings[i].late; late >= 0 {
+		return w.log[i].Enqueued.Add(-late)
+	}
+	return time.Time{}
 }
 
 // wasUnseen reports whether an event was read while rules with state were turned off.
@@ -121,7 +141,7 @@ func (w *world) alarmOf(c ledger.Content, device string, level int) (f fact) {
 		case !a.Since.IsZero():
 			f.phase = "pending"
 		}
-		f.since = a.Since
+		f.since, f.own = a.Since, a.DeviceSince
 		if a.Due != nil {
 			f.owed, f.over = a.Due.Sequence, a.Due.Since
 		}
@@ -140,7 +160,7 @@ func (w *world) wrote(r records.Record) ledger.Content {
 	w.kept = c
 	w.each(func(device string, level int, facts []fact) {
 		got, want := w.alarmOf(c, device, level), facts[c.Position.Sequence]
-		if got.phase != want.phase || !got.since.Equal(want.since) {
+		if got.phase != want.phase || !got.since.Equal(want.since) || !got.own.Equal(want.own) || !got.own.Equal(want.own) {
 			w.violated("P4: the ledger at %d has %s level %d %s since %v, the log says %s since %v", c.Position.Sequence, device, level, got.phase, got.since, want.phase, want.since)
 		}
 		if got.owed != 0 && (got.owed != want.owed || !got.over.Equal(want.over)) {
@@ -162,7 +182,7 @@ func (w *world) checkpointed() {
 			return
 		}
 		got, want := w.alarmOf(w.kept, device, level), facts[at]
-		if got.phase != want.phase || !got.since.Equal(want.since) || want.owed > p && got.owed != want.owed {
+		if got.phase != want.phase || !got.since.Equal(want.since) || !got.own.Equal(want.own) || want.owed > p && got.owed != want.owed {
 			w.violated("P4: the checkpoint at %d passes a change of %s level %d that the ledger at %d does not hold", at, device, level, p)
 		}
 	})
@@ -176,7 +196,7 @@ func (w *world) check(last *owner) {
 	}
 	w.each(func(device string, level int, facts []fact) {
 		got, want := w.alarmOf(w.kept, device, level), facts[n]
-		if !last.off && (got.phase != want.phase || !got.since.Equal(want.since) || got.owed != 0) {
+		if !last.off && (got.phase != want.phase || !got.since.Equal(want.since) || !got.own.Equal(want.own) || got.owed != 0) {
 			w.violated("P4: the last ledger has %s level %d %s, owed %d, the log says %s", device, level, got.phase, got.owed, want.phase)
 		}
 		for i := range w.inboxes {
@@ -222,7 +242,7 @@ func (w *world) checkReceiver(receiver int, device string, level int, facts []fa
 		case w.everOff(): // then some alerts were told without state
 		case a.Resolved && (f.owed != a.Sequence || !f.over.Equal(a.Since)):
 			w.violated("P4: receiver %d hears a resolved of %s of %d since %v, the log has none: %+v", receiver, who, a.Sequence, a.Since, f)
-		case !a.Resolved && (!f.tells || !f.since.Equal(a.Since)):
+		case !a.Resolved && (!f.tells || !f.shown.Equal(a.Since)):
 			w.violated("P4: receiver %d hears an alert of %s of %d since %v, the log has none: %+v", receiver, who, a.Sequence, a.Since, f)
 		}
 		if a.Resolved {
@@ -300,8 +320,9 @@ func draw(t *rapid.T, sends, others, off bool, moved []int) plan {
 	p.readings = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) planned {
 		return planned{
 			device: rapid.IntRange(0, p.devices-1).Draw(t, "device"), value: rapid.SampledFrom(values).Draw(t, "value"),
-			gap: rapid.SampledFrom([]time.Duration{0, second, 7 * second, 20 * second, 40 * second, 61 * second, 90 * second}).Draw(t, "gap"),
-			lag: rapid.SampledFrom([]time.Duration{0, 0, 0, second, 30 * second, 100 * second}).Draw(t, "lag"),
+			gap:  rapid.SampledFrom([]time.Duration{0, second, 7 * second, 20 * second, 40 * second, 61 * second, 90 * second}).Draw(t, "gap"),
+			late: rapid.SampledFrom([]time.Duration{-1, -1, 0, second, 21 * second, 10 * time.Minute}).Draw(t, "late"),
+			lag:  rapid.SampledFrom([]time.Duration{0, 0, 0, second, 30 * second, 100 * second}).Draw(t, "lag"),
 		}
 	}), 1, 8).Draw(t, "readings")
 	p.takeovers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) takeover {
@@ -396,7 +417,11 @@ func (p plan) run(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{plan: p, decoder: decoder}
+	clock, err := rules.NewClock("body:at")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{plan: p, decoder: decoder, clock: clock}
 	synctest.Test(t, func(t *testing.T) { w.run(t.Context()) })
 	if len(w.wrong) == 0 {
 		return ""

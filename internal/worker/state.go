@@ -39,7 +39,7 @@ type AlarmState struct {
 	Rule      string
 	Level     string
 	Phase     rules.Phase
-	Since     time.Time // when the hub took the first of the readings that reached the limit; zero unless pending or open
+	Since     time.Time // when the first of the readings that reached the limit was taken, by the device's clock if that is known, else by the hub's; zero unless pending or open
 	Value     float64   // of the reading that opened it, or made it pending; 0 unless pending or open
 	Limit     float64   // that it reached; likewise
 	Due       time.Time // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
@@ -111,7 +111,7 @@ func (s *stream) open(all []AlarmState) []AlarmState {
 func (a *alarm) state(partition, device string) AlarmState {
 	state := AlarmState{Partition: partition, Device: device, Rule: a.level.rule.Name, Level: a.level.Name, Phase: a.Phase}
 	if a.Phase != rules.Normal {
-		state.Since, state.Value, state.Limit = fromMicros(a.Since), a.value, a.limit
+		state.Since, state.Value, state.Limit = fromMicros(a.Since.Time()), a.value, a.limit
 	}
 	if a.due != nil {
 		state.Due = fromMicros(a.due.enqueued)

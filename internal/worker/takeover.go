@@ -129,7 +129,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
-	k := kept{State: rules.State{Since: micros0(from.Since)}, value: from.Value, limit: from.Limit}
+	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: from.Value, limit: from.Limit}
 	switch {
 	case from.Since.IsZero():
 	case from.Open:
@@ -139,7 +139,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	}
 	if r := from.Due; r != nil {
 		k.due = &recovery{log: r.Log, receivers: s.wanting(l), reading: reading{
-			value: r.Value, limit: r.Limit, enqueued: micros(r.Enqueued), sequence: r.Sequence, since: micros0(r.Since),
+			value: r.Value, limit: r.Limit, enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
 		}}
 	}
 	was := k
@@ -189,7 +189,7 @@ func (s *stream) endRemoved() {
 			next := kept{}
 			if receivers := s.wanting(a.level); a.level.rule.Resolved && receivers != 0 {
 				next.due = &recovery{log: logName(at.Generation, s.id), receivers: receivers, reading: reading{
-					value: a.value, limit: a.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: a.Since,
+					value: a.value, limit: a.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: a.Since.Hub,
 				}}
 			}
 			s.alarms.set(device, a.level, next)

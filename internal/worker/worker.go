@@ -38,6 +38,7 @@ type Config struct {
 	CheckpointInterval time.Duration
 	DrainTimeout       time.Duration      // for attempts under way when a partition ends
 	Decoder            *telemetry.Decoder // for the fields of Rules
+	Clock              *rules.Clock       // for the time of Rules; nil if they have none
 	Receivers          []Receiver         // at least one
 	DeadLetters        DeadLetters
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the

@@ -100,6 +100,7 @@ type planned struct {
 	device   int
 	value    float64
 	gap, lag time.Duration
+	late     time.Duration // of the event after the time that its device gives it; -1: it gives none
 }
 
 // A takeover is how the next owner begins.
@@ -132,6 +133,7 @@ var devices = []string{"oven", "kiln"}
 type world struct {
 	plan
 	decoder *telemetry.Decoder
+	clock   *rules.Clock
 	start   time.Time
 	leases  *memlease.Store
 	ledgers *records.Memory
@@ -624,7 +626,7 @@ func (w *world) newProcess(off bool) *process {
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	c := worker.Config{
 		Origin: "ns/hub", Replica: p.name, Rules: rules.Set{Rules: []rules.Rule{rule}}, Concurrency: 8, GiveUp: w.giveUp,
-		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoder, DeadLetters: p, Log: zap.NewNop(),
+		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoder, Clock: w.clock, DeadLetters: p, Log: zap.NewNop(),
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 			return ledger.Open(ctx, p.faultyLedgers(), partition)
 		},
@@ -803,6 +805,9 @@ func (w *world) publish() {
 			Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: enqueued},
 			Device:   devices[r.device], Body: fmt.Appendf(nil, `{"temperature":%v}`, r.value), Enqueued: enqueued,
 		})
+		if own := w.deviceTime(int(n - 1)); !own.IsZero() {
+			w.log[n-1].Body = fmt.Appendf(nil, `{"temperature":%v,"at":%q}`, r.value, own.Format(time.RFC3339Nano))
+		}
 		w.noteLocked("                                        reading %d: %s %v", n, devices[r.device], r.value)
 		close(w.grown)
 		w.grown = make(chan struct{})

@@ -277,7 +277,7 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, storage, settings{
-		env: []string{"RULES_FILE=" + file, "QUIET_PROPERTY=maintenance"},
+		env: []string{"RULES_FILE=" + file, "QUIET_PROPERTY=maintenance", "TIME_PROPERTY=created"},
 		rules: []verify.Rule{
 			{Name: "hot", Resolved: true, Quiet: "maintenance", Levels: []verify.Level{
 				{Name: "warning", Limit: 30, Clear: 28, For: 2 * time.Second}, {Name: "critical", Limit: 36, Clear: 34, Override: "maxTemp"},
@@ -296,6 +296,9 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 		}
 		if strings.HasSuffix(device, "#2") && rng.IntN(3) > 0 {
 			properties["maintenance"] = "true"
+		}
+		if strings.HasSuffix(device, "#3") && rng.IntN(8) > 0 {
+			properties["created"] = time.Now().Add(-time.Duration(rng.IntN(3000)) * time.Millisecond).UTC().Format(time.RFC3339Nano)
 		}
 		before, known := at[device]
 		if !known {

@@ -335,8 +335,9 @@ func (w *world) publishWith(device string, temperature float64, properties map[s
 		return ""
 	}
 	w.last[at.Partition] = max(w.last[at.Partition], at.Sequence)
+	taken, _ := time.Parse(time.RFC3339, properties["created"])
 	w.verifyLog.Published(verify.Reading{
-		Device: device, Temperature: temperature, Over: temperature >= threshold,
+		Taken: taken, Device: device, Temperature: temperature, Over: temperature >= threshold,
 		At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties,
 	})
 	return at.Partition

@@ -73,6 +73,11 @@ func TestAlarms(t *testing.T) {
 	levels.Levels = []verify.Level{{Name: "warning", Limit: 30, Clear: 28}, {Name: "critical", Limit: 40, Clear: 38}}
 	mixed := levels
 	mixed.Levels = []verify.Level{{Name: "warning", Limit: 30, Clear: 28, For: 10 * time.Second}, {Name: "critical", Limit: 40, Clear: 38}}
+	late := func(seconds, temperature, late float64) verify.Reading {
+		r := reading(seconds, temperature)
+		r.Taken = r.At.Add(-time.Duration(late * float64(time.Second)))
+		return r
+	}
 	other := instant
 	other.Field, other.Window = "probe.temp", 20*time.Second
 	probe := func(seconds, value float64) verify.Reading {
@@ -95,6 +100,13 @@ func TestAlarms(t *testing.T) {
 		{name: "too short", rule: warm, log: []any{reading(0, 31), reading(3.9, 31), reading(4, 29), reading(5, 31)}, want: findings{over: 3}},
 		{name: "long enough", rule: warm, log: opened, want: findings{over: 2, opened: 1, alerts: 1}},
 		{name: "long enough with few readings", rule: warm, log: []any{reading(0, 31), reading(100, 31), alerted(100, 1, 101)}, want: findings{over: 2, opened: 1, alerts: 1}},
+		{name: "long enough by the device's clock", rule: warm, log: []any{late(100, 31, 60), late(100, 31, 56), alerted(100, 1, 101)}, want: findings{over: 2, opened: 1, alerts: 1}},
+		{name: "too short by the device's clock", rule: warm, log: []any{late(100, 31, 0), late(110, 31, 7)}, want: findings{over: 2}},
+		{name: "long enough by the device's clock, and too early", rule: warm, log: []any{late(100, 31, 60), late(100.1, 31, 57), alerted(100.1, 1, 101)}, want: findings{over: 2, alerts: 1, wrong: 1}},
+		{name: "one of them has no time", rule: warm, log: []any{late(100, 31, 60), reading(101, 31), late(102, 31, 0), alerted(102, 1, 102)}, want: findings{over: 3, opened: 1, alerts: 1}},
+		{name: "the clock is ahead", rule: warm, log: []any{late(100, 31, 0), late(101, 31, -301)}, want: findings{over: 2}},
+		{name: "the clock is far behind", rule: warm, log: []any{late(100, 31, 2592001), late(101, 31, 0)}, want: findings{over: 2}},
+		{name: "the clock was set back", rule: warm, log: []any{late(100, 31, 0), late(103, 31, 60), late(104, 31, 60), alerted(104, 1, 104)}, want: findings{over: 3, opened: 1, alerts: 1}},
 		{name: "nobody was notified of it", rule: warm, log: []any{reading(0, 31), reading(4, 31)}, want: findings{over: 2, opened: 1, lost: 1, stale: 1}},
 		{name: "an alert before it is sustained", rule: warm, log: []any{reading(0, 31), alerted(0, 1, 0.1), reading(2, 20)}, want: findings{over: 1, alerts: 1, wrong: 1}},
 		{name: "no reading changes nothing", rule: warm, log: []any{reading(0, 31), reading(2, math.NaN()), reading(4, 31), alerted(4, 1, 4)}, want: findings{over: 2, opened: 1, alerts: 1}},

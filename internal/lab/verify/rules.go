@@ -33,7 +33,7 @@ type alarm struct{ device, rule, level string }
 // A track is what became of one alarm. It goes through normal, pending and open.
 type track struct {
 	pending, open bool
-	since         time.Time // if it is pending
+	since         Reading // if it is pending: the first that reached the limit
 	events        []event
 }
 
@@ -115,9 +115,9 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 				t.pending = false
 			default:
 				if !t.pending {
-					t.pending, t.since = true, r.At
+					t.pending, t.since = true, Reading{At: r.At, Taken: r.Taken}
 				}
-				if r.At.Sub(t.since) >= level.For {
+				if r.after(t.since) >= level.For {
 					t.pending, t.open = false, true
 					e.opens = true
 				}
@@ -132,6 +132,19 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 		}
 	}
 	return over, quieted
+}
+
+// after returns how long after first r was taken: by the device's clock if that may be right, was it before, and has not been set back
+// between them.
+func (r Reading) after(first Reading) time.Duration {
+	credible := func(r Reading) bool {
+		late := r.At.Sub(r.Taken)
+		return !r.Taken.IsZero() && late >= -5*time.Minute && late <= 30*24*time.Hour
+	}
+	if credible(r) && credible(first) && !r.Taken.Before(first.Taken) {
+		return r.Taken.Sub(first.Taken)
+	}
+	return r.At.Sub(first.At)
 }
 
 // limit returns the limit for the device of r. IoT Hub makes a text of a number, and leaves

@@ -19,6 +19,7 @@ type Reading struct {
 	Temperature float64   // NaN: the message holds no reading
 	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a NewLog
 	At          time.Time // when the hub got it
+	Taken       time.Time // the time that the device gives it, if rules go by that; zero: none
 	Partition   string
 	Sequence    int64
 

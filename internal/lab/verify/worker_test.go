@@ -16,6 +16,7 @@ type bug string
 const (
 	none              bug = ""
 	ignoresFor        bug = "the first reading at the limit opens"
+	ignoresTaken      bug = "the device's clock is not looked at"
 	ignoresClear      bug = "an alarm ends at its limit"
 	ignoresOverride   bug = "the limit of the device is not looked at"
 	ignoresQuiet      bug = "an alert of a quiet device is sent"
@@ -36,7 +37,7 @@ const (
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
+	ignoresFor, ignoresTaken, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
 
@@ -67,6 +68,9 @@ func newScene(seed uint64) scene {
 		}
 		value = min(max(value+chance.IntN(9)-4, 26), 36)
 		r := verify.Reading{Device: "a", Temperature: float64(value), At: now, Partition: "0", Sequence: int64(len(s.readings)), Properties: map[string]string{}}
+		if chance.IntN(3) == 0 {
+			r.Taken = now.Add(-time.Duration(chance.IntN(12)-2) * time.Second)
+		}
 		if chance.IntN(10) == 0 {
 			r.Properties["quiet"] = "true"
 		}
@@ -191,7 +195,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
 				k.open, k.pending, k.due = false, &r, at
-			case !k.open && k.since >= 0 && (b == ignoresFor || r.At.Sub(s.readings[k.since].At) >= k.level.For):
+			case !k.open && k.since >= 0 && (b == ignoresFor || lasted(s.readings[k.since], r, b) >= k.level.For):
 				k.open = true
 			}
 			resolve(k, at) // what was due before this was read
@@ -215,6 +219,14 @@ func (s scene) work(b bug, log *verify.Log) {
 	for _, k := range keys {
 		resolve(k, start.Add(time.Hour))
 	}
+}
+
+// lasted is how long after first r is, by the device's clock if it can be.
+func lasted(first, r verify.Reading, b bug) time.Duration {
+	if b != ignoresTaken && !first.Taken.IsZero() && r.Taken.Sub(first.Taken) >= 0 {
+		return r.Taken.Sub(first.Taken)
+	}
+	return r.At.Sub(first.At)
 }
 
 // check has the worker work, and judges.

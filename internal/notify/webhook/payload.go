@@ -89,6 +89,7 @@ type data struct {
 	WillResolve  bool         `json:"willResolve,omitempty"`
 	Removed      bool         `json:"removed,omitempty"`
 	EnqueuedTime time.Time    `json:"enqueuedTime"`
+	DeviceTime   time.Time    `json:"deviceTime,omitzero"`
 	Partition    string       `json:"partition"`
 	Sequence     int64        `json:"sequence"`
 	Window       float64      `json:"window"` // seconds
@@ -129,6 +130,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 			WillResolve:  a.WillResolve,
 			Removed:      a.Removed,
 			EnqueuedTime: a.Enqueued.UTC(),
+			DeviceTime:   a.DeviceTime.UTC(),
 			Partition:    a.Partition,
 			Sequence:     a.Sequence,
 			Window:       a.Window.Seconds(),
@@ -211,6 +213,7 @@ func Decode(body []byte) (notify.Alert, error) {
 		Threshold:   first(e.Data.Limit, e.Data.Threshold),
 		Since:       e.Data.Since.UTC(),
 		Enqueued:    e.Data.EnqueuedTime.UTC(),
+		DeviceTime:  e.Data.DeviceTime.UTC(),
 		Partition:   e.Data.Partition,
 		Sequence:    e.Data.Sequence,
 		Window:      seconds(e.Data.Window),
@@ -258,8 +261,8 @@ func checkAlert(e event[data]) error {
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
 	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember):
 		return fmt.Errorf("data.window or data.remember is %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, maxWindow.Seconds())
-	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since):
-		return errors.New("data.enqueuedTime, data.expires or data.since is out of the range of RFC 3339")
+	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since):
+		return errors.New("data.enqueuedTime, data.deviceTime, data.expires or data.since is out of the range of RFC 3339")
 	}
 	return nil
 }

@@ -108,6 +108,7 @@ func TestDecodeIsTheInverse(t *testing.T) {
 			Field:       rapid.String().Draw(t, "field"),
 			Temperature: rapid.Float64Range(-1e9, 1e9).Draw(t, "temperature"),
 			Threshold:   rapid.Float64Range(-1e9, 1e9).Draw(t, "threshold"),
+			DeviceTime:  rapid.SampledFrom([]time.Time{{}, at("device time")}).Draw(t, "which device time"),
 			Since:       rapid.SampledFrom([]time.Time{{}, at("since")}).Draw(t, "which since"),
 			Enqueued:    at("enqueued"),
 			Partition:   rapid.String().Draw(t, "partition"),

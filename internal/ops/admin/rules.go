@@ -119,6 +119,20 @@ func (a *Admin) ruleFigures(n counts) (all []figure) {
 	if a.Rules.Quiet != "" {
 		all = append(all, figure{Name: "Kept quiet", Value: count(n.Quieted), Help: "readings over a limit without an alert, because of the property " + a.Rules.Quiet})
 	}
+	if a.Rules.Time != "" {
+		times := figure{Name: "Times of devices", Value: count(n.Times[rules.TimeUsed]), Help: "readings over a limit, or of a device with an alarm, that have the time of their device: " + a.Rules.Time}
+		var wrong []string
+		for kind, what := range map[rules.DeviceTime]string{rules.TimeUnreadable: "not a time", rules.TimeFuture: "ahead of the hub", rules.TimeOld: "weeks behind", rules.TimeBackward: "running backward"} {
+			if c := n.Times[kind]; c > 0 {
+				wrong = append(wrong, count(c)+" "+what)
+			}
+		}
+		slices.Sort(wrong)
+		if len(wrong) > 0 {
+			times.Class, times.Detail = "warn", strings.Join(wrong, ", ")+": the hub's time was used"
+		}
+		all = append(all, times)
+	}
 	if n.Untracked > 0 {
 		all = append(all, figure{Name: "Without room", Value: count(n.Untracked), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})
 	}

@@ -53,11 +53,15 @@ type counts struct {
 	Events                                  [telemetry.ReasonCount]int64
 	Over, Unavailable, Ambiguous, Dead      int64
 	Override, NotNumber, Quieted, Untracked int64
+	Times                                   [rules.TimeBackward + 1]int64
 }
 
 func (c *counts) add(d counts) {
 	for i, n := range d.Events {
 		c.Events[i] += n
+	}
+	for i, n := range d.Times {
+		c.Times[i] += n
 	}
 	c.Over += d.Over
 	c.Unavailable += d.Unavailable
@@ -164,6 +168,9 @@ func (a *Admin) counts() (c counts) {
 	c.Over, c.Unavailable = stats.Over.Load(), stats.Outcomes[throttle.Unavailable].Load()
 	c.Ambiguous, c.Dead = stats.Ambiguous.Load(), stats.DeadLetters.Load()
 	c.Override, c.NotNumber = stats.Override[rules.OverrideUsed].Load(), stats.Override[rules.OverrideOther].Load()
+	for i := range stats.Times {
+		c.Times[i] = stats.Times[i].Load()
+	}
 	c.Quieted, c.Untracked = stats.Quieted.Load(), stats.Untracked.Load()
 	return c
 }

@@ -135,7 +135,12 @@ func (k *checkup) steps(send bool) []step {
 	}
 	steps = append(steps, step{"partitions", limit, k.partitions})
 	for _, p := range properties(set) {
-		steps = append(steps, step{"property", limit, func(context.Context) (string, error) { return k.property(p) }})
+		steps = append(steps, step{"property", limit, func(context.Context) (string, error) { return k.telemetry(p.name, p.verdict) }})
+	}
+	if set.Time != "" {
+		steps = append(steps, step{"device time", limit, func(context.Context) (string, error) {
+			return k.telemetry(set.Time, func(events []telemetry.Event) (string, error) { return deviceTimes(events, set.Time) })
+		}})
 	}
 	steps = append(steps,
 		step{"checkpoints", limit, k.checkpoints},
@@ -304,16 +309,16 @@ func (k *checkup) partitions(context.Context) (string, error) {
 	return partitions(snapshot.Partitions)
 }
 
-// property says what events have for p.
-func (k *checkup) property(p property) (string, error) {
+// telemetry returns verdict about the telemetry that was read, which is about name.
+func (k *checkup) telemetry(name string, verdict func([]telemetry.Event) (string, error)) (string, error) {
 	r, err := k.reading()
 	switch {
 	case err != nil:
-		return "", undecided(fmt.Sprintf("%s: %v", p.name, err))
+		return "", undecided(fmt.Sprintf("%s: %v", name, err))
 	case len(r.telemetry) == 0:
-		return "", undecided(p.name + ": no telemetry was read")
+		return "", undecided(name + ": no telemetry was read")
 	}
-	return p.verdict(r.telemetry)
+	return verdict(r.telemetry)
 }
 
 // elsewhere says how to look at events that a worker is reading: the hub admits nobody

@@ -275,6 +275,36 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
+func TestDeviceTimes(t *testing.T) {
+	now := time.Date(2026, 3, 2, 9, 40, 0, 0, time.UTC)
+	event := func(device string, created any) telemetry.Event {
+		return telemetry.Event{Device: device, Enqueued: now, Properties: telemetrytest.Properties(map[string]any{"created": created})}
+	}
+	at := func(behind time.Duration) string { return now.Add(-behind).Format(time.RFC3339) }
+	for _, test := range []struct {
+		events []telemetry.Event
+		want   string
+	}{
+		{[]telemetry.Event{event("a", at(0)), event("b", at(time.Second)), event("a", at(0))}, "created (the device's time): in 3 of 3 events"},
+		{[]telemetry.Event{event("a", at(388*time.Minute)), event("b", nil)}, "created (the device's time): in 1 of 2 events, up to 6h28m before they arrived"},
+		{[]telemetry.Event{event("a", nil)}, "! created (the device's time): in 0 of 1 event: do the devices set it?"},
+		{
+			[]telemetry.Event{event("a", at(0)), event("a", at(time.Second)), event("b", at(-time.Hour)), event("c", "soon"), event("d", 7)},
+			"! created (the device's time): in 2 of 5 events; 1 have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970 (such as c); " +
+				"1 are more than 5m ahead of the hub: for them the hub's time counts (such as b); 1 are more than 30 days behind the hub: for them the hub's time counts (such as d); " +
+				"1 are earlier than one before: sent out of order, or the clock was set back (such as a)",
+		},
+	} {
+		got, err := deviceTimes(test.events, "created")
+		if errors.As(err, new(warning)) {
+			got = "! " + err.Error()
+		}
+		if got != test.want {
+			t.Errorf("got  %s\nwant %s", got, test.want)
+		}
+	}
+}
+
 func TestProperties(t *testing.T) {
 	set := rules.Set{Quiet: "mute", Rules: []rules.Rule{
 		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/config"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -72,6 +73,58 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 		text += ": does the IoT Hub have a message enrichment of this name?"
 	}
 	if used == 0 || other > 0 {
+		return "", warning(text)
+	}
+	return text, nil
+}
+
+// deviceTimes says what events, all of them telemetry and each partition's in its order, have for the time of their device. The
+// error is a warning if none has one that conditions go by, or if some have one that they do not.
+func deviceTimes(events []telemetry.Event, where string) (string, error) {
+	clock, err := rules.NewClock(where)
+	if err != nil {
+		return "", err
+	}
+	var n [rules.TimeBackward + 1]int
+	var example [rules.TimeBackward + 1]string // a device
+	latest := map[string]int64{}               // by device
+	late := time.Duration(0)
+	for i := range events {
+		e := &events[i]
+		at, kind := clock.Read(e)
+		if kind == rules.TimeUsed {
+			late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
+			if at < latest[e.Device] {
+				kind = rules.TimeBackward
+			}
+			latest[e.Device] = max(at, latest[e.Device])
+		}
+		n[kind]++
+		example[kind] = e.Device
+	}
+	text := fmt.Sprintf("%s (the device's time): in %d of %s", where, n[rules.TimeUsed]+n[rules.TimeBackward], count(len(events), "event"))
+	if late >= time.Minute {
+		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
+	}
+	wrong := n[rules.TimeUsed] == 0
+	for _, kind := range []struct {
+		of   rules.DeviceTime
+		what string
+	}{
+		{rules.TimeUnreadable, "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970"},
+		{rules.TimeFuture, "are more than 5m ahead of the hub: for them the hub's time counts"},
+		{rules.TimeOld, "are more than 30 days behind the hub: for them the hub's time counts"},
+		{rules.TimeBackward, "are earlier than one before: sent out of order, or the clock was set back"},
+	} {
+		if n[kind.of] > 0 {
+			wrong = true
+			text += fmt.Sprintf("; %d %s (such as %s)", n[kind.of], kind.what, example[kind.of])
+		}
+	}
+	if n[rules.TimeMissing] == len(events) {
+		text += ": do the devices set it?"
+	}
+	if wrong {
 		return "", warning(text)
 	}
 	return text, nil

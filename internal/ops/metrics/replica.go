@@ -127,6 +127,7 @@ var (
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
 	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold without an alert because their messages have the property of QUIET_PROPERTY.")
 	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were sent as if their rule had no state, or not resolved.")
+	timesDesc      = desc("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by the time of their device. For all but those that are used the hub's time counts.", "result")
 	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")
 	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
@@ -164,7 +165,7 @@ var (
 	ledgerFailingDesc = desc("partition_ledger_failing_seconds", "How long the partition's ledger could not be read or written; 0 if it can; absent if no rule has state.", "partition")
 
 	descs = []*prometheus.Desc{
-		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, overridesDesc,
+		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, timesDesc, overridesDesc,
 		alarmsDesc, levelOverDesc, openedDesc, clearedDesc, sentDesc, resolvedDesc,
 		gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, linksFailedDesc, linksStalledDesc,
@@ -217,6 +218,9 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(untrackedDesc, stats.Untracked.Load())
 	for result := range stats.Override {
 		counter(overridesDesc, stats.Override[result].Load(), rules.Override(result).String())
+	}
+	for result := range stats.Times {
+		counter(timesDesc, stats.Times[result].Load(), rules.DeviceTime(result).String())
 	}
 	for i, n := range r.worker.AlarmCounts() {
 		gauge(alarmsDesc, float64(n.Pending), n.Rule, n.Level, "pending")
