@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/checkup"
 	"alertworker/internal/ops/deadletters"
 )
 
@@ -23,10 +24,14 @@ const (
 		"replayed since, and events that could not be decoded (with DEAD_LETTER_MALFORMED), each oldest first\n" +
 		"Usage: alertworker deadletters list [--state undelivered|replayed|undecodable] [--since 24h] [--json]"
 
-	replayDoes = "send alerts that could not be delivered to their receivers again, with the same id.\n" +
+	replayDoes = "send alerts that could not be delivered to their receivers again, with the same id,\n" +
+		"at the receivers' pace and several in one message where they take that.\n" +
 		"The dead letter of a delivered alert becomes one that was replayed; others stay. Alerts for a device stay\n" +
 		"THROTTLE_WINDOW apart: one within it is not sent, and the output says when it can be\n" +
 		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
+
+	discardDoes = "delete dead letters without sending them\n" +
+		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|undecodable] [--dry-run]"
 )
 
 // deadLetters is `alertworker deadletters`. It has the configuration of the worker.
@@ -44,14 +49,16 @@ func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
 		return listLetters(ctx, out, args)
 	case "replay":
 		return replayLetters(ctx, out, args)
+	case "discard":
+		return discardLetters(ctx, out, args)
 	case "help", "-h", "-help", "--help":
-		fmt.Fprintf(out, "alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n", listDoes, replayDoes)
+		fmt.Fprintf(out, "alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n\nalertworker deadletters discard: %s\n", listDoes, replayDoes, discardDoes)
 		return nil
 	}
-	return &usageError{fmt.Errorf("unknown command %q: deadletters has list and replay; see alertworker deadletters --help", name)}
+	return &usageError{fmt.Errorf("unknown command %q: deadletters has list, replay and discard; see alertworker deadletters --help", name)}
 }
 
-// letterStores are what both commands need.
+// letterStores are what the commands need.
 type letterStores struct {
 	*deadletter.Store
 	config    config.Config
@@ -99,12 +106,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	since := sinceFlag(flags)
 	asJSON := flags.Bool("json", false, "print one JSON object per line")
 	kinds := deadletter.Kinds
-	flags.Func("state", "only dead letters in this `STATE`: undelivered, replayed or undecodable", func(text string) error {
-		if kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, kinds[0]) {
-			return errors.New("must be undelivered, replayed or undecodable")
-		}
-		return nil
-	})
+	stateFlag(flags, &kinds)
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
@@ -144,20 +146,9 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	since := sinceFlag(flags)
 	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one")
 	dryRun := flags.Bool("dry-run", false, "only print what would be sent")
-	ids, err := parseArgs(flags, args)
+	ids, err := parseIDs(flags, args, all, since)
 	if err != nil {
 		return err
-	}
-	switch {
-	case *all && len(ids) > 0:
-		err = errors.New("name dead letters or use --all, not both")
-	case !*all && len(ids) == 0:
-		err = errors.New("name dead letters, or use --all")
-	case !*all && since.Duration > 0:
-		err = errors.New("--since requires --all")
-	}
-	if err != nil {
-		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
 	}
 	b, err := openLetters(ctx)
 	if err != nil {
@@ -168,13 +159,11 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err := r.Check(); err != nil {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 	}
-	if !*dryRun {
-		if r.Leases, err = b.stores.openLeases(ctx, b.config, zap.NewNop()); err != nil {
-			return fmt.Errorf("open THROTTLE_STORE=%s: %w", b.config.ThrottleStore, err)
-		}
-		if b.config.ThrottleStore == config.StoreMemory {
-			fmt.Fprintln(out, "THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within THROTTLE_WINDOW")
-		}
+	if r.Leases, err = b.stores.openLeases(ctx, b.config, zap.NewNop()); err != nil {
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", b.config.ThrottleStore, err)
+	}
+	if b.config.ThrottleStore == config.StoreMemory {
+		fmt.Fprintln(out, "THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within THROTTLE_WINDOW")
 	}
 	for _, id := range ids {
 		r.ByID(ctx, id)
@@ -184,9 +173,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 			if err = listErr; err != nil {
 				break
 			}
-			for _, l := range page {
-				r.One(ctx, l)
-			}
+			r.Send(ctx, page)
 		}
 	}
 	fmt.Fprintln(out, replaySummary(r, since))
@@ -197,6 +184,90 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return &silentError{exitFailed}
 	}
 	return nil
+}
+
+// discardLetters is `alertworker deadletters discard`.
+func discardLetters(ctx context.Context, out io.Writer, args []string) error {
+	flags := newFlags("deadletters discard", discardDoes)
+	all := flags.Bool("all", false, "delete all dead letters instead of named ones")
+	since := sinceFlag(flags)
+	kinds := []deadletter.Kind{deadletter.Undelivered}
+	stateFlag(flags, &kinds)
+	dryRun := flags.Bool("dry-run", false, "only print what would be deleted")
+	ids, err := parseIDs(flags, args, all, since)
+	if err != nil {
+		return err
+	}
+	b, err := openLetters(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	n, failed := 0, 0
+	discard := func(letters []deadletter.Letter) error {
+		done, err := deadletters.Discard(ctx, out, b.Store, letters, *dryRun)
+		n += done
+		return err
+	}
+	for _, id := range ids {
+		l, err := b.Get(ctx, kinds[0], id)
+		if err == nil {
+			err = discard([]deadletter.Letter{l})
+		}
+		if err != nil {
+			failed++
+			fmt.Fprintf(out, "%s: %v\n", checkup.OneLine(id), err)
+		}
+	}
+	if *all {
+		for page, listErr := range b.List(ctx, kinds[0], since.time()) {
+			if err = listErr; err == nil {
+				err = discard(page)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	verb := "discarded"
+	if *dryRun {
+		verb = "would be discarded"
+	}
+	fmt.Fprintf(out, "%d %s\n", n, verb)
+	if failed > 0 {
+		return &silentError{exitFailed}
+	}
+	return nil
+}
+
+// stateFlag restricts kinds to one.
+func stateFlag(flags *flag.FlagSet, kinds *[]deadletter.Kind) {
+	flags.Func("state", "only dead letters in this `STATE`: undelivered, replayed or undecodable", func(text string) error {
+		if *kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, (*kinds)[0]) {
+			return errors.New("must be undelivered, replayed or undecodable")
+		}
+		return nil
+	})
+}
+
+// parseIDs returns the dead letters that args name, which are none with --all.
+func parseIDs(flags *flag.FlagSet, args []string, all *bool, since *age) ([]string, error) {
+	ids, err := parseArgs(flags, args)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case *all && len(ids) > 0:
+		err = errors.New("name dead letters or use --all, not both")
+	case !*all && len(ids) == 0:
+		err = errors.New("name dead letters, or use --all")
+	case !*all && since.Duration > 0:
+		err = errors.New("--since requires --all")
+	}
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
+	}
+	return ids, nil
 }
 
 // replaySummary is the last line of a replay.

@@ -241,6 +241,62 @@ func TestDeadLetters(t *testing.T) {
 		}
 	})
 
+	// A dry run says what then happens, and what does not, and why.
+	t.Run("dry run", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		for n := range 11 {
+			l.keep(t, letter(n, l.id))
+		}
+		again, recovery := letter(3, l.id), letter(5, l.id)
+		again.Alert.ID, again.Alert.Enqueued = "again", again.Alert.Enqueued.Add(time.Second)
+		recovery.Alert.ID, recovery.Alert.Resolved, recovery.Alert.Enqueued = "recovery", true, recovery.Alert.Enqueued.Add(time.Second)
+		never := letter(20, l.id)
+		never.Alert.Resolved = true
+		l.keep(t, again, recovery, never, letter(21, "gone-1a2b3c4d"))
+		dry, code := l.command(t, "replay", "--all", "--dry-run")
+		want(t, dry, code, exitFailed, "11 would be sent, 4 not\n", "device-3 to "+l.name+": would not be sent: within THROTTLE_WINDOW of the alert for the device",
+			"device-5 to "+l.name+": would not be sent: within THROTTLE_WINDOW", "device-20 to "+l.name+": would not be sent: the device was alerted again since, or",
+			"device-21 to gone-1a2b3c4d: NOTIFY_URLS has no receiver of this name")
+		if len(l.Deliveries()) != 0 || len(l.left(t)) != 15 {
+			t.Fatal("a dry run does something")
+		}
+		out, code := l.command(t, "replay", "--all")
+		want(t, out, code, exitFailed, "11 delivered, 4 not\n")
+		dry, code = l.command(t, "replay", "--all", "--dry-run")
+		want(t, dry, code, exitFailed, "0 would be sent, 4 not\n", "device-3 to "+l.name+": would not be sent: within THROTTLE_WINDOW of the device's last alert, for another ")
+	})
+
+	// What the receiver refuses for rate is sent again when it says so.
+	t.Run("replay at the receiver's pace", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		for n := range 12 {
+			l.keep(t, letter(n, l.id))
+		}
+		l.Behave(notifytest.Take, notifytest.Status(429, "Retry-After", "1"), notifytest.Take, notifytest.Status(503, "Retry-After", "1"))
+		l.env["NOTIFY_URLS"] = "rate=20/s " + l.env["NOTIFY_URLS"]
+		start := time.Now()
+		out, code := l.command(t, "replay", "--all")
+		want(t, out, code, exitStopped, "12 delivered\n")
+		if took := time.Since(start); took < 2*time.Second {
+			t.Errorf("it took %v, though the receiver asked twice for a second", took)
+		}
+	})
+
+	t.Run("discard", func(t *testing.T) {
+		l := newLetters(t, azurite)
+		l.keep(t, letter(1, l.id), letter(2, l.id), letter(500, l.id))
+		ids := l.left(t)
+		out, code := l.command(t, "discard", ids[2], "../x", "--dry-run")
+		want(t, out, code, exitFailed, ids[2]+" device-1: would be discarded\n", "../x: no such dead letter", "1 would be discarded\n")
+		out, code = l.command(t, "discard", ids[2])
+		want(t, out, code, exitStopped, ids[2]+" device-1: discarded\n", "1 discarded\n")
+		out, code = l.command(t, "discard", "--all", "--since", "1h")
+		want(t, out, code, exitStopped, ids[1]+" device-2: discarded\n", "1 discarded\n")
+		if left := l.left(t); len(left) != 1 || left[0] != ids[0] || len(l.Deliveries()) != 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+
 	t.Run("replay to a receiver that is down", func(t *testing.T) {
 		l := newLetters(t, azurite)
 		for n := range 6 {
@@ -429,7 +485,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		args string
 		word string
 	}{
-		{"", "list and replay"},
+		{"", "list, replay and discard"},
 		{"burn", `unknown command "burn"`},
 		{"list x", `unexpected "x"`},
 		{"list --since 0s", "must be a duration"},
@@ -441,6 +497,9 @@ func TestDeadLettersUsage(t *testing.T) {
 		{"replay x --since 1h", "--since requires --all"},
 		{"replay x --frob", "-frob"},
 		{"replay x", "without Azure Storage"},
+		{"discard", "name dead letters, or use --all"},
+		{"discard x --all", "not both"},
+		{"discard --all --state lost", "must be undelivered, replayed or undecodable"},
 	} {
 		out, code := l.command(t, strings.Fields(test.args)...)
 		if code != exitUsage || !strings.Contains(out, test.word) {

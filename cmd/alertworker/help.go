@@ -13,8 +13,8 @@ Commands
   check     connect to everything that is configured and read a few events; --notify also sends a test alert
   backtest  say what these or other rules would have done with recorded readings; nothing is sent
   test      send a reading through a running worker to the receivers, and say how long each step took
-  deadletters list | replay
-            list alerts that could not be delivered, or send them again
+  deadletters list | replay | discard
+            list alerts that could not be delivered, send them again, or delete them
   devhub    run an in-memory Event Hubs namespace for development; prints its connection string
   version   print the version, commit and Go version
   For the flags of a command: alertworker COMMAND --help

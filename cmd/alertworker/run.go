@@ -22,14 +22,30 @@ import (
 	"alertworker/internal/peers"
 )
 
-// run is the worker, configured by the environment alone. Its straight line is
-// configuration, stores, replica, and then the replica's run.
-func run(ctx context.Context) (err error) {
+// run is the worker, configured by the environment alone. Files of secrets that change end its replica in order,
+// and the next one starts with what they hold.
+func run(ctx context.Context) error {
+	defer addBallast()()
+	var kept memory
+	for {
+		replaced, stop := context.WithCancelCause(ctx)
+		err := runReplica(replaced, stop, &kept)
+		if err != nil || !errors.Is(context.Cause(replaced), errNewSecrets) {
+			stop(nil)
+			return err
+		}
+	}
+}
+
+// errNewSecrets ends a replica whose secrets have changed.
+var errNewSecrets = errors.New("files of secrets have changed")
+
+// runReplica's straight line is configuration, stores, replica, and then the replica's run. stop ends ctx.
+func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory) (err error) {
 	c, log, err := configure()
 	if err != nil {
 		return err
 	}
-	defer addBallast()()
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
 	end.add("log", closeLimit, func(context.Context) error {
@@ -43,7 +59,14 @@ func run(ctx context.Context) (err error) {
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
 	o.start()
-	r, err := start(ctx, c, o, log, &end)
+	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
+		if secretsChange(ctx, c, log) {
+			log.Info("files of secrets have changed: handing over, and starting again with the new ones")
+			stop(errNewSecrets)
+		}
+		return nil
+	})
+	r, err := start(ctx, c, kept, o, log, &end)
 	switch {
 	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
 		log.Info("stopped before startup was complete", zap.Error(err))
@@ -60,8 +83,9 @@ func run(ctx context.Context) (err error) {
 
 // start connects to everything that c names, as long as that takes, and returns a replica
 // ready to run. It adds to end what closes it, also when it fails.
-func start(ctx context.Context, c config.Config, o *operations, log *zap.Logger, end *cleanup) (*replica, error) {
+func start(ctx context.Context, c config.Config, kept *memory, o *operations, log *zap.Logger, end *cleanup) (*replica, error) {
 	shared, err := newStores(c)
+	shared.memory = kept
 	end.add("stores", closeLimit, closing(shared.Close))
 	if err != nil {
 		return nil, err

@@ -40,6 +40,13 @@ type stores struct {
 	tallies     records.Store     // beside the dead letters, or in memory
 	http        *http.Client
 	identity    *azure.Credential // nil if everything has a key
+	memory      *memory
+}
+
+// memory is what stores in memory hold: it lasts for as long as the process.
+type memory struct {
+	leases  lease.Store
+	records records.Store
 }
 
 func (s stores) Close() {
@@ -53,7 +60,7 @@ func (s stores) Close() {
 
 // newStores returns what is needed to open stores. It does not connect.
 func newStores(c config.Config) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(), tallies: &records.Memory{}}
+	s := stores{http: azure.NewHTTPClient(), tallies: &records.Memory{}, memory: &memory{}}
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
@@ -100,7 +107,10 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (sto
 
 func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logger) (records.Store, error) {
 	if c.CheckpointStore == config.StoreMemory {
-		return &records.Memory{}, nil
+		if s.memory.records == nil {
+			s.memory.records = &records.Memory{}
+		}
+		return s.memory.records, nil
 	}
 	return s.openBlobs(ctx, c, c.CheckpointContainer, func(container string) {
 		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
@@ -159,7 +169,10 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 			Retention: c.LeaseRetention, Client: s.http, Created: created,
 		})
 	default:
-		return memlease.Keeping(c.LeaseRetention), nil
+		if s.memory.leases == nil {
+			s.memory.leases = memlease.Keeping(c.LeaseRetention)
+		}
+		return s.memory.leases, nil
 	}
 }
 

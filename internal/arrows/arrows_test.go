@@ -50,6 +50,7 @@ const arrows = `
 	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
 	internal/notify/heartbeat                    internal/notify/redact
 	internal/notify/redact
+	internal/notify/pace                         internal/notify
 	internal/notify/httppost                     internal/notify internal/notify/redact
 	internal/notify/smtp                         internal/notify internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/httppost
@@ -68,7 +69,7 @@ const arrows = `
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker
 	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
-	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/ops/checkup
+	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker

@@ -347,7 +347,7 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 				e.add(name, "and %s_FILE are both set: remove one of them", name)
 				return
 			}
-			content, err := readFile(path)
+			content, err := ReadFile(path)
 			if err != nil {
 				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 				return
@@ -418,12 +418,28 @@ func expectation(t reflect.Type, text string) string {
 	return "another value"
 }
 
+// SecretFiles returns the paths of the files that c's secrets come from, at present: those in variables that end
+// in _FILE, and in secret=….
+func (c Config) SecretFiles() (paths []string) {
+	for _, v := range Variables() {
+		if path := os.Getenv(v.Name + "_FILE"); v.Secret && path != "" {
+			paths = append(paths, path)
+		}
+	}
+	for _, text := range c.NotifyURLs.Reveal() {
+		if e, err := receivers.Parse(text); err == nil && e.SecretFile != "" {
+			paths = append(paths, e.SecretFile)
+		}
+	}
+	return paths
+}
+
 // maxFile is far more than any connection string, list of URLs or list of rules takes.
 const maxFile = 64 << 10
 
-// readFile returns what is in the file at path. Its errors do not hold the path if that
+// ReadFile returns what is in the file at path. Its errors do not hold the path if that
 // looks like a secret itself.
-func readFile(path string) ([]byte, error) {
+func ReadFile(path string) ([]byte, error) {
 	fail := func(text string) ([]byte, error) {
 		return nil, fmt.Errorf("the file %s %s", show(path), text)
 	}

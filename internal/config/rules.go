@@ -77,7 +77,7 @@ func (c *Config) readRules(e *configError) {
 	if len(others) > 0 {
 		wrong = append(wrong, "and "+strings.Join(others, " and ")+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)")
 	}
-	text, err := readFile(c.RulesFile.path)
+	text, err := ReadFile(c.RulesFile.path)
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
 	} else if c.RulesFile.set, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {

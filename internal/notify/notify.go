@@ -135,7 +135,7 @@ type Error struct {
 	// Limited means that the receiver takes fewer messages than it is sent: 429, or any other answer
 	// with Retry-After. It is no fault of the alert, and others wait with it.
 	Limited bool
-	// RetryAfter is how long the receiver asked us to wait; 0 if it did not.
+	// RetryAfter is how long the receiver asked us to wait, if it is Limited; 0 if it did not say.
 	RetryAfter time.Duration
 	// Status is the HTTP status that the receiver answered; 0 if there was no answer.
 	Status int

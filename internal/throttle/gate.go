@@ -189,6 +189,13 @@ func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTi
 // Suppressed counts n more suppressed readings of device, for its next alert to tell.
 func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
 
+// Refused starts device's window on this replica alone: its alert is a dead letter, because the receiver
+// refuses what it says, and would refuse the next one too. A recovery waits for its end.
+func (g *Gate) Refused(device string) {
+	until := time.Now().Add(g.window)
+	g.windows.sent(device, until, until)
+}
+
 // A claim is a lease under which an alert, or a recovery, is being sent.
 type claim struct {
 	device string

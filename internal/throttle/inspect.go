@@ -74,6 +74,31 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	return s, nil
 }
 
+// Would returns what Do would do for r at this moment, where Sent says that it would send, and the ID that it would
+// send. It takes nothing and changes nothing; it costs the store one call.
+func (g *Gate) Would(ctx context.Context, r Request) (Result, string, error) {
+	start := time.Now()
+	record, err := g.store.Read(ctx, g.key(r.Device))
+	if err != nil {
+		return Result{Outcome: Unavailable}, "", fmt.Errorf("look up the window of device %q: %w", r.Device, err)
+	}
+	n := parseNote(record.Note)
+	if result, ok := settled(start, r, record, n); ok {
+		return result, "", nil
+	}
+	if record.Now.Before(record.Written.Add(record.Hold)) {
+		return Result{Outcome: Busy, Retry: start.Add(pollUnknown), Now: record.Now}, "", nil
+	}
+	sent := Result{Outcome: Sent, Now: record.Now}
+	if !r.Recovery {
+		return sent, n.claimAlert(r, record).ID, nil
+	}
+	if result, ok := noRecovery(record, n); ok {
+		return result, "", nil
+	}
+	return sent, n.claimRecovery(r).RecoveryID, nil
+}
+
 // ErrSending says that an alert of the device is being sent.
 var ErrSending = errors.New("an alert is being sent")
 

@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -100,6 +101,17 @@ func (q *queue) try(d *delivery, from state, probe bool, g *group) {
 	}
 }
 
+// A group is deliveries whose notices go in one message; often there is only one.
+type group struct {
+	*pace.Message
+	size  int
+	began time.Duration // by the worker's clock
+
+	// Guarded by receiver.mu.
+	left     int  // deliveries that have not been attempted
+	reported bool // whether the receiver's answer has been recorded
+}
+
 // An attempt is what one has shown.
 type attempt struct {
 	from    state
@@ -117,15 +129,15 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 	a := attempt{from: from, probe: probe, group: g}
 	if d.recovery != nil && s.silent() {
 		if g != nil {
-			g.skip()
+			g.Skip()
 		}
 		a.result.Outcome = throttle.Busy
 		q.to.attempted(q, d, a)
 		q.awaitOwner(d, errSilent)
 		return
 	}
-	if g != nil && !g.admit() {
-		g.leave(false)
+	if g != nil && !g.Admit() {
+		g.Leave(false)
 		a.result.Outcome = throttle.Busy // nobody was asked
 		q.to.attempted(q, d, a)
 		q.getReady(d)
@@ -154,7 +166,7 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 		return throttle.Unknown
 	})
 	if g != nil {
-		g.leave(a.asked)
+		g.Leave(a.asked)
 	}
 	s.stats.Outcomes[result.Outcome].Add(1)
 	a.result = result
@@ -178,14 +190,15 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 		}
 		reason := q.reason(d, a.failure, result.Now)
 		if reason == "" && a.failure.Limited {
+			d.limited = min(d.limited, patience) + 1
 			q.getReady(d)
 			return
 		}
 		if reason == "" {
-			q.pause(d, failed, max(retryDelay(int(d.attempts)), min(a.failure.RetryAfter, maxRetryAfter)))
+			q.pause(d, failed, retryDelay(int(d.attempts)))
 			return
 		}
-		d.letter = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
+		d.letter, d.refused = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}, a.failure != nil && a.failure.Refused && d.recovery == nil
 		q.pause(d, letterDue, 0)
 	}
 }
@@ -293,7 +306,7 @@ func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
 
 // notify sends alert, as a part of g. It returns nil if the receiver took it.
 func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *group) *notify.Error {
-	err := g.notify(ctx, alert)
+	err := g.Notify(ctx, alert)
 	if err != nil {
 		if failure := notify.AsError(err); failure.Limited {
 			q.debug(d, "alert not taken, because there are too many", zap.Error(err))
@@ -436,6 +449,10 @@ func (q *queue) letterKept(d *delivery) {
 	covers := coversNone
 	if d.cause == tooMany {
 		covers = coversAll // to make room
+	}
+	if d.refused {
+		covers = coversAll // one dead letter in a window is enough
+		q.gate(d).Refused(d.device)
 	}
 	q.settle(d, covers, OutcomeDeadLetter)
 }

@@ -106,9 +106,11 @@ type tries struct {
 	odd         bool               // it failed again after the receiver has answered about others
 	ownFailures uint8              // failures like that which may be the message's own fault
 	unanswered  bool               // the store did not answer the last time
+	limited     uint8              // times that the receiver refused it for rate, up to patience and one
 	cause       cause              // why it was given up while it waited
 	alone       bool               // it goes in a message of its own, because one about several was refused
 	reminder    bool               // the device has been alerted before, in the same alarm
+	refused     bool               // the receiver refused the alert for what it says
 	letter      *notify.DeadLetter // its dead letter, once that is composed
 }
 
@@ -142,12 +144,18 @@ type class uint8
 const (
 	recoveries class = 8  // after the first alerts of all levels, of which a rule has at most eight
 	reminders  class = 16 // of the highest level; of others more
+	limited    class = 31 // refused for rate again and again: others go first, because the fault may be this one's own
 	classes    class = 32
 )
 
-// class returns d's: first alerts come before recoveries and these before reminders, and higher levels before lower ones.
+// patience is how often a delivery is refused for rate before it becomes limited.
+const patience = 3
+
+// class returns d's, unless it is limited: first alerts come before recoveries and these before reminders, and higher levels before lower ones.
 func (d *delivery) class() class {
 	switch below := class(min(d.level.below, 7)); {
+	case d.limited > patience:
+		return limited
 	case d.recovery != nil:
 		return recoveries
 	case d.reminder:

@@ -148,7 +148,7 @@ func TestDeviceThatWaits(t *testing.T) {
 		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, worker.WaitReceiver,
 			"receiver receiver0.example is down (connection refused)", true},
 		"a pause": {func(s *setup, _ *outage) {
-			s.receivers[0].set(failing(&notify.Error{Untaken: true, RetryAfter: time.Minute, Err: errors.New("answered 503")}))
+			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
 		}, 0, 10 * time.Second, worker.WaitPause,
 			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
 		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, worker.WaitStore,

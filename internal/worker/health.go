@@ -11,7 +11,6 @@ const (
 	failuresToGoDown = 3
 	minBackoff       = time.Second
 	maxBackoff       = time.Minute
-	maxRetryAfter    = 10 * time.Minute // the longest Retry-After that is respected
 
 	minAskAgain = time.Second // after another replica's claim: claims usually end early
 	maxAskAgain = 2 * time.Second
@@ -66,13 +65,10 @@ func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe
 		h.suspects++
 	}
 	h.failure = failure
-	retryAfter := min(failure.RetryAfter, maxRetryAfter)
-	if !h.down && (h.failures >= failuresToGoDown || h.suspects > 1 && retryAfter > 0) {
-		h.down = true
-	}
-	h.nextFailed = now + max(retryDelay(h.failures-failuresToGoDown+1), retryAfter)
+	h.down = h.down || h.failures >= failuresToGoDown
+	h.nextFailed = now + retryDelay(h.failures-failuresToGoDown+1)
 	if suspect {
-		h.nextNew = now + max(retryDelay(h.suspects-failuresToGoDown+1), retryAfter)
+		h.nextNew = now + retryDelay(h.suspects-failuresToGoDown+1)
 	}
 }
 

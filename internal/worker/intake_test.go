@@ -163,37 +163,32 @@ func TestPartitionsTellWhereTheyStand(t *testing.T) {
 	})
 }
 
-// A reading joins a delivery whose alert then becomes a dead letter. The next alert of the
-// delivery is taken.
-func TestIntakeAfterADeadLetter(t *testing.T) {
+// The dead letter of a refused alert is that of the readings that have joined it too, and their callers hear so.
+func TestIntakeOfARefusedAlert(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")})
 		r := &receiver{answer: func(ctx context.Context, a notify.Alert) error {
 			time.Sleep(time.Second)
-			if a.Temperature == 98 {
-				return refuse(ctx, a)
-			}
-			return nil
+			return refuse(ctx, a)
 		}}
 		s := newSetup(t, r).consume(t.Context())
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		var callers sync.WaitGroup
-		callers.Go(func() {
-			got, err := in.Handle(t.Context(), event("oven", 98), "")
-			if got != telemetry.VerdictFailed {
-				t.Errorf("the reading of the dead letter: %v", got)
-			}
-			wantUnsettled(t, err, "dead_letter", "the alert was kept as a dead letter: refused for good: answered 400")
-		})
-		synctest.Wait()
-		callers.Go(func() {
-			if got, err := in.Handle(t.Context(), event("oven", 99), ""); got != telemetry.VerdictAlerted || err != nil {
-				t.Errorf("the reading of the alert: %v, %v", got, err)
-			}
-		})
+		for range 3 {
+			callers.Go(func() {
+				got, err := in.Handle(t.Context(), event("oven", 98), "")
+				if got != telemetry.VerdictFailed {
+					t.Errorf("%v", got)
+				}
+				wantUnsettled(t, err, "dead_letter", "the alert was kept as a dead letter: refused for good: answered 400")
+			})
+			synctest.Wait()
+		}
 		callers.Wait()
-		wantAlerts(t, r, "oven", 1)
+		if n := len(s.dead.all()); n != 1 {
+			t.Errorf("%d dead letters, want 1", n)
+		}
 	})
 }
 

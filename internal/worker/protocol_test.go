@@ -219,6 +219,7 @@ func (w *world) checkReceiver(receiver int, device string, level int, facts []fa
 	}
 	deadResolved := map[int64]bool{}
 	lastDead := int64(0)
+	var quiet time.Time // the end of the window that the dead letter of a refused alert began
 	for _, d := range w.dead {
 		switch {
 		case d.Receiver != in.name || d.Alert.Device != device || d.Alert.Level != name:
@@ -226,6 +227,9 @@ func (w *world) checkReceiver(receiver int, device string, level int, facts []fa
 			deadResolved[d.Alert.Sequence] = true
 		default:
 			lastDead = max(lastDead, d.Alert.Sequence)
+			if strings.HasPrefix(d.Reason, "refused") {
+				quiet = d.at.Add(w.rule.Window)
+			}
 		}
 	}
 
@@ -273,15 +277,17 @@ func (w *world) checkReceiver(receiver int, device string, level int, facts []fa
 	if w.everOff() {
 		return
 	}
+	// dead reports whether a dead letter stands for the reading at.
+	dead := func(at int64) bool { return at <= lastDead || w.log[at-1].Enqueued.Before(quiet) }
 	due := false
 	for i, f := range facts {
 		at := int64(i)
 		if f.phase != "open" {
 			due = false
-		} else if f.tells && at > lastDead {
+		} else if f.tells && !dead(at) {
 			due = true
 		}
-		if f.tells && at > lastDead && !w.log[at-1].Enqueued.Before(lastTaken.Add(w.rule.Window+w.slack())) && lastResolved < at {
+		if f.tells && !dead(at) && !w.log[at-1].Enqueued.Before(lastTaken.Add(w.rule.Window+w.slack())) && lastResolved < at {
 			w.violated("G2: nothing settles the reading %d of %s for receiver %d", at, who, receiver)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"alertworker/internal/notify"
 	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
@@ -23,7 +22,7 @@ type receiver struct {
 	worker *Worker
 	index  int // among the worker's receivers
 
-	batcher notify.Batcher // nil if each alert is a message of its own
+	together bool // it takes several alerts in one message
 
 	mu       sync.Mutex
 	queues   []*queue // one for each stream
@@ -107,7 +106,7 @@ func (r *receiver) start(now time.Duration) bool {
 		}
 		d := q.lines[from].pop()
 		together = append(together, chosen{q, d, from})
-		if len(together) == 1 && r.batcher != nil && !d.alone && !probe {
+		if len(together) == 1 && r.together && !d.alone && !probe {
 			most = r.Limits.Batch
 		}
 	}
@@ -118,7 +117,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.sending += len(together)
 	r.probing = r.probing || probe
 	r.pace.Begin(now)
-	g := newGroup(r, len(together), now)
+	g := &group{Message: pace.NewMessage(r.Notifier, len(together)), size: len(together), began: now, left: len(together)}
 	for _, c := range together {
 		c.q.stream.work.Go(func() { c.q.try(c.d, c.from, probe, g) })
 	}
@@ -131,7 +130,7 @@ func (r *receiver) places() int {
 	if r.Limits.Places > 0 {
 		most = min(most, r.Limits.Places)
 	}
-	if r.batcher != nil {
+	if r.together {
 		most = 1
 	}
 	return r.pace.Places(most)
@@ -337,6 +336,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	case a.failure != nil && a.failure.Limited:
 		if !a.group.reported {
 			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
+			r.health.failure = a.failure
 		}
 	case a.failure == nil || a.failure.Refused:
 		if !a.group.reported {
@@ -394,15 +394,19 @@ func (r *receiver) state() ReceiverState {
 	now := r.worker.now()
 	if rate := r.pace.Rate(); rate > 0 {
 		each := max(r.Limits.Batch, 1)
-		if r.batcher == nil {
+		if !r.together {
 			each = 1
 		}
 		messages := (state.Waiting + each - 1) / each
 		state.Rate, state.Limited = rate, r.pace.Learned()
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
+	since := r.health.since
+	if from, stuck := r.pace.Stuck(); stuck && !state.Down {
+		state.Down, since = true, from
+	}
 	if state.Down {
-		state.Since, state.Err = r.worker.started.Add(r.health.since), r.health.failure
+		state.Since, state.Err = r.worker.started.Add(since), r.lastFailure()
 		state.Retry = r.nextAttempt()
 	}
 	return state

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,8 +236,8 @@ func TestRecoveryIsInOrderOfAge(t *testing.T) {
 	})
 }
 
-// A device whose alerts are always answered with 429 is left alone for as long as
-// the answer says, and takes the receiver from nobody.
+// A device whose alerts are always answered with 429 makes the whole receiver wait, but not for ever: the others
+// go first then.
 func TestOneDeviceThatGets429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pause = 4 * time.Second
@@ -246,18 +245,22 @@ func TestOneDeviceThatGets429(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		r.set(tried.record(func(_ context.Context, a notify.Alert) error {
 			if a.Device == "busy" {
-				return &notify.Error{Untaken: true, RetryAfter: pause, Err: errors.New("429")}
+				return &notify.Error{Untaken: true, Limited: true, RetryAfter: pause, Status: 429, Err: errors.New("429")}
 			}
 			return nil
 		}))
-		s := newSetup(t, r).start(p)
+		s := newSetup(t, r)
+		s.config.GiveUp = 10 * time.Minute
+		s.start(p)
 		defer s.end()
 		p.publish("busy", 99)
+		synctest.Wait()
 		for i := range 20 {
-			pass(700 * time.Millisecond)
 			p.publish(fmt.Sprint("well", i), 99)
-			synctest.Wait()
-			wantAlerts(t, r, fmt.Sprint("well", i), 1)
+		}
+		pass(2 * time.Minute)
+		if n := len(r.alerts("")); n != 20 {
+			t.Errorf("%d alerts, want 20", n)
 		}
 		at := tried.of("busy")
 		for i := 1; i < len(at); i++ {
@@ -266,8 +269,39 @@ func TestOneDeviceThatGets429(t *testing.T) {
 			}
 		}
 		if len(at) < 3 {
-			t.Errorf("tried %d times in 14 s", len(at))
+			t.Errorf("tried %d times", len(at))
 		}
+		pass(9 * time.Minute)
+		if n := len(s.dead.all()); n != 1 {
+			t.Errorf("%d dead letters, want 1, by its age", n)
+		}
+		wantCheckpoint(t, p, 21)
+	})
+}
+
+// A device that stays hot at a receiver that refuses it has one dead letter in a window, not one for each
+// reading; after the window it is tried again.
+func TestOneDeadLetterInAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(&notify.Error{Refused: true, Untaken: true, Status: 422, Err: errors.New("422")})}
+		s := newSetup(t, r).start(p)
+		defer s.end()
+		const windows = 5
+		for range int(windows * window / (2 * time.Second)) {
+			p.publish("hot", 99)
+			p.publish("hot", 98) // joins
+			pass(2 * time.Second)
+		}
+		if n := len(s.dead.all()); n < windows-1 || n > windows {
+			t.Errorf("%d dead letters in %d windows", n, windows)
+		}
+		r.set(nil)
+		pass(window)
+		p.publish("hot", 99)
+		synctest.Wait()
+		wantAlerts(t, r, "hot", 1)
+		pass(interval)
+		wantCheckpoint(t, p, int64(len(p.log)))
 	})
 }
 
@@ -333,45 +367,6 @@ func TestOneTooManyLeavesForGood(t *testing.T) {
 		// Of a device that was given up between its two readings, the second one waits anew.
 		if waiting, dead := s.worker.MostWaiting(), len(s.dead.all()); waiting != 10 || dead < 10 || dead > 30 {
 			t.Errorf("%d wait, and %d are dead letters", waiting, dead)
-		}
-	})
-}
-
-// The pause an alert was told stays, also if its receiver goes down and comes back meanwhile.
-func TestRetryAfterIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const pause = 30 * time.Second
-		var tried attempts
-		p, r := newPartition("0"), &receiver{}
-		var up atomic.Bool
-		r.set(tried.record(func(_ context.Context, a notify.Alert) error {
-			switch {
-			case a.Device == "told":
-				return &notify.Error{Untaken: true, RetryAfter: pause, Err: errors.New("429")}
-			case !up.Load():
-				return errBusy
-			}
-			return nil
-		}))
-		s := newSetup(t, r).start(p)
-		defer s.end()
-		p.publish("told", 99)
-		synctest.Wait()
-		for i := range 5 {
-			p.publish(fmt.Sprint("other", i), 99)
-		}
-		pass(10 * time.Second)
-		up.Store(true)
-		pass(pause - 10*time.Second - time.Millisecond)
-		if n := len(tried.of("told")); n != 1 {
-			t.Errorf("tried %d times before the pause was over", n)
-		}
-		for i := range 5 {
-			wantAlerts(t, r, fmt.Sprint("other", i), 1)
-		}
-		pass(2 * time.Second)
-		if n := len(tried.of("told")); n != 2 {
-			t.Errorf("tried %d times when the pause was over, want 2", n)
 		}
 	})
 }

@@ -150,7 +150,7 @@ func (b behaviour) answer(start time.Time) func(context.Context, notify.Alert) e
 		}
 		kind, _, _ := strings.Cut(a.Device, "-")
 		if kind == "told" {
-			return &notify.Error{Untaken: true, RetryAfter: b.told, Err: errors.New("429")}
+			return &notify.Error{Untaken: true, Limited: true, RetryAfter: b.told, Err: errors.New("429")}
 		}
 		for _, outage := range b.outages {
 			if since := time.Since(start); since >= outage[0] && since < outage[1] {

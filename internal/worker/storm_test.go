@@ -217,3 +217,27 @@ func TestLimitedIsNotDown(t *testing.T) {
 		}
 	})
 }
+
+// A receiver that refuses all by number is down: it takes nothing.
+func TestLimitedForGoodIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: failing(&notify.Error{Limited: true, RetryAfter: 20 * time.Second, Status: 503, Err: errors.New("503 maintenance")})}
+		p := newPartition("0")
+		setup := newSetup(t, r).start(p)
+		defer setup.end()
+		p.publish("oven", 99)
+		pass(30 * time.Second)
+		if got := setup.worker.Receivers()[0]; got.Down {
+			t.Errorf("down after two refusals: %+v", got)
+		}
+		pass(time.Minute)
+		if got := setup.worker.Receivers()[0]; !got.Down || got.Err == nil || time.Since(got.Since) < time.Minute || !got.Retry.After(time.Now()) {
+			t.Errorf("not down: %+v", got)
+		}
+		r.set(nil)
+		pass(20 * time.Second)
+		if got := setup.worker.Receivers()[0]; got.Down || got.Waiting > 0 {
+			t.Errorf("down still: %+v", got)
+		}
+	})
+}

@@ -127,9 +127,8 @@ func New(c Config) *Worker {
 	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}}
 	for i, r := range c.Receivers {
 		to := &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)}
-		if batcher, ok := r.Notifier.(notify.Batcher); ok && r.Limits.Batch > 1 {
-			to.batcher = batcher
-		}
+		_, takesMany := r.Notifier.(notify.Batcher)
+		to.together = takesMany && r.Limits.Batch > 1
 		w.receivers = append(w.receivers, to)
 	}
 	fields, _ := c.Rules.Fields()

@@ -128,6 +128,12 @@ type plan struct {
 
 var devices = []string{"oven", "kiln"}
 
+// A keptLetter is a dead letter that was kept at a time.
+type keptLetter struct {
+	notify.DeadLetter
+	at time.Time
+}
+
 // A world is a partition, what keeps leases, ledgers, checkpoints and dead letters, receivers, and the
 // replicas that come and go.
 type world struct {
@@ -145,7 +151,7 @@ type world struct {
 	grown      chan struct{} // closed when log grows
 	checkpoint telemetry.Checkpoint
 	inboxes    []*inbox
-	dead       []notify.DeadLetter
+	dead       []keptLetter
 	reopened   []reopening
 	down       map[int]time.Time // what is down, by move and receiver, and until when
 	counts     [calls]int
@@ -606,7 +612,7 @@ func (p *process) Keep(ctx context.Context, d notify.DeadLetter) error {
 	return p.call(ctx, callKeep, "", func(context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.dead = append(p.dead, d)
+		p.dead = append(p.dead, keptLetter{d, time.Now()})
 		p.noteLocked("%s keeps the DEAD LETTER of %s", p.name, tell(d.Alert))
 		return nil
 	}, nil)

@@ -21,6 +21,8 @@ const (
 	doubling = 10 * time.Second
 	forget   = 5 * time.Minute
 
+	patience = 4 // refusals in a row, after which the receiver takes nothing
+
 	firstWait, longestWait = time.Second, time.Minute // without Retry-After
 
 	recent       = 5 * time.Second // what is measured
@@ -42,6 +44,7 @@ type Pace struct {
 	resumed  time.Duration // the end of the last wait
 	grown    time.Duration // when rate last grew
 	refusals int           // in a row, with nothing taken between them
+	first    time.Duration // of these
 
 	counted    time.Duration // the beginning of the present period of recent
 	taken, had int           // messages taken in it, and in the one before
@@ -117,7 +120,9 @@ func (p *Pace) Taken(now time.Duration) {
 func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 	again := began > p.refused || p.refused < 0 // else what it refused was on its way already
 	if again {
-		p.refusals++
+		if p.refusals++; p.refusals == 1 {
+			p.first = now
+		}
 	}
 	if retryAfter <= 0 {
 		retryAfter = min(firstWait<<min(p.refusals-1, 6), longestWait)
@@ -150,6 +155,9 @@ func (p *Pace) roll(now time.Duration) {
 		p.counted, p.taken, p.had = p.counted+recent, 0, p.taken
 	}
 }
+
+// Stuck reports whether the receiver takes nothing, though it is given the time that it asks for, and since when.
+func (p *Pace) Stuck() (since time.Duration, stuck bool) { return p.first, p.refusals >= patience }
 
 // Learned reports whether the receiver refused messages lately because of their number.
 func (p *Pace) Learned() bool { return p.rate > 0 }

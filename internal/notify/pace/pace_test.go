@@ -88,8 +88,32 @@ func TestForgets(t *testing.T) {
 	if !p.Learned() || p.Next(time.Second) != 6*time.Second || p.Places(64) != 1 || p.Rate() != 0.5 {
 		t.Fatalf("learned %v, next %v, places %d, rate %v", p.Learned(), p.Next(time.Second), p.Places(64), p.Rate())
 	}
+	if _, stuck := p.Stuck(); stuck {
+		t.Error("it takes nothing")
+	}
 	if taken, _ := send(p, &service{}, 64, time.Millisecond, 0, 7*time.Minute); taken < 10_000 || p.Learned() || p.Rate() != 0 {
 		t.Errorf("%d taken, learned %v, rate %v", taken, p.Learned(), p.Rate())
+	}
+}
+
+// A receiver that refuses all is not one that takes less.
+func TestStuck(t *testing.T) {
+	p := pace.New(notify.Rate{})
+	at := time.Second
+	for range 4 {
+		if _, stuck := p.Stuck(); stuck {
+			t.Error("too early")
+		}
+		at = max(at, p.Next(at)) + time.Millisecond
+		p.Begin(at)
+		p.Refused(at+time.Millisecond, at, 10*time.Second)
+	}
+	if since, stuck := p.Stuck(); !stuck || since != 1002*time.Millisecond {
+		t.Errorf("%v since %v", stuck, since)
+	}
+	p.Taken(at + 11*time.Second)
+	if _, stuck := p.Stuck(); stuck {
+		t.Error("it has taken one")
 	}
 }
 

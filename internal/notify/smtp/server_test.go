@@ -50,7 +50,6 @@ type server struct {
 	mu       sync.Mutex
 	taken    []received
 	sessions int
-	most     int // at a time
 }
 
 // A received mail is one that was taken.
@@ -80,7 +79,6 @@ func newServer(t *testing.T, k kind) *server {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sessions++
-		s.most = max(s.most, s.sessions)
 		session := session{server: s, conn: c}
 		if k.signIn {
 			return &signingIn{session, k.mechanisms, false}, nil

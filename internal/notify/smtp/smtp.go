@@ -37,8 +37,8 @@ import (
 )
 
 const (
-	// Connections is how many calls there may be at a time, each of which has one: as many as Exchange
-	// Online allows.
+	// Connections is how many calls a server takes at a time, each of which has one: as many as Exchange
+	// Online allows. The caller sees to it.
 	Connections = 3
 
 	maxRecipients = 50        // of a mail
@@ -76,7 +76,6 @@ type Mail struct {
 	style    notify.Style
 	log      *zap.Logger
 	token    notify.TokenSource // nil unless it is used to sign in
-	slots    chan struct{}      // one for each connection
 }
 
 // New returns a Mail for a URL:
@@ -99,7 +98,6 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		starttls: u.Scheme == "smtp",
 		style:    opts.Style,
 		log:      opts.Log,
-		slots:    make(chan struct{}, Connections),
 	}
 	oauth2, err := m.parseQuery(u.RawQuery)
 	if err != nil {
@@ -253,14 +251,6 @@ func (m *Mail) mail(ctx context.Context, what string, l letter) error {
 	message, err := l.compose(m.from, m.to)
 	if err != nil {
 		return m.wrap(what, &notify.Error{Refused: true, Untaken: true, Err: err})
-	}
-	select {
-	case m.slots <- struct{}{}:
-		defer func() { <-m.slots }()
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
-		return m.wrap(what, &notify.Error{Untaken: true, Err: timeout(ctx)})
 	}
 	e := m.transmit(ctx, message)
 	if e == nil {

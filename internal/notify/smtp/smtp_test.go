@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -434,42 +433,6 @@ func TestLimited(t *testing.T) {
 		if e := notify.AsError(m.Notify(t.Context(), notifytest.Alert(1))); e.Limited != want || !e.Untaken {
 			t.Errorf("%s: %+v", text, e)
 		}
-	}
-}
-
-// A server sees three connections at most, and whoever waits for one waits no longer
-// than its context.
-func TestConnections(t *testing.T) {
-	s := newServer(t, open)
-	release := make(chan struct{})
-	arrived := make(chan struct{}, 10)
-	s.data = func(*gosmtp.Conn) error {
-		arrived <- struct{}{}
-		<-release
-		return nil
-	}
-	m := s.notifier(t, open)
-	var sending sync.WaitGroup
-	for i := range 3 {
-		sending.Go(func() {
-			if err := m.Notify(t.Context(), notifytest.Alert(i)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range 3 {
-		<-arrived
-	}
-	ctx, end := within(t)
-	time.AfterFunc(10*time.Millisecond, end)
-	err := m.Notify(ctx, notifytest.Alert(4))
-	if !errors.Is(err, errWhy) || !notify.AsError(err).Untaken {
-		t.Errorf("%v: want the reason, and untaken", err)
-	}
-	close(release)
-	sending.Wait()
-	if s.most != 3 {
-		t.Errorf("%d connections at a time, want 3", s.most)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package deadletters lists dead letters and sends them again, for `alertworker deadletters`.
+// Package deadletters lists dead letters, sends them again and discards them, for `alertworker deadletters`.
 package deadletters
 
 import (
@@ -9,23 +9,32 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
 
-// A Replay sends dead letters again and prints the result of each. It is for one goroutine.
+// A Store is a [deadletter.Store].
+type Store interface {
+	Get(ctx context.Context, kind deadletter.Kind, id string) (deadletter.Letter, error)
+	Replay(ctx context.Context, l deadletter.Letter, to string) error
+	Delete(ctx context.Context, l deadletter.Letter) error
+}
+
+// A Replay sends dead letters again, at the pace of their receivers, and prints the result of each. It is for one goroutine.
 type Replay struct {
-	Store     *deadletter.Store
+	Store     Store
 	Receivers []receivers.Receiver
-	Leases    lease.Store // of the workers' windows; not used in a dry run
+	Leases    lease.Store // of the workers' windows
 	Config    config.Config
 	Rules     []rules.Rule // with the windows of their alerts; those of other rules have Config.ThrottleWindow
 	To        string       // name or id of a receiver for all; "" for each letter's own
@@ -34,9 +43,12 @@ type Replay struct {
 
 	Delivered, Failed int // so far
 
+	start     time.Time
 	gates     map[gateKey]*throttle.Gate
-	failures  map[string]int // of a receiver, in a row
-	storeDown int            // failures of the throttle store in a row
+	paces     map[string]*pace.Pace
+	failures  map[string]int    // of a receiver, in a row
+	alarms    map[alarmKey]bool // of a dry run: an alert would be sent
+	storeDown int               // failures of the throttle store in a row
 }
 
 // Check returns an error if there is no receiver To.
@@ -47,7 +59,7 @@ func (r *Replay) Check() error {
 	return nil
 }
 
-// ByID is One for the dead letter with this ID.
+// ByID is Send for the dead letter with this ID.
 func (r *Replay) ByID(ctx context.Context, id string) {
 	l, err := r.Store.Get(ctx, deadletter.Undelivered, id)
 	switch {
@@ -60,7 +72,7 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 	case err != nil:
 		r.stays(deadletter.Letter{ID: id}, err.Error())
 	default:
-		r.One(ctx, l)
+		r.Send(ctx, []deadletter.Letter{l})
 	}
 }
 
@@ -92,38 +104,183 @@ func (r *Replay) window(a notify.Alert) time.Duration {
 	return r.Config.ThrottleWindow
 }
 
-// One sends one dead letter again. If its alert is delivered, the dead letter is kept as one that was replayed.
-func (r *Replay) One(ctx context.Context, l deadletter.Letter) {
+// An alarmKey says what letters are about.
+type alarmKey struct {
+	gateKey
+	device string
+}
+
+// Send sends dead letters again, those of a receiver that takes many at a time together. The dead letter of an alert
+// that is delivered is kept as one that was replayed.
+func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	if r.gates == nil {
-		r.gates, r.failures = map[gateKey]*throttle.Gate{}, map[string]int{}
+		r.start, r.gates, r.paces, r.failures, r.alarms = time.Now(), map[gateKey]*throttle.Gate{}, map[string]*pace.Pace{}, map[string]int{}, map[alarmKey]bool{}
 	}
-	to := withID(l.Receiver, r.Receivers)
-	if r.To != "" {
-		to = find(r.To, r.Receivers)
+	for len(letters) > 0 {
+		l := letters[0]
+		to := withID(l.Receiver, r.Receivers)
+		if r.To != "" {
+			to = find(r.To, r.Receivers)
+		}
+		n := 1
+		switch why := r.barred(ctx, l, to); {
+		case why != "":
+			r.stays(l, why)
+		case r.DryRun:
+			r.dryRun(ctx, l, *to)
+		default:
+			if _, ok := to.Notifier.(notify.Batcher); ok {
+				n = r.together(letters[:min(len(letters), max(to.Limits.Batch, 1))])
+			}
+			r.deliver(ctx, *to, letters[:n])
+		}
+		letters = letters[n:]
 	}
+}
+
+// barred returns why l is not sent to a receiver, nil if there is none; empty if it may be.
+func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.Receiver) string {
 	switch {
 	case l.Broken != nil:
-		r.stays(l, l.Broken.Error())
-		return
+		return l.Broken.Error()
 	case to == nil:
-		r.stays(l, r.unknown().Error()+"; use --to to send it to another one")
-		return
+		return r.unknown().Error() + "; use --to to send it to another one"
 	case ctx.Err() != nil:
-		r.stays(l, "not sent: stopped")
-		return
+		return "not sent: stopped"
 	case r.failures[to.ID] >= maxFailures:
-		r.stays(l, fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures))
-		return
+		return fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures)
 	case r.storeDown >= maxFailures:
-		r.stays(l, fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures))
-		return
-	case r.DryRun:
-		r.Delivered++
-		r.line(l, to.Name, "would be sent")
-		return
+		return fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures)
 	}
-	if why := r.send(ctx, *to, l); why != "" {
-		r.stays(l, why)
+	return ""
+}
+
+// together returns how many of letters, from the first on, can go in one message: they are for one receiver, and each is about another alarm.
+func (r *Replay) together(letters []deadletter.Letter) int {
+	seen := map[alarmKey]bool{}
+	for i, l := range letters {
+		key := alarmOf(l.Receiver, l.Alert)
+		if l.Broken != nil || seen[key] || r.To == "" && l.Receiver != letters[0].Receiver {
+			return i
+		}
+		seen[key] = true
+	}
+	return len(letters)
+}
+
+func alarmOf(receiver string, a notify.Alert) alarmKey {
+	return alarmKey{gateKey{receiver, a.RuleName(), a.Level}, a.Device}
+}
+
+// An attempt is what became of one letter.
+type attempt struct {
+	result  throttle.Result
+	err     error         // of the store
+	late    bool          // the message went before this one could be claimed
+	asked   bool          // the receiver was
+	failure *notify.Error // its answer
+	why     string        // it is not delivered; empty if it is
+}
+
+// deliver sends letters to a receiver in one message, again for as long as it refuses them for rate; those of a message
+// for many that is refused, one by one.
+func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []deadletter.Letter) {
+	p := r.paces[to.ID]
+	if p == nil {
+		p = pace.New(to.Limits.Rate)
+		r.paces[to.ID] = p
+	}
+	for {
+		if !r.wait(ctx, p) {
+			r.stay(letters, "not sent: stopped")
+			return
+		}
+		began := time.Since(r.start)
+		p.Begin(began)
+		attempts := r.attempt(ctx, to, letters)
+		var again []deadletter.Letter
+		var answer *attempt
+		refused := false
+		for i, a := range attempts {
+			if a.asked {
+				answer = &attempts[i]
+			}
+			switch {
+			case a.late, a.failure != nil && a.failure.Limited:
+				again = append(again, letters[i])
+			case a.failure != nil && a.failure.Refused && len(letters) > 1:
+				again, refused = append(again, letters[i]), true
+			default:
+				r.settle(ctx, to, letters[i], a)
+			}
+		}
+		switch now := time.Since(r.start); {
+		case answer == nil:
+			p.Cancel()
+		case answer.failure == nil, answer.failure.Refused:
+			p.Taken(now)
+			r.failures[to.ID] = 0
+		case answer.failure.Limited:
+			p.Refused(now, began, answer.failure.RetryAfter)
+		default:
+			r.failures[to.ID]++
+		}
+		if _, stuck := p.Stuck(); stuck {
+			r.failures[to.ID] = maxFailures
+			r.stay(again, "not sent: the receiver refuses every message because of their number")
+			return
+		}
+		if refused {
+			for _, l := range again {
+				r.deliver(ctx, to, []deadletter.Letter{l})
+			}
+			return
+		}
+		if letters = again; len(letters) == 0 {
+			return
+		}
+	}
+}
+
+// wait waits for p. It returns false if ctx ends first.
+func (r *Replay) wait(ctx context.Context, p *pace.Pace) bool {
+	now := time.Since(r.start)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(p.Next(now) - now):
+		return ctx.Err() == nil
+	}
+}
+
+// attempt sends letters in one message, each under a claim of its own.
+func (r *Replay) attempt(ctx context.Context, to receivers.Receiver, letters []deadletter.Letter) []attempt {
+	attempts, m := make([]attempt, len(letters)), pace.NewMessage(to.Notifier, len(letters))
+	var all sync.WaitGroup
+	for i, l := range letters {
+		gate := r.gate(to.ID, l.Alert)
+		all.Go(func() {
+			if !m.Admit() {
+				attempts[i].late = true
+			} else {
+				attempts[i] = r.send(ctx, gate, m, l)
+			}
+			m.Leave(attempts[i].asked)
+		})
+	}
+	all.Wait()
+	return attempts
+}
+
+// settle records and prints what became of l.
+func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter.Letter, a attempt) {
+	if a.result.Outcome == throttle.Unavailable {
+		r.storeDown++
+	} else {
+		r.storeDown = 0
+	}
+	if a.why != "" {
+		r.stays(l, a.why)
 		return
 	}
 	// It has been delivered, so that is recorded even after a request to stop.
@@ -133,6 +290,28 @@ func (r *Replay) One(ctx context.Context, l deadletter.Letter) {
 	}
 	r.Delivered++
 	r.line(l, to.Name, "delivered")
+}
+
+// dryRun says what would become of l after those before it. It takes nothing and changes nothing.
+func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.Receiver) {
+	key := alarmOf(to.ID, l.Alert)
+	if r.alarms[key] {
+		r.stays(l, "would not be sent: within THROTTLE_WINDOW of the alert for the device that would be sent before")
+		return
+	}
+	q := request(l.Alert)
+	result, id, err := r.gate(to.ID, l.Alert).Would(ctx, q)
+	why := declined(result, err)
+	if why == "" && id != q.ID && !l.Alert.Resolved {
+		why = unknownFate
+	}
+	if why != "" {
+		r.stays(l, "would not be sent: "+why)
+		return
+	}
+	r.alarms[key] = true
+	r.Delivered++
+	r.line(l, to.Name, "would be sent")
 }
 
 // request returns what to ask the gate for. An alert's reading counts as one that comes by HTTP
@@ -152,59 +331,62 @@ func resent(a notify.Alert) notify.Alert {
 	return a
 }
 
-// send sends l through the gate and returns why it was not delivered; empty if it was.
-func (r *Replay) send(ctx context.Context, to receivers.Receiver, l deadletter.Letter) (why string) {
-	gate := r.gate(to.ID, l.Alert)
-	result, err := gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
+const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
+
+// send sends l through the gate, as a part of m.
+func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message, l deadletter.Letter) (made attempt) {
+	made.result, made.err = gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
 		a := resent(l.Alert)
 		if g.ID != a.ID && !a.Resolved { // two recoveries in a row say the same
-			why = "not sent: it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
+			made.why = "not sent: " + unknownFate
 			return throttle.NotTaken
 		}
-		a.ID = g.ID
-		var answer throttle.Answer
-		answer, why = r.notify(ctx, to, a, g)
-		return answer
+		a.ID, a.Token, a.Expires, a.Window, a.Ambiguous = g.ID, g.Token, g.Expires, r.window(a), g.Ambiguous
+		made.asked = true
+		err := m.Notify(ctx, a)
+		if err == nil {
+			return throttle.Taken
+		}
+		made.failure = notify.AsError(err)
+		switch {
+		case made.failure.Refused:
+			made.why = "refused: " + err.Error()
+			return throttle.NotTaken
+		case made.failure.Untaken:
+			made.why = "not delivered: " + err.Error()
+			return throttle.NotTaken
+		}
+		made.why = "may have been delivered, but there was no answer: " + err.Error()
+		return throttle.Unknown
 	})
-	if result.Outcome == throttle.Unavailable {
-		r.storeDown++
-	} else {
-		r.storeDown = 0
+	if made.result.Outcome == throttle.Unconfirmed {
+		_ = gate.Confirm(ctx, made.result) // the alert is delivered, recorded or not
 	}
-	switch result.Outcome {
-	case throttle.Throttled:
-		return fmt.Sprintf("not sent: within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
-	case throttle.Busy:
-		return "not sent: another process is sending an alert for the device, or its window has only just ended; try again in a minute"
-	case throttle.Unneeded:
-		return "not sent: the device was alerted again since, or the receiver has already got a recovery or never got an alert"
-	case throttle.Unavailable:
-		return "not sent: " + err.Error()
-	case throttle.Unconfirmed:
-		_ = gate.Confirm(ctx, result) // the alert is delivered, recorded or not
+	if why := declined(made.result, made.err); why != "" {
+		made.why = "not sent: " + why
 	}
-	return why
+	return made
 }
 
-// notify makes one attempt under g and returns why the alert was not delivered.
-func (r *Replay) notify(ctx context.Context, to receivers.Receiver, a notify.Alert, g throttle.Grant) (answer throttle.Answer, why string) {
-	a.Token, a.Expires, a.Window, a.Ambiguous = g.Token, g.Expires, r.window(a), g.Ambiguous
-	err := to.Notifier.Notify(ctx, a)
-	if err == nil {
-		r.failures[to.ID] = 0
-		return throttle.Taken, ""
+// declined returns why the gate lets nothing through, empty if it does.
+func declined(result throttle.Result, err error) string {
+	switch result.Outcome {
+	case throttle.Throttled:
+		return fmt.Sprintf("within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
+	case throttle.Busy:
+		return "another process is sending an alert for the device, or its window has only just ended; try again in a minute"
+	case throttle.Unneeded:
+		return "the device was alerted again since, or the receiver has already got a recovery or never got an alert"
+	case throttle.Unavailable:
+		return err.Error()
 	}
-	failure := notify.AsError(err)
-	switch {
-	case failure.Refused:
-		r.failures[to.ID] = 0
-		return throttle.NotTaken, "refused: " + err.Error()
-	case failure.Untaken:
-		r.failures[to.ID]++
-		return throttle.NotTaken, "not delivered: " + err.Error()
+	return ""
+}
+
+func (r *Replay) stay(letters []deadletter.Letter, why string) {
+	for _, l := range letters {
+		r.stays(l, why)
 	}
-	r.failures[to.ID]++
-	return throttle.Unknown, "may have been delivered, but there was no answer: " + err.Error()
 }
 
 func (r *Replay) stays(l deadletter.Letter, why string) {
@@ -230,4 +412,20 @@ func (r *Replay) unknown() error {
 		names = append(names, to.Name)
 	}
 	return fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
+}
+
+// Discard deletes letters and prints each.
+func Discard(ctx context.Context, out io.Writer, store Store, letters []deadletter.Letter, dryRun bool) (discarded int, err error) {
+	for _, l := range letters {
+		what := "would be discarded"
+		if !dryRun {
+			what = "discarded"
+			if err := store.Delete(ctx, l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+				return discarded, err
+			}
+		}
+		discarded++
+		fmt.Fprintln(out, checkup.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+what))
+	}
+	return discarded, nil
 }

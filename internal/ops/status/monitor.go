@@ -25,6 +25,8 @@ const (
 	probeIdle    = 10 * time.Second // without a call of the throttle store, before the Monitor makes one
 	probeFailing = 2 * time.Second  // the same while the store fails
 
+	limitedFor = 5 * time.Minute // after a receiver was last seen rate-limited, until the log says that it is not
+
 	remindFirst = time.Minute // after a problem began; doubled until remindLast
 	remindLast  = time.Hour
 )
@@ -58,6 +60,7 @@ type Monitor struct {
 	unread   time.Time // since when owned partitions are not read; zero if all are
 
 	reported map[string]*reported // what the log has; used by Run alone
+	limited  map[string]time.Time // when receivers were last seen rate-limited; likewise
 }
 
 // opening is what could not be opened before there is a replica.
@@ -67,7 +70,9 @@ type opening struct {
 }
 
 // New returns a Monitor of a replica that is starting.
-func New(log *zap.Logger) *Monitor { return &Monitor{log: log, reported: map[string]*reported{}} }
+func New(log *zap.Logger) *Monitor {
+	return &Monitor{log: log, reported: map[string]*reported{}, limited: map[string]time.Time{}}
+}
 
 // Opening says that the replica could not open something that it needs, and why; refused, that
 // the credentials were refused. It replaces what the last call said. It may be called until Watch.
@@ -314,17 +319,21 @@ func paced(all []worker.ReceiverState) string {
 		if to.Down || to.Waiting < 2 || to.Left < longPace {
 			continue
 		}
-		each := fmt.Sprintf("%.3g a second", to.Rate)
-		if to.Rate < 1 {
-			each = fmt.Sprintf("1 in %.3g s", 1/to.Rate)
-		}
 		word := "paced"
 		if to.Limited {
 			word = "rate-limited"
 		}
-		parts = append(parts, fmt.Sprintf("%s is %s (%s): %s, about %s", to.Name, word, each, waits(to.Waiting), Span(to.Left)))
+		parts = append(parts, fmt.Sprintf("%s is %s (%s): %s, about %s", to.Name, word, pace(to.Rate), waits(to.Waiting), Span(to.Left)))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// pace writes a rate in messages a second.
+func pace(rate float64) string {
+	if rate < 1 {
+		return fmt.Sprintf("1 in %.3g s", 1/rate)
+	}
+	return fmt.Sprintf("%.3g a second", rate)
 }
 
 // longPace is how long what waits for a paced receiver takes at least, to be worth a word.
@@ -400,6 +409,7 @@ func (m *Monitor) Run(ctx context.Context) {
 			return
 		}
 		m.logChanges()
+		m.logLimited()
 		if !m.probeDue() {
 			continue
 		}
@@ -474,6 +484,29 @@ func (m *Monitor) logChanges() {
 		delete(m.reported, key)
 		if r.logged && !m.isDraining() {
 			m.log.Info(words[r.By].end, append(fields(r.Problem), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))...)
+		}
+	}
+}
+
+// logLimited logs which receivers have become rate-limited, or are not any more.
+func (m *Monitor) logLimited() {
+	m.mu.Lock()
+	replica := m.replica
+	m.mu.Unlock()
+	if replica == nil {
+		return
+	}
+	now := time.Now()
+	for _, to := range replica.Worker.Receivers() {
+		last, known := m.limited[to.Name]
+		switch {
+		case to.Limited:
+			if m.limited[to.Name] = now; !known {
+				m.log.Warn("receiver is rate-limited: it gets messages more slowly", zap.String("receiver", to.Name), zap.String("rate", pace(to.Rate)), zap.Int("waiting", to.Waiting))
+			}
+		case known && now.Sub(last) >= limitedFor:
+			delete(m.limited, to.Name)
+			m.log.Info("receiver is no longer rate-limited", zap.String("receiver", to.Name), zap.Int("waiting", to.Waiting))
 		}
 	}
 }

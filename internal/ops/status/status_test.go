@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -273,6 +274,46 @@ func TestPartitionsThatChangeHandsAreNotLogged(t *testing.T) {
 		synctest.Wait()
 		if got := logs.FilterMessage("partitions that this replica owns are not being read").Len(); got != 1 {
 			t.Errorf("the log says %v", logs.All())
+		}
+	})
+}
+
+// limited is a replica whose receiver may be rate-limited.
+type limited struct {
+	replica
+	is atomic.Bool
+}
+
+func (l *limited) Receivers() []worker.ReceiverState {
+	return []worker.ReceiverState{{Name: "slack", Limited: l.is.Load(), Rate: 0.5, Waiting: 412}}
+}
+
+// A receiver that becomes rate-limited, again and again, is worth a line, and so is the end, five minutes later.
+func TestRateLimitedIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		r := &limited{replica: replica{source: telemetry.SourceStats{Running: true}}}
+		m := status.New(zap.New(core))
+		m.Watch(status.Replica{
+			Worker: r, Source: func() telemetry.SourceStats { return r.source }, Standby: func() string { return "" }, Store: memlease.New(), Key: "key",
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { m.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+		for i := range 10 {
+			r.is.Store(i%2 == 0)
+			time.Sleep(time.Minute)
+		}
+		synctest.Wait()
+		if got := logs.TakeAll(); len(got) != 1 || got[0].Message != "receiver is rate-limited: it gets messages more slowly" || got[0].ContextMap()["rate"] != "1 in 2 s" || got[0].ContextMap()["waiting"] != int64(412) {
+			t.Errorf("the log says %v", got)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := logs.TakeAll(); len(got) != 1 || got[0].Message != "receiver is no longer rate-limited" {
+			t.Errorf("the log says %v", got)
 		}
 	})
 }

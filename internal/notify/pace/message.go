@@ -1,0 +1,140 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"alertworker/internal/notify"
+)
+
+const (
+	storeCalls = 16              // of a message's notices at a time, to the throttle store
+	gathering  = 2 * time.Second // after the first claim, no further one is made for a message
+)
+
+// A Message brings one notice, or several that are claimed and recorded one by one, to a receiver: it waits
+// for the claims, goes once, and each notice gets the receiver's answer.
+//
+// Each of its notices has a goroutine, which calls Admit, Notify if it has a claim, and Leave; or Skip alone.
+type Message struct {
+	to    notify.Notifier
+	calls chan struct{} // one for each store call at a time; nil if there is one notice
+
+	mu      sync.Mutex
+	open    int       // notices that may still come
+	first   time.Time // when the first of them came
+	members []*member
+	sent    chan struct{} // closed when the receiver has answered
+	going   bool          // the message is on its way, or has been
+	err     error
+}
+
+// A member is one notice of a message.
+type member struct {
+	alert notify.Alert
+	ctx   context.Context
+	gone  bool // its time was over before the message went
+}
+
+// NewMessage returns a message with size notices at most, to a notify.Batcher if that is more than one.
+func NewMessage(to notify.Notifier, size int) *Message {
+	m := &Message{to: to, open: size, sent: make(chan struct{})}
+	if size > 1 {
+		m.calls = make(chan struct{}, storeCalls)
+	}
+	return m
+}
+
+// Admit waits until one more notice may be claimed. It reports false if it is too late for that.
+func (m *Message) Admit() bool {
+	if m.calls == nil {
+		return true
+	}
+	m.calls <- struct{}{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.first.IsZero() || time.Since(m.first) < gathering
+}
+
+// Skip says that a notice for which Admit was not called does not come.
+func (m *Message) Skip() {
+	if m.calls != nil {
+		m.close()
+	}
+}
+
+// Leave says that a notice for which Admit was called needs nothing more; notified, that Notify was called for it.
+func (m *Message) Leave(notified bool) {
+	if m.calls == nil {
+		return
+	}
+	<-m.calls
+	if !notified {
+		m.close()
+	}
+}
+
+// close says that one notice less may come. The last one sends the message.
+func (m *Message) close() {
+	m.mu.Lock()
+	m.open--
+	if m.open > 0 || len(m.members) == 0 {
+		m.mu.Unlock()
+		return
+	}
+	m.going = true
+	var alerts []notify.Alert
+	ctx := context.WithoutCancel(m.members[0].ctx) // what ends one of them must not end all
+	var deadline time.Time
+	for _, one := range m.members {
+		if one.gone {
+			continue
+		}
+		alerts = append(alerts, one.alert)
+		if at, ok := one.ctx.Deadline(); ok && (deadline.IsZero() || at.Before(deadline)) {
+			deadline = at
+		}
+	}
+	m.mu.Unlock()
+	if !deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, deadline, errors.New("the receiver did not answer before the first of the claims would have ended (NOTIFY_TIMEOUT)"))
+		defer cancel()
+	}
+	switch len(alerts) {
+	case 0:
+	case 1:
+		m.err = m.to.Notify(ctx, alerts[0])
+	default:
+		m.err = m.to.(notify.Batcher).NotifyMany(ctx, alerts)
+	}
+	close(m.sent)
+}
+
+// Notify sends alert, with the other notices of the message, and returns the receiver's answer.
+func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
+	if m.calls == nil {
+		return m.to.Notify(ctx, alert)
+	}
+	one := &member{alert: alert, ctx: ctx}
+	m.mu.Lock()
+	if m.first.IsZero() {
+		m.first = time.Now()
+	}
+	m.members = append(m.members, one)
+	m.mu.Unlock()
+	<-m.calls // its claim is made
+	m.close()
+	defer func() { m.calls <- struct{}{} }() // for recording what came of it
+	select {
+	case <-m.sent:
+		return m.err
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one.gone = !m.going
+	return &notify.Error{Untaken: one.gone, Err: context.Cause(ctx)}
+}

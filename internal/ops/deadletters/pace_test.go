@@ -1,0 +1,117 @@
+package deadletters_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/config"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/deadletters"
+)
+
+// memory counts what is replayed.
+type memory struct {
+	deadletters.Store
+	replayed int
+}
+
+func (m *memory) Replay(context.Context, deadletter.Letter, string) error {
+	m.replayed++
+	return nil
+}
+
+// service takes one message every so often, and refuses what comes sooner.
+type service struct {
+	every             time.Duration
+	down              bool
+	last              time.Time
+	messages, refused int
+	alerts            map[string]int
+}
+
+func (s *service) Notify(ctx context.Context, a notify.Alert) error {
+	return s.take(a)
+}
+
+func (s *service) take(alerts ...notify.Alert) error {
+	time.Sleep(100 * time.Millisecond)
+	if s.down || !s.last.IsZero() && time.Since(s.last) < s.every {
+		s.refused++
+		return &notify.Error{Untaken: true, Limited: true, RetryAfter: 30 * time.Second, Status: 429, Err: errors.New("429")}
+	}
+	s.last = time.Now()
+	s.messages++
+	if len(alerts) > 1 && slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device == "device-77" }) {
+		return &notify.Error{Untaken: true, Refused: true, Status: 400, Err: errors.New("400 device-77")}
+	}
+	for _, a := range alerts {
+		s.alerts[a.Device]++
+	}
+	return nil
+}
+
+// many takes many in one message.
+type many struct{ *service }
+
+func (m many) NotifyMany(_ context.Context, alerts []notify.Alert) error { return m.take(alerts...) }
+
+// A backlog of 5,000 is replayed to its end at the receiver's rate, known or not, and together where the receiver takes that.
+func TestBacklog(t *testing.T) {
+	slack := notify.Limits{Rate: notify.Rate{Every: time.Second}, Batch: 100}
+	for name, test := range map[string]struct {
+		service service
+		limits  notify.Limits
+		want    int // delivered
+		within  time.Duration
+		refused int
+	}{
+		"together":     {service{every: time.Second}, slack, 5000, 4 * time.Minute, 0},
+		"one by one":   {service{every: time.Second / 2}, notify.Limits{Rate: notify.Rate{Every: time.Second / 2}}, 5000, time.Hour, 0},
+		"unknown rate": {service{every: time.Second / 2}, notify.Limits{}, 5000, 4 * time.Hour, 400},
+		"down":         {service{down: true}, slack, 0, 5 * time.Minute, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, store := test.service, &memory{}
+				s.alerts = map[string]int{}
+				to := receivers.Receiver{ID: "r", Name: "r", Limits: test.limits, Notifier: &s}
+				if test.limits.Batch > 1 {
+					to.Notifier = many{&s}
+				}
+				r := &deadletters.Replay{
+					Store: store, Receivers: []receivers.Receiver{to}, Leases: memlease.New(), Out: io.Discard,
+					Config: config.Config{ThrottleWindow: 24 * time.Hour, NotifyTimeout: 10 * time.Second},
+				}
+				start := time.Now()
+				for page := range 50 {
+					var letters []deadletter.Letter
+					for n := range 100 {
+						a := notifytest.Alert(page*100 + n)
+						letters = append(letters, deadletter.Letter{ID: fmt.Sprint(a.Device), Kind: deadletter.Undelivered, Receiver: "r", Alert: a})
+					}
+					r.Send(t.Context(), letters)
+				}
+				took := time.Since(start)
+				t.Logf("%d delivered in %v, in %d messages, %d refused", r.Delivered, took, s.messages, s.refused)
+				if r.Delivered != test.want || r.Failed != 5000-test.want || store.replayed != test.want || took > test.within || s.refused > test.refused {
+					t.Errorf("%d delivered, %d not, %d kept as replayed, in %v, %d refused", r.Delivered, r.Failed, store.replayed, took, s.refused)
+				}
+				for device, n := range s.alerts {
+					if n != 1 {
+						t.Errorf("%s was sent %d times", device, n)
+					}
+				}
+			})
+		})
+	}
+}
