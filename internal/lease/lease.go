@@ -45,6 +45,14 @@ type Lease struct {
 	Version string // the store's concurrency tag; opaque
 }
 
+// Ahead reports whether end, which has the reading of the monotonic clock that Until and Frees have, is still to come. Both
+// clocks of this machine must say so: the monotonic one stands still while the machine is suspended, the
+// wall clock can be set.
+func Ahead(end time.Time) bool {
+	now := time.Now()
+	return now.Before(end) && now.Round(0).Before(end.Round(0))
+}
+
 // A Store grants leases. It is safe for concurrent use, by any number of
 // processes. Every call returns by the time its ctx ends, or a second later if
 // it has to undo something.

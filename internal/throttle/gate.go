@@ -234,7 +234,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	}
 
 	// A machine that was suspended since start may hold a claim that is long over.
-	if !valid(time.Now(), c.lease.Until.Add(-g.sendTimeout-settleTimeout/2)) {
+	if !lease.Ahead(c.lease.Until.Add(-g.sendTimeout - settleTimeout/2)) {
 		g.giveBack(ctx, c, NotTaken)
 		return Result{Outcome: Unavailable, Now: now}, fmt.Errorf("claim the window of device %q: the answer took %v, too long to send under it", r.Device, time.Since(start).Round(time.Millisecond))
 	}
@@ -366,7 +366,7 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 	switch {
 	case !done:
 		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
-	case err == nil && valid(time.Now(), c.lease.Until):
+	case err == nil && lease.Ahead(c.lease.Until):
 		until := c.taken.Add(g.window)
 		if l.Until.Before(until) { // no longer than the store grants by this machine's clock
 			until = l.Until
@@ -395,7 +395,7 @@ func (g *Gate) recordRecovery(ctx context.Context, c claim, at position) Outcome
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
-	if !done || !valid(time.Now(), c.lease.Until) { // Release does not say whether c still was the last claim
+	if !done || !lease.Ahead(c.lease.Until) { // Release does not say whether c still was the last claim
 		return SentLate
 	}
 	return Sent
@@ -470,11 +470,4 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	}
 	_ = g.store.Release(ctx, l, l.Note) // else the key frees by itself
 	return nil
-}
-
-// valid reports whether end is still ahead. Both clocks of this machine must
-// say so: the monotonic one stands still while the machine is suspended, the
-// wall clock can be set.
-func valid(now, end time.Time) bool {
-	return now.Before(end) && now.Round(0).Before(end.Round(0))
 }

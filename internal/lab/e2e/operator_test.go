@@ -95,7 +95,7 @@ func operator(t *busytest.Attempt) {
 		return strings.Contains(body, "alertworker_duty_leader 1\n")
 	})
 	expect(t.T, http.MethodGet, site+"/metrics", "", http.StatusOK,
-		`alertworker_events_total{reason="ok",result="reading"} `, `result="taken"} 3`, "alertworker_partitions_owned 8\n")
+		`alertworker_events_total{reason="ok",result="reading"} `, `result="delivered"} 3`, "alertworker_partitions_owned 8\n")
 
 	// It says that it stops for as long as it does, and lets nobody wait for it in vain.
 	h := newHold(func(notify.Alert) bool { return true }, true)

@@ -349,7 +349,7 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 		return "", k.storageError(err)
 	}
 	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, testGroup).Checkpoint("0")
-	_, err = store.Write(ctx, records.Record{Name: name, Values: eventhubs.Checkpoint{Position: telemetry.Position{Offset: "0"}}.Values(), ETag: records.Any})
+	_, err = store.Write(ctx, records.Record{Name: name, Values: eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}.Values(), ETag: records.Any})
 	if err != nil {
 		return "", k.storageError(fmt.Errorf("write a checkpoint: %w", err))
 	}
@@ -360,7 +360,7 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 }
 
 // progress says how far behind the workers are.
-func (k *checkup) progress(written map[string]eventhubs.Checkpoint) string {
+func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string {
 	if len(written) == 0 {
 		return fmt.Sprintf("no checkpoints yet: the first start begins at %v", k.config.EventHubStart)
 	}

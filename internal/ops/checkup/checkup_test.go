@@ -45,16 +45,16 @@ func TestProgress(t *testing.T) {
 	}
 	c := config.Config{EventHubConnectionString: config.NewSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default"}
 	k := newCheckup(t.Context(), c, nil, Services{Resolve: func() (config.Config, error) { return c, nil }})
-	at := func(sequences ...int64) map[string]eventhubs.Checkpoint {
-		all := map[string]eventhubs.Checkpoint{}
+	at := func(sequences ...int64) map[string]eventhubs.StoredCheckpoint {
+		all := map[string]eventhubs.StoredCheckpoint{}
 		for i, sequence := range sequences {
-			all[strconv.Itoa(i)] = eventhubs.Checkpoint{Position: telemetry.Position{Sequence: sequence}}
+			all[strconv.Itoa(i)] = eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: sequence}}
 		}
 		return all
 	}
 	others := at(1, 100)
-	others["1"] = eventhubs.Checkpoint{Position: telemetry.Position{Sequence: 100, Generation: "another"}}
-	for want, written := range map[string]map[string]eventhubs.Checkpoint{
+	others["1"] = eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 100, Generation: "another"}}
+	for want, written := range map[string]map[string]eventhubs.StoredCheckpoint{
 		"no checkpoints yet: the first start begins at latest": nil,
 		"1 checkpoint, 2 events behind":                        at(0),
 		"2 checkpoints, 1 event behind":                        at(1, 1),

@@ -87,7 +87,7 @@ func arrivals(before, after []eventhubs.PartitionState) (n int64) {
 
 // kedaCount returns how many events KEDA counts as unprocessed, or the partitions whose
 // checkpoints are so far ahead of the hub that it counts without end.
-func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eventhubs.Checkpoint) (n int64, ahead []string) {
+func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eventhubs.StoredCheckpoint) (n int64, ahead []string) {
 	for _, p := range partitions {
 		c, ok := checkpoints[p.ID]
 		switch {

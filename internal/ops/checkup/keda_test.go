@@ -35,9 +35,9 @@ func TestKEDACount(t *testing.T) {
 		"behind what the hub has kept (lost)": {state(100, 109), 4, 105, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkpoints := map[string]eventhubs.Checkpoint{}
+			checkpoints := map[string]eventhubs.StoredCheckpoint{}
 			if test.checkpoint != none {
-				checkpoints["0"] = eventhubs.Checkpoint{Position: telemetry.Position{Sequence: test.checkpoint}}
+				checkpoints["0"] = eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: test.checkpoint}}
 			}
 			n, ahead := kedaCount([]eventhubs.PartitionState{test.partition}, checkpoints)
 			if n != test.want || test.ahead != (len(ahead) == 1) {

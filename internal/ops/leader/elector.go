@@ -266,14 +266,7 @@ func calling(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // mayAct reports whether the holder of l may rely on it.
-func mayAct(l lease.Lease) bool { return valid(time.Now(), l.Until.Add(-margin)) }
-
-// valid reports whether end is in the future, by both clocks of this machine:
-// the monotonic clock stops while the machine is suspended, and the
-// wall clock can be changed.
-func valid(now, end time.Time) bool {
-	return now.Before(end) && now.Round(0).Before(end.Round(0))
-}
+func mayAct(l lease.Lease) bool { return lease.Ahead(l.Until.Add(-margin)) }
 
 // jitter spreads d over its half to one and a half.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

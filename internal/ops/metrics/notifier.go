@@ -11,10 +11,10 @@ import (
 
 // Results of attempts: what is known of the alert or summary.
 const (
-	resultTaken    = "taken"
-	resultRefused  = "refused"   // for good
-	resultNotTaken = "not_taken" // certainly; it is tried again
-	resultUnknown  = "unknown"   // the receiver may have taken it
+	resultDelivered = "delivered"
+	resultRefused   = "refused"   // for good
+	resultNotTaken  = "not_taken" // certainly; it is tried again
+	resultUnknown   = "unknown"   // the receiver may have taken it
 )
 
 // Receiver returns an observer of the attempts at a receiver. name is the label: from the
@@ -27,7 +27,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 		attempts.WithLabelValues(result, reason)
 		duration.WithLabelValues(result)
 	}
-	declare(resultTaken, reasonNone)
+	declare(resultDelivered, reasonNone)
 	declare(resultRefused, reasonNone)
 	for _, result := range []string{resultNotTaken, resultUnknown} {
 		for _, reason := range reasons {
@@ -51,7 +51,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 // verdict returns the labels for an attempt that was made under ctx.
 func verdict(ctx context.Context, err error) (result, reason string) {
 	if err == nil {
-		return resultTaken, reasonNone
+		return resultDelivered, reasonNone
 	}
 	e := notify.AsError(err)
 	if e.Refused {

@@ -31,8 +31,8 @@ func TestNotifyResults(t *testing.T) {
 		answer         error
 		result, reason string
 	}{
-		{t.Context(), nil, "taken", "none"},
-		{ended, nil, "taken", "none"},
+		{t.Context(), nil, "delivered", "none"},
+		{ended, nil, "delivered", "none"},
 		{t.Context(), &notify.Error{Refused: true, Untaken: true, Err: metricstest.ErrBroken}, "refused", "none"},
 		{t.Context(), &notify.Error{Untaken: true, Err: metricstest.ErrBroken}, "not_taken", "other"},
 		{t.Context(), &notify.Error{Untaken: true, RetryAfter: time.Second, Err: metricstest.ErrBroken}, "not_taken", "retry_after"},
@@ -98,10 +98,10 @@ func TestDelays(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		_ = n.Notify(t.Context(), a)
 		expect(t, m, map[string]float64{
-			`notify_duration_seconds_sum{receiver="hook", result="unknown"}`: 2,
-			`notify_duration_seconds_sum{receiver="hook", result="taken"}`:   2,
-			`delivery_delay_seconds_sum{receiver="hook"}`:                    44,
-			`delivery_delay_seconds_count{receiver="hook"}`:                  1,
+			`notify_duration_seconds_sum{receiver="hook", result="unknown"}`:   2,
+			`notify_duration_seconds_sum{receiver="hook", result="delivered"}`: 2,
+			`delivery_delay_seconds_sum{receiver="hook"}`:                      44,
+			`delivery_delay_seconds_count{receiver="hook"}`:                    1,
 		})
 
 		// A hub whose clock is ahead does not make it negative.
@@ -122,8 +122,8 @@ func TestNotifySummaries(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, m, map[string]float64{
-		`notify_attempts_total{reason="none", receiver="hook", result="taken"}`: 1,
-		`delivery_delay_seconds_count{receiver="hook"}`:                         0,
+		`notify_attempts_total{reason="none", receiver="hook", result="delivered"}`: 1,
+		`delivery_delay_seconds_count{receiver="hook"}`:                             0,
 	})
 }
 

@@ -137,8 +137,8 @@ var (
 	levelOverDesc = desc("readings_over_limit_total", "Readings that reach this limit.", "rule", "level")
 	openedDesc    = desc("alarms_opened_total", "Alarms opened, by rules with state.", "rule", "level")
 	clearedDesc   = desc("alarms_cleared_total", "Alarms that a reading beyond the clear value ended, by rules with state.", "rule", "level")
-	sentDesc      = desc("alerts_taken_total", "Alerts that a receiver accepted, counted for each receiver.", "rule", "level")
-	resolvedDesc  = desc("recoveries_taken_total", "Recovery messages accepted by a receiver, counted for each receiver.", "rule", "level")
+	sentDesc      = desc("alerts_delivered_total", "Alerts that a receiver accepted, counted for each receiver.", "rule", "level")
+	resolvedDesc  = desc("recoveries_delivered_total", "Recovery messages accepted by a receiver, counted for each receiver.", "rule", "level")
 
 	receiverDownDesc = desc("receiver_down", "1 while the receiver is down: several attempts in a row have failed, and none has succeeded since.", "receiver")
 

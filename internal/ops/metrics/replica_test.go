@@ -95,8 +95,8 @@ func TestWorkerIsRead(t *testing.T) {
 			`readings_over_limit_total{level="", rule="temperature"}`:  0,
 			`alarms_opened_total{level="critical", rule="hot"}`:        17,
 			`alarms_cleared_total{level="critical", rule="hot"}`:       18,
-			`alerts_taken_total{level="critical", rule="hot"}`:         19,
-			`recoveries_taken_total{level="critical", rule="hot"}`:     20,
+			`alerts_delivered_total{level="critical", rule="hot"}`:     19,
+			`recoveries_delivered_total{level="critical", rule="hot"}`: 20,
 		})
 
 		// While a lost partition settles, more are read than owned.

@@ -42,7 +42,7 @@ func (t *Tracing) Receiver(name string) notify.Observer {
 // outcomeOf says what is known after an attempt.
 func outcomeOf(err error) string {
 	if err == nil {
-		return "taken"
+		return "delivered"
 	}
 	switch e := notify.AsError(err); {
 	case e.Refused:

@@ -43,7 +43,7 @@ func TestDeliveries(t *testing.T) {
 		"sent": {want: `
 process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook resolved=false rule=temperature suppressed=0
   lease acquire, internal outcome=ok store=memory token=1
-  notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=taken receiver=hook suppressed=0 token=1
+  notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=delivered receiver=hook suppressed=0 token=1
   lease extend, internal outcome=ok store=memory token=1
 `},
 		"three readings are one delivery": {
@@ -52,7 +52,7 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven o
 			want: `
 process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven outcome=sent receiver=hook resolved=false rule=temperature suppressed=2
   lease acquire, internal outcome=ok store=memory token=1
-  notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=taken receiver=hook suppressed=0 token=1
+  notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=delivered receiver=hook suppressed=0 token=1
   lease extend, internal outcome=ok store=memory token=1
 `},
 		"failed once": {answers: []error{busy}, want: `
@@ -61,7 +61,7 @@ process telemetry, consumer alert.id=ns/telemetry/3/1/946684800000 device=oven o
   notify hook, client, Error: 503 busy alert.id=ns/telemetry/3/1/946684800000 error.type=not_taken outcome=not_taken receiver=hook suppressed=0 token=1
   lease release, internal outcome=ok store=memory token=1
   lease acquire, internal outcome=ok store=memory token=2
-  notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=taken receiver=hook suppressed=0 token=2
+  notify hook, client alert.id=ns/telemetry/3/1/946684800000 outcome=delivered receiver=hook suppressed=0 token=2
   lease extend, internal outcome=ok store=memory token=2
 `},
 		"refused": {answers: []error{refused}, want: `

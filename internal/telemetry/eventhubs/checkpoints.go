@@ -28,8 +28,8 @@ func (g Group) String() string { return g.namespace + "/" + g.hub + "/" + g.grou
 // Checkpoint returns the name of a partition's checkpoint.
 func (g Group) Checkpoint(partition string) string { return g.String() + "/checkpoint/" + partition }
 
-// A Checkpoint is how far a partition is settled.
-type Checkpoint struct {
+// A StoredCheckpoint is a [telemetry.Checkpoint] as the store has it.
+type StoredCheckpoint struct {
 	telemetry.Position        // of the last event that is settled; other tools write no Generation
 	Ledger             string // as in a [telemetry.Checkpoint]
 
@@ -47,7 +47,7 @@ const (
 )
 
 // Values returns c as the values of a record.
-func (c Checkpoint) Values() map[string]string {
+func (c StoredCheckpoint) Values() map[string]string {
 	values := map[string]string{sequenceValue: strconv.FormatInt(c.Sequence, 10), offsetValue: c.Offset}
 	if !c.Time.IsZero() {
 		values[timeValue] = c.Time.UTC().Format(time.RFC3339Nano)
@@ -62,11 +62,11 @@ func (c Checkpoint) Values() map[string]string {
 
 // parseCheckpoint reads a record. Other tools may write no offset. A time that cannot be parsed is
 // as good as none.
-func parseCheckpoint(r records.Record) (Checkpoint, error) {
-	c := Checkpoint{etag: r.ETag, Ledger: r.Values[ledgerValue]}
+func parseCheckpoint(r records.Record) (StoredCheckpoint, error) {
+	c := StoredCheckpoint{etag: r.ETag, Ledger: r.Values[ledgerValue]}
 	var err error
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
-		return Checkpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
+		return StoredCheckpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
 	}
 	c.Offset = r.Values[offsetValue]
 	c.Time, _ = time.Parse(time.RFC3339, r.Values[timeValue])
@@ -88,13 +88,13 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // ReadCheckpoints returns the checkpoints of g by partition, and why those that
 // cannot be read cannot, each an *UnreadableError.
-func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[string]Checkpoint, map[string]error, error) {
+func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[string]StoredCheckpoint, map[string]error, error) {
 	prefix := g.Checkpoint("")
 	all, err := records.All(ctx, store, prefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("checkpoint store: %w", err)
 	}
-	readable, unreadable := map[string]Checkpoint{}, map[string]error{}
+	readable, unreadable := map[string]StoredCheckpoint{}, map[string]error{}
 	for _, r := range all {
 		partition := strings.TrimPrefix(r.Name, prefix)
 		c, err := parseCheckpoint(r)
@@ -123,12 +123,12 @@ func (s *Source) checkpoints(at endpoint, generation string) *checkpoints {
 }
 
 // all returns the checkpoints by partition, and those that cannot be read.
-func (cs *checkpoints) all(ctx context.Context) (readable map[string]Checkpoint, unreadable map[string]error, err error) {
+func (cs *checkpoints) all(ctx context.Context) (readable map[string]StoredCheckpoint, unreadable map[string]error, err error) {
 	return ReadCheckpoints(ctx, cs.store, cs.group)
 }
 
 // ofOtherHub reports whether a checkpoint is of another hub than the one that is read.
-func (cs *checkpoints) ofOtherHub(partition string, c Checkpoint) bool {
+func (cs *checkpoints) ofOtherHub(partition string, c StoredCheckpoint) bool {
 	return !sameGeneration(c.Generation, cs.generation) || cs.isRejected(partition, c)
 }
 
@@ -136,36 +136,36 @@ func (cs *checkpoints) ofOtherHub(partition string, c Checkpoint) bool {
 func sameGeneration(a, b string) bool { return a == "" || b == "" || a == b }
 
 // reject declares a checkpoint to be of another hub, until it is next written.
-func (cs *checkpoints) reject(partition string, c Checkpoint) {
+func (cs *checkpoints) reject(partition string, c StoredCheckpoint) {
 	cs.rejected.Store(cs.group.Checkpoint(partition), c.etag)
 }
 
-func (cs *checkpoints) isRejected(partition string, c Checkpoint) bool {
+func (cs *checkpoints) isRejected(partition string, c StoredCheckpoint) bool {
 	etag, ok := cs.rejected.Load(cs.group.Checkpoint(partition))
 	return ok && etag == c.etag
 }
 
 // read returns a partition's checkpoint, a zero one if there is none.
-func (cs *checkpoints) read(ctx context.Context, partition string) (Checkpoint, error) {
+func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckpoint, error) {
 	name := cs.group.Checkpoint(partition)
 	r, err := cs.store.Stat(ctx, name)
 	if errors.Is(err, records.ErrNotFound) {
-		return Checkpoint{}, nil
+		return StoredCheckpoint{}, nil
 	}
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("checkpoint store: %w", err)
+		return StoredCheckpoint{}, fmt.Errorf("checkpoint store: %w", err)
 	}
 	c, err := parseCheckpoint(r)
 	if err != nil {
-		return Checkpoint{}, &UnreadableError{Name: name, Err: err}
+		return StoredCheckpoint{}, &UnreadableError{Name: name, Err: err}
 	}
 	return c, nil
 }
 
 // write replaces before by c; a zero before stands for no checkpoint.
 // records.ErrConflict if the store has something else.
-func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before Checkpoint) (next Checkpoint, err error) {
-	next = Checkpoint{Position: c.Position, Ledger: c.Ledger}
+func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before StoredCheckpoint) (next StoredCheckpoint, err error) {
+	next = StoredCheckpoint{Position: c.Position, Ledger: c.Ledger}
 	next.Generation = cs.generation
 	next.etag, err = cs.store.Write(ctx, records.Record{Name: cs.group.Checkpoint(partition), Values: next.Values(), ETag: before.etag})
 	if err != nil {
@@ -183,7 +183,7 @@ const advanceRounds = 4
 // c's ledger replaces another. A c of another generation changes nothing. known is what the store had when it was last seen,
 // nil if it was not. owned is called right before each write, and its error ends
 // advance.
-func (cs *checkpoints) advance(ctx context.Context, partition string, c telemetry.Checkpoint, known *Checkpoint, owned func() error) (*Checkpoint, error) {
+func (cs *checkpoints) advance(ctx context.Context, partition string, c telemetry.Checkpoint, known *StoredCheckpoint, owned func() error) (*StoredCheckpoint, error) {
 	if !sameGeneration(c.Generation, cs.generation) {
 		return known, nil
 	}

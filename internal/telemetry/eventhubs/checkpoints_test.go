@@ -64,7 +64,7 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Add("9223372036854775808", "@latest", "0000-00-00T00:00:00Z", "", "")
 	f.Fuzz(func(t *testing.T, sequence, offset, enqueued, generation, ledger string) {
 		ctx := t.Context()
-		read := func(values map[string]string) (eventhubs.Checkpoint, error) {
+		read := func(values map[string]string) (eventhubs.StoredCheckpoint, error) {
 			store := &records.Memory{}
 			if _, err := store.Write(ctx, records.Record{Name: testGroup.Checkpoint("0"), Values: values}); err != nil {
 				t.Fatal(err)
@@ -89,7 +89,7 @@ func FuzzCheckpoint(f *testing.F) {
 
 // A checkpoint without a ledger has no value of that name: it is what earlier versions wrote.
 func TestCheckpointWithoutLedger(t *testing.T) {
-	c := eventhubs.Checkpoint{Position: telemetry.Position{Sequence: 7, Offset: "700"}}
+	c := eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 7, Offset: "700"}}
 	if values := c.Values(); !maps.Equal(values, map[string]string{"sequencenumber": "7", "offset": "700"}) {
 		t.Errorf("its values are %v", values)
 	}

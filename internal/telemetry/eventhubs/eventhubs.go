@@ -199,9 +199,6 @@ func plain(r rune) rune {
 	return '_'
 }
 
-// Owner is the id under which this Source owns partitions.
-func (s *Source) Owner() string { return s.owner }
-
 // Stats may be called concurrently with Run.
 func (s *Source) Stats() telemetry.SourceStats {
 	s.mu.Lock()

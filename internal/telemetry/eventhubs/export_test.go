@@ -65,3 +65,6 @@ func (s *Source) Connect(dial func(ctx context.Context, network, addr string) (n
 func (c Config) Credit(n int) int { return c.credit(n) }
 
 const MaxEventBytes = maxEventBytes
+
+// Owner is the id under which s owns partitions.
+func (s *Source) Owner() string { return s.owner }

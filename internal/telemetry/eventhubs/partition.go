@@ -59,7 +59,7 @@ type partition struct {
 
 	mu      sync.Mutex
 	last    *telemetry.Position // the last decodable event that came, or else the checkpoint; nil if there is neither
-	written *Checkpoint         // the checkpoint as last seen in the store; nil if it is not known
+	written *StoredCheckpoint   // the checkpoint as last seen in the store; nil if it is not known
 	link    *link               // nil while there is none
 	open    bool                // link is attached
 	changed time.Time           // when open or the last event last changed

@@ -25,7 +25,7 @@ type startPlan struct {
 	partitions []string
 	properties map[string]azeventhubs.PartitionProperties // as of after the checkpoints were read, so that in one hub they are never behind them
 
-	checkpoints map[string]Checkpoint
+	checkpoints map[string]StoredCheckpoint
 	unreadable  map[string]error
 
 	positions map[string]Start // of partitions that start over
@@ -131,7 +131,7 @@ func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*s
 // startOverRecreated starts over the partitions whose checkpoints are of another
 // hub of this name.
 func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *startPlan) error {
-	another := map[string]Checkpoint{}
+	another := map[string]StoredCheckpoint{}
 	var contradicted []string
 	for id, c := range plan.checkpoints {
 		end, known := plan.properties[id]
@@ -222,7 +222,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		if plan.unreadable[id] != nil {
 			continue
 		}
-		if _, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, Checkpoint{}); err != nil && !errors.Is(err, records.ErrConflict) {
+		if _, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{}); err != nil && !errors.Is(err, records.ErrConflict) {
 			return err
 		}
 	}

@@ -122,10 +122,10 @@ func (h *hub) group() eventhubs.Group { return eventhubs.NewGroup(h.Addr(), "tel
 // setCheckpoint writes one as azeventhubs does.
 func (h *hub) setCheckpoint(t *testing.T, partition string, sequence int64, offset string) {
 	t.Helper()
-	h.set(t, partition, eventhubs.Checkpoint{Position: telemetry.Position{Sequence: sequence, Offset: offset}})
+	h.set(t, partition, eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: sequence, Offset: offset}})
 }
 
-func (h *hub) set(t *testing.T, partition string, c eventhubs.Checkpoint) {
+func (h *hub) set(t *testing.T, partition string, c eventhubs.StoredCheckpoint) {
 	t.Helper()
 	name := h.group().Checkpoint(partition)
 	present, err := h.store.well.Stat(t.Context(), name)

@@ -1,4 +1,4 @@
-package leader
+package lease
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestBothClocks(t *testing.T) {
 		{"over, and the wall clock set back", now.Add(-time.Second), time.Hour, false},
 	}
 	for _, test := range tests {
-		if got := valid(now, shiftWall(t, test.end, test.shift)); got != test.want {
+		if got := Ahead(shiftWall(t, test.end, test.shift)); got != test.want {
 			t.Errorf("%s: %t, want %t", test.name, got, test.want)
 		}
 	}
