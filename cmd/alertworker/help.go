@@ -12,6 +12,7 @@ Commands
   local     try it on this machine, without Azure: simulated devices, alerts in the terminal
   check     connect to everything that is configured and read a few events; --notify also sends a test alert
   backtest  say what these or other rules would have done with recorded readings; nothing is sent
+  audit     compare what should have been sent, by the readings in the hub, with what the stores say was
   test      send a reading through a running worker to the receivers, and say how long each step took
   deadletters list | replay | discard
             list alerts that could not be delivered, send them again, or delete them

@@ -44,6 +44,8 @@ func command(ctx context.Context, args []string) int {
 		err = local(ctx, args)
 	case "devhub":
 		err = serveHub(ctx, args)
+	case "audit":
+		err = runAudit(ctx, args)
 	case "backtest":
 		err = runBacktest(ctx, args)
 	case "check":

@@ -173,3 +173,19 @@ func (l *Ledger) write(ctx context.Context, content []byte, over string) (etag s
 	}
 	return etag, nil
 }
+
+// Look returns what the ledger of name holds, and takes nothing over. Without a ledger it is empty.
+func Look(ctx context.Context, store records.Store, name string) (Content, error) {
+	there, err := store.Read(ctx, name, MaxBytes)
+	switch {
+	case errors.Is(err, records.ErrNotFound):
+		return Content{}, nil
+	case err != nil:
+		return Content{}, fmt.Errorf("read ledger %s: %w", name, err)
+	}
+	_, content, err := decode(there.Content)
+	if err != nil {
+		return Content{}, &UnreadableError{Name: name, Err: err}
+	}
+	return content, nil
+}

@@ -131,3 +131,30 @@ func (g *Gate) Reopen(ctx context.Context, device string) error {
 	g.windows.forget(device)
 	return nil
 }
+
+// A Proof is what a record says of a notice that should have been sent.
+type Proof int
+
+const (
+	Unproven Proof = iota // nothing
+	Sends                 // a claim is in force: it may be on its way
+	Proven                // it was sent, covered by a window, given up after a dead letter, or overtaken
+)
+
+// Prove returns what the device's record says of r. It changes nothing, and costs the store one call.
+func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
+	record, err := g.store.Read(ctx, g.key(r.Device))
+	if err != nil {
+		return Unproven, fmt.Errorf("look up the window of device %q: %w", r.Device, err)
+	}
+	n := parseNote(record.Note)
+	switch _, done := settled(time.Now(), r, record, n); {
+	case record.Token == 0:
+		return Unproven, nil // there is none
+	case done, r.Recovery && !n.notified():
+		return Proven, nil
+	case n.Phase == phaseClaim && record.Now.Before(record.Written.Add(record.Hold)):
+		return Sends, nil
+	}
+	return Unproven, nil
+}

@@ -30,6 +30,8 @@ type Candidate struct {
 	Name string
 	Set  rules.Set
 	To   []worker.Receiver // only names and filters count
+	// Notice, unless it is nil, is told of every alert and recovery.
+	Notice func(worker.BacktestNotice)
 
 	test    *worker.Backtest
 	alarms  int
@@ -118,6 +120,9 @@ func (r *Run) Finish() {
 }
 
 func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
+	if c.Notice != nil {
+		c.Notice(n)
+	}
 	if n.Recovery {
 		c.sent[n.Receiver].recoveries++
 		return

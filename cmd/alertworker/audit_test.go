@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
+)
+
+// audited runs an audit, and returns how many notices are accounted for in each way, and what is missing.
+func audited(t *testing.T) (counts map[string]int, missing []string) {
+	t.Helper()
+	var out strings.Builder
+	err := auditTo(t.Context(), &out, nil, []string{"--since", "1h", "--group", "auditors", "--rate", "0", "--json"})
+	var report struct {
+		Counts  map[string]int
+		Missing []struct {
+			Device   string
+			Recovery bool
+		}
+	}
+	if jsonErr := json.Unmarshal([]byte(out.String()), &report); jsonErr != nil {
+		t.Fatalf("%v, %v: %s", err, jsonErr, out.String())
+	}
+	for _, m := range report.Missing {
+		missing = append(missing, fmt.Sprint(m.Device, " ", m.Recovery))
+	}
+	slices.Sort(missing)
+	var silent *silentError
+	if (len(missing) > 0) != (errors.As(err, &silent) && silent.code == exitFailed) || err != nil && silent == nil {
+		t.Errorf("%d are missing: %v", len(missing), err)
+	}
+	return report.Counts, missing
+}
+
+// An audit accounts for everything that a worker has done, and finds exactly what was lost when records
+// were deleted or a checkpoint was set forward.
+func TestAudit(t *testing.T) {
+	storage := emulators.StartAzurite(t).ConnectionString
+	hub := hubWith(t)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "refused") {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	}))
+	defer receiver.Close()
+	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS="+receiver.URL,
+		"NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=10s")
+	publish := func(device string, temperatures ...float64) {
+		t.Helper()
+		for _, temperature := range temperatures {
+			if _, err := hub.Publish(devhub.Message{Device: device, Body: fmt.Appendf(nil, `{"temperature":%v}`, temperature)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	becomes := func(want map[string]int, wantMissing ...string) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			counts, missing := audited(t)
+			if maps.Equal(counts, want) && slices.Equal(missing, wantMissing) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("accounted for: %v, missing %q; want %v, %q", counts, missing, want, wantMissing)
+			}
+		}
+	}
+	for i := range 5 {
+		publish(fmt.Sprint("oven", i), 70, 90, 91, 70)
+	}
+	publish("kiln", 90, 91)
+	publish("refused", 90)
+	becomes(map[string]int{"recorded": 6, "dead letter": 1})
+
+	w.stop()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if code, _ := w.get("/healthz"); code == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the worker does not stop")
+		}
+	}
+	publish("late", 90)
+	becomes(map[string]int{"recorded": 6, "dead letter": 1, "unsettled": 1})
+
+	blobs := func(name string, change func(c *container.Client, blob *container.BlobItem)) {
+		t.Helper()
+		c, err := container.NewClientFromConnectionString(storage, name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pager := c.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{Include: container.ListBlobsInclude{Metadata: true}}); pager.More(); {
+			page, err := pager.NextPage(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, blob := range page.Segment.BlobItems {
+				change(c, blob)
+			}
+		}
+	}
+	blobs("alertworker-checkpoints", func(c *container.Client, blob *container.BlobItem) {
+		if strings.Contains(*blob.Name, "/checkpoint/") {
+			forward := map[string]*string{}
+			for name, value := range blob.Metadata {
+				if forward[name] = value; strings.EqualFold(name, "sequencenumber") {
+					n, _ := strconv.Atoi(*value)
+					forward[name] = new(strconv.Itoa(n + 1000))
+				}
+			}
+			if _, err := c.NewBlobClient(*blob.Name).SetMetadata(t.Context(), forward, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	becomes(map[string]int{"recorded": 6, "dead letter": 1, "missing": 1}, "late false")
+
+	blobs("alertworker-throttle", func(c *container.Client, blob *container.BlobItem) {
+		if strings.Contains(*blob.Name, "kiln") || strings.Contains(*blob.Name, "oven0") {
+			if _, err := c.NewBlobClient(*blob.Name).Delete(t.Context(), nil); err != nil { // as if the container had been wiped
+				t.Fatal(err)
+			}
+		}
+	})
+	becomes(map[string]int{"recorded": 4, "dead letter": 1, "missing": 3}, "kiln false", "late false", "oven0 true")
+
+	var out strings.Builder
+	if err := auditTo(t.Context(), &out, nil, []string{"--since", "1h", "--group", "auditors"}); err == nil || !strings.Contains(out.String(), "3  missing") || !strings.Contains(out.String(), `"oven0"  temperature  -      recovery`) {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	t.Log(out.String()) // docs/questions.md shows it
+	t.Setenv("CHECKPOINT_STORE", "memory")
+	for _, tt := range []struct{ args, want string }{{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since -1h"}} {
+		if err := auditTo(t.Context(), io.Discard, nil, strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package audit compares what receivers should have heard, by the readings that a hub still holds, with what the stores
+// say became of it: for `alertworker audit`.
+package audit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+	"alertworker/internal/worker"
+)
+
+// A Key is what the stores keep one last state of.
+type Key struct {
+	Receiver            int // index
+	Device, Rule, Level string
+}
+
+// Expected has the latest notice of each key. Its method Add is the Notice of a worker.Observer.
+type Expected map[Key]worker.BacktestNotice
+
+func (e Expected) Add(n worker.BacktestNotice) {
+	e[Key{n.Receiver, n.Device, n.Rule, n.Level}] = n
+}
+
+// Stores are what is known of notices. All are read after the events.
+type Stores struct {
+	Gate        func(receiver int, rule, level string) *throttle.Gate // called by one goroutine
+	Letters     map[Key]time.Time                                     // when the hub took the latest reading of which a dead letter is kept
+	Checkpoints map[string]telemetry.Position                         // by partition
+	Ledgers     []ledger.Content
+}
+
+// storeCalls is how many records are read at a time.
+const storeCalls = 16
+
+// How a notice is accounted for.
+const (
+	Recorded   = "recorded"    // the throttle store proves that it was sent, or covered
+	DeadLetter = "dead letter" // it was given up
+	Due        = "due"         // a recovery that the ledger keeps
+	Sending    = "sending"     // a claim is in force
+	Unsettled  = "unsettled"   // the checkpoint has not passed its reading
+	Missing    = "missing"
+)
+
+// kinds are all of them, as they are shown, with what they say.
+var kinds = []struct{ name, text string }{
+	{Recorded, "recorded: sent, or covered by a window or a later message"},
+	{DeadLetter, "kept as a dead letter"},
+	{Due, "recoveries that are due"},
+	{Sending, "being sent"},
+	{Unsettled, "not settled yet: the checkpoint has not passed them"},
+	{Missing, "missing"},
+}
+
+// A Report is the result.
+type Report struct {
+	Counts  map[string]int
+	Missing []worker.BacktestNotice // by time
+}
+
+// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due.
+func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) (Report, error) {
+	due := map[[3]string]bool{}
+	for _, l := range s.Ledgers {
+		for _, a := range l.Alarms {
+			if a.Due != nil {
+				due[[3]string{a.Device, a.Rule, a.Level}] = true
+			}
+		}
+	}
+	r := Report{Counts: map[string]int{}}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var mu sync.Mutex
+	var reading sync.WaitGroup
+	places := make(chan struct{}, storeCalls)
+	for key, n := range expected {
+		if n.At.After(until) {
+			continue
+		}
+		gate := s.Gate(key.Receiver, key.Rule, key.Level)
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		reading.Go(func() {
+			defer func() { <-places }()
+			proof, err := gate.Prove(ctx, throttle.Request{Device: n.Device, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery})
+			if err != nil {
+				stop(err)
+				return
+			}
+			at, settled := s.Checkpoints[n.Partition]
+			kind := Missing
+			switch {
+			case !s.Letters[key].Before(n.Enqueued): // which the throttle store may note, too
+				kind = DeadLetter
+			case proof == throttle.Proven:
+				kind = Recorded
+			case n.Recovery && due[[3]string{n.Device, n.Rule, n.Level}]:
+				kind = Due
+			case proof == throttle.Sends:
+				kind = Sending
+			case settled && at.Sequence < n.Sequence:
+				kind = Unsettled
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Counts[kind]++; kind == Missing {
+				r.Missing = append(r.Missing, n)
+			}
+		})
+	}
+	reading.Wait()
+	slices.SortFunc(r.Missing, func(a, b worker.BacktestNotice) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Receiver, b.Receiver))
+	})
+	return r, context.Cause(ctx)
+}
+
+// limits are what an audit does not prove.
+const limits = `This is about the latest message of each device, rule, level and receiver, because the stores keep no earlier ones; by the settings in force now.
+It says nothing of readings by HTTP, of those that the hub no longer holds, and of what a receiver did with a message that it accepted.
+`
+
+// Print writes r for people. names are those of the receivers.
+func (r Report) Print(w io.Writer, names []string) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, k := range kinds {
+		if n := r.Counts[k.name]; n > 0 || k.name == Missing {
+			fmt.Fprintf(out, "%d\t%s\n", n, k.text)
+		}
+	}
+	if len(r.Missing) > 0 {
+		fmt.Fprintln(out, "\nDUE\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
+		for _, n := range r.Missing {
+			what := "alert"
+			if n.Recovery {
+				what = "recovery"
+			}
+			fmt.Fprintf(out, "%s\t%q\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n", n.At.Format(time.DateTime), n.Device, n.Rule, cmp.Or(n.Level, "-"), what, n.Value, names[n.Receiver], n.Partition, n.Sequence)
+		}
+	}
+	fmt.Fprint(out, "\n", limits)
+	return out.Flush()
+}
+
+// PrintJSON writes r as one JSON object.
+func (r Report) PrintJSON(w io.Writer, names []string) error {
+	type missing struct {
+		Due       time.Time `json:"due"`
+		Device    string    `json:"device"`
+		Rule      string    `json:"rule"`
+		Level     string    `json:"level,omitempty"`
+		Recovery  bool      `json:"recovery"`
+		Value     float64   `json:"value"`
+		Receiver  string    `json:"receiver"`
+		Partition string    `json:"partition"`
+		Sequence  int64     `json:"sequence"`
+	}
+	report := struct {
+		Counts  map[string]int `json:"counts"`
+		Missing []missing      `json:"missing"`
+	}{r.Counts, []missing{}}
+	for _, n := range r.Missing {
+		report.Missing = append(report.Missing, missing{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence})
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}
