@@ -2,7 +2,6 @@
 // instead of it, over hubs and receivers on this machine:
 //
 //	go run ./internal/lab/bench throughput   # events per second of CPU time
-//	go run ./internal/lab/bench roundtrip    # the same behind a distant hub, by EVENTHUB_PREFETCH
 //	go run ./internal/lab/bench latency      # from a reading to its receiver
 //	go run ./internal/lab/bench storm        # every device hot at once
 //
@@ -39,13 +38,13 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var b bench
 	flags.IntVar(&b.rounds, "rounds", 5, "how often everything is measured; medians are printed")
-	flags.IntVar(&b.events, "events", 409_600, "events in a run of throughput and roundtrip, a multiple of 1024")
+	flags.IntVar(&b.events, "events", 409_600, "events in a run of throughput, a multiple of 1024")
 	flags.IntVar(&b.devices, "devices", 0, "devices in a run of storm; 0 is 100000 in memory and 5000 in Azurite")
 	measures := map[string]func(context.Context) error{
-		"throughput": b.throughput, "roundtrip": b.roundtrip, "latency": b.latency, "storm": b.storm,
+		"throughput": b.throughput, "latency": b.latency, "storm": b.storm,
 	}
 	if len(args) == 0 || measures[args[0]] == nil {
-		return fmt.Errorf("say what to measure: throughput, roundtrip, latency or storm")
+		return fmt.Errorf("say what to measure: throughput, latency or storm")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err

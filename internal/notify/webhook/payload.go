@@ -160,22 +160,6 @@ func EncodeBatch(alerts []notify.Alert) ([]byte, error) {
 	return json.Marshal(batch)
 }
 
-// DecodeBatch is the inverse of EncodeBatch, for receivers: see Decode.
-func DecodeBatch(body []byte) ([]notify.Alert, error) {
-	var batch []json.RawMessage
-	if err := json.Unmarshal(body, &batch); err != nil {
-		return nil, fmt.Errorf("decode alerts: %w", err)
-	}
-	alerts := make([]notify.Alert, len(batch))
-	for i, event := range batch {
-		var err error
-		if alerts[i], err = Decode(event); err != nil {
-			return nil, err
-		}
-	}
-	return alerts, nil
-}
-
 // ErrNoAlert is what Decode's error is if it was given an event of another type,
 // such as a summary.
 var ErrNoAlert = errors.New("no alert")

@@ -91,9 +91,6 @@ func (r Report) Lines(now time.Time) string {
 	return b.String()
 }
 
-// Sound reports whether alerts leave and nothing is in their way.
-func (r Report) Sound() bool { return r.State == Leaving }
-
 // words say what a problem is, and its end.
 var words = map[By]struct{ begin, end string }{
 	ByHub:         {"the hub cannot be read", "the hub can be read again"},

@@ -225,7 +225,7 @@ func TestIdleStore(t *testing.T) {
 		if n := store.reads.Load(); n < 50 || n > 60 {
 			t.Errorf("%d calls in ten minutes, want one every ten seconds", n)
 		}
-		if !m.Report().Sound() || logs.Len() != 0 {
+		if m.Report().State != status.Leaving || logs.Len() != 0 {
 			t.Errorf("%+v, %v", m.Report(), logs.All())
 		}
 
@@ -245,7 +245,7 @@ func TestIdleStore(t *testing.T) {
 
 		store.down.Store(false)
 		pass(5 * time.Second)
-		if got := m.Report(); !got.Sound() {
+		if got := m.Report(); got.State != status.Leaving {
 			t.Errorf("%+v", got)
 		}
 		if over := logs.TakeAll(); len(over) != 1 || over[0].Message != "the throttle store can be used again" || over[0].ContextMap()["after"] != "24 h 0 min" {

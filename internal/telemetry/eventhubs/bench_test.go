@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
@@ -23,18 +24,7 @@ import (
 //
 //	go test -bench Receive -benchmem -cpu 1 ./internal/telemetry/eventhubs
 func BenchmarkReceive(b *testing.B) {
-	const events = 60_000
-	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1, MaxBytes: 256 << 20})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer h.Close()
-	body := bytes.Repeat([]byte("x"), 300)
-	for range events {
-		if _, err := h.Publish(devhub.Message{Device: "device", Body: body, MessageID: "message", ContentType: "application/json", ContentEncoding: "utf-8", Properties: map[string]any{"kind": "reading"}}); err != nil {
-			b.Fatal(err)
-		}
-	}
+	h := filled(b)
 	connect := func(options *azeventhubs.ConsumerClientOptions) *azeventhubs.ConsumerClient {
 		client, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, options)
 		if err != nil {
@@ -61,13 +51,13 @@ func BenchmarkReceive(b *testing.B) {
 	pass := func(b *testing.B, client *azeventhubs.ConsumerClient, prefetch int32, read func(*azeventhubs.PartitionClient, int) error) {
 		b.ReportAllocs()
 		calls := 0
-		for left := b.N; left > 0; left -= events {
+		for left := b.N; left > 0; left -= benchEvents {
 			earliest := true
 			reader, err := client.NewPartitionClient("0", &azeventhubs.PartitionClientOptions{StartPosition: azeventhubs.StartPosition{Earliest: &earliest}, Prefetch: prefetch})
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := read(reader, min(left, events)); err != nil {
+			if err := read(reader, min(left, benchEvents)); err != nil {
 				b.Fatal(err)
 			}
 			if err := reader.Close(b.Context()); err != nil {
@@ -94,34 +84,72 @@ func BenchmarkReceive(b *testing.B) {
 	}
 	for _, prefetch := range []int{30, 100, 300, 1000, 5000} {
 		b.Run(fmt.Sprintf("Receive/prefetch=%d", prefetch), func(b *testing.B) {
-			s, err := eventhubs.New(eventhubs.Config{
-				ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Prefetch: prefetch, BufferBytes: 2 * prefetch * eventhubs.MaxEventBytes,
-				Records: &records.Memory{},
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer s.Close()
-			calls := 0
-			for left := b.N; left > 0; left -= events {
-				ctx, cancel := context.WithCancel(b.Context())
-				b.StopTimer()
-				_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
-					defer cancel()
-					for n := 0; n < min(left, events); calls++ {
-						got, err := p.Receive(ctx)
-						if err != nil {
-							return err
-						}
-						b.StartTimer() // with the first
-						n += len(got)
-					}
-					b.StopTimer()
-					return nil
-				})
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			b.ReportMetric(float64(b.N)/float64(calls), "events/call")
+			receiveFrom(b, h, eventhubs.Config{Prefetch: prefetch, BufferBytes: 2 * prefetch * eventhubs.MaxEventBytes}, 0)
 		})
 	}
+}
+
+// BenchmarkDistance is how fast one partition is read from afar, by EVENTHUB_PREFETCH, with the byte budget of a worker:
+//
+//	go test -run '^$' -bench Distance ./internal/telemetry/eventhubs
+func BenchmarkDistance(b *testing.B) {
+	h := filled(b)
+	for _, roundTrip := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
+		for _, prefetch := range []int{300, 1000, 2000, 5000} {
+			b.Run(fmt.Sprintf("%v/prefetch=%d", roundTrip, prefetch), func(b *testing.B) {
+				receiveFrom(b, h, eventhubs.Config{Prefetch: prefetch}, roundTrip)
+			})
+		}
+	}
+}
+
+// benchEvents are in the hub of benchmarks.
+const benchEvents = 60_000
+
+func filled(b *testing.B) *devhub.Hub {
+	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Partitions: 1, MaxBytes: 256 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = h.Close() })
+	body := bytes.Repeat([]byte("x"), 300)
+	for range benchEvents {
+		if _, err := h.Publish(devhub.Message{Device: "device", Body: body, MessageID: "message", ContentType: "application/json", ContentEncoding: "utf-8", Properties: map[string]any{"kind": "reading"}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return h
+}
+
+// receiveFrom takes events from h at a distance.
+func receiveFrom(b *testing.B, h *devhub.Hub, config eventhubs.Config, roundTrip time.Duration) {
+	config.ConnectionString, config.Start, config.Records = h.ConnectionString(), eventhubs.Start{Earliest: true}, &records.Memory{}
+	s, err := eventhubs.New(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	if roundTrip > 0 {
+		far(s, roundTrip)
+	}
+	calls := 0
+	for left := b.N; left > 0; left -= benchEvents {
+		ctx, cancel := context.WithCancel(b.Context())
+		b.StopTimer()
+		_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+			defer cancel()
+			for n := 0; n < min(left, benchEvents); calls++ {
+				got, err := p.Receive(ctx)
+				if err != nil {
+					return err
+				}
+				b.StartTimer() // with the first
+				n += len(got)
+			}
+			b.StopTimer()
+			return nil
+		})
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(b.N)/float64(calls), "events/call")
 }
