@@ -14,6 +14,8 @@ Commands
   backtest  say what these or other rules would have done with recorded readings; nothing is sent
   audit     compare what should have been sent, by the readings in the hub, with what the stores say was
   test      send a reading through a running worker to the receivers, and say how long each step took
+  why DEVICE
+            say why a device was or was not alerted, from what all replicas share; --last 2h reads its last readings
   deadletters list | replay | discard
             list alerts that could not be delivered, send them again, or delete them
   devhub    run an in-memory Event Hubs namespace for development; prints its connection string

@@ -100,6 +100,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Worker = r.worker
 	o.Partitions = r.source.Ownerships
 	o.Receivers = r.gates
+	o.Shared = sharedOf(c, shared, r.receivers)
 	o.Heartbeat = r.heartbeat
 	o.Others = r.board.Others
 	o.Late = r.lag.Late

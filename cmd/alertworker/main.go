@@ -52,6 +52,8 @@ func command(ctx context.Context, args []string) int {
 		err = check(ctx, args)
 	case "test":
 		err = test(ctx, args)
+	case "why":
+		err = why(ctx, args)
 	case "deadletters":
 		err = deadLetters(ctx, args)
 	case "version", "-version", "--version":

@@ -128,10 +128,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 			Limits:   to.Limits,
 			Notifier: observed[to.Name],
 			Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
-				gate := throttle.New(throttle.Config{
-					Store: r.leases, Scope: c.Scope(), Receiver: to.ID, Rule: rule.Name, Level: level.Name,
-					Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
-				})
+				gate := newGate(c, r.leases, to.ID, rule, level, windows)
 				if r.worker == nil { // it is being made: these are the gates of what is configured
 					r.gates = append(r.gates, admin.Receiver{Name: to.Name, Rule: rule.Name, Level: level.Name, Gate: gate})
 				}
@@ -161,6 +158,30 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 		o.http.handler.Store(r.admin)
 	}
 	return r, nil
+}
+
+// newGate returns the gate of a receiver for a level of a rule. windows may be nil.
+func newGate(c config.Config, store lease.Store, receiver string, rule *rules.Rule, level *rules.Level, windows *throttle.Windows) *throttle.Gate {
+	return throttle.New(throttle.Config{
+		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name,
+		Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
+	})
+}
+
+// sharedOf returns what replicas keep of devices in s.
+func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
+	shared := admin.Shared{DeadLetters: s.deadLetters, Folder: ledgerName(c, ""), Name: func(id string) string {
+		for _, r := range rs {
+			if r.ID == id {
+				return r.Name
+			}
+		}
+		return "that was removed (" + id + ")"
+	}}
+	if set := c.Rules(); set.Stateful() {
+		shared.Ledgers = s.records
+	}
+	return shared
 }
 
 func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {

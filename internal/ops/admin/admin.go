@@ -63,6 +63,8 @@ type Options struct {
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
 	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
 
+	Shared Shared // what replicas keep of devices; the zero Shared: nothing
+
 	// Status says whether alerts are leaving.
 	Status func() status.Report
 

@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"alertworker/internal/ledger"
+	"alertworker/internal/records"
 	"context"
 	"encoding/json"
 	"errors"
@@ -244,7 +246,7 @@ func TestDevice(t *testing.T) {
 			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now, Suppressed: 4,
 		}
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
-		want := `{"device":"a/b #1","status":"not_seen","why":"This replica reads no partition, so it has no data for the device: ask another replica` +
+		want := `{"device":"a/b #1","status":"not_seen","why":"Its last reading is known only to the replica that reads its partition` +
 			`; its last alert was delivered at 00:00:00 UTC (just now), and its window is in force until 00:00:41 UTC (another 41 s)",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"example.com","state":"closed","until":"2000-01-01T00:00:41.5Z","seconds":41.5,` +
 			`"quiet":"2000-01-01T00:00:41.5Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
@@ -336,6 +338,55 @@ func TestDeviceOfRules(t *testing.T) {
 	})
 }
 
+// What replicas share is the same whoever is asked: alarms in ledgers of partitions that others read.
+func TestDeviceOfAnotherPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &records.Memory{}
+		since := time.Now().Add(-time.Hour)
+		write := func(partition string, alarms ...ledger.Alarm) {
+			l, _, err := ledger.Open(t.Context(), store, "group/ledger/"+partition)
+			if err == nil {
+				err = l.Write(t.Context(), ledger.Content{Alarms: alarms})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("0", ledger.Alarm{Device: "other", Rule: "hot", Open: true, Since: since})
+		write("1", ledger.Alarm{Device: "open", Rule: "hot", Open: true, Since: since, Value: 91.5, Limit: 90}, ledger.Alarm{Device: "pending", Rule: "hot", Since: since, Value: 81, Limit: 80},
+			ledger.Alarm{Device: "due", Rule: "hot", Due: &ledger.Reading{Enqueued: since}}, ledger.Alarm{Device: "removed", Rule: "old", Open: true, Since: since, Value: 5, Limit: 4})
+		hot := rules.Rule{Name: "hot", Field: "temperature", Resolved: true, Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80, Override: "maxTemp", For: 2 * time.Hour}}}
+		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Ledgers: store, Folder: "group/ledger/"}, Log: zap.NewNop()})
+		text := func(device string) string {
+			var b strings.Builder
+			if err := a.WriteText(t.Context(), &b, device); err != nil {
+				t.Error(err)
+			}
+			return b.String()
+		}
+		for device, want := range map[string]string{
+			"open":    "open: Its alarm has been open since 1999-12-31 23:00:00 UTC: 91.5 reached its own limit of 90 (rule hot; property maxTemp, instead of 80)\n",
+			"pending": "pending: Its readings have reached the limit of 80 (rule hot) since 1999-12-31 23:00:00 UTC, but not for 2 h 0 min yet: the first from 01:00:00 UTC on causes an alert\n",
+			"due":     "due: It has been normal again since 1999-12-31 23:00:00 UTC, and the recovery (rule hot) waits, mostly for the window to end\n",
+			"removed": "removed: Its alarm has been open since 1999-12-31 23:00:00 UTC: 5 reached the limit of 4 (rule old)\n",
+			"none":    "none: Its last reading is known only to the replica that reads its partition; no partition has an alarm of it\n",
+		} {
+			if got := text(device); !strings.HasPrefix(got, want) {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		if _, err := store.Write(t.Context(), records.Record{Name: "group/ledger/2", Content: []byte("none")}); err != nil {
+			t.Fatal(err)
+		}
+		if got := text("none"); strings.Contains(got, "no partition has") || !strings.Contains(got, "not all alarms are known: read ledger group/ledger/2") {
+			t.Errorf("with a ledger that cannot be read: %s", got)
+		}
+		if got := text("open"); !strings.Contains(got, "alarm (rule hot): open since 1999-12-31 23:00:00 UTC, when 91.5 reached 90, its own limit (property maxTemp, instead of 80) (partition 1)\n") {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
 // A dead letter is remembered once it is kept, and nothing else of the deliveries before the last 4,096.
 func TestDeviceDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +394,7 @@ func TestDeviceDeadLetter(t *testing.T) {
 		now := time.Now()
 		kept := &keeper{err: errors.New("disk full")}
 		letters := w.recorder.DeadLetters(kept, func(d notify.DeadLetter) string { return "letter-" + d.Alert.ID })
-		d := notify.DeadLetter{Alert: notify.Alert{ID: "1", Device: "oven", Temperature: 91.5, Enqueued: now}, Receiver: "example.com", Reason: "refused for good"}
+		d := notify.DeadLetter{Alert: notify.Alert{ID: "1", Device: "oven", Temperature: 91.5, Enqueued: now}, Receiver: "5f3a", Name: "example.com", Reason: "refused for good"}
 		if err := letters.Keep(t.Context(), d); err != kept.err {
 			t.Errorf("got %v", err)
 		}

@@ -22,7 +22,7 @@ import (
 
 const (
 	deviceTimeout  = 10 * time.Second // for all store calls that end windows
-	inspectTimeout = 2 * time.Second  // for all store calls that look up a device
+	inspectTimeout = 2 * time.Second  // for all calls of the throttle store that look up a device
 	inspectAtOnce  = 16
 )
 
@@ -179,7 +179,11 @@ type alertView struct {
 
 // showDevice answers with what is known without the store if that does not respond.
 func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string) {
-	f := a.findings(r.Context(), device)
+	httpapi.Write(w, http.StatusOK, a.deviceView(device, a.findings(r.Context(), device)))
+}
+
+// deviceView returns what is known of a device for programs.
+func (a *Admin) deviceView(device string, f findings) deviceView {
 	view := deviceView{
 		Device: device, Replica: a.Replica, Partitions: append([]string{}, f.partitions...), Since: known(f.state.Since),
 		Receivers: []windowView{},
@@ -217,7 +221,7 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 		view.Receivers = append(view.Receivers, a.windowView(g))
 	}
 	view.LastAlert, view.LastResolved = a.alertView(f.alert()), a.alertView(f.resolved())
-	httpapi.Write(w, http.StatusOK, view)
+	return view
 }
 
 // alertView returns e for people and programs; nil if it is.
@@ -244,15 +248,16 @@ func (a *Admin) field(i int) string {
 
 // findings looks everywhere for what is known of a device.
 func (a *Admin) findings(ctx context.Context, device string) findings {
+	shared := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
 	defer cancel()
 	f := findings{
 		now: time.Now(), set: &a.Rules,
 		state: a.Worker.Device(device), ended: a.Recorder.of(device), gates: make([]gateState, len(a.Receivers)),
 	}
-	a.sortAlarms(f.state.Alarms)
 	f.partitions = slices.SortedFunc(slices.Values(f.state.Partitions), compareIDs)
 	var asking sync.WaitGroup
+	asking.Go(func() { a.Shared.look(shared, device, &f) })
 	turns := make(chan struct{}, inspectAtOnce)
 	for i, to := range a.Receivers {
 		turns <- struct{}{}
@@ -263,6 +268,7 @@ func (a *Admin) findings(ctx context.Context, device string) findings {
 		})
 	}
 	asking.Wait()
+	a.sortAlarms(f.state.Alarms)
 	return f
 }
 

@@ -70,7 +70,7 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 	if err := l.next.Keep(ctx, d); err != nil {
 		return err
 	}
-	e := endedOf(d.Alert, d.Receiver)
+	e := endedOf(d.Alert, d.Name)
 	e.reason = d.Reason
 	if l.id != nil {
 		e.letter = l.id(d)

@@ -38,6 +38,10 @@ type findings struct {
 	state      worker.DeviceState
 	ended      []ended // deliveries, the latest first
 	gates      []gateState
+
+	searched  bool  // the ledgers of all partitions
+	ledgerErr error // why they were not
+	letterErr error // why not all dead letters were looked through
 }
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
@@ -163,12 +167,12 @@ func (f findings) why() (code, text string) {
 	h := f.state.Last
 	switch {
 	case h == nil:
-		return whyNotSeen, f.notSeen() + f.also()
+		return f.unseen()
 	case h.Undecodable != nil && (h.Reading == nil || h.Undecodable.Enqueued.After(h.Reading.Enqueued) || h.Undecodable.Sequence > h.Reading.Sequence):
 		return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s%s",
 			f.at(h.Undecodable.Enqueued), h.Partition, h.Undecodable.Sequence, h.Undecodable.Reason.Text(), f.also())
 	case h.Reading == nil:
-		return whyNotSeen, f.notSeen() + f.also()
+		return f.unseen()
 	}
 	return f.read(*h.Reading)
 }
@@ -317,15 +321,51 @@ func (f findings) deadLetter(l *ended) string {
 		which(l.rule, l.level), number(l.temperature), f.at(l.enqueued), l.receiver, f.at(l.at), l.reason, where)
 }
 
+// unseen is why for a device of which no reading is known here: from its alarms, which all replicas share.
+func (f findings) unseen() (code, text string) {
+	var due worker.AlarmState
+	for _, phase := range []rules.Phase{rules.Open, rules.Pending} {
+		for _, s := range slices.Backward(f.state.Alarms) { // higher levels are later
+			if due.Due.IsZero() {
+				due = s
+			}
+			limit, last := "the limit of "+number(s.Limit)+which(s.Rule, s.Level), time.Duration(0)
+			if rule, level := f.level(s.Rule, s.Level); rule != nil {
+				limit, last = limitOf(rule, level, worker.Reading{Limit: s.Limit, Own: level.Override != "" && s.Limit != level.Limit}), level.For
+			}
+			switch {
+			case s.Phase != phase:
+			case phase == rules.Open:
+				return whyOpen, fmt.Sprintf("Its alarm has been open since %s: %s reached %s%s", f.clock(s.Since), number(s.Value), limit, f.also())
+			default:
+				return whyPending, fmt.Sprintf("Its readings have reached %s since %s, but not for %s yet: the first from %s on causes an alert",
+					limit, f.clock(s.Since), status.Span(last), f.clock(s.Since.Add(last)))
+			}
+		}
+	}
+	if !due.Due.IsZero() {
+		return whyWaiting, fmt.Sprintf("It has been normal again since %s, and the recovery%s waits, mostly for the window to end%s", f.clock(due.Due), which(due.Rule, due.Level), f.also())
+	}
+	return whyNotSeen, f.notSeen() + f.also()
+}
+
+// notSeen says where nothing is known of the device.
 func (f findings) notSeen() string {
+	nowhere := ""
+	switch {
+	case f.ledgerErr != nil:
+		nowhere = fmt.Sprintf("; the alarms of other partitions cannot be read: %v", f.ledgerErr)
+	case f.searched:
+		nowhere = "; no partition has an alarm of it"
+	}
 	if len(f.partitions) == 0 {
-		return "This replica reads no partition, so it has no data for the device: ask another replica"
+		return "Its last reading is known only to the replica that reads its partition" + nowhere
 	}
 	partitions := "partition " + f.partitions[0]
 	if n := len(f.partitions); n > 1 {
 		partitions = "partitions " + strings.Join(f.partitions[:n-1], ", ") + " and " + f.partitions[n-1]
 	}
-	return fmt.Sprintf("This replica has seen nothing of the device since %s; it reads %s, and another replica may know more", f.clock(f.state.Since), partitions)
+	return fmt.Sprintf("This replica has seen nothing of the device since %s; it reads %s, and another replica may know more%s", f.clock(f.state.Since), partitions, nowhere)
 }
 
 // also says what else is known of the device's alerts, as the end of a sentence.

@@ -112,7 +112,7 @@ func (k *checkup) steps(send bool) []step {
 		steps = append(steps, step{"proxy", stepTimeout, func(context.Context) (string, error) { return "", err }})
 	}
 	for _, r := range k.config.Rules().Rules {
-		steps = append(steps, step{"rule " + r.Name, stepTimeout, found(explain(&r))})
+		steps = append(steps, step{"rule " + r.Name, stepTimeout, found(Explain(&r))})
 	}
 	for _, line := range routes(k.config.Rules(), k.receivers) {
 		steps = append(steps, step{"routing", stepTimeout, found(line)})

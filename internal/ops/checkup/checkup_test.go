@@ -198,7 +198,7 @@ func TestExplain(t *testing.T) {
 			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, Override: "top"}},
 		},
 	} {
-		if got := explain(&r); got != want {
+		if got := Explain(&r); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}

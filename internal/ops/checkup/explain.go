@@ -12,8 +12,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// explain says in a sentence what a rule does.
-func explain(r *rules.Rule) string {
+// Explain says in a sentence what a rule does.
+func Explain(r *rules.Rule) string {
 	var b strings.Builder
 	is, beyond := "is", "at or above"
 	if slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For > 0 }) {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
+)
+
+// ask runs `alertworker why` in the environment that is set.
+func ask(t *testing.T, args ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := whyTo(t.Context(), &b, args); err != nil {
+		t.Fatalf("why %q: %v\n%s", args, err, b.String())
+	}
+	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), emulators.AzuriteKey) {
+		t.Errorf("secrets are shown:\n%s", b.String())
+	}
+	return b.String()
+}
+
+// A machine that runs no worker says what all of them share: alarms, windows, dead letters and, from the hub, readings.
+func TestWhy(t *testing.T) {
+	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "kiln") {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	}))
+	defer receiver.Close()
+	publish := func(device, body string, properties map[string]any) {
+		t.Helper()
+		if _, err := hub.Publish(devhub.Message{Device: device, Body: []byte(body), Partition: "1", Enqueued: time.Now(), Properties: properties}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	azurite := emulators.StartAzurite(t)
+	publish("oven-7", `{"temperature":85}`, map[string]any{"maxTemp": "90"})
+	publish("oven-7", `{"temperature":91.5}`, map[string]any{"maxTemp": "90"})
+	publish("kiln", `{"temperature":99}`, nil)
+	publish("fridge", `{"temperature":4}`, nil)
+	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "EVENTHUB_CONSUMER_GROUP=worker", "STORAGE_CONNECTION_STRING="+azurite.ConnectionString,
+		"CHECKPOINT_CONTAINER="+azurite.NewContainer(), "THROTTLE_CONTAINER="+azurite.NewContainer(), "DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
+		"NOTIFY_URLS=name=hook "+receiver.URL+"/t0k3n", "NOTIFY_RESOLVED=true", "TEMPERATURE_THRESHOLD_PROPERTY=maxTemp", "THROTTLE_WINDOW=10m", "REPLICA_NAME=replica-a",
+		"HTTP_ADMIN_TOKEN=0123456789abcdef0123456789abcdef")
+
+	var got string
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		got = ask(t, "oven-7")
+		if strings.Contains(got, "open since") && strings.Contains(ask(t, "kiln"), "dead letter of") || time.Now().After(end) {
+			break
+		}
+	}
+	for _, part := range []string{
+		"oven-7: Its alarm has been open since ", ": 91.5 reached its own limit of 90 (property maxTemp, instead of 80); its last alert was delivered at ",
+		"alarm: open since ", "receiver hook: replica-a delivered an alert ", "the window is in force until ", "rule temperature: alerts when ",
+	} {
+		if !strings.Contains(got, part) {
+			t.Errorf("no %q", part)
+		}
+	}
+	kiln := ask(t, "kiln")
+	if !regexp.MustCompile("kiln: The alert about 99 .* became a dead letter of receiver hook .*answered 422.*deadletters replay").MatchString(kiln) {
+		t.Errorf("of a dead letter:\n%s", kiln)
+	}
+	if fridge := ask(t, "fridge"); !strings.Contains(fridge, "no partition has an alarm of it") || !strings.Contains(fridge, "receiver hook: no alert is recorded") {
+		t.Errorf("of a device that was never hot:\n%s", fridge)
+	}
+
+	last := ask(t, "oven-7", "--last", "2h")
+	t.Logf("\n%s", last)
+	for _, part := range []string{"the hub has 2 readings", "sequence 1: 91.5, reaches its own limit of 90 (property maxTemp, instead of 80)", "sequence 0: 85, below its own limit of 90"} {
+		if !strings.Contains(last, part) {
+			t.Errorf("no %q in:\n%s", part, last)
+		}
+	}
+
+	var local, shared struct{ Status, Why string }
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.site+"/devices/kiln", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer 0123456789abcdef0123456789abcdef")
+	resp, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&local); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(ask(t, "kiln", "--json")), &shared); err != nil {
+		t.Fatal(err)
+	}
+	ages := regexp.MustCompile(`\([^)]* ago\)`)
+	if local.Status != shared.Status || ages.ReplaceAllString(local.Why, "") != ages.ReplaceAllString(shared.Why, "") {
+		t.Errorf("the replica that reads the partition answers %+v, the command %+v", local, shared)
+	}
+}
+
+func TestWhyUsage(t *testing.T) {
+	environment(t, nil)
+	for _, args := range [][]string{nil, {"a", "b"}, {"a", "--last", "-1h"}, {"a", "--no"}} {
+		var b bytes.Buffer
+		if err := whyTo(t.Context(), &b, args); err == nil || b.Len() > 0 {
+			t.Errorf("%q: %v %s", args, err, b.String())
+		}
+	}
+}
