@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"alertworker/internal/telemetry"
@@ -184,7 +185,7 @@ func (s *stream) deliveries(device string) (all []DeliveryState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.queues {
-		for _, l := range s.levels {
+		for _, l := range slices.Concat(s.levels, s.removed) {
 			if d := q.deliveries[alarmKey{device, l}]; d != nil {
 				all = append(all, q.state(d))
 			}

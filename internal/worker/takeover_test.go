@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/worker"
 )
 
 // What was pending when events passed without rules is forgotten for good, also if the owner that forgot it has
@@ -380,7 +381,11 @@ func TestLastRuleRemoved(t *testing.T) {
 			p = p.reopen()
 			p.publish("kiln", 20)
 			next.start(p)
-			time.Sleep(life)
+			time.Sleep(life / 2) // the recovery waits for the window
+			if d := next.worker.Device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].For != worker.WaitWindow) {
+				t.Errorf("waiting: %+v", d)
+			}
+			time.Sleep(life / 2)
 			p.publish("kiln", 20)
 			synctest.Wait()
 			time.Sleep(2 * interval)
