@@ -272,6 +272,9 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 func field(candidates []*backtesting.Candidate) (one string) {
 	for _, c := range candidates {
 		for _, r := range c.Set.Rules {
+			if r.Silence() {
+				continue
+			}
 			path, _, _ := strings.Cut(r.Field, ",")
 			if path = strings.TrimSpace(path); one != "" && path != one {
 				return ""

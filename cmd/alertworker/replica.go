@@ -25,6 +25,7 @@ import (
 	"alertworker/internal/ops/tally"
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/peers"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
@@ -100,6 +101,9 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 			return ledger.Open(ctx, s.records, ledgerName(c, partition))
 		},
+		Roster: func(partition string) *roster.File {
+			return &roster.File{Store: s.records, Name: rosterName(c, partition)}
+		},
 		Trace: tracer.Deliveries(),
 		Log:   log,
 	}
@@ -163,7 +167,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 // newGate returns the gate of a receiver for a level of a rule. windows may be nil.
 func newGate(c config.Config, store lease.Store, receiver string, rule *rules.Rule, level *rules.Level, windows *throttle.Windows) *throttle.Gate {
 	return throttle.New(throttle.Config{
-		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name,
+		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name, Silence: rule.Silence(),
 		Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
 	})
 }

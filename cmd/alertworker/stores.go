@@ -240,6 +240,11 @@ func ledgerName(c config.Config, partition string) string {
 	return groupName(c) + "/ledger/" + partition
 }
 
+// rosterName returns the name of a partition's roster.
+func rosterName(c config.Config, partition string) string {
+	return groupName(c) + "/roster/" + partition
+}
+
 // place returns the location of the throttle store, whichever credentials are used.
 func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 	var address string

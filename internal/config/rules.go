@@ -47,6 +47,9 @@ func (c *Config) validateRules(e *configError) {
 	}
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
 	for _, r := range c.Rules().Rules {
+		if !e.has("LEASE_RETENTION") && r.Forget >= c.LeaseRetention {
+			e.add("LEASE_RETENTION", "is %s; must be more than forget of the rule %s (%s), or the recovery of a device that is heard again could be lost", Plain(c.LeaseRetention), r.Name, Plain(r.Forget))
+		}
 		if r.Window == c.ThrottleWindow {
 			continue
 		}
@@ -60,7 +63,7 @@ func (c *Config) validateRules(e *configError) {
 	if c.NotifyGiveUp < longest {
 		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s (%s)", Plain(c.NotifyGiveUp), of, Plain(longest))
 	}
-	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && c.LeaseRetention <= late {
+	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && !e.has("LEASE_RETENTION") && c.LeaseRetention <= late {
 		e.add("LEASE_RETENTION", "is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice", Plain(c.LeaseRetention), of, Plain(late))
 	}
 }

@@ -319,9 +319,10 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 	} else if text, ok := r.name(at, "name"); ok {
 		rule.Name, name = text, at
 	}
-	if at := values["field"]; at == nil {
+	silent := values["silent"]
+	if at := values["field"]; at == nil && silent == nil {
 		r.wrong(n, "a rule has no field: must be where its reading is, such as field: %s", telemetry.DefaultFields)
-	} else {
+	} else if at != nil {
 		rule.Field = r.field(at)
 	}
 	if at := values["window"]; at != nil {
@@ -351,7 +352,13 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		rule.Only = r.only(at)
 	}
 
+	if at := values["forget"]; at != nil && silent == nil {
+		r.wrong(at, "forget is set without silent: it says when a silent device is forgotten")
+	}
 	switch is, above, below := values["is"], values["above"], values["below"]; {
+	case silent != nil:
+		r.silence(&rule, silent, values)
+		return rule, name
 	case is != nil:
 		for _, other := range []string{"above", "below", "clear", "hysteresis", "override", "valid"} {
 			if at := values[other]; at != nil {
@@ -370,7 +377,7 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		rule.Below = true
 		r.limits(&rule, below, values)
 	default:
-		r.wrong(n, "a rule has no limit: must have above: or below: and a number, or is: and a word")
+		r.wrong(n, "a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration")
 	}
 	if at := values["for"]; at != nil {
 		r.lasts(&rule, at)
@@ -622,14 +629,7 @@ func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[strin
 		at[g.names[i]] = m.value
 		rule.Levels = append(rule.Levels, rules.Level{Name: g.names[i], Limit: limit, Clear: limit})
 	}
-	if len(rule.Levels) > maxRuleLevels {
-		r.wrong(limits, "%s has %d levels; must be at most %d", what, len(rule.Levels), maxRuleLevels)
-		ok = false
-	}
-	if was := r.levels; was <= maxLevels && was+len(rule.Levels) > maxLevels {
-		r.wrong(limits, "all rules together have more than %d levels", maxLevels)
-	}
-	r.levels += len(rule.Levels)
+	ok = r.countLevels(limits, what, len(rule.Levels)) && ok
 
 	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
 		if rule.Below {
@@ -664,6 +664,18 @@ func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[strin
 	if override := values["override"]; override != nil {
 		r.overrides(rule, override)
 	}
+}
+
+// countLevels reports whether a rule may have so many levels, which are those of n.
+func (r *rulesReader) countLevels(n ast.Node, what string, levels int) (ok bool) {
+	if ok = levels <= maxRuleLevels; !ok {
+		r.wrong(n, "%s has %d levels; must be at most %d", what, levels, maxRuleLevels)
+	}
+	if was := r.levels; was <= maxLevels && was+levels > maxLevels {
+		r.wrong(n, "all rules together have more than %d levels", maxLevels)
+	}
+	r.levels += levels
+	return ok
 }
 
 // apply calls set with the value of each level that n gives one. all says whether one value may stand for several levels.

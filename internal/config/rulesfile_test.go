@@ -76,11 +76,20 @@ func TestRulesFileMistakes(t *testing.T) {
 		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is a duplicate: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://wiki.example.com/ovens, without a user and of at most 1024 bytes"},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, clear, hysteresis, for, window, resolved, override, valid, only or runbook`},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, for, window, resolved, override, valid, only or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: above is a duplicate: remove one of them"},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map"},
-		"no direction":          {rule("for: 2m"), `line 2, column 3: a rule has no limit: must have above: or below: and a number, or is: and a word`},
+		"no direction":          {rule("for: 2m"), `line 2, column 3: a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration`},
+		"silent and a limit":    {rule("silent: 15m, above: 2"), "line 2, column 48: above is set beside silent, which compares no readings: make another rule of it"},
+		"silent and for":        {rule("silent: 15m, for: 2m"), "line 2, column 46: for is set beside silent, which compares no readings: make another rule of it"},
+		"silent too short":      {rule("silent: 59s"), "line 2, column 36: silent is 59s; must be 1m to 168h"},
+		"silent too long":       {rule("silent: {warning: 15m, critical: 169h}"), "line 2, column 61: silent of critical is 169h; must be 1m to 168h"},
+		"silent twice the same": {rule("silent: {warning: 15m, critical: 15m}"), "line 2, column 36: warning and critical have the same duration"},
+		"silent and valid":      {"rules:\n- {name: dead, silent: 15m, valid: {from: 1}}\n", "line 2, column 36: valid is set without field: name the field whose readings count"},
+		"silent temperature":    {"rules:\n- {name: temperature, silent: 15m}\n", "line 2, column 10: temperature is not a name for a rule about silence: receivers expect a temperature"},
+		"forget too short":      {rule("silent: 15m, forget: 29m"), "line 2, column 49: forget is 29m; must be 30m to 87600h"},
+		"forget alone":          {rule("above: 1, forget: 29h"), "line 2, column 46: forget is set without silent: it says when a silent device is forgotten"},
 		"both directions":       {rule("above: 2, below: 1"), "line 2, column 45: below and above are both set: make two rules of them"},
 		"limit is text":         {rule("above: hot"), `line 2, column 35: above is "hot"; must be a number such as 80 or 80.5`},
 		"limit in quotes":       {rule(`above: "80"`), "line 2, column 35: above must be a number: remove the quotes"},
@@ -345,4 +354,21 @@ func FuzzRulesFile(f *testing.F) {
 			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", set, text(got, set.Show), again, err)
 		}
 	})
+}
+
+// A rule about silence needs no field; its levels are in the order of their durations, and what it forgets depends on the
+// longest.
+func TestSilentRule(t *testing.T) {
+	got, err := parse("rules:\n- {name: offline, silent: 15m}\n- {name: probe-dead, field: probe.temp, silent: {critical: 100h, warning: 1m}}\n- {name: gone, silent: 168h, forget: 400h}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []rules.Rule{
+		{Name: "offline", Levels: []rules.Level{{Silent: 15 * time.Minute}}, Window: time.Minute, Forget: 168 * time.Hour},
+		{Name: "probe-dead", Field: "probe.temp", Levels: []rules.Level{{Name: "warning", Silent: time.Minute}, {Name: "critical", Silent: 100 * time.Hour}}, Window: time.Minute, Forget: 200 * time.Hour},
+		{Name: "gone", Levels: []rules.Level{{Silent: 168 * time.Hour}}, Window: time.Minute, Forget: 400 * time.Hour},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
 }

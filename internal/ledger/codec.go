@@ -68,6 +68,7 @@ type jsonLevel struct {
 	Below    bool          `json:"below,omitempty"`
 	Field    text          `json:"field,omitempty"`
 	Window   time.Duration `json:"window,omitempty"` // in ns
+	Silent   time.Duration `json:"silent,omitempty"` // in ns
 	Is       []text        `json:"is,omitempty"`
 	Title    text          `json:"title,omitempty"`
 	Unit     text          `json:"unit,omitempty"`
@@ -85,6 +86,9 @@ type jsonAlarm struct {
 	Since       time.Time    `json:"since,omitzero"`
 	DeviceSince time.Time    `json:"deviceSince,omitzero"`
 	Due         *jsonReading `json:"due,omitempty"`
+	Silence     bool         `json:"silence,omitempty"`
+	Log         string       `json:"log,omitempty"`
+	Sequence    int64        `json:"sequence,omitempty"`
 }
 
 type jsonReading struct {
@@ -95,6 +99,10 @@ type jsonReading struct {
 	Limit      number    `json:"limit"`
 	Since      time.Time `json:"since,omitzero"`
 	DeviceTime time.Time `json:"deviceTime,omitzero"`
+	Part       uint8     `json:"part,omitempty"`
+	Opened     time.Time `json:"opened,omitzero"`
+	Heard      time.Time `json:"heard,omitzero"`
+	Forgotten  bool      `json:"forgotten,omitempty"`
 }
 
 // A text is any bytes: a JSON string if that says them exactly, and in little space, or
@@ -148,7 +156,7 @@ func encode(id string, c Content) ([]byte, error) {
 	at := c.Position
 	out := jsonLedger{Format: format, ID: id, Position: jsonPosition{text(at.Generation), at.Sequence, text(at.Offset), at.Time.UTC()}}
 	for _, l := range c.Levels {
-		kept := jsonLevel{text(l.Rule), text(l.Name), l.Resolved, l.Below, text(l.Field), l.Window, nil, text(l.Title), text(l.Unit), text(l.Runbook), l.Removed.UTC()}
+		kept := jsonLevel{text(l.Rule), text(l.Name), l.Resolved, l.Below, text(l.Field), l.Window, l.Silent, nil, text(l.Title), text(l.Unit), text(l.Runbook), l.Removed.UTC()}
 		for _, word := range l.Is {
 			kept.Is = append(kept.Is, text(word))
 		}
@@ -158,9 +166,9 @@ func encode(id string, c Content) ([]byte, error) {
 		out.Alarms = make([]jsonAlarm, len(c.Alarms))
 	}
 	for i, a := range c.Alarms {
-		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC(), DeviceSince: a.DeviceSince.UTC()}
+		out.Alarms[i] = jsonAlarm{Device: text(a.Device), Rule: text(a.Rule), Level: text(a.Level), Open: a.Open, Value: number(a.Value), Limit: number(a.Limit), Since: a.Since.UTC(), DeviceSince: a.DeviceSince.UTC(), Silence: a.Silence, Log: a.Log, Sequence: a.Sequence}
 		if r := a.Due; r != nil {
-			out.Alarms[i].Due = &jsonReading{r.Log, r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC(), r.DeviceTime.UTC()}
+			out.Alarms[i].Due = &jsonReading{r.Log, r.Sequence, r.Enqueued.UTC(), number(r.Value), number(r.Limit), r.Since.UTC(), r.DeviceTime.UTC(), r.Part, r.Opened.UTC(), r.Heard.UTC(), r.Forgotten}
 		}
 	}
 	var plain bytes.Buffer
@@ -212,7 +220,7 @@ func decode(packed []byte) (id string, c Content, err error) {
 	}
 	c.Position = telemetry.Position{Generation: string(in.Position.Generation), Sequence: in.Position.Sequence, Offset: string(in.Position.Offset), Time: in.Position.Time.UTC()}
 	for _, l := range in.Levels {
-		kept := Level{string(l.Rule), string(l.Name), l.Resolved, l.Below, string(l.Field), l.Window, nil, string(l.Title), string(l.Unit), string(l.Runbook), l.Removed.UTC()}
+		kept := Level{string(l.Rule), string(l.Name), l.Resolved, l.Below, string(l.Field), l.Window, l.Silent, nil, string(l.Title), string(l.Unit), string(l.Runbook), l.Removed.UTC()}
 		for _, word := range l.Is {
 			kept.Is = append(kept.Is, string(word))
 		}
@@ -222,9 +230,9 @@ func decode(packed []byte) (id string, c Content, err error) {
 		c.Alarms = make([]Alarm, len(in.Alarms))
 	}
 	for i, a := range in.Alarms {
-		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC(), DeviceSince: a.DeviceSince.UTC()}
+		c.Alarms[i] = Alarm{Device: string(a.Device), Rule: string(a.Rule), Level: string(a.Level), Open: a.Open, Value: float64(a.Value), Limit: float64(a.Limit), Since: a.Since.UTC(), DeviceSince: a.DeviceSince.UTC(), Silence: a.Silence, Log: a.Log, Sequence: a.Sequence}
 		if r := a.Due; r != nil {
-			c.Alarms[i].Due = &Reading{r.Log, r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC(), r.DeviceTime.UTC()}
+			c.Alarms[i].Due = &Reading{r.Log, r.Sequence, r.Enqueued.UTC(), float64(r.Value), float64(r.Limit), r.Since.UTC(), r.DeviceTime.UTC(), r.Part, r.Opened.UTC(), r.Heard.UTC(), r.Forgotten}
 		}
 	}
 	return in.ID, c, nil

@@ -70,7 +70,7 @@ func TestContentComesBack(t *testing.T) {
 		for range rapid.IntRange(0, 3).Draw(t, "levels") {
 			l := ledger.Level{
 				Rule: text.Draw(t, "rule"), Name: text.Draw(t, "level"), Resolved: rapid.Bool().Draw(t, "resolved"), Below: rapid.Bool().Draw(t, "below"), Field: text.Draw(t, "field"),
-				Window: time.Duration(rapid.Int64().Draw(t, "window")), Title: text.Draw(t, "title"), Unit: text.Draw(t, "unit"), Runbook: text.Draw(t, "runbook"), Removed: moment.Draw(t, "removed"),
+				Window: time.Duration(rapid.Int64().Draw(t, "window")), Silent: time.Duration(rapid.Int64().Draw(t, "silent")), Title: text.Draw(t, "title"), Unit: text.Draw(t, "unit"), Runbook: text.Draw(t, "runbook"), Removed: moment.Draw(t, "removed"),
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "words") {
 				l.Is = append(l.Is, text.Draw(t, "word"))
@@ -79,8 +79,11 @@ func TestContentComesBack(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
 			a := ledger.Alarm{Device: text.Draw(t, "device"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Open: rapid.Bool().Draw(t, "open"), Value: number.Draw(t, "opened by"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since"), DeviceSince: moment.Draw(t, "device since")}
+			if a.Silence = rapid.Bool().Draw(t, "silence"); a.Silence {
+				a.Log, a.Sequence = rapid.StringMatching("[a-z]*").Draw(t, "log"), rapid.Int64().Draw(t, "place")
+			}
 			if rapid.Bool().Draw(t, "due") {
-				a.Due = &ledger.Reading{Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since"), DeviceTime: moment.Draw(t, "device time")}
+				a.Due = &ledger.Reading{Part: rapid.Byte().Draw(t, "part"), Opened: moment.Draw(t, "opened"), Heard: moment.Draw(t, "heard"), Forgotten: rapid.Bool().Draw(t, "forgotten"), DeviceTime: moment.Draw(t, "device time"), Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: number.Draw(t, "value"), Limit: number.Draw(t, "limit"), Since: moment.Draw(t, "since")}
 			}
 			want.Alarms = append(want.Alarms, a)
 		}

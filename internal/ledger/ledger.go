@@ -15,7 +15,7 @@ import (
 // them.
 type Content struct {
 	Position telemetry.Position // the zero Position: nothing has been kept yet
-	Levels   []Level            // those that Alarms are of; no two of the same rule and name
+	Levels   []Level            // those that Alarms are of; no two of the same rule, name and kind
 	Alarms   []Alarm            // in no particular order; no two of the same device, rule and level
 }
 
@@ -26,7 +26,8 @@ type Level struct {
 	Below      bool
 	Field      string
 	Window     time.Duration
-	Is         []string // of a rule that compares words
+	Silent     time.Duration // of a rule about silence: after how long. A rule that is about readings is another one
+	Is         []string      // of a rule that compares words
 	// For people, as in rules.Rule.
 	Title, Unit, Runbook string
 	// Removed is when an owner first found that the level is not configured any more, by the store's clock: see
@@ -43,10 +44,15 @@ type Alarm struct {
 	Value, Limit        float64   // of the reading that opened it, or made it pending; 0 if it is neither
 	Since               time.Time // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
 	DeviceSince         time.Time // when the device took it, by its own clock; zero if that is not known
-	Due                 *Reading  // the reading that cleared the last alarm, while its recovery is due; nil if none is
+	Due                 *Reading  // what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none is
+
+	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value is 0.
+	Silence  bool
+	Log      string // names the log that numbered the event; opaque
+	Sequence int64
 }
 
-// A Reading is one that cleared an alarm.
+// A Reading is one that cleared an alarm, or of a silence, its deadline.
 type Reading struct {
 	Log        string // names the log that numbered it; opaque
 	Sequence   int64
@@ -55,6 +61,12 @@ type Reading struct {
 	Limit      float64   // that it cleared
 	Since      time.Time // of the alarm that it cleared, by the clock of DeviceTime if that is known
 	DeviceTime time.Time // when the device took it, by its own clock; zero if that is not known
+
+	// About silence.
+	Part      uint8     // of the place that Sequence names: see throttle.Part
+	Opened    time.Time // when the alarm was, by the clock of its proof
+	Heard     time.Time // when the hub took the device's last event that counts
+	Forgotten bool      // the device is not known any more
 }
 
 // Within these bounds a content always fits into [MaxBytes].
@@ -133,9 +145,11 @@ func (l *Ledger) Write(ctx context.Context, c Content) error {
 	}
 	for range rounds {
 		if l.etag == "" {
-			if l.etag, err = l.held(ctx, "write"); err != nil {
+			there, err := l.held(ctx, "write")
+			if err != nil {
 				return err
 			}
+			l.etag = there.ETag
 		}
 		// Until it is answered nobody knows which record there is.
 		if l.etag, err = l.write(ctx, content, l.etag); !errors.Is(err, records.ErrConflict) {
@@ -148,20 +162,26 @@ func (l *Ledger) Write(ctx context.Context, c Content) error {
 // Check returns ErrLost if another owner has taken the ledger over. It may be called
 // concurrently with everything. Any other error says that it is not known.
 func (l *Ledger) Check(ctx context.Context) error {
-	_, err := l.held(ctx, "check")
+	_, err := l.Now(ctx)
 	return err
 }
 
-// held returns the ETag of the record, whose owner we are, or ErrLost.
-func (l *Ledger) held(ctx context.Context, what string) (etag string, err error) {
+// Now is Check, and returns the store's clock.
+func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
+	there, err := l.held(ctx, "check")
+	return there.Now, err
+}
+
+// held returns the record, whose owner we are, without its content, or ErrLost.
+func (l *Ledger) held(ctx context.Context, what string) (records.Record, error) {
 	there, err := l.store.Stat(ctx, l.name)
 	switch {
 	case err != nil && !errors.Is(err, records.ErrNotFound):
-		return "", fmt.Errorf("%s ledger %s: %w", what, l.name, err)
+		return records.Record{}, fmt.Errorf("%s ledger %s: %w", what, l.name, err)
 	case there.Values[ownerValue] != l.owner:
-		return "", fmt.Errorf("%s ledger %s: %w", what, l.name, ErrLost)
+		return records.Record{}, fmt.Errorf("%s ledger %s: %w", what, l.name, ErrLost)
 	}
-	return there.ETag, nil
+	return there, nil
 }
 
 func (l *Ledger) write(ctx context.Context, content []byte, over string) (etag string, err error) {

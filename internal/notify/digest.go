@@ -140,6 +140,8 @@ func group(alerts []Alert) Group {
 		what = ": the rule was removed, their alarms have ended"
 	case a.Resolved:
 		what = " normal again"
+	case a.Silent > 0:
+		what = " silent for " + plain(a.Silent)
 	case a.Word != "":
 		what = ""
 	}
@@ -163,7 +165,9 @@ func rest(alerts []Alert) Group {
 func (a Alert) line() string {
 	s := deviceName(a.Device)
 	switch {
-	case a.Removed, a.Word != "" && a.Resolved:
+	case a.Silent > 0 && !a.Resolved:
+		s += ": since " + a.Since.UTC().Format(minute)
+	case a.Removed, a.Silent > 0, a.Word != "" && a.Resolved:
 	case a.Word != "":
 		s += ": " + printable(a.Word, maxName)
 	default:

@@ -54,6 +54,7 @@ func (s Style) Facts(a Alert) []Fact {
 		{"Device", deviceName(a.Device)},
 	}
 	switch {
+	case a.Silent > 0:
 	case a.Word == "":
 		facts = append(facts, Fact{"Value", a.value(a.Temperature)}, Fact{"Limit", a.value(a.Threshold)})
 	case !a.Resolved:

@@ -42,6 +42,8 @@ func (a Alert) Message() string {
 	}
 	s := deviceName(a.Device) + ": "
 	switch word := printable(a.Word, maxField); {
+	case a.Silent > 0:
+		s += a.silence()
 	case word == "":
 		s += a.value(a.Temperature) + says + number(a.Threshold)
 	case a.Resolved:
@@ -60,6 +62,21 @@ func (a Alert) Message() string {
 	}
 	return printable(s, maxMessage-1)
 }
+
+// silence says what an alert about silence does.
+func (a Alert) silence() string {
+	switch {
+	case a.Forgotten:
+		return "has been silent for so long that it is not watched any more"
+	case a.Resolved:
+		return "is heard again"
+	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):
+		return "has not been heard for " + plain(a.Silent) + ", and not since " + a.LastHeard.UTC().Format(minute) + " for certain"
+	}
+	return "has not been heard for " + plain(a.Silent) + ", since " + a.Since.UTC().Format(minute)
+}
+
+const minute = "2006-01-02 15:04 MST"
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
 // the same for an alert, its reminders and its recovery.

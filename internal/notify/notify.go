@@ -41,6 +41,9 @@ type Alert struct {
 	Sequence    int64
 	Log         string        // names the log that numbered the reading, for the gate; no payload has it
 	DeviceTime  time.Time     // when the device took the reading, by its own clock; zero if that is not known, or not believed
+	Silent      time.Duration // of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as far as it is known, and Enqueued when it should have been; there is no reading
+	LastHeard   time.Time     // of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
+	Forgotten   bool          // of one that is Resolved: the device was silent for so long that it is not known any more
 	Window      time.Duration // time without another alert of this device, rule and level
 	Remember    time.Duration // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
 	Token       int64         // grows with every alert and every resolved of the device, rule and level

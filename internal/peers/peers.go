@@ -50,7 +50,11 @@ type Rule struct {
 func Rules(set rules.Set) map[string]Rule {
 	all := map[string]Rule{}
 	for _, r := range set.Rules {
-		all[r.Name] = Rule{Window: r.Window, Resolved: r.Resolved}
+		name := r.Name
+		if r.Silence() { // its alerts have other keys than those of another kind of rule with its name
+			name += " (silent)"
+		}
+		all[name] = Rule{Window: r.Window, Resolved: r.Resolved}
 	}
 	return all
 }

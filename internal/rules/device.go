@@ -41,25 +41,34 @@ func Limit(p telemetry.Property) (float64, Override) {
 }
 
 // Quiet reports whether p, the property that Set.Quiet names, suppresses the alerts of a reading that
-// the hub took at enqueued: it is true, as a boolean or as text in any case, or a
-// time after enqueued, as a timestamp or as text by RFC 3339.
-func Quiet(p telemetry.Property, enqueued time.Time) bool {
+// the hub took at enqueued: QuietUntil is after it.
+func Quiet(p telemetry.Property, enqueued time.Time) bool { return QuietUntil(p).After(enqueued) }
+
+// Forever is the QuietUntil of a device that is quiet until it says something else.
+var Forever = time.Unix(1<<40, 0)
+
+// QuietUntil returns until when p, the property that Set.Quiet names, suppresses the alerts of its device: Forever if
+// it is true, as a boolean or as text in any case, or else the time that it is, as a timestamp or as text by
+// RFC 3339. It is zero if p is neither.
+func QuietUntil(p telemetry.Property) (until time.Time) {
 	if quiet, ok := p.Bool(); ok {
-		return quiet
+		if quiet {
+			return Forever
+		}
+		return time.Time{}
 	}
 	if until, ok := p.Time(); ok {
-		return until.After(enqueued)
+		return until
 	}
 	text, _ := p.Text()
 	text = bytes.TrimSpace(text)
 	if bytes.EqualFold(text, []byte("true")) {
-		return true
+		return Forever
 	}
 	// What most devices have is no time, of which UnmarshalText would make an error.
 	const shortest, longest = len("2006-01-02T15:04:05Z"), len("2006-01-02T15:04:05.123456789+01:00")
-	if len(text) < shortest || len(text) > longest || text[10] != 'T' {
-		return false
+	if len(text) < shortest || len(text) > longest || text[10] != 'T' || until.UnmarshalText(text) != nil {
+		return time.Time{}
 	}
-	var until time.Time
-	return until.UnmarshalText(text) == nil && until.After(enqueued)
+	return until
 }

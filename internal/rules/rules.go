@@ -36,10 +36,17 @@ type Set struct {
 	Show []string
 }
 
-// A Rule compares one field with one or more levels.
+// Bounds of a rule about silence.
+const (
+	MinSilent     = time.Minute
+	MaxSilent     = 7 * 24 * time.Hour
+	DefaultForget = 7 * 24 * time.Hour // or twice the longest Silent
+)
+
+// A Rule compares one field with one or more levels, or says how long a device may be silent.
 type Rule struct {
 	Name     string           // lower-case letters, digits and hyphens, at most 32
-	Field    string           // as telemetry.NewDecoder takes it
+	Field    string           // as telemetry.NewDecoder takes it. Of a rule about silence it may be empty: then every message counts, else those with a reading there
 	Below    bool             // readings at or below a limit are worth an alert; else those at or above it
 	Is       []string         // not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has the limit 1
 	Valid    *telemetry.Range // readings outside of it are none; nil: all are valid
@@ -47,6 +54,7 @@ type Rule struct {
 	Levels   []Level          // at least one, the mildest first
 	Window   time.Duration    // the time without another alert of the device at this level
 	Resolved bool             // tell when a device is normal again
+	Forget   time.Duration    // of a rule about silence: after how much of it a device is not known any more, at least twice the longest Silent
 
 	// For people, and empty if not given: what the rule is called, the unit of its readings, and a URL that says
 	// what to do.
@@ -62,12 +70,17 @@ type Level struct {
 	// Override is the name of an application property with a number that replaces Limit for
 	// one device. It is empty if there is none.
 	Override string
+	// Silent, unless it is 0, is how long after its last message a device is silent. The rule has no limits then.
+	Silent time.Duration
 }
 
+// Silence reports whether r is about silence: its levels have no limits, and the one with the shortest Silent is the mildest.
+func (r *Rule) Silence() bool { return len(r.Levels) > 0 && r.Levels[0].Silent > 0 }
+
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
-// kept: it has a duration, a clear of its own, or tells when a device is normal again.
+// kept: it is about silence, has a duration, a clear of its own, or tells when a device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit })
+	return r.Silence() || r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit })
 }
 
 // Stateful reports whether any rule of s is.
@@ -121,7 +134,7 @@ func (r *Rule) Applies(found []telemetry.Found, only []int, properties telemetry
 
 // Reads says which of the fields that a decoder finds a rule reads.
 type Reads struct {
-	Field int
+	Field int   // -1: none
 	Only  []int // of each condition
 }
 
@@ -137,6 +150,10 @@ func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
 		return i
 	}
 	for _, r := range s.Rules {
+		if r.Silence() && r.Field == "" {
+			of = append(of, Reads{Field: -1})
+			continue
+		}
 		of = append(of, Reads{Field: index(telemetry.Field{Paths: r.Field, Lowest: r.Below, Valid: r.Valid, Words: r.Is})})
 	}
 	for i, r := range s.Rules {

@@ -212,10 +212,12 @@ func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
 // DecodeAll sets found, which has one element for each field, in one pass over the body: each
 // to what Decode returns for that field alone. It returns ReasonOK if at least one field
 // has a reading, or else the reason of the first field that is there. Conditions do not count.
+//
+// A Decoder without fields does not look into the body. It returns ReasonOK for telemetry of a device.
 func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	found = found[:d.fields]
 	reason := unread(e)
-	if reason != ReasonOK {
+	if reason != ReasonOK || d.fields == 0 {
 		for i := range found {
 			found[i] = Found{Reason: reason}
 		}

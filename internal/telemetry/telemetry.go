@@ -69,8 +69,13 @@ type Partition interface {
 	// hub, or cannot be read. What it was the checkpoint of says nothing about the events that come.
 	Resumed() (c Checkpoint, over bool)
 
-	// Last returns the number of the last event that the hub has, -1 if there was none. It asks the hub.
-	Last(ctx context.Context) (sequence int64, err error)
+	// Rewind has Receive begin after at instead, which is before the checkpoint. It is called before the first Receive,
+	// if at all.
+	Rewind(at Position)
+
+	// Last returns the number and the time of the last event that the hub has taken, the number -1 if there was none. It
+	// asks the hub, and the answer is of no earlier moment than the call.
+	Last(ctx context.Context) (sequence int64, enqueued time.Time, err error)
 
 	// Checkpoint records that every event up to and including c's position is settled. It
 	// never moves a checkpoint back: an older position than the one recorded is not an

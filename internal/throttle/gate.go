@@ -34,7 +34,7 @@ func ClaimTTL(sendTimeout time.Duration) time.Duration {
 type Request struct {
 	Device   string    // any string
 	ID       string    // of the alert to send, if none is unresolved
-	Enqueued time.Time // when the hub took the reading, by the hub's clock
+	Enqueued time.Time // when the hub took the reading, by the hub's clock; of a silence, its deadline
 	// Arrived, if not zero, is when this process took the reading, with time.Now's
 	// monotonic clock: then its age is what counts, and Enqueued does not.
 	Arrived time.Time
@@ -42,6 +42,7 @@ type Request struct {
 	// number there. Numbers of different logs are not compared. Neither counts if Arrived is set.
 	Log      string
 	Sequence int64
+	Part     Part // of its place
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Do.
 	Recovery bool
 }
@@ -52,7 +53,7 @@ func (r Request) position() position {
 	if !r.Arrived.IsZero() {
 		return position{}
 	}
-	return position{r.Log, r.Sequence}
+	return position{r.Log, r.Sequence, r.Part}
 }
 
 // at returns when the reading was taken by the store's clock, which showed now in
@@ -142,6 +143,7 @@ type Config struct {
 	// Scope and Receiver name who shares windows: gates with the same two, in any process.
 	Scope, Receiver string
 	Rule, Level     string        // whose alerts these are; both empty, or the rule rules.DefaultName without a level: the keys of every version
+	Silence         bool          // the alerts are about silence: a rule of another kind with the same name has keys of its own
 	Replica         string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window          time.Duration // from the moment the receiver has taken an alert
 	SendTimeout     time.Duration // for one call of send
@@ -300,7 +302,7 @@ func settled(start time.Time, r Request, record lease.Record, n note) (Result, b
 	now := record.Now
 	if r.Recovery {
 		p := r.position()
-		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Recovered) || p.Log == n.About.Log && p.Sequence < n.About.Sequence || r.Enqueued.UnixMilli() < n.Posted
+		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Recovered) || p.upTo(n.About) && p != n.About || r.Enqueued.UnixMilli() < n.Posted
 	}
 	result := Result{Outcome: Throttled, Quiet: n.quietUntil(record), Now: now, asked: start, through: n.Through, recovered: n.Recovered}
 	return result, now.Before(result.Quiet) || result.Covers(r)

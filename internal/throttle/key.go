@@ -29,8 +29,11 @@ const defaultRule = "temperature"
 // prefix is what the keys of c's gate have before the device.
 func prefix(c Config) string {
 	of := escape(c.Receiver)
-	if rule := cmp.Or(c.Rule, defaultRule); rule != defaultRule || c.Level != "" {
-		of += "~r" + escape(rule) + "~l" + escape(c.Level) // escape makes neither ~r nor ~l
+	switch rule := cmp.Or(c.Rule, defaultRule); { // escape makes neither ~r, ~s nor ~l
+	case c.Silence:
+		of += "~s" + escape(rule) + "~l" + escape(c.Level)
+	case rule != defaultRule || c.Level != "":
+		of += "~r" + escape(rule) + "~l" + escape(c.Level)
 	}
 	return c.Scope + "/" + of + "/"
 }

@@ -50,11 +50,21 @@ type note struct {
 type position struct {
 	Log      string `json:"log"`
 	Sequence int64  `json:"seq"`
+	Part     Part   `json:"part,omitempty"`
 }
+
+// A Part is a place of its own at one event: after the event itself, and before every later one.
+type Part uint8
+
+const (
+	Event   Part = iota // the reading
+	Silence             // that nothing came after it
+	End                 // the end of that silence, other than by a later event
+)
 
 // upTo reports whether p is not after q. Positions in different logs are never up to one another.
 func (p position) upTo(q position) bool {
-	return p != position{} && p.Log == q.Log && p.Sequence <= q.Sequence
+	return p != position{} && p.Log == q.Log && (p.Sequence < q.Sequence || p.Sequence == q.Sequence && p.Part <= q.Part)
 }
 
 // later returns the later of p and q: q, unless it is known to be the earlier one.

@@ -6,6 +6,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
 )
 
 // maxAlarms bounds the alarms of a partition, pending and open, and besides them the
@@ -16,8 +17,8 @@ const maxAlarms = ledger.MaxAlarms / 2
 // stream.mu, but for mayHave.
 type alarms struct {
 	byDevice map[string]*deviceAlarms
-	counts   map[*level]*[3]int // by the index of what is counted
-	total    [3]int
+	counts   map[*level]*[4]int // by the index of what is counted
+	total    [4]int
 
 	seed    maphash.Seed
 	devices atomic.Int32             // len(byDevice)
@@ -32,6 +33,7 @@ const (
 	pendingAlarms = iota
 	openAlarms
 	dueRecoveries
+	dueSilences
 )
 
 // deviceAlarms are the alarms of one device.
@@ -48,22 +50,37 @@ type alarm struct {
 // kept is what the ledger keeps of an alarm. It is zero if there is no alarm.
 type kept struct {
 	rules.State
-	limit float64 // unless it is normal: what the reading that opened it, or made it pending, reached
+	limit float64 // unless it is normal: what the reading that opened it, or made it pending, reached; of a silence in seconds
 	value float64 // of that reading
-	due   *recovery
+	due   *dueNotice
+
+	// Of a silence: the place that it is about.
+	log      string
+	sequence int64
 }
 
-// A recovery says that a device is normal again, by the reading that cleared its alarm. It is due until
-// every receiver has settled it.
-type recovery struct {
+// A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it: a
+// recovery, which says that a device is normal again by the reading that cleared its alarm, or a silence.
+type dueNotice struct {
 	reading
-	log       string // that numbered the reading: see logName
-	receivers uint32 // that have not settled it, a bit for each; guarded by stream.mu
+	log       string        // that numbered the reading: see logName
+	part      throttle.Part // of a reading's place: a silence comes after it
+	receivers uint32        // that have not settled it, a bit for each; guarded by stream.mu
+
+	// Of a silence.
+	opened int64 // when its alarm was, in Unix µs
+	heard  int64 // when the hub took the last event that counts; earlier than since if events may be missing after it
+	kept   bool  // the ledger in the store holds it; guarded by stream.mu
+
+	forgotten bool // of a recovery: the device has been silent for so long that it is not known any more
 }
+
+// silence reports whether n, which may be nil, says that a device has not been heard.
+func (n *dueNotice) silence() bool { return n != nil && n.part == throttle.Silence }
 
 func newAlarms(changes int) *alarms {
 	return &alarms{
-		byDevice: map[string]*deviceAlarms{}, counts: map[*level]*[3]int{}, seed: maphash.MakeSeed(),
+		byDevice: map[string]*deviceAlarms{}, counts: map[*level]*[4]int{}, seed: maphash.MakeSeed(),
 		history: history{kept: map[alarmKey]kept{}, bound: changes},
 	}
 }
@@ -136,7 +153,7 @@ func (a *alarms) set(device string, l *level, k kept) {
 func (a *alarms) count(l *level, k kept, n int) {
 	of := a.counts[l]
 	if of == nil {
-		of = new([3]int)
+		of = new([4]int)
 		a.counts[l] = of
 	}
 	add := func(what int) {
@@ -149,7 +166,10 @@ func (a *alarms) count(l *level, k kept, n int) {
 	case rules.Open:
 		add(openAlarms)
 	}
-	if k.due != nil {
+	switch {
+	case k.due.silence():
+		add(dueSilences)
+	case k.due != nil:
 		add(dueRecoveries)
 	}
 }

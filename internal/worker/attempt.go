@@ -23,10 +23,10 @@ const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answe
 func (q *queue) request(d *delivery, about reading) throttle.Request {
 	r := throttle.Request{
 		Device: d.device, ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued),
-		Sequence: about.sequence, Recovery: d.recovery != nil,
+		Sequence: about.sequence, Recovery: d.recovers(),
 	}
-	if r.Recovery {
-		r.Log = d.recovery.log
+	if d.due != nil {
+		r.Log, r.Part = d.due.log, d.due.part
 	} else {
 		r.Log = q.stream.logName // set before the first reading was evaluated
 	}
@@ -45,7 +45,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Device:      d.device,
 		Rule:        l.rule.Name,
 		Level:       l.Name,
-		Resolved:    d.recovery != nil,
+		Resolved:    d.recovers(),
 		Removed:     l.removed != nil,
 		Below:       l.rule.Below,
 		Title:       l.rule.Title,
@@ -59,7 +59,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Partition:   s.id,
 		Sequence:    d.head.sequence,
 		Log:         q.request(d, d.head).Log,
-		WillResolve: l.rule.Resolved && d.recovery == nil && d.head.since != 0, // else it has no alarm
+		WillResolve: l.rule.Resolved && !d.recovers() && d.head.since != 0, // else it has no alarm
 		Window:      l.rule.Window,
 		Remember:    q.gate(d).Remember(),
 		Token:       g.Token,
@@ -74,6 +74,10 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	}
 	if d.head.shown != nil {
 		a.Shown = *d.head.shown
+	}
+	if l.Silent > 0 {
+		a.Silent = time.Duration(d.head.limit * float64(time.Second))
+		a.Threshold, a.LastHeard, a.Forgotten = 0, fromMicros0(d.due.heard), d.due.forgotten
 	}
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field
@@ -127,13 +131,13 @@ type attempt struct {
 func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 	s := q.stream
 	a := attempt{from: from, probe: probe, group: g}
-	if d.recovery != nil && s.silent() {
+	if err := q.mayClaim(d); err != nil {
 		if g != nil {
 			g.Skip()
 		}
 		a.result.Outcome = throttle.Busy
 		q.to.attempted(q, d, a)
-		q.awaitOwner(d, errSilent)
+		q.awaitOwner(d, err)
 		return
 	}
 	if g != nil && !g.Admit() {
@@ -198,26 +202,44 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 			q.pause(d, failed, retryDelay(int(d.attempts)))
 			return
 		}
-		d.letter, d.refused = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}, a.failure != nil && a.failure.Refused && d.recovery == nil
+		d.letter, d.refused = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}, a.failure != nil && a.failure.Refused && d.due == nil
 		q.pause(d, letterDue, 0)
 	}
 }
 
-// awaitOwner has d, a recovery, wait until the ledger may say whose the partition is.
+// mayClaim returns why the key must not be claimed yet for d, if d brings a due notice: the ledger does not
+// answer, or it is not proven, or not any more, that the device is silent.
+func (q *queue) mayClaim(d *delivery) error {
+	switch s := q.stream; {
+	case d.due == nil:
+		return nil
+	case s.unanswered():
+		return errUnanswered
+	case d.due.silence() && !s.proven(d.due):
+		return errUnproven
+	}
+	return nil
+}
+
+// awaitOwner has d, which brings a due notice, wait until the ledger may say whose the partition is, and the hub
+// that a device is silent.
 func (q *queue) awaitOwner(d *delivery, why error) {
 	d.note(why)
 	d.attempts++
 	q.pause(d, awaitsOwner, retryDelay(int(d.attempts)))
 }
 
-// errNotDue says that a device has been hot again since a recovery became due.
-var errNotDue = errors.New("the recovery is no longer due")
-
-// errSilent says that the ledger has not answered the last question in time.
-var errSilent = errors.New("the ledger did not answer a moment ago")
+var (
+	// errNotDue says that a device has been hot again since a recovery became due, or heard since a silence.
+	errNotDue = errors.New("the notice is no longer due")
+	// errUnanswered says that the ledger has not answered the last question in time.
+	errUnanswered = errors.New("the ledger did not answer a moment ago")
+	// errUnproven says that events of a silent device may have come that were not read yet.
+	errUnproven = errors.New("it is not certain that the device is still silent")
+)
 
 const (
-	ownerTimeout = 4 * time.Second  // of a recovery that waits for the ledger's answer, and holds a claim
+	ownerTimeout = 4 * time.Second  // of a notice that waits for the ledger's answer, and holds a claim
 	askAgain     = 10 * time.Second // how long the ledger is not asked after it did not answer
 )
 
@@ -252,34 +274,34 @@ func (s *stream) checkOwner() {
 		close(c.answered)
 		switch {
 		case c.err == nil:
-			s.silentUntil = 0
+			s.askOwnerAt = 0
 		case errors.Is(c.err, ledger.ErrLost):
 			s.lose()
 		default:
-			s.silentUntil = s.now() + askAgain
+			s.askOwnerAt = s.now() + askAgain
 		}
 	}
 	s.asking = false
 }
 
-// silent reports whether the ledger has not answered the last question, which it is asked again in time. Then
-// no recovery is claimed: it could not be sent.
-func (s *stream) silent() bool {
+// unanswered reports whether the ledger has not answered the last question, which it is asked again in time. Then
+// nothing that is due is claimed: it could not be sent.
+func (s *stream) unanswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silentUntil > 0 && s.now() >= s.silentUntil {
+	if s.askOwnerAt > 0 && s.now() >= s.askOwnerAt {
 		s.askOwner()
 	}
-	return s.silentUntil > 0
+	return s.askOwnerAt > 0
 }
 
-// mayNotify returns why d, if it is a recovery, must not be sent under the claim that was just made:
+// mayNotify returns why d, if it brings a due notice, must not be sent under the claim that was just made:
 // it is not due any more, or it is not known that this replica still owns the partition. Neither the claim nor an
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
 func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
 	s := q.stream
-	if d.recovery == nil {
+	if d.due == nil {
 		return nil
 	}
 	s.mu.Lock()
@@ -299,8 +321,8 @@ func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
 	case <-late.C:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.silentUntil = max(s.silentUntil, s.now()+askAgain)
-		return errSilent
+		s.askOwnerAt = max(s.askOwnerAt, s.now()+askAgain)
+		return errUnanswered
 	}
 }
 
@@ -384,7 +406,7 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 	case throttle.SentLate, throttle.Unneeded:
 		q.settle(d, coversNone, result.Outcome.String())
 	case throttle.Busy:
-		if d.recovery != nil {
+		if d.recovers() {
 			wait := max(time.Until(result.Retry), minAskAgain)
 			if now, ok := q.to.storeTime(); ok {
 				d.since = now + wait.Microseconds()
@@ -419,14 +441,15 @@ func (q *queue) writeLetter(d *delivery) {
 		return
 	}
 	s.stats.DeadLetters.Add(1)
-	if d.level.rule.Resolved && d.recovery == nil && s.partition != nil {
+	if d.due.silence() || d.level.rule.Resolved && d.due == nil && s.partition != nil {
 		q.pause(d, letterKept, 0)
 		return
 	}
 	q.letterKept(d)
 }
 
-// noteLetter tells the gate that d's alert was given up, so that a replay does not send it after the recovery.
+// noteLetter tells the gate that d's alert was given up, so that a replay does not send it after the recovery, nor
+// the next owner a silence once more.
 func (q *queue) noteLetter(d *delivery) {
 	s := q.stream
 	err := q.gate(d).GiveUp(d.under(s.ctx), q.request(d, d.head))

@@ -3,6 +3,8 @@ package worker
 import (
 	"container/heap"
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -63,8 +65,13 @@ type backWindow struct {
 	notified bool  // of an alert, and of no recovery since
 }
 
-// NewBacktest returns a Backtest of set. Of the receivers only the filters count.
+// NewBacktest returns a Backtest of set, less its rules about silence: a recording does not say what it lacks. It fails
+// if there are no others. Of the receivers only the filters count.
 func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, error) {
+	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
+	if len(set.Rules) == 0 {
+		return nil, errors.New("there are only rules about silence, and a recording does not say what it lacks")
+	}
 	decoder, err := set.Decoder()
 	if err != nil {
 		return nil, err
@@ -133,7 +140,7 @@ func (b *Backtest) alert(q *queue, key alarmKey, r reading) {
 }
 
 // schedule has a recovery wait until the window of the last alert is over. The caller holds stream.mu.
-func (b *Backtest) schedule(q *queue, key alarmKey, due *recovery) {
+func (b *Backtest) schedule(q *queue, key alarmKey, due *dueNotice) {
 	if due == nil || due.receivers&q.to.bit() == 0 {
 		return // recover finds that the one that waits is not due any more
 	}
@@ -146,11 +153,11 @@ func (b *Backtest) recover(r dueRecovery) {
 	s := r.queue.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &delivery{device: r.key.device, level: r.key.level, recovery: r.recovery}
+	d := &delivery{device: r.key.device, level: r.key.level, due: r.dueNotice}
 	if !r.queue.stillPending(d) {
 		return
 	}
-	s.settleRecovery(d, r.queue.to.bit())
+	s.settleDue(d, r.queue.to.bit())
 	windows := b.windows[r.queue.to.index]
 	if !windows[r.key].notified {
 		return
@@ -189,7 +196,7 @@ type dueRecovery struct {
 	n     int
 	queue *queue
 	key   alarmKey
-	*recovery
+	*dueNotice
 }
 
 // dueRecoveriesHeap is a heap of them, by time.

@@ -60,7 +60,8 @@ func fromMicros0(us int64) time.Time {
 //	ready          its turn                                  attempting
 //	awaitsClaim    another replica's claim to end            ready
 //	awaitsStore    the throttle store to answer              ready
-//	awaitsOwner    proof that the partition is still ours    ready; recoveries only
+//	awaitsOwner    proof that the partition is still ours,   ready; due notices only
+//	               and that a device is silent
 //	awaitsWindow   the last alert's window to end            ready; recoveries only
 //	pausing        the next attempt; the receiver has        ready
 //	               answered since the last one failed
@@ -76,11 +77,11 @@ func fromMicros0(us int64) time.Time {
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 480 bytes.
 type delivery struct {
-	device   string
-	level    *level
-	recovery *recovery // the recovery that it brings; nil for an alert
-	entry    entry     // holds the watermark before the head, unless it is a recovery that no reading has joined
-	head     reading   // what the notice is about
+	device string
+	level  *level
+	due    *dueNotice // the notice that it brings; nil for an alert about a reading
+	entry  entry      // holds the watermark before the head, unless it brings a due notice that no reading has joined
+	head   reading    // what the notice is about
 
 	// The readings that have joined, guarded by stream.mu. Only the latest is kept:
 	// what settles it settles those before it.
@@ -156,7 +157,7 @@ func (d *delivery) class() class {
 	switch below := class(min(d.level.below, 7)); {
 	case d.limited > patience:
 		return limited
-	case d.recovery != nil:
+	case d.recovers():
 		return recoveries
 	case d.reminder:
 		return reminders + below
@@ -188,6 +189,9 @@ type tracked struct {
 	Trace
 	err error // why the last attempt failed
 }
+
+// recovers reports whether d says that a device is normal again.
+func (d *delivery) recovers() bool { return d.due != nil && !d.due.silence() }
 
 // start makes r the head, of which nothing has been tried.
 func (d *delivery) start(r reading) {

@@ -108,6 +108,9 @@ func (d DeliveryState) String() string {
 	case WaitWindow:
 		return fmt.Sprintf("receiver %s gets the recovery when the window of the last alert is over", d.Receiver)
 	case WaitLedger:
+		if !d.Recovery {
+			return fmt.Sprintf("receiver %s gets the alert once it is certain that the device is still silent", d.Receiver)
+		}
 		return fmt.Sprintf("receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition", d.Receiver)
 	case WaitDeadLetter:
 		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
@@ -202,7 +205,7 @@ var waits = [states]Wait{
 // state returns the state of d. The caller holds stream.mu.
 func (q *queue) state(d *delivery) DeliveryState {
 	state := DeliveryState{
-		Receiver: q.to.Name, Rule: d.level.rule.Name, Level: d.level.Name, Recovery: d.recovery != nil,
+		Receiver: q.to.Name, Rule: d.level.rule.Name, Level: d.level.Name, Recovery: d.recovers(),
 		Partition: q.stream.id, Since: fromMicros(d.head.enqueued), Value: d.head.value, Joined: int64(d.joined),
 	}
 	if d.entry.index > 0 {

@@ -17,6 +17,9 @@ type rule struct {
 	stateful bool
 	override bool    // whether a level has one
 	mildest  float64 // limit, if no level has an override
+
+	// Of a rule about silence.
+	column int // of the roster
 }
 
 // A level is one of a rule's as the worker uses it: what alarms, deliveries and gates are
@@ -32,9 +35,9 @@ type level struct {
 	stats   *LevelStats
 }
 
-// newRules returns what c's rules are to the worker, and their levels in the order of
-// Config.
-func newRules(c *Config, stats []LevelStats) (all []*rule, levels []*level) {
+// newRules returns what c's rules are to the worker: those about readings, those about silence, and the levels of
+// both in the order of Config.
+func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels []*level) {
 	_, fields := c.Rules.Fields()
 	for i := range c.Rules.Rules {
 		r := &rule{Rule: &c.Rules.Rules[i], reads: fields[i]}
@@ -46,13 +49,20 @@ func newRules(c *Config, stats []LevelStats) (all []*rule, levels []*level) {
 			r.levels = append([]*level{l}, r.levels...)
 			levels = append(levels, l)
 		}
-		all = append(all, r)
+		if r.Silence() {
+			silences = append(silences, r)
+		} else {
+			readings = append(readings, r)
+		}
 	}
-	return all, levels
+	return readings, silences, levels
 }
 
 func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
 	made := &level{Level: l, rule: r, suffix: suffix(r.Name, l.Name), stats: stats}
+	if l.Silent > 0 {
+		made.suffix += "/silent"
+	}
 	for _, to := range c.Receivers {
 		made.gates = append(made.gates, to.Gate(r.Rule, l))
 	}
@@ -249,7 +259,7 @@ func (v *evaluation) date(rd *reading, since rules.Moment) {
 }
 
 // recover returns the recovery by the reading rd, which cleared the alarm was; nil if nobody wants it.
-func (v *evaluation) recover(l *level, rd *reading, was kept) *recovery {
+func (v *evaluation) recover(l *level, rd *reading, was kept) *dueNotice {
 	receivers := v.wanting(l)
 	if !l.rule.Resolved || receivers == 0 {
 		return nil
@@ -260,7 +270,7 @@ func (v *evaluation) recover(l *level, rd *reading, was kept) *recovery {
 	}
 	rd.shown = v.show()
 	v.date(rd, was.Since)
-	r := &recovery{reading: *rd, log: v.logName, receivers: receivers}
+	r := &dueNotice{reading: *rd, log: v.logName, receivers: receivers}
 	r.limit = l.rule.ClearOf(l.Level, rd.limit)
 	return r
 }

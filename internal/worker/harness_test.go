@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -50,6 +51,10 @@ type partition struct {
 	refuse  error         // what Checkpoint answers
 	opens   time.Duration // how long the first Receive takes
 	largest int           // batch
+	slow    time.Duration // how long each Receive takes
+	dropped int64         // numbers that no event has
+	held    bool          // Receive gives nothing
+	lastErr error         // what Last answers
 }
 
 func newPartition(id string) *partition {
@@ -66,7 +71,7 @@ func (p *partition) publish(device string, temperature float64) telemetry.Event 
 func (p *partition) publishBody(device, body string) telemetry.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := int64(len(p.log) + 1)
+	n := int64(len(p.log)+1) + p.dropped
 	e := telemetry.Event{
 		Position: telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
 		Device:   device,
@@ -79,6 +84,13 @@ func (p *partition) publishBody(device, body string) telemetry.Event {
 	default:
 	}
 	return e
+}
+
+// hold has Receive give nothing.
+func (p *partition) hold(is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = is
 }
 
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
@@ -94,8 +106,13 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	for {
 		p.mu.Lock()
 		events := p.log[p.next:min(len(p.log), p.next+p.largest)]
+		if p.held {
+			events = nil
+		}
 		p.next += len(events)
+		slow := p.slow
 		p.mu.Unlock()
+		time.Sleep(slow)
 		if len(events) > 0 {
 			return events, nil
 		}
@@ -107,14 +124,27 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	}
 }
 
-// Last is the number of the last event in the log.
-func (p *partition) Last(context.Context) (int64, error) {
+// Last is the last event in the log.
+func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return int64(len(p.log)), nil
+	if p.lastErr != nil {
+		return 0, time.Time{}, p.lastErr
+	}
+	if len(p.log) == 0 {
+		return -1, time.Time{}, nil
+	}
+	last := p.log[len(p.log)-1]
+	return last.Sequence, last.Enqueued, nil
 }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, false }
+
+func (p *partition) Rewind(at telemetry.Position) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = int(at.Sequence)
+}
 
 func (p *partition) Checkpoint(_ context.Context, at telemetry.Checkpoint) error {
 	p.mu.Lock()
@@ -327,7 +357,7 @@ func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 		name := fmt.Sprint("receiver", i)
 		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r.notifier(), Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 			return throttle.New(throttle.Config{
-				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Window: rule.Window, SendTimeout: sendTimeout,
+				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			})
 		}})
 	}
@@ -336,6 +366,9 @@ func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	}
 	s.config.Ledger = func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 		return ledger.Open(ctx, s.ledgers, partition)
+	}
+	s.config.Roster = func(partition string) *roster.File {
+		return &roster.File{Store: s.ledgers, Name: "roster/" + partition}
 	}
 	s.worker = worker.New(s.config)
 	if s.waiting > 0 {

@@ -69,7 +69,7 @@ func (h *history) seal() {
 
 // settle removes the recovery r, which every receiver has settled, if the alarm of key has it. The
 // segments lose it when they are reached.
-func (h *history) settle(key alarmKey, r *recovery) {
+func (h *history) settle(key alarmKey, r *dueNotice) {
 	if k, ok := h.kept[key]; ok && k.due == r {
 		k.due = nil
 		h.edit(key, k)
@@ -80,6 +80,16 @@ func (h *history) settle(key alarmKey, r *recovery) {
 func (h *history) edit(key alarmKey, k kept) {
 	h.keep(key, k)
 	h.edited = true
+}
+
+// replace changes an alarm, whatever has changed before it.
+func (h *history) replace(key alarmKey, k kept) {
+	for _, s := range h.segments {
+		n := len(s.changes)
+		delete(s.changes, key)
+		h.changes -= n - len(s.changes)
+	}
+	h.edit(key, k)
 }
 
 func (h *history) keep(key alarmKey, k kept) {
@@ -155,8 +165,12 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		if k.Phase != rules.Normal {
 			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), k.value, k.limit
 		}
+		a.Silence, a.Log, a.Sequence = key.level.Silent > 0, k.log, k.sequence
 		if r := k.due; r != nil {
-			a.Due = &ledger.Reading{Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit, DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since)}
+			a.Due = &ledger.Reading{
+				Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit, DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since),
+				Part: uint8(r.part), Opened: fromMicros0(r.opened), Heard: fromMicros0(r.heard), Forgotten: r.forgotten,
+			}
 		}
 		c.Alarms = append(c.Alarms, a)
 	}
@@ -167,7 +181,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 func (l *level) content() ledger.Level {
 	r := l.rule
 	kept := ledger.Level{
-		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Is: r.Is,
+		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Silent: l.Silent, Is: r.Is,
 		Title: r.Title, Unit: r.Unit, Runbook: r.Runbook,
 	}
 	if l.removed != nil {

@@ -167,7 +167,7 @@ func TestFirstEventHoldsTheLedger(t *testing.T) {
 func TestSettledIsDueNowhere(t *testing.T) {
 	key := alarmKey{"oven", &level{rule: &rule{Rule: &rules.Rule{Name: "hot"}}, Level: &rules.Level{}}}
 	at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
-	due := &recovery{reading: reading{sequence: 3}}
+	due := &dueNotice{reading: reading{sequence: 3}}
 	h := history{kept: map[alarmKey]kept{key: {due: due}}, bound: 10}
 	opened := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	h.change(key, opened, at(4), at(5))
@@ -194,16 +194,16 @@ func TestAlarmCounts(t *testing.T) {
 	open := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	a.set("oven", warning, open)
 	a.set("oven", critical, kept{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
-	if !a.mayHave("oven") || a.of("oven", warning) != open || a.of("kiln", warning) != (kept{}) || a.total != [3]int{1, 1, 0} {
+	if !a.mayHave("oven") || a.of("oven", warning) != open || a.of("kiln", warning) != (kept{}) || a.total != [4]int{1, 1, 0} {
 		t.Errorf("%+v", a.total)
 	}
-	a.set("oven", warning, kept{due: &recovery{}})
+	a.set("oven", warning, kept{due: &dueNotice{}})
 	a.set("oven", critical, kept{})
-	if a.total != [3]int{0, 0, 1} || *a.counts[warning] != [3]int{0, 0, 1} || a.of("oven", critical) != (kept{}) {
+	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.of("oven", critical) != (kept{}) {
 		t.Errorf("%+v", a.total)
 	}
 	a.set("oven", warning, kept{})
-	if a.mayHave("oven") || len(a.byDevice) != 0 || a.total != [3]int{} {
+	if a.mayHave("oven") || len(a.byDevice) != 0 || a.total != [4]int{} {
 		t.Errorf("%+v", a)
 	}
 	if n := testing.AllocsPerRun(10, func() { a.mayHave("oven"); a.of("oven", warning) }); n != 0 {
@@ -215,7 +215,7 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 	hot := rules.Rule{Name: "hot", Resolved: true, Below: true, Field: "t", Window: time.Hour, Is: []string{"on"}, Title: "Hot", Unit: "K", Runbook: "https://r"}
 	l := &level{rule: &rule{Rule: &hot}, Level: &rules.Level{Name: "critical"}}
 	at := time.UnixMilli(1_767_225_600_123).UTC()
-	due := &recovery{log: "log", reading: reading{value: 20, limit: 65, enqueued: at.UnixMicro(), sequence: 9, since: at.Add(-time.Hour).UnixMicro(), device: at.Add(-time.Second).UnixMicro()}}
+	due := &dueNotice{log: "log", reading: reading{value: 20, limit: 65, enqueued: at.UnixMicro(), sequence: 9, since: at.Add(-time.Hour).UnixMicro(), device: at.Add(-time.Second).UnixMicro()}}
 	h := history{kept: map[alarmKey]kept{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
 		Device: "oven", Rule: "hot", Level: "critical", Since: at, DeviceSince: at.Add(-time.Minute), Value: 81, Limit: 80,

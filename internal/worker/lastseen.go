@@ -83,6 +83,7 @@ func (s *lastSeen) add(e *telemetry.Event, reason telemetry.Reason, found []tele
 	o := s.place(e.Device)
 	o.at = now
 	switch {
+	case reason == telemetry.ReasonOK && len(found) == 0: // no rule reads anything
 	case reason == telemetry.ReasonOK:
 		o.enqueued, o.sequence, o.read = e.Enqueued.UnixMicro(), e.Sequence, true
 		o.decision, o.level = NoLimit, 0

@@ -158,6 +158,9 @@ func (w *world) wrote(r records.Record) ledger.Content {
 		return c
 	}
 	w.kept = c
+	if w.rule.Silence() {
+		return c
+	}
 	w.each(func(device string, level int, facts []fact) {
 		got, want := w.alarmOf(c, device, level), facts[c.Position.Sequence]
 		if got.phase != want.phase || !got.since.Equal(want.since) || !got.own.Equal(want.own) || !got.own.Equal(want.own) {
@@ -176,6 +179,9 @@ func (w *world) wrote(r records.Record) ledger.Content {
 // checkpointed checks that whoever starts now, from the later of the two positions, starts with what the log
 // says. The caller holds w.mu.
 func (w *world) checkpointed() {
+	if w.rule.Silence() {
+		return
+	}
 	p, at := w.kept.Position.Sequence, w.checkpoint.Sequence
 	w.each(func(device string, level int, facts []fact) {
 		if at <= p {
@@ -193,6 +199,10 @@ func (w *world) check(last *owner) {
 	n := int64(len(w.log))
 	if w.checkpoint.Sequence != n {
 		w.violated("G2: the checkpoint ends at %d of %d", w.checkpoint.Sequence, n)
+	}
+	if w.rule.Silence() {
+		w.checkSilences()
+		return
 	}
 	w.each(func(device string, level int, facts []fact) {
 		got, want := w.alarmOf(w.kept, device, level), facts[n]

@@ -29,16 +29,19 @@ func (q *queue) waiting() (n int) {
 	return n
 }
 
-// begin returns a new delivery about the reading r: of the recovery rc, or of an alert if
+// begin returns a new delivery about the reading r: of the due notice n, or of an alert if
 // that is nil. It must be made to wait. The caller holds stream.mu.
-func (q *queue) begin(device string, l *level, r reading, rc *recovery) *delivery {
+func (q *queue) begin(device string, l *level, r reading, n *dueNotice) *delivery {
 	s := q.stream
-	d := &delivery{device: device, level: l, recovery: rc}
+	d := &delivery{device: device, level: l, due: n}
 	d.start(r)
+	if n.silence() {
+		d.tries.since = n.opened
+	}
 	q.deliveries[alarmKey{device, l}] = d
 	if s.Trace != nil {
 		d.trace = &tracked{Trace: s.Trace(Start{
-			AlertID: s.alertID(d, r), Device: device, Rule: l.rule.Name, Level: l.Name, Recovery: rc != nil, Receiver: q.to.Name,
+			AlertID: s.alertID(d, r), Device: device, Rule: l.rule.Name, Level: l.Name, Recovery: d.recovers(), Receiver: q.to.Name,
 			Partition: s.id, FromHub: s.partition != nil, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued),
 		})}
 	}
@@ -60,9 +63,9 @@ func (q *queue) letGo(d *delivery) {
 	}
 }
 
-// schedule does what follows from a change of the recovery that is due of a device's level: a delivery of one that is
+// schedule does what follows from a change of the notice that is due of a device's level: a delivery of one that is
 // not due any more ends, unless it is being attempted, and one of a new one starts, unless the device has a
-// delivery that must end before. The caller holds stream.mu.
+// delivery that must end before, or the ledger does not hold the silence yet. The caller holds stream.mu.
 func (q *queue) schedule(device string, l *level) {
 	key := alarmKey{device, l}
 	due := q.stream.alarms.of(device, l).due
@@ -71,18 +74,18 @@ func (q *queue) schedule(device string, l *level) {
 		return
 	}
 	d := q.deliveries[key]
-	if d != nil && d.recovery != nil && d.recovery != due && q.withdraw(d) {
+	if d != nil && d.due != nil && d.due != due && q.withdraw(d) {
 		q.replace(d, throttle.Unneeded.String())
 		return
 	}
-	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind {
+	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind && (due.kept || !due.silence()) {
 		q.getReady(q.begin(device, l, due.reading, due))
 	}
 }
 
-// stillPending reports whether the recovery that d brings is due. The caller holds stream.mu.
+// stillPending reports whether the notice that d brings is due. The caller holds stream.mu.
 func (q *queue) stillPending(d *delivery) bool {
-	return q.stream.alarms.of(d.device, d.level).due == d.recovery
+	return q.stream.alarms.of(d.device, d.level).due == d.due
 }
 
 // settle settles d's head, and ends d unless the latest reading that joined is not
@@ -92,8 +95,8 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case d.recovery != nil:
-		s.settleRecovery(d, q.to.bit())
+	case d.due != nil:
+		s.settleDue(d, q.to.bit())
 		q.replace(d, outcome)
 	case d.joined > 0 && !covers(d.latest):
 		q.letGo(d)
@@ -112,8 +115,8 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	}
 }
 
-// replace ends d, which brought a recovery or is not to bring it any more, and starts what follows: an alert
-// about the readings that have joined, or a recovery that has become due since. The caller
+// replace ends d, which brought a due notice or is not to bring it any more, and starts what follows: an alert
+// about the readings that have joined, or a notice that has become due since. The caller
 // holds stream.mu.
 func (q *queue) replace(d *delivery, outcome string) {
 	delete(q.deliveries, alarmKey{d.device, d.level})
@@ -130,9 +133,9 @@ func (q *queue) replace(d *delivery, outcome string) {
 	d.end(outcome)
 }
 
-// settleRecovery records that a receiver has settled the recovery that d brings. The caller holds s.mu.
-func (s *stream) settleRecovery(d *delivery, receiver uint32) {
-	r := d.recovery
+// settleDue records that a receiver has settled the due notice that d brings. The caller holds s.mu.
+func (s *stream) settleDue(d *delivery, receiver uint32) {
+	r := d.due
 	if r.receivers &^= receiver; r.receivers != 0 {
 		return
 	}
@@ -190,9 +193,9 @@ func (q *queue) push(d *delivery, s state, key int64) {
 // getReady has d wait for its turn.
 func (q *queue) getReady(d *delivery) { q.wait(d, ready, d.since) }
 
-// pause has d wait for a time, unless it brings a recovery that is not due any more.
+// pause has d wait for a time, unless it brings a notice that is not due any more.
 func (q *queue) pause(d *delivery, in state, pause time.Duration) {
-	if d.recovery != nil {
+	if d.due != nil {
 		s := q.stream
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -21,6 +21,7 @@ type PartitionState struct {
 	Oldest     time.Time          // when the hub took the first of them; zero if there is none
 	Delivering int                // deliveries, at most one for each device, level and receiver; also of recoveries
 	Ledger     LedgerState        // zero if no rule has state
+	Known      int                // devices that rules about silence expect to hear of
 }
 
 // A LedgerState is how the alarms of one partition are kept.
@@ -43,6 +44,7 @@ type AlarmState struct {
 	Value     float64   // of the reading that opened it, or made it pending; 0 unless pending or open
 	Limit     float64   // that it reached; likewise
 	Due       time.Time // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
+	Silence   bool      // the device has not been heard since Since; Limit is in seconds, and there is no Value
 }
 
 // AlarmCounts are those of one level.
@@ -109,11 +111,11 @@ func (s *stream) open(all []AlarmState) []AlarmState {
 
 // state returns a as people see it.
 func (a *alarm) state(partition, device string) AlarmState {
-	state := AlarmState{Partition: partition, Device: device, Rule: a.level.rule.Name, Level: a.level.Name, Phase: a.Phase}
+	state := AlarmState{Partition: partition, Device: device, Rule: a.level.rule.Name, Level: a.level.Name, Phase: a.Phase, Silence: a.level.Silent > 0}
 	if a.Phase != rules.Normal {
 		state.Since, state.Value, state.Limit = fromMicros(a.Since.Time()), a.value, a.limit
 	}
-	if a.due != nil {
+	if a.due != nil && !a.due.silence() {
 		state.Due = fromMicros(a.due.enqueued)
 	}
 	return state

@@ -36,28 +36,31 @@ type stream struct {
 	seen      *lastSeen
 	ledger    *ledger.Ledger     // nil if no rule has state, and none had
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
+	replay    telemetry.Position // events up to here are read only to know who was heard
 	since     time.Time          // the take-over of the ledger
 	logName   string             // of the log that is being read: see logName
+	unheard   *silences          // nil if no rule is about silence
 
 	ctx  context.Context
 	stop context.CancelCauseFunc // ends ctx
 	send context.Context         // of attempts: it outlives ctx, until cut is called
 	cut  context.CancelFunc
 
-	mu          sync.Mutex
-	mark        watermark
-	alarms      *alarms // nil without a ledger
-	behind      bool    // what the hub held at the take-over has not been read: no recovery starts
-	ledgers     LedgerState
-	removed     []*level           // that are not configured any more, and had alarms at the take-over
-	question    *ownerCheck        // to the ledger, that has not been asked yet
-	asking      bool               // a question has been asked and not been answered
-	silentUntil time.Duration      // when the ledger may be asked again, by the worker's clock; 0 unless it did not answer
-	malformed   int                // malformed events being kept
-	sinceMark   int                // events since progress was signalled
-	first       int64              // sequence number of the first event read
-	readUntil   time.Time          // when the last event read was enqueued
-	committed   telemetry.Position // the last checkpoint; checkpoint calls come one at a time
+	mu         sync.Mutex
+	mark       watermark
+	alarms     *alarms // nil without a ledger
+	behind     bool    // what the hub held at the take-over has not been read: no recovery starts
+	ledgers    LedgerState
+	removed    []*level           // that are not configured any more, and had alarms at the take-over
+	opened     []opened           // silences that the ledger in the store does not hold yet
+	question   *ownerCheck        // to the ledger, that has not been asked yet
+	asking     bool               // a question has been asked and not been answered
+	askOwnerAt time.Duration      // when the ledger may be asked again, by the worker's clock; 0 unless it did not answer
+	malformed  int                // malformed events being kept
+	sinceMark  int                // events since progress was signalled
+	first      int64              // sequence number of the first event read
+	readUntil  time.Time          // when the last event read was enqueued
+	committed  telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 }
 
 // newStream returns a stream, which must be drained after ctx has ended.
@@ -124,9 +127,19 @@ func (s *stream) take(events []telemetry.Event) {
 	}
 	now := time.Now().UnixMicro()
 	s.seen.mu.Lock()
+	if s.unheard != nil {
+		s.unheard.mu.Lock()
+	}
 	for i := range events {
 		e := &events[i]
 		reason := s.Decoder.DecodeAll(e, s.found)
+		if s.unheard != nil {
+			s.hear(at, e, reason)
+			if e.UpTo(s.replay) {
+				at = e.Position
+				continue
+			}
+		}
 		n[reason]++
 		o := s.seen.add(e, reason, s.found, now)
 		switch {
@@ -141,6 +154,10 @@ func (s *stream) take(events []telemetry.Event) {
 			s.malformedEvent(at, e, reason)
 		}
 		at = e.Position
+	}
+	if s.unheard != nil {
+		s.unheard.read = at
+		s.unheard.mu.Unlock()
 	}
 	s.seen.mu.Unlock()
 	s.lastRead = at
@@ -274,11 +291,12 @@ func (s *stream) commit(ctx context.Context) {
 		case <-tick.C:
 			due = true
 			s.endRemoved()
+			s.watch()
 		case <-s.progress:
 		case <-ctx.Done():
 			return
 		}
-		err := s.checkpoint(ctx, due)
+		err := s.checkpoint(ctx, due, false)
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
 		}
@@ -287,8 +305,9 @@ func (s *stream) commit(ctx context.Context) {
 }
 
 // checkpoint writes the watermark as the checkpoint if it has moved; before that, if
-// ledger is true, the ledger if alarms have changed. A lost partition is not an error.
-func (s *stream) checkpoint(ctx context.Context, ledger bool) error {
+// ledger is true, the ledger if alarms have changed, and the roster if it is time for that, or the last
+// time. A lost partition is not an error.
+func (s *stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	if s.ledger != nil && ledger {
 		switch err := s.writeLedger(ctx); {
 		case errors.Is(err, telemetry.ErrLost):
@@ -296,6 +315,9 @@ func (s *stream) checkpoint(ctx context.Context, ledger bool) error {
 		case err != nil:
 			return err
 		}
+	}
+	if err := s.writeRoster(ctx, last); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	c, committed := telemetry.Checkpoint{Position: s.mark.position()}, s.committed
@@ -322,6 +344,12 @@ func (s *stream) checkpoint(ctx context.Context, ledger bool) error {
 }
 
 func (s *stream) state() PartitionState {
+	known := 0
+	if w := s.unheard; w != nil {
+		w.mu.Lock()
+		known = w.roster.Len()
+		w.mu.Unlock()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := PartitionState{
@@ -333,6 +361,7 @@ func (s *stream) state() PartitionState {
 		Committed: s.committed,
 		Unsettled: len(s.mark.held),
 		Oldest:    s.mark.oldest(),
+		Known:     known,
 	}
 	if s.readUntil.IsZero() {
 		p.Read = telemetry.Position{} // mark.last is where reading begins

@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
 )
 
 // takeOver takes over the partition's ledger and starts from the alarms that it holds. It tries until it
@@ -20,6 +21,9 @@ import (
 func (s *stream) takeOver() bool {
 	for n := 1; ; n++ {
 		l, content, err := s.Ledger(s.ctx, s.id)
+		if err == nil {
+			err = s.unheard.load(s.ctx, s.log)
+		}
 		if err == nil {
 			s.start(l, content)
 			return true
@@ -38,7 +42,7 @@ func (s *stream) takeOver() bool {
 // start begins with what the ledger l holds. Positions of another hub than the one that the checkpoint
 // is of say nothing about it; alarms go on. If no rule has state, and none is removed, it leaves the ledger as it is.
 func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
-	if !s.stateful && !slices.ContainsFunc(content.Levels, func(l ledger.Level) bool { return s.level(l.Rule, l.Name) == nil }) {
+	if !s.stateful && !slices.ContainsFunc(content.Levels, func(l ledger.Level) bool { return s.level(l.Rule, l.Name, l.Silent > 0) == nil }) {
 		return
 	}
 	resumed, over := s.partition.Resumed()
@@ -50,6 +54,10 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	passed := known && !from.UpTo(held) && resumed.Ledger != l.ID() // without rules with state
 	if known && from.UpTo(held) {
 		from = held // the last owner did not get to its checkpoint
+	}
+	if s.unheard != nil {
+		s.unheard.mu.Lock()
+		defer s.unheard.mu.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,6 +82,9 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	for _, kept := range content.Alarms {
 		s.restore(kept, passed)
 	}
+	if s.unheard != nil {
+		s.begin(from)
+	}
 	s.behind = true
 	s.work.Go(s.catchUp)
 }
@@ -89,7 +100,7 @@ func (s *stream) catchUp() {
 	var last int64
 	err := errors.New("not asked")
 	for n := 1; err != nil && ctx.Err() == nil; n++ {
-		if last, err = s.partition.Last(ctx); err != nil {
+		if last, _, err = s.partition.Last(ctx); err != nil {
 			s.log.Debug("the hub does not say how far behind the partition is", zap.Error(err))
 			backoff.Sleep(ctx, retryDelay(n))
 		}
@@ -125,11 +136,11 @@ func (s *stream) schedule(device string, l *level) {
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds s.mu.
 func (s *stream) restore(from ledger.Alarm, passed bool) {
-	l := s.level(from.Rule, from.Level)
+	l := s.level(from.Rule, from.Level, from.Silence)
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
-	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: from.Value, limit: from.Limit}
+	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: from.Value, limit: from.Limit, log: from.Log, sequence: from.Sequence}
 	switch {
 	case from.Since.IsZero():
 	case from.Open:
@@ -138,9 +149,9 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 		k.Phase = rules.Pending
 	}
 	if r := from.Due; r != nil {
-		k.due = &recovery{log: r.Log, receivers: s.wanting(l), reading: reading{
+		k.due = &dueNotice{log: r.Log, part: throttle.Part(r.Part), receivers: s.wanting(l), kept: true, reading: reading{
 			value: r.Value, limit: r.Limit, enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
-		}}
+		}, opened: micros0(r.Opened), heard: micros0(r.Heard), forgotten: r.Forgotten}
 	}
 	was := k
 	switch {
@@ -149,11 +160,11 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	case l.removed == nil && !l.rule.stateful:
 		k.State = rules.State{}
 	}
-	if k.due != nil && (k.due.receivers == 0 || !l.rule.Resolved) {
+	if k.due != nil && (k.due.receivers == 0 || !k.due.silence() && !l.rule.Resolved) {
 		k.due = nil
 	}
 	if k.Phase == rules.Normal {
-		k.State, k.value, k.limit = rules.State{}, 0, 0
+		k = kept{due: k.due}
 	}
 	s.alarms.set(from.Device, l, k)
 	s.alarms.history.keep(alarmKey{from.Device, l}, k)
@@ -187,8 +198,10 @@ func (s *stream) endRemoved() {
 				continue
 			}
 			next := kept{}
-			if receivers := s.wanting(a.level); a.level.rule.Resolved && receivers != 0 {
-				next.due = &recovery{log: logName(at.Generation, s.id), receivers: receivers, reading: reading{
+			if a.level.Silent > 0 {
+				next.due = s.endOf(a.level, a.kept, micros(at.Time))
+			} else if receivers := s.wanting(a.level); a.level.rule.Resolved && receivers != 0 {
+				next.due = &dueNotice{log: logName(at.Generation, s.id), receivers: receivers, reading: reading{
 					value: a.value, limit: a.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: a.Since.Hub,
 				}}
 			}
@@ -202,11 +215,11 @@ func (s *stream) endRemoved() {
 	}
 }
 
-// level returns a level by its name: one that is configured, or of s.removed; else nil.
-func (s *stream) level(rule, name string) *level {
+// level returns a level by its name and kind: one that is configured, or of s.removed; else nil.
+func (s *stream) level(rule, name string, silence bool) *level {
 	for _, all := range [][]*level{s.levels, s.removed} {
 		for _, l := range all {
-			if l.rule.Name == rule && l.Name == name {
+			if l.rule.Name == rule && l.Name == name && (l.Silent > 0) == silence {
 				return l
 			}
 		}
@@ -217,7 +230,7 @@ func (s *stream) level(rule, name string) *level {
 // recall notes what the ledger, which was taken over at opened, has of a level: of one that is not configured any more,
 // how it was, and since when it is missing.
 func (s *stream) recall(from ledger.Level, opened time.Time) {
-	if s.level(from.Rule, from.Name) != nil {
+	if s.level(from.Rule, from.Name, from.Silent > 0) != nil {
 		s.alarms.history.edited = s.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
 	}
@@ -227,9 +240,9 @@ func (s *stream) recall(from ledger.Level, opened time.Time) {
 	}
 	r := &rules.Rule{
 		Name: from.Rule, Field: from.Field, Below: from.Below, Is: from.Is, Window: from.Window, Resolved: from.Resolved,
-		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook,
+		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook, Levels: []rules.Level{{Name: from.Name, Silent: from.Silent}},
 	}
-	l := newLevel(&s.Config, &rule{Rule: r}, &rules.Level{Name: from.Name}, &LevelStats{})
+	l := newLevel(&s.Config, &rule{Rule: r}, &r.Levels[0], &LevelStats{})
 	l.removed = &removal{at: at, since: time.Now().Add(-opened.Sub(at))}
 	s.removed = append(s.removed, l)
 }
@@ -252,8 +265,8 @@ func (s *stream) writeLedger(ctx context.Context) error {
 		s.mu.Unlock()
 		return nil
 	}
-	content := h.content(at)
-	h.edited = false
+	content, silences := h.content(at), s.opened
+	h.edited, s.opened = false, nil
 	s.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
@@ -268,10 +281,11 @@ func (s *stream) writeLedger(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		h.edited = true
+		h.edited, s.opened = true, append(silences, s.opened...)
 		return err
 	}
 	h.wrote(at)
+	s.saved(silences)
 	s.ledgers.Writes++
 	signal(s.room)
 	return nil

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/pace"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -44,8 +46,9 @@ type Config struct {
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
-	Malformed MalformedEvents   // nil: malformed events are only counted
-	Trace     func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
+	Roster    func(partition string) *roster.File // where a partition's is kept; required if a rule is about silence
+	Malformed MalformedEvents                     // nil: malformed events are only counted
+	Trace     func(Start) Trace                   // called when a delivery starts; nil: deliveries are not traced
 	Log       *zap.Logger
 }
 
@@ -112,9 +115,11 @@ type Worker struct {
 	warned    atomic.Int64 // when warn last logged
 
 	maxWaiting int
-	maxChanges int // of alarms behind the watermark of a partition; beyond it reading pauses
-	fields     int // that Decoder finds
-	rules      []*rule
+	maxChanges int     // of alarms behind the watermark of a partition; beyond it reading pauses
+	fields     int     // that Decoder finds
+	rules      []*rule // about readings
+	silences   []*rule
+	heardFor   []string // what rosters hold: see rule.column
 	levels     []*level // in the order of Config
 	stateful   bool
 
@@ -136,7 +141,13 @@ func New(c Config) *Worker {
 	for _, r := range c.Rules.Rules {
 		w.stats.Levels = append(w.stats.Levels, make([]LevelStats, len(r.Levels))...)
 	}
-	w.rules, w.levels = newRules(&w.Config, w.stats.Levels)
+	w.rules, w.silences, w.levels = newRules(&w.Config, w.stats.Levels)
+	for _, r := range w.silences {
+		name := fieldName(r.Rule)
+		if r.column = slices.Index(w.heardFor, name); r.column < 0 {
+			r.column, w.heardFor = len(w.heardFor), append(w.heardFor, name)
+		}
+	}
 	return w
 }
 
@@ -153,7 +164,7 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // the partition.
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	s := newStream(ctx, w, p.ID())
-	s.partition = p
+	s.partition, s.unheard = p, newSilences(w, p.ID())
 	w.track(s)
 	defer w.untrack(s)
 	resumed, _ := p.Resumed()
@@ -170,7 +181,7 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout+ledgerTimeout)
 	defer cancel()
-	if commitErr := s.checkpoint(last, true); commitErr != nil {
+	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
 		err = errors.Join(err, commitErr)
 	}
 	return err
@@ -180,17 +191,30 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
 func (s *stream) alertID(d *delivery, r reading) string {
+	at := r.enqueued
+	if d.due != nil && d.due.part != throttle.Event { // it is about an event, and not of its time
+		at = r.since
+	}
 	id := s.Origin + "/" + s.id + "/"
 	if r.arrival != nil && r.arrival.id != "" {
 		id += r.arrival.id
 	} else {
-		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(r.enqueued).UnixMilli(), 10)
+		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 	}
 	id += d.level.suffix
-	if d.recovery != nil {
+	if d.due != nil && d.due.part == throttle.End {
+		id += "/end"
+	}
+	if d.recovers() {
 		id += "/resolved"
 	}
 	return id
+}
+
+// A levelKey names a level. A rule that is not about silence any more is another one.
+type levelKey struct {
+	rule, level string
+	silence     bool
 }
 
 func (w *Worker) track(s *stream) {

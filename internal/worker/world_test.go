@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -511,6 +512,10 @@ func (s notedLedgers) Write(ctx context.Context, r records.Record) (string, erro
 	s.mu.Lock() // what it does, and what is checked, is one step
 	defer s.mu.Unlock()
 	etag, err := s.Store.Write(ctx, r)
+	if r.Name != "0" {
+		s.noteLocked("%s writes the %s: %v", s.name, r.Name, err)
+		return etag, err
+	}
 	if err != nil {
 		s.noteLocked("%s writes the ledger: %v", s.name, err)
 		return "", err
@@ -589,7 +594,7 @@ func (r faultyReceiver) Notify(ctx context.Context, a notify.Alert) error {
 // over. The caller holds p.mu.
 func (p *process) stale(a notify.Alert) {
 	o := p.owner
-	if !a.Resolved || p.off || int64(o.held) <= a.Sequence || time.Since(o.began) > 50*time.Second {
+	if p.rule.Silence() || !a.Resolved || p.off || int64(o.held) <= a.Sequence || time.Since(o.began) > 50*time.Second {
 		return
 	}
 	p.each(func(device string, level int, facts []fact) {
@@ -636,6 +641,9 @@ func (w *world) newProcess(off bool) *process {
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 			return ledger.Open(ctx, p.faultyLedgers(), partition)
 		},
+		Roster: func(partition string) *roster.File {
+			return &roster.File{Store: p.faultyLedgers(), Name: "roster/" + partition}
+		},
 	}
 	for i, in := range w.inboxes {
 		c.Receivers = append(c.Receivers, worker.Receiver{ID: in.name, Name: in.name, Notifier: faultyReceiver{p, i}, Gate: func(r *rules.Rule, l *rules.Level) *throttle.Gate {
@@ -649,7 +657,7 @@ func (w *world) newProcess(off bool) *process {
 
 func (w *world) gate(store lease.Store, receiver string, r *rules.Rule, l *rules.Level) *throttle.Gate {
 	return throttle.New(throttle.Config{
-		Store: store, Scope: "s", Receiver: receiver, Rule: r.Name, Level: l.Name, Window: r.Window, SendTimeout: sendTimeout,
+		Store: store, Scope: "s", Receiver: receiver, Rule: r.Name, Level: l.Name, Silence: r.Silence(), Window: r.Window, SendTimeout: sendTimeout,
 	})
 }
 
@@ -724,13 +732,24 @@ func (o *owner) loseIn(d time.Duration, deaf bool) {
 }
 
 func (o *owner) ID() string { return "0" }
-func (o *owner) Last(context.Context) (int64, error) {
+func (o *owner) Last(context.Context) (int64, time.Time, error) {
 	if err := o.thaw(); err != nil {
-		return 0, err
+		return 0, time.Time{}, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return int64(len(o.log)), nil
+	if len(o.log) == 0 {
+		return -1, time.Time{}, nil
+	}
+	last := o.log[len(o.log)-1]
+	return last.Sequence, last.Enqueued, nil
+}
+
+func (o *owner) Rewind(at telemetry.Position) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.next = int(at.Sequence)
+	o.noteLocked("%s begins at %d", o.name, o.next)
 }
 
 func (o *owner) Resumed() (telemetry.Checkpoint, bool) { return o.resumed, false }

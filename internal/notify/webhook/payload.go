@@ -22,6 +22,7 @@ const (
 const (
 	high   = "high"   // at or above the limit
 	low    = "low"    // at or below it
+	silent = "silent" // not heard
 	normal = "normal" // resolved
 )
 
@@ -32,6 +33,8 @@ func typeOf(a notify.Alert) string {
 	switch {
 	case a.Resolved:
 		word = normal
+	case a.Silent > 0:
+		word = silent
 	case a.Below:
 		word = low
 	}
@@ -79,8 +82,12 @@ type data struct {
 	Runbook      string       `json:"runbook,omitempty"`
 	Properties   notify.Shown `json:"properties,omitempty"`
 	Field        string       `json:"field,omitempty"`
-	Value        *float64     `json:"value"` // nil, like Limit, in what earlier versions encoded
-	Limit        *float64     `json:"limit"`
+	Value        *float64     `json:"value,omitempty"` // nil, like Limit, in what earlier versions encoded, and about silence
+	Limit        *float64     `json:"limit,omitempty"`
+	Silent       float64      `json:"silent,omitempty"` // seconds
+	LastHeard    time.Time    `json:"lastHeard,omitzero"`
+	AtFloor      bool         `json:"atFloor,omitempty"` // events may have been lost between LastHeard and Since
+	Forgotten    bool         `json:"forgotten,omitempty"`
 	Word         string       `json:"word,omitempty"`
 	Temperature  *float64     `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
 	Threshold    *float64     `json:"threshold,omitempty"`
@@ -125,6 +132,9 @@ func Encode(a notify.Alert) ([]byte, error) {
 			Value:        &a.Temperature,
 			Limit:        &a.Threshold,
 			Word:         a.Word,
+			Silent:       a.Silent.Seconds(),
+			LastHeard:    a.LastHeard.UTC(),
+			Forgotten:    a.Forgotten,
 			Below:        a.Below,
 			Since:        a.Since.UTC(),
 			WillResolve:  a.WillResolve,
@@ -141,6 +151,10 @@ func Encode(a notify.Alert) ([]byte, error) {
 			Expires:      a.Expires.UTC(),
 			Test:         a.Test,
 		},
+	}
+	if a.Silent > 0 {
+		e.Data.Value, e.Data.Limit = nil, nil
+		e.Data.AtFloor = !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since)
 	}
 	if a.RuleName() == notify.DefaultRule {
 		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
@@ -194,6 +208,9 @@ func Decode(body []byte) (notify.Alert, error) {
 		Field:       e.Data.Field,
 		Temperature: first(e.Data.Value, e.Data.Temperature),
 		Word:        e.Data.Word,
+		Silent:      seconds(e.Data.Silent),
+		LastHeard:   e.Data.LastHeard.UTC(),
+		Forgotten:   e.Data.Forgotten,
 		Threshold:   first(e.Data.Limit, e.Data.Threshold),
 		Since:       e.Data.Since.UTC(),
 		Enqueued:    e.Data.EnqueuedTime.UTC(),
@@ -213,7 +230,7 @@ func Decode(body []byte) (notify.Alert, error) {
 // wordOf returns the last word of e's type, empty if e is no alert of its rule.
 func wordOf(e event[data]) string {
 	rule := notify.Alert{Rule: e.Data.Rule}.RuleName()
-	for _, word := range []string{high, low, normal} {
+	for _, word := range []string{high, low, silent, normal} {
 		if strings.HasSuffix(e.Type, suffix(rule, word)) {
 			return word
 		}
@@ -240,13 +257,15 @@ func checkAlert(e event[data]) error {
 	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
 		return errors.New("id is empty or has control characters")
 	case wordOf(e) == "":
-		return fmt.Errorf("%w: type is %q, want one that ends in .RULE.%s, .%s or .%s, with the rule of data.rule", ErrNoAlert, e.Type, high, low, normal)
+		return fmt.Errorf("%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule", ErrNoAlert, e.Type, high, low, silent, normal)
 	case e.Subject != e.Data.Device:
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
-	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember):
-		return fmt.Errorf("data.window or data.remember is %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, maxWindow.Seconds())
-	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since):
-		return errors.New("data.enqueuedTime, data.deviceTime, data.expires or data.since is out of the range of RFC 3339")
+	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember) || !isWindow(e.Data.Silent):
+		return fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, e.Data.Silent, maxWindow.Seconds())
+	case (wordOf(e) == silent) != (e.Data.Silent > 0) && wordOf(e) != normal:
+		return fmt.Errorf("data.silent is %v in an alert of the type %q", e.Data.Silent, e.Type)
+	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
+		return errors.New("data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339")
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ type Worker interface {
 	Device(device string) worker.DeviceState
 	AlarmCounts() []worker.AlarmCounts
 	Alarms(limit int) []worker.AlarmState
+	Forget(device string) (known bool)
 }
 
 // A Gate is one receiver's, a *throttle.Gate.
@@ -117,6 +118,7 @@ type noWorker struct{}
 func (noWorker) Stats() *worker.Stats                { return &worker.Stats{} }
 func (noWorker) Partitions() []worker.PartitionState { return nil }
 func (noWorker) Device(string) worker.DeviceState    { return worker.DeviceState{} }
+func (noWorker) Forget(string) bool                  { return false }
 func (noWorker) Receivers() []worker.ReceiverState   { return nil }
 func (noWorker) AlarmCounts() []worker.AlarmCounts   { return nil }
 func (noWorker) Alarms(int) []worker.AlarmState      { return nil }

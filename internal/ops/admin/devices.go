@@ -32,7 +32,7 @@ const retrySending = 5
 // serveDevice serves the paths below /devices/.
 func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	device, action, ok := httpapi.Device(r)
-	allow := map[string]string{"": "GET, HEAD", "window": "DELETE"}[action]
+	allow := map[string]string{"": "GET, HEAD, DELETE", "window": "DELETE"}[action]
 	switch {
 	case ok && action == "telemetry" && a.Ingest != nil:
 		a.Ingest.ServeHTTP(w, r)
@@ -46,11 +46,22 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.showDevice(w, r, device)
+	case action == "" && r.Method == http.MethodDelete:
+		a.forget(w, device)
 	case action == "window" && r.Method == http.MethodDelete:
 		a.endWindow(w, r, device)
 	default:
 		httpapi.NotAllowed(w, allow)
 	}
+}
+
+// forget has the worker expect nothing more of a device.
+func (a *Admin) forget(w http.ResponseWriter, device string) {
+	if !a.Worker.Forget(device) {
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "no rule about silence knows this device here: ask the replica that reads its partition"})
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // A deviceView is the response to GET /devices/{id}: what this replica and the throttle store
@@ -200,7 +211,7 @@ func (a *Admin) deviceView(device string, f findings) deviceView {
 	}
 	for _, s := range f.state.Alarms {
 		alarm := alarmView{limitView: a.limitView(s.Rule, s.Level), State: s.Phase.String(), Since: known(s.Since), Due: known(s.Due), Partition: s.Partition}
-		if s.Phase != rules.Normal {
+		if s.Phase != rules.Normal && !s.Silence {
 			alarm.Value, alarm.Limit = &s.Value, &s.Limit
 		}
 		view.Alarms = append(view.Alarms, alarm)

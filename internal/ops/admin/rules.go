@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func oneThreshold(s *rules.Set) bool {
 type ruleRow struct {
 	Rule, Field        string // empty for the further levels of a rule
 	Level              string
-	Limit, Override    string
+	Limit, Override    string // Limit is a duration of a rule about silence
 	For, Clear, Window string // For and Clear are empty if there is none
 	Notified           bool   // a recovery is sent
 	Pending, Open      string // empty if the rule keeps no alarms
@@ -42,15 +43,17 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{Level: l.Name, Limit: sign(r) + " " + number(l.Limit), Override: l.Override, Window: status.Span(r.Window), Notified: r.Resolved}
+			row := ruleRow{Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: status.Span(r.Window), Notified: r.Resolved}
 			if j == 0 {
-				row.Rule, row.Field = r.Name, paths(r.Field)
+				row.Rule, row.Field = r.Name, cmp.Or(paths(r.Field), "any message")
 			}
 			if l.For > 0 {
 				row.For = status.Span(l.For)
 			}
 			if r.Stateful() {
-				row.Clear = clearSign(r) + " " + number(l.Clear)
+				if !r.Silence() {
+					row.Clear = clearSign(r) + " " + number(l.Clear)
+				}
 				var n worker.AlarmCounts
 				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
 					n = counts[at]
@@ -61,6 +64,14 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 		}
 	}
 	return rows
+}
+
+// limit shows what a level of r alerts at.
+func limit(r *rules.Rule, l *rules.Level) string {
+	if r.Silence() {
+		return "silent for " + status.Span(l.Silent)
+	}
+	return sign(r) + " " + number(l.Limit)
 }
 
 // paths shows the paths of a field so that a line may break between them.

@@ -27,6 +27,7 @@ const (
 	whyOpen        = "open"            // not over the limit, but not normal again either
 	whyBelow       = "below_threshold" // its last reading reaches no limit
 	whyUndecodable = "undecodable"     // its last event has no reading
+	whySilent      = "silent"          // it has not been heard for as long as a rule says
 	whyNotSeen     = "not_seen"        // nothing was read of it, as far as is remembered
 )
 
@@ -164,6 +165,10 @@ func (f findings) why() (code, text string) {
 	if l := f.undelivered(); l != nil {
 		return whyDeadLetter, f.deadLetter(l)
 	}
+	if i := slices.IndexFunc(f.state.Alarms, func(s worker.AlarmState) bool { return s.Silence && s.Phase == rules.Open }); i >= 0 {
+		s := f.state.Alarms[i]
+		return whySilent, fmt.Sprintf("It has not been heard since %s, for longer than %s%s%s", f.clock(s.Since), status.Span(time.Duration(s.Limit)*time.Second), which(s.Rule, s.Level), f.also())
+	}
 	h := f.state.Last
 	switch {
 	case h == nil:
@@ -221,7 +226,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		fields, of := f.set.Fields()
 		var readers []*rules.Rule
 		for i := range f.set.Rules {
-			if fields[of[i].Field].Paths == fields[r.Field].Paths {
+			if !f.set.Rules[i].Silence() && fields[of[i].Field].Paths == fields[r.Field].Paths {
 				readers = append(readers, &f.set.Rules[i])
 			}
 		}

@@ -238,7 +238,12 @@ type fakeWorker struct {
 
 func (w *fakeWorker) Stats() *worker.Stats                    { return &w.stats }
 func (w *fakeWorker) Device(device string) worker.DeviceState { return w.devices[device] }
-func (w *fakeWorker) AlarmCounts() []worker.AlarmCounts       { return w.counts }
+
+func (w *fakeWorker) Forget(device string) bool {
+	_, known := w.devices[device]
+	return known
+}
+func (w *fakeWorker) AlarmCounts() []worker.AlarmCounts { return w.counts }
 func (w *fakeWorker) Alarms(limit int) []worker.AlarmState {
 	return w.alarms[:min(limit, len(w.alarms))]
 }

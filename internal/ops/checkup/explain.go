@@ -15,6 +15,21 @@ import (
 // Explain says in a sentence what a rule does.
 func Explain(r *rules.Rule) string {
 	var b strings.Builder
+	if r.Silence() {
+		of := "anything"
+		if r.Field != "" {
+			of = "a reading at " + fields(r.Field)
+			if v := r.Valid; v != nil {
+				of += fmt.Sprintf(" that is not %s", outside(v))
+			}
+		}
+		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of, silent(r))
+		if r.Resolved {
+			b.WriteString(", with a recovery when it does")
+		}
+		fmt.Fprintf(&b, "; forgets it after %s; %s", config.Plain(r.Forget), atMost(r))
+		return b.String()
+	}
 	is, beyond := "is", "at or above"
 	if slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For > 0 }) {
 		is = "has been"
@@ -53,12 +68,26 @@ func Explain(r *rules.Rule) string {
 		}
 		fmt.Fprintf(&b, "; normal again %s, %s", ends, sent)
 	}
+	b.WriteString("; " + atMost(r))
+	return b.String()
+}
+
+// atMost says how often r alerts.
+func atMost(r *rules.Rule) string {
 	each := "device"
 	if len(r.Levels) > 1 {
 		each = "device and level"
 	}
-	fmt.Fprintf(&b, "; at most one alert per %s in %s", each, config.Plain(r.Window))
-	return b.String()
+	return fmt.Sprintf("at most one alert per %s in %s", each, config.Plain(r.Window))
+}
+
+// silent shows for how long a device may be: 15m (warning) or 2h (critical).
+func silent(r *rules.Rule) string {
+	var parts []string
+	for _, l := range r.Levels {
+		parts = append(parts, noted(config.Plain(l.Silent), l.Name))
+	}
+	return or(parts)
 }
 
 // outside shows the readings that are not valid.
@@ -124,7 +153,7 @@ func clears(r *rules.Rule) string {
 	return or(parts)
 }
 
-func noted(value float64, note string) string {
+func noted(value any, note string) string {
 	if note == "" {
 		return fmt.Sprint(value)
 	}

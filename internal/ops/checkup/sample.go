@@ -38,6 +38,10 @@ func newSample(r *rules.Rule, inFile bool) (*sample, error) {
 		return d, nil
 	}
 	var err error
+	if r.Field == "" { // every message counts
+		s.all, err = telemetry.NewFieldsDecoder()
+		return s, err
+	}
 	if s.all, err = decoder(r.Field); err != nil {
 		return nil, err
 	}
@@ -100,6 +104,9 @@ func (s *sample) add(e *telemetry.Event, readable bool) {
 // if that is more than a tenth of the telemetry, and not if it is all.
 func (s *sample) verdict() (string, error) {
 	other := s.reasons[telemetry.ReasonNotTelemetry]
+	if n := s.reasons[telemetry.ReasonOK]; n > 0 && len(s.paths) == 0 {
+		return fmt.Sprintf("%d read: %d are messages of a device", s.events, n), nil
+	}
 	own := s.events - other - s.others // telemetry that no other rule reads
 	missing := strings.Join(s.paths, " or ")
 	switch {
@@ -126,7 +133,10 @@ func (s *sample) verdict() (string, error) {
 			worst = "lowest"
 		}
 	}
-	text := fmt.Sprintf("%d read: %s, %s %v, %s %s", s.events, strings.Join(matched, ", "), worst, s.worst, limit, limits(s.rule))
+	text := fmt.Sprintf("%d read: %s", s.events, strings.Join(matched, ", "))
+	if !s.rule.Silence() {
+		text += fmt.Sprintf(", %s %v, %s %s", worst, s.worst, limit, limits(s.rule))
+	}
 	if s.others > 0 {
 		text += fmt.Sprintf("; %d for other rules", s.others)
 	}

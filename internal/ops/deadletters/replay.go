@@ -80,15 +80,18 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 const maxFailures = 3
 
 // A gateKey says whose alerts a gate is for.
-type gateKey struct{ receiver, rule, level string }
+type gateKey struct {
+	receiver, rule, level string
+	silence               bool
+}
 
 // gate returns the gate of a receiver for a's rule and level, the same as the workers'.
 func (r *Replay) gate(receiver string, a notify.Alert) *throttle.Gate {
-	key := gateKey{receiver, a.Rule, a.Level}
+	key := gateKey{receiver, a.Rule, a.Level, a.Silent > 0}
 	g := r.gates[key]
 	if g == nil {
 		g = throttle.New(throttle.Config{
-			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Rule: a.Rule, Level: a.Level, Window: r.window(a), SendTimeout: r.Config.NotifyTimeout,
+			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Rule: a.Rule, Level: a.Level, Silence: a.Silent > 0, Window: r.window(a), SendTimeout: r.Config.NotifyTimeout,
 		})
 		r.gates[key] = g
 	}
@@ -151,6 +154,8 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.
 		return fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures)
 	case r.storeDown >= maxFailures:
 		return fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures)
+	case l.Alert.Silent > 0 && !l.Alert.Resolved:
+		return "not sent: the device may have been heard since; the status page lists who is silent now"
 	}
 	return ""
 }
@@ -169,7 +174,7 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 }
 
 func alarmOf(receiver string, a notify.Alert) alarmKey {
-	return alarmKey{gateKey{receiver, a.RuleName(), a.Level}, a.Device}
+	return alarmKey{gateKey{receiver, a.RuleName(), a.Level, a.Silent > 0}, a.Device}
 }
 
 // An attempt is what became of one letter.
@@ -320,7 +325,11 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 // recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
 	if a.Resolved {
-		return throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence, Recovery: true}
+		r := throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence, Recovery: true}
+		if a.Silent > 0 && (a.Forgotten || a.Removed) {
+			r.Part = throttle.End
+		}
+		return r
 	}
 	return throttle.Request{Device: a.Device, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 }

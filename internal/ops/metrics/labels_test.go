@@ -151,7 +151,8 @@ func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err 
 	return events, nil
 }
 
-func (*partition) Last(context.Context) (int64, error)   { return -1, nil }
-func (*partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
+func (*partition) Rewind(telemetry.Position)                      {}
+func (*partition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
+func (*partition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
 
 func (*partition) Checkpoint(context.Context, telemetry.Checkpoint) error { return nil }

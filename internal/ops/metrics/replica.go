@@ -160,6 +160,10 @@ var (
 	deliveringDesc = desc("partition_deliveries", "Alerts being delivered or waiting, at most one per device and receiver.", "partition")
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled; 0 if there is nothing to record.", "partition")
 
+	knownDesc     = desc("partition_known_devices", "Devices that rules about silence expect to hear of; 0 without such a rule.", "partition")
+	forgottenDesc = desc("devices_forgotten_total", "Devices of which nothing more is expected, because they were silent for as long as forget of their rules, or an operator said so.")
+	unwatchedDesc = desc("messages_unwatched_total", "Messages of devices that rules about silence do not watch, because their partition has 100,000 others.")
+
 	ledgerAlarmsDesc  = desc("partition_ledger_alarms", "Alarms that this replica keeps for the partition, in memory and in its ledger; absent if no rule has state.", "partition")
 	ledgerWritesDesc  = desc("partition_ledger_writes_total", "Writes of the partition's ledger since this replica took the partition over; absent if no rule has state.", "partition")
 	ledgerFailingDesc = desc("partition_ledger_failing_seconds", "How long the partition's ledger could not be read or written; 0 if it can; absent if no rule has state.", "partition")
@@ -172,6 +176,7 @@ var (
 		movesDesc, startedOverDesc, eventsLostDesc,
 		lagEventsDesc, lagBehindDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
 		ledgerAlarmsDesc, ledgerWritesDesc, ledgerFailingDesc,
+		knownDesc, forgottenDesc, unwatchedDesc,
 	}
 )
 
@@ -216,6 +221,8 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(suppressedDesc, stats.Suppressed.Load())
 	counter(quietedDesc, stats.Quieted.Load())
 	counter(untrackedDesc, stats.Untracked.Load())
+	counter(forgottenDesc, stats.Forgotten.Load())
+	counter(unwatchedDesc, stats.Unwatched.Load())
 	for result := range stats.Override {
 		counter(overridesDesc, stats.Override[result].Load(), rules.Override(result).String())
 	}
@@ -262,6 +269,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	ages := r.checkpointAges(states, now)
 	for id, p := range states {
 		gauge(unsettledDesc, float64(p.Unsettled), id)
+		gauge(knownDesc, float64(p.Known), id)
 		oldest := 0.0
 		if !p.Oldest.IsZero() {
 			oldest = max(0, now.Sub(p.Oldest).Seconds())

@@ -25,7 +25,7 @@ func TestFault(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.Run(ctx, func(ctx context.Context, _ telemetry.Partition) error { <-ctx.Done(); return nil })
+		_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error { _, err := p.Receive(ctx); return err })
 	}()
 	defer func() {
 		stop()

@@ -182,6 +182,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		start:   h.plan.start(id),
 		want:    make(chan struct{}, 1),
 		batches: make(chan [2][]*azeventhubs.ReceivedEventData, 1),
+		begun:   make(chan struct{}),
 		changed: time.Now(), turned: time.Now(), ahead: -1,
 	}
 	for n := 1; ; n++ {

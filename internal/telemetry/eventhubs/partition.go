@@ -35,6 +35,8 @@ type partition struct {
 	over    bool                 // there was one, of another hub or unreadable
 	foreign bool                 // resumed does not name its hub
 	start   azeventhubs.StartPosition
+	begin   *telemetry.Position // to be read after instead; nil unless Rewind was called
+	begun   chan struct{}       // closed by the first Receive
 
 	want    chan struct{}                            // Receive wants events
 	batches chan [2][]*azeventhubs.ReceivedEventData // what it gets for that
@@ -48,6 +50,7 @@ type partition struct {
 	rewound atomic.Bool // the link begins before where the partition goes on
 
 	// Used by Receive alone.
+	started   bool // begun is closed
 	asked     bool // for events that have not come yet
 	events    []telemetry.Event
 	texts     texts
@@ -80,17 +83,24 @@ func (p *partition) ID() string { return p.id }
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
 
 // Last implements [telemetry.Partition].
-func (p *partition) Last(ctx context.Context) (int64, error) {
+func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
 	ends, err := p.hub.source.queryPartitions(ctx, p.hub.at, []string{p.id})
 	if err != nil {
-		return 0, err
+		return 0, time.Time{}, err
 	}
-	return ends[p.id].LastEnqueuedSequenceNumber, nil
+	return ends[p.id].LastEnqueuedSequenceNumber, ends[p.id].LastEnqueuedOn, nil
 }
 
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
 // next event and what came with it.
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	if !p.started {
+		p.started = true
+		p.mu.Lock()
+		p.changed, p.turned = time.Now(), time.Now()
+		p.mu.Unlock()
+		close(p.begun)
+	}
 	clear(p.events) // the caller no longer uses them
 	if !p.asked {
 		p.asked = true
@@ -118,8 +128,16 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	return p.events, nil
 }
 
-// read keeps a link open until ctx ends.
+// Rewind implements [telemetry.Partition].
+func (p *partition) Rewind(at telemetry.Position) { p.begin = &at }
+
+// read keeps a link open, from the first Receive on, until ctx ends.
 func (p *partition) read(ctx context.Context) {
+	select {
+	case <-p.begun:
+	case <-ctx.Done():
+		return
+	}
 	for failures := 1; p.awaitHeld(ctx); failures++ {
 		opened, err := p.readLink(ctx)
 		if ctx.Err() != nil {
@@ -217,6 +235,9 @@ func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
 	switch {
 	case p.received != nil:
 		all = append(all, azeventhubs.StartPosition{SequenceNumber: p.received})
+	case p.begin != nil:
+		all = append(all, azeventhubs.StartPosition{Offset: &p.begin.Offset}, azeventhubs.StartPosition{SequenceNumber: &p.begin.Sequence})
+		exact = -len(all) // they are before it too
 	case p.resumed.Generation != "":
 		if p.resumed.Offset != "" {
 			all = append(all, azeventhubs.StartPosition{Offset: &p.resumed.Offset})
@@ -225,7 +246,7 @@ func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
 	default:
 		all = append(all, p.start)
 	}
-	exact = len(all)
+	exact += len(all)
 	if p.last != nil && !p.last.Time.IsZero() {
 		all = append(all, Start{Time: p.last.Time.Add(-resumeMargin)}.position())
 	}
@@ -316,6 +337,11 @@ const steady = time.Second
 // unopened returns how long there has been no link, zero if there is one. It is not known of a link that has just
 // been opened.
 func (p *partition) unopened() (d time.Duration, known bool) {
+	select {
+	case <-p.begun:
+	default:
+		return 0, false // its consumer is not ready
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open {

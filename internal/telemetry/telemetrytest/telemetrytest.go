@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(*testing.T) Harness) {
 		"ReceiveEndsWithContext":   receiveEndsWithContext,
 		"LastIsTheHubs":            lastIsTheHubs,
 		"CheckpointResumes":        checkpointResumes,
+		"RewindBeginsEarlier":      rewindBeginsEarlier,
 		"CheckpointOnlyForward":    checkpointOnlyForward,
 		"CheckpointNamesLedger":    checkpointNamesLedger,
 		"CheckpointWhileReceiving": checkpointWhileReceiving,
@@ -243,15 +244,25 @@ func lastIsTheHubs(t *testing.T, h Harness) {
 		return nil
 	})
 	p := wait(t, owned, "the partition")
+	var enqueued time.Time
 	for published, want := range []int64{-1, 0, 1} {
-		if last, err := p.Last(t.Context()); last != want || err != nil {
+		last, at, err := p.Last(t.Context())
+		if last != want || err != nil {
 			t.Errorf("after %d events Last is %d, %v; want %d", published, last, err, want)
 		}
+		if published > 0 && !at.Equal(enqueued) {
+			t.Errorf("after %d events the time of the last is %v; want that of the event, %v", published, at, enqueued)
+		}
 		h.Publish(t, id, bodies(published, published+1)...)
+		events, err := p.Receive(t.Context())
+		if err != nil || len(events) != 1 {
+			t.Fatalf("received %d events, %v", len(events), err)
+		}
+		enqueued = events[0].Enqueued
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Last(done); err == nil {
+	if _, _, err := p.Last(done); err == nil {
 		t.Error("Last with a context that has ended: no error")
 	}
 }
@@ -267,6 +278,29 @@ func checkpointResumes(t *testing.T, h Harness) {
 
 	start(t, h, deliver(arrivals))
 	expect(t, arrivals, bodies(3, 5)...)
+}
+
+// A consumer may have read again what comes before the checkpoint, which stays where it is.
+func rewindBeginsEarlier(t *testing.T, h Harness) {
+	id := h.Partitions()[0]
+	h.Publish(t, id, bodies(0, 5)...)
+	arrivals := make(chan arrival)
+	first := start(t, h, deliver(arrivals))
+	got := expect(t, arrivals, bodies(0, 5)...)
+	checkpoint(t, got[3])
+	first.stop(t)
+
+	second := start(t, h, func(ctx context.Context, p telemetry.Partition) error {
+		if p.ID() == id {
+			p.Rewind(got[0].position)
+		}
+		return deliver(arrivals)(ctx, p)
+	})
+	expect(t, arrivals, bodies(1, 5)...)
+	second.stop(t)
+
+	start(t, h, deliver(arrivals))
+	expect(t, arrivals, bodies(4, 5)...)
 }
 
 func checkpoint(t *testing.T, a arrival) {

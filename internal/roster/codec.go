@@ -1,0 +1,196 @@
+package roster
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"alertworker/internal/telemetry"
+)
+
+// format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip.
+const format = 1
+
+// maxFields bounds those of a roster that is read.
+const maxFields = 64
+
+// maxBytes bounds a roster, unpacked: a name with its length, and three numbers for each field.
+const maxBytes = 64 << 20
+
+type header struct {
+	Format     int       `json:"format"`
+	Generation string    `json:"generation,omitempty"`
+	Sequence   int64     `json:"sequence"`
+	Offset     string    `json:"offset,omitempty"`
+	Time       time.Time `json:"time,omitzero"`
+	Floor      Place     `json:"floor"`
+	Fields     []string  `json:"fields"`
+	Devices    int       `json:"devices"`
+}
+
+// Encode returns r as Decode reads it, but not compressed: see Pack. Its cost is that of copying.
+//
+// Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
+func (r *Roster) Encode() []byte {
+	p := r.Position
+	first, err := json.Marshal(header{format, p.Generation, p.Sequence, p.Offset, p.Time.UTC(), r.Floor, r.fields, len(r.names)})
+	if err != nil {
+		panic(err) // strings and integers, and a time that a store has returned
+	}
+	b := append(first, '\n')
+	for _, name := range r.names {
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+	origin := p.Time.UnixMilli()
+	for f := range r.fields {
+		for d := range r.names {
+			b = binary.AppendVarint(b, p.Sequence-r.Heard(d, f).Sequence)
+		}
+		for d := range r.names {
+			h := r.Heard(d, f)
+			if h.Time == 0 {
+				b = append(b, 0)
+				continue
+			}
+			at := origin - h.Time
+			if at >= 0 {
+				at++ // 0 is none
+			}
+			b = binary.AppendVarint(b, at)
+		}
+		for d := range r.names {
+			b = binary.AppendVarint(b, r.Heard(d, f).Quiet)
+		}
+	}
+	return b
+}
+
+// Pack compresses what Encode returned.
+func Pack(content []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := zip.Write(content); err != nil {
+		return nil, err
+	}
+	if err := zip.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
+
+// Decode reads a packed roster.
+func Decode(packed []byte) (*Roster, error) {
+	zip, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, errors.New("it is not compressed by gzip")
+	}
+	plain, err := io.ReadAll(io.LimitReader(zip, maxBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("it cannot be decompressed: %w", err)
+	case len(plain) > maxBytes:
+		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+	}
+	first, rest, _ := bytes.Cut(plain, []byte{'\n'})
+	var in header
+	if err := json.Unmarshal(first, &in); err != nil {
+		return nil, errors.New("it does not begin with a line of JSON")
+	}
+	switch {
+	case in.Format != format:
+		return nil, fmt.Errorf("it has format %d, and this version knows format %d only", in.Format, format)
+	case len(in.Fields) == 0 || len(in.Fields) > maxFields || in.Devices < 0 || in.Devices > MaxDevices:
+		return nil, fmt.Errorf("it has %d devices and %d fields", in.Devices, len(in.Fields))
+	}
+	r := New(in.Fields)
+	r.Position = telemetry.Position{Generation: in.Generation, Sequence: in.Sequence, Offset: in.Offset, Time: in.Time.UTC()}
+	r.Floor = in.Floor
+	from := reader{rest: rest}
+	for range in.Devices {
+		r.Add(from.text())
+	}
+	if r.Len() != in.Devices {
+		return nil, errors.New("names of devices are missing, too long or there twice")
+	}
+	origin := in.Time.UnixMilli()
+	for f := range r.fields {
+		of := func(d int) *Heard { return &r.heard[d*len(r.fields)+f] }
+		for d := range r.names {
+			of(d).Sequence = in.Sequence - from.number()
+		}
+		for d := range r.names {
+			switch at := from.number(); {
+			case at == 0:
+				*of(d) = Heard{}
+			case at > 0:
+				of(d).Time = origin - (at - 1)
+			default:
+				of(d).Time = origin - at
+			}
+		}
+		for d := range r.names {
+			if quiet := from.number(); of(d).Time != 0 {
+				of(d).Quiet = quiet
+			}
+		}
+	}
+	if from.short || len(from.rest) > 0 {
+		return nil, errors.New("it is cut off, or goes on after its end")
+	}
+	return r, nil
+}
+
+// A reader takes values from the front of rest. Beyond the end they are zero.
+type reader struct {
+	rest  []byte
+	short bool
+}
+
+func (r *reader) number() int64 {
+	v, n := binary.Varint(r.rest)
+	if n <= 0 {
+		r.short, n, v = true, len(r.rest), 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *reader) text() string {
+	size, n := binary.Uvarint(r.rest)
+	if n <= 0 || size > uint64(len(r.rest)-n) {
+		r.short, r.rest = true, nil
+		return ""
+	}
+	s := string(r.rest[n : n+int(size)])
+	r.rest = r.rest[n+int(size):]
+	return s
+}
+
+// With returns r for these fields: of those that r does not have, nothing was heard.
+func (r *Roster) With(fields []string) *Roster {
+	if slices.Equal(fields, r.fields) {
+		return r
+	}
+	to := New(fields)
+	to.Position, to.Floor = r.Position, r.Floor
+	for d, name := range r.names {
+		for f, field := range fields {
+			for g, known := range r.fields {
+				if h := r.Heard(d, g); known == field && h != (Heard{}) {
+					to.Hear(to.Add(name), f, h)
+				}
+			}
+		}
+	}
+	return to
+}

@@ -1,0 +1,591 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
+	"alertworker/internal/roster"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+const (
+	rosterEvery = time.Minute // the roster is written at most so often, and at a hand-over
+	askHubEvery = 10 * time.Second
+	askHubLimit = 10 * time.Second
+	maxReplay   = 10 * time.Minute // of log between a roster and the start; beyond it the floor rises
+
+	eventMargin = 2 * time.Second // by which the hub's times may go back within a partition
+	maxFresh    = 5 * time.Minute
+	clockMargin = 5 * time.Second // by which the store's clock and ours may both be ahead of the hub's
+)
+
+// silences is how a stream knows who has not been heard. Its lock is taken before the stream's.
+type silences struct {
+	fields []int // of the roster: what the decoder finds that an event must have to count; -1: nothing
+
+	names  []string        // what the roster calls them
+	forget []time.Duration // after how much silence nothing of a device is known, of each
+	file   *roster.File    // used by one goroutine at a time
+
+	mu      sync.Mutex
+	roster  *roster.Roster
+	found   bool               // there is one in the store
+	taken   int64              // when it was read from there, by the later of two clocks, in Unix ms
+	written time.Time          // when it was last written, or read
+	kept    telemetry.Position // the last event that it held then
+	read    telemetry.Position // the last event that was read
+	until   int64              // the latest time of an event that was read, in Unix ms
+	asked   proof
+	asking  bool
+	next    time.Time // when the hub may be asked again
+}
+
+// A proof is what the hub said about the end of the partition.
+type proof struct {
+	at       time.Time // when we began to ask
+	until    int64     // the earlier of the store's clock and ours then, in Unix ms
+	sequence int64     // of the last event; read once that was
+	enqueued time.Time // likewise
+}
+
+// fieldName is what a roster calls the events that count for r.
+func fieldName(r *rules.Rule) string {
+	if r.Valid == nil {
+		return r.Field
+	}
+	return fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
+}
+
+// newSilences returns nil if no rule is about silence.
+func newSilences(w *Worker, partition string) *silences {
+	if len(w.silences) == 0 {
+		return nil
+	}
+	made := &silences{file: w.Roster(partition), fields: make([]int, len(w.heardFor)), names: w.heardFor, forget: make([]time.Duration, len(w.heardFor))}
+	for _, r := range w.silences {
+		made.fields[r.column] = r.reads.Field
+		made.forget[r.column] = max(made.forget[r.column], r.Forget)
+	}
+	made.roster = roster.New(made.names)
+	return made
+}
+
+// millis is t in ms, rounded up like micros.
+func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+
+// hear records e, the next event after the position before. The caller holds w.mu. It takes no lock and allocates
+// nothing, unless the device was not known or has an alarm.
+func (s *stream) hear(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+	w := s.unheard
+	if e.Undecodable == "" {
+		at := millis(e.Enqueued)
+		if before.Offset != "" && e.Sequence > before.Sequence+1 {
+			w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})
+		}
+		w.until = max(w.until, at)
+	}
+	if e.Device == "" || reason == telemetry.ReasonNotTelemetry {
+		return
+	}
+	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
+	if s.Rules.Quiet != "" {
+		h.Quiet = quietUntil(e.Properties.Get(s.Rules.Quiet))
+	}
+	device := -1
+	for i, field := range w.fields {
+		if field >= 0 && s.found[field].Reason != telemetry.ReasonOK {
+			continue
+		}
+		if device < 0 {
+			if device = s.known(e.Device); device < 0 {
+				return
+			}
+		}
+		w.roster.Hear(device, i, h)
+	}
+	if device >= 0 && s.alarms.mayHave(e.Device) {
+		s.mu.Lock()
+		s.endSilences(device, e.Device, before, e)
+		s.mu.Unlock()
+	}
+}
+
+// known returns the number of a device in the roster, -1 if there is no room for it, or if it is one of a test, which sends
+// one message. The caller holds w.mu.
+func (s *stream) known(name string) int {
+	r := s.unheard.roster
+	device := r.Device(name)
+	if device < 0 && !notify.IsTest(name) {
+		if device = r.Add(name); device < 0 {
+			s.stats.Unwatched.Add(1)
+		}
+	}
+	return device
+}
+
+// quietUntil is rules.QuietUntil in Unix ms, 0 if it is zero.
+func quietUntil(p telemetry.Property) int64 {
+	until := rules.QuietUntil(p)
+	switch {
+	case until.IsZero():
+		return 0
+	case !until.Before(rules.Forever):
+		return math.MaxInt64
+	}
+	return millis(until)
+}
+
+// endSilences ends the silences of a device that are about an earlier event than e, which counts for those rules for
+// which it is what was heard last. The caller holds the locks.
+func (s *stream) endSilences(device int, name string, before telemetry.Position, e *telemetry.Event) {
+	for _, r := range s.silences {
+		if s.unheard.roster.Heard(device, r.column).Sequence != e.Sequence {
+			continue
+		}
+		for _, l := range r.levels {
+			was := s.alarms.of(name, l)
+			if was.Phase != rules.Open || was.log == s.logName && e.Sequence <= was.sequence {
+				continue
+			}
+			next := kept{due: s.recovered(l, was, e.Position)}
+			l.stats.Cleared.Add(1)
+			if e.UpTo(s.skip) || e.UpTo(s.replay) { // the ledger is further on, and yet has not heard it
+				s.change(name, l, next)
+				continue
+			}
+			s.alarms.set(name, l, next)
+			s.alarms.history.change(alarmKey{name, l}, next, before, e.Position)
+			s.schedule(name, l)
+		}
+	}
+}
+
+// recovered returns the recovery of the silence was, whose device was heard at a position; nil if nobody wants it.
+func (s *stream) recovered(l *level, was kept, at telemetry.Position) *dueNotice {
+	receivers := s.wanting(l)
+	if !l.rule.Resolved || receivers == 0 || s.alarms.total[dueRecoveries] >= maxAlarms {
+		return nil
+	}
+	return &dueNotice{log: s.logName, receivers: receivers, reading: reading{
+		limit: was.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: was.Since.Hub,
+	}}
+}
+
+// endOf returns the recovery of a silence that ends by itself, because the device is not known any more or the rule
+// was removed; nil if nobody wants it.
+func (s *stream) endOf(l *level, was kept, at int64) *dueNotice {
+	receivers := s.wanting(l)
+	if !l.rule.Resolved || receivers == 0 {
+		return nil
+	}
+	return &dueNotice{log: was.log, part: throttle.End, receivers: receivers, reading: reading{
+		limit: was.limit, enqueued: at, sequence: was.sequence, since: was.Since.Hub,
+	}}
+}
+
+// freshness is how old the proof of a silence may be.
+func freshness(silent time.Duration) time.Duration {
+	return min(max(silent/4, 30*time.Second), maxFresh)
+}
+
+// provenUntil returns the time, in Unix ms, up to which every event that the hub has taken, or will take, was
+// read: of proofs that are younger than fresh the later one. It is 0 if there is none. The caller holds w.mu.
+func (w *silences) provenUntil(now time.Time, fresh time.Duration) (until int64) {
+	if now.UnixMilli()-w.until < fresh.Milliseconds() {
+		until = w.until - eventMargin.Milliseconds()
+	}
+	// Both of our clocks: the monotonic one stands still while the machine is suspended.
+	young := now.Sub(w.asked.at) < fresh && now.Round(0).Sub(w.asked.at.Round(0)) < fresh
+	if young && w.read.Offset != "" && w.asked.sequence == w.read.Sequence && w.asked.enqueued.UnixMilli() == w.read.Time.UnixMilli() {
+		until = max(until, w.asked.until-clockMargin.Milliseconds())
+	}
+	return max(until, 0)
+}
+
+// proven reports whether it is still certain that nothing came until the deadline of the silence n.
+func (s *stream) proven(n *dueNotice) bool {
+	w := s.unheard
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	silent := time.Duration(n.limit * float64(time.Second))
+	return w.provenUntil(time.Now(), freshness(silent)) >= n.enqueued/1000
+}
+
+// askHub asks the hub for its last event, so that silence can be proven when nothing comes. The caller holds w.mu.
+func (s *stream) askHub(now time.Time) {
+	w := s.unheard
+	if w.asking || now.Before(w.next) {
+		return
+	}
+	w.asking, w.next = true, now.Add(askHubEvery)
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeoutCause(s.ctx, askHubLimit, fmt.Errorf("no answer within %v", askHubLimit))
+		defer cancel()
+		p := proof{at: time.Now()}
+		store, err := s.ledger.Now(ctx)
+		if err == nil {
+			p.until = min(p.at.UnixMilli(), store.UnixMilli())
+			p.sequence, p.enqueued, err = s.partition.Last(ctx)
+		}
+		if errors.Is(err, ledger.ErrLost) {
+			s.lose()
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.asking = false
+		if err != nil {
+			s.log.Debug("the hub does not say what the partition's last event is", zap.Error(err))
+			return
+		}
+		w.asked = p
+	})
+}
+
+// watch opens the alarms of devices that have fallen silent, and forgets devices that have been silent for too long.
+func (s *stream) watch() {
+	w := s.unheard
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	unproven := s.alarms.total[dueSilences] > 0
+	for _, r := range s.silences {
+		for i := range r.levels {
+			unproven = s.watchLevel(r, i, now) || unproven
+		}
+	}
+	if s.forgetSilent(now, w.provenUntil(now, maxFresh)) || unproven {
+		s.askHub(now)
+	}
+}
+
+// watchLevel opens the alarms at the level i of r of devices whose deadlines are proven to be over, and reports whether
+// others are over but not proven to be. If most of the partition is not heard it opens one alarm about that
+// instead. The caller holds the locks.
+func (s *stream) watchLevel(r *rule, i int, now time.Time) (unproven bool) {
+	w, l := s.unheard, r.levels[i]
+	until := w.provenUntil(now, freshness(l.Silent))
+	dark := s.alarms.of(s.wholeName(), l)
+	var overdue []int
+	others, recent, again := 0, 0, 0 // devices that are not overdue; of these, those heard lately, and those heard since it is dark
+	for device := range w.roster.Len() {
+		h := w.roster.Heard(device, r.column)
+		deadline := w.roster.Deadline(h, l.Silent)
+		switch {
+		case h.Time == 0, until >= h.Time+r.Forget.Milliseconds():
+		case until < deadline && now.UnixMilli() < deadline && h.Quiet > until: // nothing is expected of it
+		case until < deadline:
+			others++
+			if h.Time >= until-l.Silent.Milliseconds()/2 {
+				recent++
+			}
+			if h.Time*1000 > dark.Since.Hub {
+				again++
+			}
+			unproven = unproven || now.UnixMilli() >= deadline && s.alarms.of(w.roster.Name(device), l).Phase != rules.Open
+		case s.alarms.of(w.roster.Name(device), l).Phase != rules.Open:
+			overdue = append(overdue, device)
+		}
+	}
+	if s.watchWhole(r, i, until, others+len(overdue), len(overdue), recent, again) {
+		return unproven
+	}
+	for _, device := range overdue {
+		h := w.roster.Heard(device, r.column)
+		s.openSilence(w.roster.Name(device), r, i, w.roster.Since(h), h.Time, w.roster.Deadline(h, l.Silent), until)
+	}
+	return unproven
+}
+
+const (
+	darkDevices = 20 // of fewer others nothing follows
+	darkLimit   = 24 * time.Hour
+)
+
+// wholeName is what alarms about the whole partition have for a device.
+func (s *stream) wholeName() string { return "partition/" + s.id }
+
+// watchWhole reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer than a
+// quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard again, or
+// for a day. The caller holds the locks.
+func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, again int) bool {
+	w, l := s.unheard, r.levels[i]
+	switch dark := s.alarms.of(s.wholeName(), l); {
+	case dark.Phase != rules.Open:
+		if overdue == 0 || all-1 < darkDevices || recent*4 >= all-1 {
+			return false
+		}
+		last := roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)}
+		s.openSilence(s.wholeName(), r, i, last, last.Time, min(last.Time+l.Silent.Milliseconds(), until), until)
+		return true
+	case until == 0:
+		return true
+	case again*2 >= all:
+		s.change(s.wholeName(), l, kept{due: s.recovered(l, dark, w.read)})
+	case until >= dark.Since.Hub/1000+darkLimit.Milliseconds():
+		s.endForgotten(s.wholeName(), l, dark, until)
+	default:
+		return true
+	}
+	return false
+}
+
+// openSilence opens an alarm at the level i of r, the higher ones of which come first: at once, whatever the
+// watermark. The caller holds the locks.
+func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, heard, deadline, until int64) {
+	l := r.levels[i]
+	if !s.alarms.room(name) {
+		s.stats.Untracked.Add(1)
+		return
+	}
+	k := kept{
+		State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: since.Time * 1000}}, limit: l.Silent.Seconds(), log: s.logName, sequence: since.Sequence,
+	}
+	inhibited := slices.ContainsFunc(r.levels[:i], func(higher *level) bool { return s.alarms.of(name, higher).Phase == rules.Open })
+	if receivers := s.wanting(l); receivers != 0 && !inhibited {
+		k.due = &dueNotice{
+			log: k.log, part: throttle.Silence, receivers: receivers, opened: until * 1000, heard: heard * 1000,
+			reading: reading{limit: k.limit, enqueued: deadline * 1000, sequence: k.sequence, since: k.Since.Hub},
+		}
+		s.opened = append(s.opened, opened{alarmKey{name, l}, k.due})
+	}
+	l.stats.Opened.Add(1)
+	s.change(name, l, k)
+	for _, milder := range r.levels[i+1:] {
+		if k := s.alarms.of(name, milder); k.due.silence() {
+			k.due = nil
+			s.change(name, milder, k)
+		}
+	}
+}
+
+// An opened silence is one that the ledger in the store does not hold yet.
+type opened struct {
+	key alarmKey
+	due *dueNotice
+}
+
+// saved starts the deliveries of silences that the ledger in the store now holds. The caller holds s.mu.
+func (s *stream) saved(silences []opened) {
+	for _, o := range silences {
+		o.due.kept = true
+		s.schedule(o.key.device, o.key.level)
+	}
+}
+
+// endForgotten ends an alarm of which nothing more is expected. The caller holds the locks.
+func (s *stream) endForgotten(name string, l *level, was kept, until int64) {
+	next := kept{due: s.endOf(l, was, until*1000)}
+	if next.due != nil {
+		next.due.forgotten = true
+	}
+	l.stats.Cleared.Add(1)
+	s.change(name, l, next)
+}
+
+// forgetSilent forgets devices that have been silent for too long, and ends their alarms. until is what is proven. It
+// reports whether others may have been, too. The caller holds the locks.
+func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
+	w := s.unheard
+	for device := w.roster.Len() - 1; device >= 0; device-- { // backwards, because Forget puts the last one in place of another
+		for column := len(w.forget) - 1; column >= 0; column-- {
+			h := w.roster.Heard(device, column)
+			at := h.Time + w.forget[column].Milliseconds()
+			if h.Time == 0 || until < at {
+				unproven = unproven || h.Time != 0 && now.UnixMilli() >= at
+				continue
+			}
+			name := w.roster.Name(device)
+			for _, r := range s.silences {
+				for _, l := range r.levels {
+					if was := s.alarms.of(name, l); r.column == column && was.Phase == rules.Open {
+						s.endForgotten(name, l, was, until)
+					}
+				}
+			}
+			if w.roster.Forget(device, column) {
+				s.stats.Forgotten.Add(1)
+				s.log.Info("a device has been silent for so long that nothing more is expected of it", zap.String("device", name), zap.Time("heard", time.UnixMilli(h.Time).UTC()))
+				break
+			}
+		}
+	}
+	return unproven
+}
+
+// Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device.
+func (w *Worker) Forget(device string) (known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for s := range w.streams {
+		known = s.unheard != nil && s.forgetDevice(device) || known
+	}
+	return known
+}
+
+func (s *stream) forgetDevice(name string) (known bool) {
+	w := s.unheard
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	device := w.roster.Device(name)
+	if device < 0 || s.alarms == nil {
+		return false
+	}
+	for _, r := range s.silences {
+		for _, l := range r.levels {
+			if was := s.alarms.of(name, l); was.Phase == rules.Open {
+				s.endForgotten(name, l, was, time.Now().UnixMilli())
+			}
+		}
+	}
+	for column := range w.forget {
+		if w.roster.Forget(device, column) {
+			break
+		}
+	}
+	w.kept, w.written = telemetry.Position{}, time.Time{} // the roster is written soon
+	s.stats.Forgotten.Add(1)
+	s.log.Info("an operator has a device forgotten: nothing more is expected of it", zap.String("device", name))
+	return true
+}
+
+// change replaces an alarm, whatever the watermark. The caller holds s.mu.
+func (s *stream) change(device string, l *level, k kept) {
+	s.alarms.set(device, l, k)
+	s.alarms.history.replace(alarmKey{device, l}, k)
+	s.schedule(device, l)
+}
+
+// load reads the roster of the partition.
+func (w *silences) load(ctx context.Context, log *zap.Logger) error {
+	if w == nil {
+		return nil
+	}
+	now := time.Now()
+	r, store, why, err := w.file.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if store.After(now) {
+		now = store
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taken, w.written = millis(now), time.Now()
+	switch {
+	case r != nil:
+		w.roster, w.found = r.With(w.names), true
+	case why != nil:
+		log.Error("the roster of devices cannot be used: a device that is silent now is not known until it is heard again", zap.Error(why))
+	}
+	return nil
+}
+
+// begin goes on from the roster that was loaded, with events after start, and the alarms of the ledger. The caller holds
+// the locks.
+func (s *stream) begin(start telemetry.Position) {
+	w := s.unheard
+	r := w.roster
+	w.read = start
+	if start.Offset != "" {
+		s.logName = logName(start.Generation, s.id)
+	}
+	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
+	switch {
+	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:
+		r.Rebase(start)
+		if start.Offset == "" {
+			floor.Sequence = -1
+		}
+		r.Raise(floor)
+	case start.UpTo(r.Position):
+	case !start.Time.IsZero() && start.Time.Sub(r.Position.Time) <= maxReplay:
+		w.read, s.lastRead, s.replay = r.Position, r.Position, start
+		s.partition.Rewind(r.Position)
+	default: // nobody will hear what lies between
+		r.Position = start
+		r.Raise(floor)
+	}
+	for name, of := range s.alarms.byDevice {
+		for _, a := range slices.Clone(of.alarms) {
+			if a.Phase == rules.Open && a.level.Silent > 0 && a.level.removed == nil && name != s.wholeName() {
+				s.resume(name, a)
+			}
+		}
+	}
+}
+
+// resume goes on with the alarm of a silent device, which the ledger holds. If the device was heard since, a former
+// owner that did not know of the alarm has read that. The caller holds the locks.
+func (s *stream) resume(name string, a alarm) {
+	r := s.unheard.roster
+	device := r.Add(name)
+	if device < 0 {
+		return
+	}
+	about := roster.Heard{Sequence: -1, Time: a.Since.Hub / 1000}
+	if a.log == s.logName {
+		about.Sequence = a.sequence
+	}
+	r.Hear(device, a.level.rule.column, about)
+	heard := r.Heard(device, a.level.rule.column)
+	if heard.Sequence <= about.Sequence {
+		return
+	}
+	next := kept{due: s.recovered(a.level, a.kept, telemetry.Position{Sequence: heard.Sequence, Time: time.UnixMilli(heard.Time)})}
+	a.level.stats.Cleared.Add(1)
+	s.alarms.set(name, a.level, next)
+	s.alarms.history.edit(alarmKey{name, a.level}, next)
+}
+
+// writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up, but
+// that there is one: without it, nobody would know who was heard before a checkpoint.
+func (s *stream) writeRoster(ctx context.Context, last bool) error {
+	w := s.unheard
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	if w.read == w.kept || !last && w.found && time.Since(w.written) < rosterEvery {
+		w.mu.Unlock()
+		return nil
+	}
+	read := w.read
+	if r := w.roster; read.Offset != "" && !read.UpTo(r.Position) {
+		r.Position = read
+	}
+	content := w.roster.Encode()
+	w.written = time.Now()
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	err := w.file.Write(ctx, content)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil:
+		w.kept, w.found = read, true
+	case !w.found:
+		return err
+	default:
+		s.warn("cannot write the roster of devices; trying again in a minute", err)
+	}
+	return nil
+}

@@ -1,0 +1,463 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/records"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
+)
+
+const silent = 15 * time.Minute
+
+// silence returns a setup with one rule about silence.
+func silence(t *testing.T, change func(*rules.Rule), receivers ...*receiver) *setup {
+	s := newSetup(t, receivers...)
+	r := rules.Rule{
+		Name: "offline", Window: window, Resolved: true, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: silent}},
+	}
+	if change != nil {
+		change(&r)
+	}
+	s.config.Rules.Rules = []rules.Rule{r}
+	decoder, err := s.config.Rules.Decoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.config.Decoder = decoder
+	return s
+}
+
+// talk has a device send an event at each of these times from now on.
+func (p *partition) talk(device string, at ...time.Duration) {
+	start := time.Now()
+	for _, d := range at {
+		time.Sleep(time.Until(start.Add(d)))
+		p.publishBody(device, `{"hello":1}`)
+		synctest.Wait()
+	}
+}
+
+func TestSilence(t *testing.T) {
+	const m = time.Minute
+	levels := func(r *rules.Rule) {
+		r.Levels = []rules.Level{{Name: "warning", Silent: 15 * m}, {Name: "critical", Silent: 60 * m}}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*rules.Rule)
+		oven   []time.Duration // when it sends
+		other  time.Duration   // how often another device does, for three hours; 0: never
+		want   string
+	}{
+		{"heard in time", nil, []time.Duration{0, 14 * m, 28 * m, 42 * m, 56 * m, 70 * m, 84 * m, 98 * m, 112 * m, 126 * m, 140 * m, 154 * m, 168 * m}, m, ""},
+		{"dies, and another device proves it", nil, []time.Duration{0, 5*m + m/2}, m, "alert 7"},
+		{"dies, and nothing else comes", nil, []time.Duration{0, 5 * m}, 0, "alert 2"},
+		{"dies and comes back", nil, []time.Duration{0, 60 * m, 70 * m, 80 * m, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "alert 1, recovery 2"},
+		{"two levels", levels, []time.Duration{0}, m, "warning alert 1, critical alert 1"},
+		{"two levels end together", levels, []time.Duration{0, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "warning alert 1, critical alert 1, warning recovery 2, critical recovery 2"},
+		{"one level, no recovery", func(r *rules.Rule) { r.Resolved = false }, []time.Duration{0, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "alert 1"},
+		{"comes back within the window and dies again", func(r *rules.Rule) { r.Window = time.Hour }, []time.Duration{0, 20 * m}, 0, "alert 1"},
+		{"comes back within the window and dies after it", func(r *rules.Rule) { r.Window = 20 * m }, []time.Duration{0, 20 * m, 30 * m, 40 * m, 50 * m}, 0, "alert 1, recovery 2, alert 5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := silence(t, tt.change, r)
+				s.start(p)
+				if tt.other > 0 {
+					s.work.Go(func() {
+						for range 180 * m / tt.other {
+							time.Sleep(tt.other)
+							p.publishBody("other", "{}")
+						}
+					})
+				}
+				start := time.Now()
+				p.talk("oven", tt.oven...)
+				time.Sleep(time.Until(start.Add(181 * m)))
+				s.end()
+				if got := r.notified("oven"); !sameSet(got, tt.want) {
+					t.Errorf("notified of %s; want %s", got, tt.want)
+				}
+				if got := r.notified("other"); got != "" {
+					t.Errorf("notified of the other device: %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A new owner goes on where the last one stopped, whatever state the silence was in.
+func TestSilenceTakeOver(t *testing.T) {
+	const m = time.Minute
+	for _, tt := range []struct {
+		name          string
+		before, after time.Duration // how long each owner works
+		pause         time.Duration // between them
+		unread        bool          // the device is heard at the end of the pause
+		again         []time.Duration
+		want          string
+	}{
+		{"before the deadline", 10 * m, 20 * m, m, false, nil, "alert 1"},
+		{"over in the pause", 10 * m, 20 * m, 30 * m, false, nil, "alert 1"},
+		{"told before", 20 * m, 60 * m, m, false, nil, "alert 1"},
+		{"heard in the pause", 10 * m, 10 * m, 10 * m, true, nil, ""},
+		{"told before, and heard again", 20 * m, 10 * m, m, false, []time.Duration{10 * m}, "alert 1, recovery 2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, crash := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					p, r := newPartition("0"), &receiver{}
+					s := silence(t, nil, r)
+					s.start(p)
+					p.talk("oven", 0)
+					time.Sleep(tt.before)
+					if crash {
+						p.fail(errors.New("the process is gone"))
+					}
+					s.end()
+					time.Sleep(tt.pause)
+					next := silence(t, nil, r)
+					next.store, next.ledgers = s.store, s.ledgers
+					if tt.unread {
+						p.publishBody("oven", "{}")
+					}
+					q := p.reopen()
+					next.start(q)
+					q.talk("oven", tt.again...)
+					time.Sleep(tt.after)
+					next.end()
+					if got := r.notified("oven"); got != tt.want {
+						t.Errorf("crash %v: notified of %s; want %s", crash, got, tt.want)
+					}
+				})
+			}
+		})
+	}
+}
+
+// An outage before the hub is one alert for the partition, not one for each device.
+func TestDarkPartition(t *testing.T) {
+	const m = time.Minute
+	for _, tt := range []struct {
+		name    string
+		devices int
+		alive   int           // of them, that go on
+		back    time.Duration // when all but one are heard again; 0: never
+		until   time.Duration
+		want    string
+		device  string // of the first device
+		last    string // of the last one, which is not heard again
+	}{
+		{"all", 30, 0, 0, 5 * time.Hour, "alert 30", "", ""},
+		{"all but a few", 30, 7, 0, 5 * time.Hour, "alert", "", ""},
+		{"too many go on", 30, 8, 0, 5 * time.Hour, "", "alert 1", "alert"},
+		{"too few", 20, 0, 0, 5 * time.Hour, "", "alert 1", "alert 20"},
+		{"back again", 30, 0, time.Hour, 100 * m, "alert 30, recovery", "alert 1", "alert 30"},
+		{"for a day", 30, 0, 0, 26 * time.Hour, "alert 30, recovery 30", "alert 1", "alert 30"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := silence(t, nil, r)
+				s.start(p)
+				name := func(i int) string { return string(rune('a'+i/26)) + string(rune('a'+i%26)) }
+				for i := range tt.devices {
+					p.talk(name(i), time.Second)
+				}
+				start := time.Now()
+				for time.Since(start) < tt.until {
+					for i := range tt.alive {
+						p.talk(name(tt.devices-1-i), 0)
+					}
+					if tt.back > 0 && time.Since(start) >= tt.back {
+						for d := 1; d < tt.devices-1; d++ {
+							p.talk(name(d), 0)
+						}
+					}
+					time.Sleep(m)
+				}
+				s.end()
+				for device, want := range map[string]string{"partition/0": tt.want, name(0): tt.device, name(tt.devices - 1 - tt.alive): tt.last} {
+					if got := r.notified(device); !hasPrefixes(got, want) {
+						t.Errorf("notified about %s of %s; want %s", device, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// hasPrefixes compares lists of what was notified, of which want may leave out numbers.
+func hasPrefixes(got, want string) bool {
+	a, b := strings.Split(got, ", "), strings.Split(want, ", ")
+	for i := range b {
+		if len(a) != len(b) || !strings.HasPrefix(a[i], b[i]) || b[i] == "" && a[i] != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// After a crash the next owner reads again what the roster does not have, and tells as if nothing had happened.
+func TestSilenceAfterACrash(t *testing.T) {
+	const m = time.Minute
+	for _, tt := range []struct {
+		name  string
+		work  time.Duration // until the crash, while another device sends an event each minute
+		pause time.Duration
+		check func(t *testing.T, after time.Duration) // the alert, after the last event of the device
+	}{
+		{"the roster is seconds old", 5 * m, m, func(t *testing.T, after time.Duration) {
+			if after < silent || after > silent+m {
+				t.Errorf("the alert came after %v", after)
+			}
+		}},
+		{"a long pause", 5 * m, 40 * m, func(t *testing.T, after time.Duration) {
+			if after < silent || after > 5*m+40*m+silent+2*m {
+				t.Errorf("the alert came after %v", after)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				p.generation = "a"
+				s := silence(t, nil, r)
+				s.start(p)
+				p.talk("other", 0)
+				start := time.Now()
+				p.talk("oven", 2*m+30*time.Second)
+				heard := time.Now()
+				for time.Since(start) < tt.work {
+					p.talk("other", m)
+				}
+				crash(s, p)
+				for range tt.pause / m {
+					p.talk("other", m)
+				}
+				var at time.Time
+				r.set(func(context.Context, notify.Alert) error { at = time.Now(); return nil })
+				next := silence(t, nil, r)
+				next.store, next.ledgers = s.store, s.ledgers
+				q := p.reopen()
+				next.start(q)
+				for range 70 {
+					q.talk("other", m)
+				}
+				next.end()
+				if got := r.notified("oven"); got != "alert 2" {
+					t.Errorf("notified of %s", got)
+				}
+				tt.check(t, at.Sub(heard))
+				if got := r.notified("other"); got != "" {
+					t.Errorf("notified of the other device: %s", got)
+				}
+			})
+		})
+	}
+}
+
+// crash stops a worker with nothing written at its end but the checkpoint, which is further than the roster.
+func crash(s *setup, p *partition) {
+	store := s.ledgers
+	frozen := &records.Memory{}
+	all, _ := records.All(context.Background(), store, "")
+	for _, r := range all {
+		whole, _ := store.Read(context.Background(), r.Name, 1<<20)
+		_, _ = frozen.Write(context.Background(), records.Record{Name: whole.Name, Values: whole.Values, Content: whole.Content})
+	}
+	s.end()
+	s.ledgers = frozen
+}
+
+// An event that the hub has dropped may have been the device's: the deadline starts anew.
+func TestSilenceAfterAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const m = time.Minute
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		p.talk("other", 10*m)
+		p.skip(5)
+		p.talk("other", m)
+		gap := time.Now()
+		var at time.Time
+		r.set(func(_ context.Context, a notify.Alert) error {
+			if a.Device == "oven" {
+				at = time.Now()
+			}
+			return nil
+		})
+		time.Sleep(30 * m)
+		s.end()
+		if got := r.notified("oven"); got != "alert 8" || at.Sub(gap) < silent {
+			t.Fatalf("notified of %s, %v after the gap", got, at.Sub(gap))
+		}
+		a := r.alerts("oven")[0]
+		if a.Silent != silent || !a.Since.Equal(gap) || !a.LastHeard.Equal(gap.Add(-11*m)) || !a.Enqueued.Equal(gap.Add(silent)) {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// skip numbers the next event as if the hub had dropped n before it.
+func (p *partition) skip(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped += n
+}
+
+// A worker that lags says nothing of devices that were silent long ago.
+func TestSilenceLagging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.largest = 1
+		s := silence(t, nil, r)
+		for i := range 40 { // hours of a backlog, in which the oven is silent for two of three
+			if i%3 == 0 {
+				p.publishBody("oven", "{}")
+			}
+			p.publishBody("other", "{}")
+			time.Sleep(20 * time.Minute)
+		}
+		p.publishBody("oven", "{}")
+		p.slow = 10 * time.Second
+		s.start(p)
+		time.Sleep(9 * time.Minute)
+		if got := r.notified(""); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+		time.Sleep(12 * time.Minute)
+		s.end()
+		if got := r.notified("oven"); got != "alert 55" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// While the hub does not say what its last event is, nothing is proven.
+func TestSilenceOfADeadHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		p.mu.Lock()
+		p.lastErr = errors.New("the hub does not answer")
+		p.mu.Unlock()
+		time.Sleep(3 * time.Hour)
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+		p.mu.Lock()
+		p.lastErr = nil
+		p.mu.Unlock()
+		time.Sleep(time.Minute)
+		s.end()
+		if got := r.notified("oven"); got != "alert 1" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// An event that has come but was not read disproves a silence: the hub's last event is another one.
+func TestSilenceUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		time.Sleep(10 * time.Minute)
+		p.hold(true)
+		p.publishBody("oven", "{}")
+		time.Sleep(time.Hour)
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+		p.hold(false)
+		p.publishBody("oven", "{}")
+		time.Sleep(time.Minute)
+		s.end()
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// publishWith adds an event with an application property.
+func (p *partition) publishWith(device, name, value string) {
+	p.publishBody(device, "{}")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log[len(p.log)-1].Properties = telemetrytest.Properties(map[string]any{name: value})
+}
+
+// A device that is quiet is expected when that is over, and one that is forgotten is not expected at all.
+func TestSilenceQuietAndForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const m = time.Minute
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, func(r *rules.Rule) { r.Forget = time.Hour }, r)
+		s.config.Rules.Quiet = "mute"
+		start := time.Now()
+		p.publishWith("oven", "mute", start.Add(40*m).Format(time.RFC3339Nano))
+		p.publishWith("fridge", "mute", "true")
+		p.publishBody("freezer", "{}")
+		s.start(p)
+		var times []string
+		r.set(func(_ context.Context, a notify.Alert) error {
+			what := "silent"
+			if a.Forgotten {
+				what = "forgotten"
+			}
+			times = append(times, fmt.Sprint(a.Device, " ", what, " ", time.Since(start).Truncate(m)))
+			return nil
+		})
+		time.Sleep(3 * time.Hour)
+		s.end()
+		slices.Sort(times)
+		if got, want := strings.Join(times, ", "), "freezer forgotten 1h0m0s, freezer silent 15m0s, oven forgotten 1h0m0s, oven silent 40m0s"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+		if n := s.worker.Stats().Forgotten.Load(); n != 3 {
+			t.Errorf("%d devices are forgotten", n)
+		}
+	})
+}
+
+// With a field only messages with a reading there count.
+func TestSilenceOfAField(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const m = time.Minute
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, func(r *rules.Rule) {
+			r.Field, r.Valid = "probe.temp", &telemetry.Range{From: -60, To: 60}
+		}, r)
+		s.start(p)
+		p.publishBody("oven", `{"probe":{"temp":5}}`)
+		for range 20 {
+			time.Sleep(m)
+			p.publishBody("oven", `{"probe":{"temp":-127},"hello":1}`)
+			p.publishBody("never", `{"hello":1}`)
+		}
+		time.Sleep(2 * m)
+		p.publishBody("oven", `{"probe":{"temp":6}}`)
+		time.Sleep(m)
+		s.end()
+		if got := r.notified(""); got != "alert 1, recovery 42" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
