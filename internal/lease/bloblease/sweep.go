@@ -5,9 +5,10 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/records"
 )
@@ -37,11 +38,24 @@ func (s *Store) Sweep(ctx context.Context, from string, olderThan time.Duration,
 	}
 	// Of the shards that are swept side by side, next is the first that is not done: what was
 	// removed from the others is gone.
-	done, err := sideBySide(ctx, shards-first, listsAtOnce, func(ctx context.Context, i int) error {
-		return w.shard(ctx, shardPrefix(first+i))
-	})
-	if err != nil {
-		next = strings.TrimSuffix(shardPrefix(first+done), "/")
+	var done [shards]bool
+	sweeping, ctx := errgroup.WithContext(ctx)
+	sweeping.SetLimit(listsAtOnce)
+	for i := first; i < shards; i++ {
+		sweeping.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			err := w.shard(ctx, shardPrefix(i))
+			done[i] = err == nil
+			return err
+		})
+	}
+	if err = sweeping.Wait(); err != nil {
+		for first < shards && done[first] {
+			first++
+		}
+		next = strings.TrimSuffix(shardPrefix(first), "/")
 	}
 	return int(w.removed.Load()), next, err
 }
@@ -59,15 +73,14 @@ func (s *sweep) shard(ctx context.Context, prefix string) error {
 		if err != nil {
 			return err
 		}
-		var stale []records.Record
+		removing, ctx := errgroup.WithContext(ctx)
+		removing.SetLimit(removalsAtOnce)
 		for _, r := range page {
 			if s.stale(r) {
-				stale = append(stale, r)
+				removing.Go(func() error { return s.remove(ctx, r) })
 			}
 		}
-		if _, err := sideBySide(ctx, len(stale), removalsAtOnce, func(ctx context.Context, i int) error {
-			return s.remove(ctx, stale[i])
-		}); err != nil {
+		if err := removing.Wait(); err != nil {
 			return err
 		}
 	}
@@ -101,38 +114,4 @@ func (s *sweep) remove(ctx context.Context, r records.Record) error {
 		s.removed.Add(1)
 	}
 	return err
-}
-
-// sideBySide calls do with 0 to n-1, at most limit at a time and the lower ones
-// first, until all have returned nil or one an error. It returns, once nothing
-// runs any more, how many before the first that did not end well did.
-func sideBySide(ctx context.Context, n, limit int, do func(ctx context.Context, i int) error) (done int, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make([]bool, n)
-	var begun atomic.Int64
-	var working sync.WaitGroup
-	for range min(n, limit) {
-		working.Go(func() {
-			for ctx.Err() == nil {
-				i := int(begun.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-					return
-				}
-				ended[i] = true
-			}
-		})
-	}
-	working.Wait()
-	for done < n && ended[done] {
-		done++
-	}
-	if done < n {
-		err = context.Cause(ctx)
-	}
-	return done, err
 }

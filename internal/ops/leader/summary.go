@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tally"
 )
@@ -80,16 +82,15 @@ func (s *summary) do(ctx context.Context, c *Call) (string, error) {
 func (s *summary) reportAll(ctx context.Context, sum notify.Summary) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Receivers)), func(name string) bool { _, done := s.settled[name]; return done })
 	errs := make([]error, len(names))
-	slots := make(chan struct{}, reportsAtOnce)
-	var reporting sync.WaitGroup
+	var reporting errgroup.Group
+	reporting.SetLimit(reportsAtOnce)
 	for i, name := range names {
-		slots <- struct{}{}
-		reporting.Go(func() {
+		reporting.Go(func() error {
 			errs[i] = s.report(ctx, name, sum)
-			<-slots
+			return nil // the others are reported to all the same
 		})
 	}
-	reporting.Wait()
+	_ = reporting.Wait()
 	return errors.Join(errs...)
 }
 

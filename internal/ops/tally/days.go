@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"alertworker/internal/records"
 )
 
@@ -157,22 +159,15 @@ func (c Count) most(d Count) Count {
 
 // sideBySide calls do for all names, a few concurrently, until one fails.
 func sideBySide(ctx context.Context, names []string, do func(context.Context, string) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slots := make(chan struct{}, getsAtOnce)
-	var working sync.WaitGroup
+	working, ctx := errgroup.WithContext(ctx)
+	working.SetLimit(getsAtOnce)
 	for _, name := range names {
-		slots <- struct{}{}
-		if ctx.Err() != nil {
-			break
-		}
-		working.Go(func() {
-			defer func() { <-slots }()
-			if err := do(ctx, name); err != nil {
-				cancel(err)
+		working.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
+			return do(ctx, name)
 		})
 	}
-	working.Wait()
-	return context.Cause(ctx)
+	return working.Wait()
 }
