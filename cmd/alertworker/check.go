@@ -51,6 +51,7 @@ func checkTo(ctx context.Context, out checkup.Output, args []string) error {
 		Records:     func(ctx context.Context) (records.Store, error) { return s.openRecords(ctx, c, quiet) },
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, c, zap.NewNop()) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, c, quiet) },
+		Group:       groupName,
 		Member: func(ctx context.Context, c config.Config, rs records.Store) (*peers.Member, error) {
 			return s.member(ctx, c, rs, quiet)
 		},

@@ -69,7 +69,7 @@ const arrows = `
 	internal/ops/admin    internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
 	internal/ops/audit    internal/ledger internal/telemetry internal/throttle internal/worker
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker
-	internal/ops/checkup  internal/config internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
+	internal/ops/checkup  internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
 	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
 	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/ops/checkup
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker

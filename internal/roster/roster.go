@@ -6,6 +6,7 @@
 package roster
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,17 @@ func New(fields []string) *Roster {
 
 // Len returns how many devices are known.
 func (r *Roster) Len() int { return len(r.names) }
+
+// Known returns how many devices were heard for a field.
+func (r *Roster) Known(field string) (n int) {
+	f := slices.Index(r.fields, field)
+	for d := 0; f >= 0 && d < len(r.names); d++ {
+		if r.Heard(d, f) != (Heard{}) {
+			n++
+		}
+	}
+	return n
+}
 
 // Device returns the number of a device, which is valid until the next Forget; -1 if it is not known.
 func (r *Roster) Device(name string) int {

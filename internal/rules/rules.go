@@ -9,6 +9,7 @@ package rules
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,14 @@ type Level struct {
 
 // Silence reports whether r is about silence: its levels have no limits, and the one with the shortest Silent is the mildest.
 func (r *Rule) Silence() bool { return len(r.Levels) > 0 && r.Levels[0].Silent > 0 }
+
+// HeardBy names what counts as a sign of life for r, if it is about silence: rules with the same have it in common.
+func (r *Rule) HeardBy() string {
+	if r.Valid == nil {
+		return r.Field
+	}
+	return fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
+}
 
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
 // kept: it is about silence, has a duration, a clear of its own, or tells when a device is normal again.

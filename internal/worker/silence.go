@@ -59,14 +59,6 @@ type proof struct {
 	enqueued time.Time // likewise
 }
 
-// fieldName is what a roster calls the events that count for r.
-func fieldName(r *rules.Rule) string {
-	if r.Valid == nil {
-		return r.Field
-	}
-	return fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
-}
-
 // newSilences returns nil if no rule is about silence.
 func newSilences(w *Worker, partition string) *silences {
 	if len(w.silences) == 0 {

@@ -143,7 +143,7 @@ func New(c Config) *Worker {
 	}
 	w.rules, w.silences, w.levels = newRules(&w.Config, w.stats.Levels)
 	for _, r := range w.silences {
-		name := fieldName(r.Rule)
+		name := r.HeardBy()
 		if r.column = slices.Index(w.heardFor, name); r.column < 0 {
 			r.column, w.heardFor = len(w.heardFor), append(w.heardFor, name)
 		}

@@ -81,7 +81,7 @@ func (s Shared) alarms(ctx context.Context, device string, except []string) (all
 
 // stateOf returns an alarm of a ledger as a worker would.
 func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
-	state := worker.AlarmState{Partition: partition, Device: a.Device, Rule: a.Rule, Level: a.Level, Since: a.Since, Value: a.Value, Limit: a.Limit}
+	state := worker.AlarmState{Partition: partition, Device: a.Device, Rule: a.Rule, Level: a.Level, Since: a.Since, Value: a.Value, Limit: a.Limit, Silence: a.Silence}
 	switch {
 	case a.Since.IsZero():
 	case a.Open:
@@ -89,7 +89,7 @@ func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
 	default:
 		state.Phase = rules.Pending
 	}
-	if a.Due != nil {
+	if a.Due != nil && !(a.Silence && a.Open) { // else it is the silence that is due
 		state.Due = a.Due.Enqueued
 	}
 	return state

@@ -60,6 +60,7 @@ type Services struct {
 	Records     func(context.Context) (records.Store, error)
 	Leases      func(context.Context) (lease.Store, error)
 	DeadLetters func(context.Context) (*deadletter.Store, error)
+	Group       func(resolved config.Config) string // the folder of what the consumer group's replicas share
 	Member      func(ctx context.Context, resolved config.Config, rs records.Store) (*peers.Member, error)
 }
 
@@ -132,6 +133,11 @@ func (k *checkup) steps(send bool) []step {
 			name += " for " + set.Rules[i].Name
 		}
 		steps = append(steps, step{name, limit, func(context.Context) (string, error) { return k.events(i) }})
+	}
+	for i := range set.Rules {
+		if r := &set.Rules[i]; r.Silence() && k.config.CheckpointStore != config.StoreMemory {
+			steps = append(steps, step{"silence for " + r.Name, limit, func(ctx context.Context) (string, error) { return k.silence(ctx, r) }})
+		}
 	}
 	steps = append(steps, step{"partitions", limit, k.partitions})
 	for _, p := range properties(set) {
