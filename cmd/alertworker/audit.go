@@ -80,6 +80,13 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 	}
 	expected := audit.Expected{}
 	candidate.Notice = expected.Add
+	rec, err := s.openRecords(ctx, c, zap.NewNop())
+	if err != nil {
+		return fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	}
+	if candidate.Mutes, err = silences(c, rec).Mutes(ctx); err != nil {
+		return err
+	}
 	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, time.UTC)
 	if err != nil {
 		return err

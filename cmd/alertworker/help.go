@@ -18,6 +18,7 @@ Commands
             say why a device was or was not alerted, from what all replicas share; --last 2h reads its last readings
   deadletters list | replay | discard
             list alerts that could not be delivered, send them again, or delete them
+  silence   send no alerts of some devices or of a rule for a time; silences list | end
   devhub    run an in-memory Event Hubs namespace for development; prints its connection string
   version   print the version, commit and Go version
   For the flags of a command: alertworker COMMAND --help

@@ -56,6 +56,10 @@ func command(ctx context.Context, args []string) int {
 		err = why(ctx, args)
 	case "deadletters":
 		err = deadLetters(ctx, args)
+	case "silence":
+		err = silence(ctx, os.Stdout, args)
+	case "silences":
+		err = listSilences(ctx, os.Stdout, args)
 	case "version", "-version", "--version":
 		fmt.Println(version())
 	case "help", "-h", "-help", "--help":

@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
+	"alertworker/internal/muting"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/heartbeat"
@@ -52,6 +53,7 @@ type replica struct {
 	admin     *admin.Admin // nil if HTTP is off
 	trigger   *trigger     // nil if HTTP or the trigger is off
 
+	muting    *muting.Board        // what people have silenced
 	board     *ownership.Board     // what replicas tell each other
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
@@ -140,6 +142,8 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 			},
 		})
 	}
+	r.muting = muting.NewBoard(silences(c, s.records), log)
+	config.Mutes = r.muting.Mutes
 	r.worker = worker.New(config)
 	r.lag = measured.Watch(r.worker, r.source.Stats, store)
 	if r.duties, err = newDuties(c, s, r.leases, observed, r.tally, log); err != nil {
@@ -284,6 +288,10 @@ func (r *replica) run(ctx context.Context) (err error) {
 		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
 	}
 	joined := r.join(ctx)
+	if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
+		r.worker.Log.Warn("cannot read the silences: alerts that are silenced may be sent", zap.Error(err))
+	}
+	end.background(lasting, "silences", closeLimit, running(r.muting.Run))
 	if joined {
 		if r.member != nil {
 			end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {

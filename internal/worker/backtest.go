@@ -29,6 +29,7 @@ type Backtest struct {
 
 // An Observer is told what a Backtest finds, in the order of its time. Any of its functions may be nil.
 type Observer struct {
+	Mutes  []rules.Mute // what people had silenced
 	Notice func(BacktestNotice)
 	Alarm  func(BacktestAlarm)
 }
@@ -80,7 +81,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	if err != nil {
 		return nil, err
 	}
-	c := Config{Rules: set, Decoder: decoder, Clock: clock, Log: zap.NewNop()}
+	c := Config{Rules: set, Decoder: decoder, Clock: clock, Log: zap.NewNop(), Mutes: func() []rules.Mute { return o.Mutes }}
 	b := &Backtest{observer: o, streams: map[string]*stream{}}
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }

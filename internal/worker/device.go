@@ -51,6 +51,7 @@ const (
 	StaysPending                 // it reaches the limit, but not for long enough yet
 	Inhibited                    // a higher level of the rule is open
 	Muted                        // its message says that nobody is to be notified
+	Silenced                     // people say so: see Config.Mutes
 	Unwanted                     // no receiver gets alerts like this one
 	Notified                     // to receivers, unless a window covers it
 )

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"strings"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
@@ -295,6 +296,10 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		v.stats.Quieted.Add(1)
 		return Muted
 	}
+	if v.silenced(device, l.rule.Name, v.event.Enqueued, v.property) {
+		v.stats.Quieted.Add(1)
+		return Silenced
+	}
 	before := placeOf(v.before)
 	shown, decision := false, Unwanted
 	for i, q := range v.queues {
@@ -337,6 +342,20 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		}
 	}
 	return decision
+}
+
+// silenced reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It allocates nothing.
+func (s *stream) silenced(device, rule string, at time.Time, property func(name string) string) bool {
+	if s.Mutes == nil {
+		return false
+	}
+	mutes := s.Mutes()
+	for i := range mutes {
+		if mutes[i].Matches(device, rule, at, property) {
+			return true
+		}
+	}
+	return false
 }
 
 // show returns the event's properties that messages show, nil if it has none.

@@ -341,6 +341,9 @@ func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, a
 // watermark. The caller holds the locks.
 func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, heard, deadline, until int64) {
 	l := r.levels[i]
+	if s.silenced(name, r.Name, time.UnixMilli(until), func(string) string { return "" }) {
+		return // it opens when that is over, if it lasts
+	}
 	if !s.alarms.room(name) {
 		s.stats.Untracked.Add(1)
 		return

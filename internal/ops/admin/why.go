@@ -244,6 +244,8 @@ func (f findings) read(r worker.Reading) (code, text string) {
 	switch r.Decision {
 	case worker.Muted:
 		return whyQuiet, fmt.Sprintf("%s reaches %s, but is muted: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
+	case worker.Silenced:
+		return whyQuiet, fmt.Sprintf("%s reaches %s, but alerts like this one are silenced: alertworker silences list says by whom, why and until when", reading, limit)
 	case worker.Unwanted:
 		return whyUnwanted, fmt.Sprintf("%s reaches %s, but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)", reading, limit)
 	case worker.Notified:

@@ -27,9 +27,10 @@ type Source interface {
 
 // A Candidate is a set of rules, and what it would have done.
 type Candidate struct {
-	Name string
-	Set  rules.Set
-	To   []worker.Receiver // only names and filters count
+	Name  string
+	Set   rules.Set
+	To    []worker.Receiver // only names and filters count
+	Mutes []rules.Mute      // what people had silenced
 	// Notice, unless it is nil, is told of every alert and recovery.
 	Notice func(worker.BacktestNotice)
 
@@ -75,7 +76,7 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 	for _, c := range candidates {
 		c.sent, c.devices, c.days, c.hours, c.open = make([]sent, len(c.To)), map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
 		var err error
-		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{Notice: func(n worker.BacktestNotice) { c.notice(n, zone) }, Alarm: c.alarm}); err != nil {
+		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{Mutes: c.Mutes, Notice: func(n worker.BacktestNotice) { c.notice(n, zone) }, Alarm: c.alarm}); err != nil {
 			return nil, err
 		}
 	}

@@ -125,7 +125,7 @@ var (
 	overDesc       = desc("readings_over_threshold_total", "Readings that reach a limit of any rule; with one rule, those at or above the threshold.")
 	filteredDesc   = desc("readings_filtered_total", "Readings over the threshold that a receiver does not get because of its level in NOTIFY_URLS, counted for each receiver.")
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
-	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold without an alert because their messages have the property of QUIET_PROPERTY.")
+	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold without an alert because their messages have the property of QUIET_PROPERTY, or because alerts are silenced.")
 	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were sent as if their rule had no state, or not resolved.")
 	timesDesc      = desc("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by the time of their device. For all but those that are used the hub's time counts.", "result")
 	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")

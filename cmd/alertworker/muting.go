@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/config"
+	"alertworker/internal/muting"
+	"alertworker/internal/records"
+)
+
+const (
+	silenceDoes = "send no alerts of some devices, or of a rule, for a time. Everything is evaluated and counted, and recoveries are sent.\n" +
+		"All replicas know it within 15 s. A device that is still hot when it ends alerts with its next reading\n" +
+		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h --why \"service\""
+
+	silencesDoes = "list the silences in force, or end one\n" +
+		"Usage: alertworker silences list | end ID"
+)
+
+// silences returns where the silences of c's consumer group are.
+func silences(c config.Config, s records.Store) muting.Store {
+	return muting.Store{Records: s, Name: groupName(c) + "/silences"}
+}
+
+// openSilences opens them for commands, which have the configuration of the worker.
+func openSilences(ctx context.Context) (muting.Store, func(), error) {
+	c, _, err := configure()
+	if err != nil {
+		return muting.Store{}, func() {}, err
+	}
+	if c.CheckpointStore == config.StoreMemory {
+		return muting.Store{}, func() {}, &usageError{errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those")}
+	}
+	s, err := newStores(c)
+	if err != nil {
+		return muting.Store{}, func() {}, err
+	}
+	if c, err = resolveHub(ctx, c, zap.NewNop()); err != nil {
+		return muting.Store{}, s.Close, err
+	}
+	rs, err := s.openRecords(ctx, c, zap.NewNop())
+	if err != nil {
+		return muting.Store{}, s.Close, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
+	}
+	return silences(c, rs), s.Close, nil
+}
+
+// silence is `alertworker silence`.
+func silence(ctx context.Context, out io.Writer, args []string) error {
+	var s muting.Silence
+	flags := newFlags("silence", silenceDoes)
+	flags.StringVar(&s.Device, "device", "", "only this `DEVICE`; * stands for any characters")
+	flags.StringVar(&s.Rule, "rule", "", "only alerts of this `RULE`")
+	flags.Func("where", "only about messages with this application property, `NAME=VALUE`", func(text string) error {
+		s.Property, s.Value, _ = strings.Cut(text, "=")
+		if s.Property == "" || s.Value == "" {
+			return errors.New("must be NAME=VALUE")
+		}
+		return nil
+	})
+	lasts := flags.Duration("for", 0, "how long, as a `DURATION` such as 2h")
+	flags.StringVar(&s.Why, "why", "", "the `REASON`, for others to see")
+	flags.StringVar(&s.Who, "who", "", "your `NAME` (default: the user of this machine)")
+	if err := parseFlags(flags, args); err != nil {
+		return err
+	}
+	if u, err := user.Current(); s.Who == "" && err == nil {
+		s.Who = u.Username
+	}
+	s.Who = cmp.Or(s.Who, os.Getenv("USER"), "unknown")
+	if err := s.Check(*lasts); err != nil {
+		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
+	}
+	store, done, err := openSilences(ctx)
+	defer done()
+	if err != nil {
+		return err
+	}
+	if s, err = store.Add(ctx, s, *lasts); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "silenced until %s: %v; to end it before: alertworker silences end %s\n", s.Until.Format(time.DateTime+"Z"), s, s.ID)
+	return nil
+}
+
+// listSilences is `alertworker silences`.
+func listSilences(ctx context.Context, out io.Writer, args []string) error {
+	flags := newFlags("silences", silencesDoes)
+	args, err := parseArgs(flags, args)
+	if err != nil {
+		return err
+	}
+	isList, isEnd := len(args) == 1 && args[0] == "list", len(args) == 2 && args[0] == "end"
+	if !isList && !isEnd {
+		return &usageError{errors.New("say list, or end and an id; see alertworker silences --help")}
+	}
+	store, done, err := openSilences(ctx)
+	defer done()
+	if err != nil {
+		return err
+	}
+	if isEnd {
+		s, err := store.End(ctx, args[1])
+		if err == nil {
+			fmt.Fprintf(out, "ended: %v\n", s)
+		}
+		return err
+	}
+	all, err := store.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(out, "no silences")
+		return nil
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tSILENCED\tUNTIL\tWHO\tWHY")
+	for _, s := range all {
+		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", s.ID, s, s.Until.Format(time.DateTime+"Z"), s.Who, s.Why)
+	}
+	return table.Flush()
+}

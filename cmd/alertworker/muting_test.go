@@ -1,0 +1,73 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/emulators"
+)
+
+// A silence by command mutes a running worker until it is ended.
+func TestSilenceCommand(t *testing.T) {
+	storage, hub := emulators.StartAzurite(t).ConnectionString, hubWith(t)
+	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS=log:")
+	publish := func(device string) {
+		t.Helper()
+		if _, err := hub.Publish(devhub.Message{Device: device, Body: []byte(`{"temperature":99}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("before")
+	w.logs("temperature alert", `"before"`)
+	var out strings.Builder
+	if err := silence(t.Context(), &out, []string{"--device", "ov*", "--for", "2h", "--why", "service", "--who", "eva"}); err != nil {
+		t.Fatal(err)
+	}
+	w.logs(`"msg":"alerts are silenced"`, `"silenced":"device ov*"`, `"why":"service"`, `"who":"eva"`)
+	publish("oven")
+	publish("kiln")
+	w.logs("temperature alert", `"kiln"`)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, metrics := w.get("/metrics"); strings.Contains(metrics, "alertworker_readings_quieted_total 1") {
+			break
+		}
+		if time.Now().After(end) {
+			_, metrics := w.get("/metrics")
+			t.Fatal("the reading of the silenced device is not counted: ", metrics)
+		}
+	}
+	out.Reset()
+	if err := listSilences(t.Context(), &out, []string{"list"}); err != nil || !strings.Contains(out.String(), "device ov*") || !strings.Contains(out.String(), "eva  service") {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	id, _, _ := strings.Cut(strings.Split(out.String(), "\n")[1], " ")
+	if err := listSilences(t.Context(), &out, []string{"end", id}); err != nil {
+		t.Fatal(err)
+	}
+	w.logs(`"msg":"a silence has ended"`)
+	if strings.Contains(w.logged(), `"device":"oven"`) {
+		t.Error("the silenced device was reported")
+	}
+	time.Sleep(time.Second) // the record's clock has whole seconds
+	publish("oven")
+	w.logs("temperature alert", `"oven"`)
+
+	for args, want := range map[string]string{
+		"--for 2h --why service":                    "say what to silence",
+		"--device oven --for 2h":                    "say why",
+		"--device oven --why service":               "a silence lasts",
+		"--where site --for 2h --why service":       "must be NAME=VALUE",
+		"--rule hot --for 2h --why service surplus": "unexpected",
+	} {
+		if err := silence(t.Context(), &out, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	for _, args := range []string{"", "end", "end nobody", "list all"} {
+		if err := listSilences(t.Context(), &out, strings.Fields(args)); err == nil {
+			t.Errorf("silences %s succeeds", args)
+		}
+	}
+}

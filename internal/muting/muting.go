@@ -1,0 +1,242 @@
+// Package muting keeps the silences of a consumer group: who has muted the alerts of some devices or of a rule, until when and why.
+// They are one record beside the settings, which every replica reads again within 10 s. They are not about devices that are silent:
+// that is a rule's business.
+package muting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"alertworker/internal/records"
+	"alertworker/internal/rules"
+)
+
+const (
+	most      = 100                 // silences in force
+	keepEnded = 24 * time.Hour      // for readings that are read late
+	shortest  = time.Minute         // silence
+	longest   = 30 * 24 * time.Hour // likewise
+	maxText   = 200                 // bytes of any text
+	maxBytes  = 1 << 20             // of the record
+	every     = 10 * time.Second    // a replica reads it
+	rounds    = 4                   // in which another writer may be first
+)
+
+// A Silence mutes alerts. Everything is evaluated and counted, and recoveries are sent.
+type Silence struct {
+	ID       string    `json:"id"`
+	Device   string    `json:"device,omitempty"` // as in rules.Mute, like the next three
+	Rule     string    `json:"rule,omitempty"`
+	Property string    `json:"property,omitempty"`
+	Value    string    `json:"value,omitempty"`
+	From     time.Time `json:"from"` // by the store's clock
+	Until    time.Time `json:"until"`
+	Why      string    `json:"why"`
+	Who      string    `json:"who"`
+}
+
+// String says what s mutes.
+func (s Silence) String() string {
+	var parts []string
+	add := func(format, text string, more ...any) {
+		if text != "" {
+			parts = append(parts, fmt.Sprintf(format, append([]any{text}, more...)...))
+		}
+	}
+	add("device %s", s.Device)
+	add("rule %s", s.Rule)
+	add("%s=%s", s.Property, s.Value)
+	return strings.Join(parts, ", ")
+}
+
+// Check returns what is wrong with s, which is to last for d.
+func (s Silence) Check(d time.Duration) error {
+	for _, text := range []string{s.Device, s.Rule, s.Property, s.Value, s.Why, s.Who} {
+		if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return fmt.Errorf("%q must be printable text of at most %d bytes", text, maxText)
+		}
+	}
+	switch {
+	case s.Device+s.Rule+s.Property == "":
+		return errors.New("say what to silence: devices, a rule, or messages with a property")
+	case (s.Property == "") != (s.Value == ""):
+		return errors.New("a property needs a value: name=value")
+	case d < shortest || d > longest:
+		return fmt.Errorf("a silence lasts %v to %v, not %v", shortest, longest, d)
+	case s.Why == "":
+		return errors.New("say why: others see it")
+	}
+	return nil
+}
+
+// A Store keeps the silences in a record.
+type Store struct {
+	Records records.Store // reliable
+	Name    string        // of the record
+}
+
+// list returns the silences, with those that have ended of late, and their record.
+func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
+	r, err := s.Records.Read(ctx, s.Name, maxBytes)
+	if errors.Is(err, records.ErrNotFound) {
+		return nil, r, nil
+	}
+	if err != nil {
+		return nil, r, fmt.Errorf("read the silences: %w", err)
+	}
+	var all []Silence
+	if err := json.Unmarshal(r.Content, &all); err != nil {
+		return nil, r, fmt.Errorf("read the silences: record %q does not hold any: delete it", s.Name)
+	}
+	return all, r, nil
+}
+
+// List returns the silences in force.
+func (s Store) List(ctx context.Context) ([]Silence, error) {
+	all, r, err := s.list(ctx)
+	return slices.DeleteFunc(all, func(one Silence) bool { return !r.Now.Before(one.Until) }), err
+}
+
+// Mutes returns what is muted, or was within a day.
+func (s Store) Mutes(ctx context.Context) ([]rules.Mute, error) {
+	all, _, err := s.list(ctx)
+	return mutesOf(all), err
+}
+
+func mutesOf(all []Silence) (mutes []rules.Mute) {
+	for _, s := range all {
+		mutes = append(mutes, rules.Mute{Device: s.Device, Rule: s.Rule, Property: s.Property, Value: s.Value, From: s.From, Until: s.Until})
+	}
+	return mutes
+}
+
+// change replaces the silences by what edit makes of them; now is the store's clock.
+func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Time) ([]Silence, error)) error {
+	for range rounds {
+		all, r, err := s.list(ctx)
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(one Silence) bool { return r.Now.Sub(one.Until) > keepEnded })
+		if all, err = edit(all, r.Now); err != nil {
+			return err
+		}
+		content, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		_, err = s.Records.Write(ctx, records.Record{Name: s.Name, Content: content, Type: "application/json", ETag: r.ETag})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, records.ErrConflict) {
+			return fmt.Errorf("write the silences: %w", err)
+		}
+	}
+	return errors.New("write the silences: others changed them at the same time: try again")
+}
+
+// Add begins a silence that lasts for d from now on. It sets its ID and times.
+func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
+	if err := one.Check(d); err != nil {
+		return one, err
+	}
+	one.ID = uuid.NewString()[:8]
+	return one, s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+		one.From, one.Until = now.UTC(), now.Add(d).UTC()
+		if len(all) >= most {
+			return nil, fmt.Errorf("there are %d silences, those that ended within a day included: that is the most; end them only to make room tomorrow", len(all))
+		}
+		return append(all, one), nil
+	})
+}
+
+// End ends a silence now. The error says that none of that ID is in force.
+func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
+	return ended, s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+		i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id && now.Before(one.Until) })
+		if i < 0 {
+			return nil, fmt.Errorf("no silence with the id %s is in force", id)
+		}
+		all[i].Until = now.UTC()
+		ended = all[i]
+		return all, nil
+	})
+}
+
+// A Board is what one replica knows of the silences.
+type Board struct {
+	store Store
+	log   *zap.Logger
+	known map[string]Silence // in force, used by one goroutine
+	mutes atomic.Pointer[[]rules.Mute]
+}
+
+func NewBoard(s Store, log *zap.Logger) *Board {
+	return &Board{store: s, log: log, known: map[string]Silence{}}
+}
+
+// Mutes returns what is muted. It takes no lock; nobody changes it.
+func (b *Board) Mutes() []rules.Mute {
+	if all := b.mutes.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// Refresh reads the silences, and logs which have begun and ended. If they cannot be read, those that are known go on until they end.
+func (b *Board) Refresh(ctx context.Context) error {
+	all, r, err := b.store.list(ctx)
+	if err != nil {
+		return err
+	}
+	mutes := mutesOf(all)
+	for _, s := range all {
+		if _, known := b.known[s.ID]; !known && r.Now.Before(s.Until) {
+			b.known[s.ID] = s
+			b.log.Warn("alerts are silenced", fields(s)...)
+		}
+	}
+	b.mutes.Store(&mutes)
+	for id, s := range b.known {
+		if i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id }); i < 0 || !r.Now.Before(all[i].Until) {
+			delete(b.known, id)
+			b.log.Warn("a silence has ended", fields(s)...)
+		}
+	}
+	return nil
+}
+
+func fields(s Silence) []zap.Field {
+	return []zap.Field{zap.String("id", s.ID), zap.Stringer("silenced", s), zap.Time("until", s.Until), zap.String("why", s.Why), zap.String("who", s.Who)}
+}
+
+// Run reads the silences again and again until ctx ends.
+func (b *Board) Run(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		err := b.Refresh(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
+			b.log.Warn("cannot read the silences; those that are known go on until they end", zap.Error(err))
+		}
+		failing = err != nil
+	}
+}

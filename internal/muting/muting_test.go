@@ -1,0 +1,119 @@
+package muting_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/muting"
+	"alertworker/internal/records"
+)
+
+// A silence is in force from its begin to its end, for every replica, and is forgotten a day later.
+func TestSilences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := muting.Store{Records: &records.Memory{}, Name: "ns/hub/group/silences"}
+		core, logged := observer.New(zap.InfoLevel)
+		board := muting.NewBoard(store, zap.New(core))
+		refresh := func(mutes int, log string) {
+			t.Helper()
+			if err := board.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for _, e := range logged.TakeAll() {
+				lines = append(lines, e.Message+" "+e.ContextMap()["why"].(string))
+			}
+			if got := strings.Join(lines, ", "); len(board.Mutes()) != mutes || got != log {
+				t.Errorf("%d mutes, %q; want %d, %q", len(board.Mutes()), got, mutes, log)
+			}
+		}
+		inForce := func(want int) {
+			t.Helper()
+			if all, err := store.List(t.Context()); err != nil || len(all) != want {
+				t.Errorf("%v in force, %v; want %d", all, err, want)
+			}
+		}
+		if board.Mutes() != nil {
+			t.Error("something is muted before anything is known")
+		}
+		refresh(0, "")
+		first, err := store.Add(t.Context(), muting.Silence{Device: "oven-*", Why: "service", Who: "eva"}, time.Hour)
+		if err != nil || !first.Until.Equal(first.From.Add(time.Hour)) {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		second, err := store.Add(t.Context(), muting.Silence{Rule: "hot", Property: "site", Value: "berlin", Why: "move", Who: "eva"}, 2*time.Hour)
+		if err != nil || second.String() != "rule hot, site=berlin" {
+			t.Fatalf("%v, %v", second, err)
+		}
+		refresh(2, "alerts are silenced service, alerts are silenced move")
+		refresh(2, "")
+		inForce(2)
+		time.Sleep(time.Hour + time.Second)
+		refresh(2, "a silence has ended service") // readings of its time may be read late
+		inForce(1)
+		if _, err := store.End(t.Context(), first.ID); err == nil {
+			t.Error("a silence that has ended can be ended")
+		}
+		if _, err := store.End(t.Context(), second.ID); err != nil {
+			t.Error(err)
+		}
+		refresh(2, "a silence has ended move")
+		if m := board.Mutes()[1]; !m.Until.Equal(time.Now().UTC().Truncate(time.Second)) {
+			t.Errorf("it ends at %v, not now, %v", m.Until, time.Now())
+		}
+		inForce(0)
+		time.Sleep(25 * time.Hour)
+		if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err != nil {
+			t.Error(err)
+		}
+		refresh(1, "alerts are silenced service")
+		for range 99 {
+			if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err == nil {
+			t.Error("there may be any number of silences")
+		}
+	})
+}
+
+func TestSilencesThatAreNone(t *testing.T) {
+	for _, tt := range []struct {
+		silence muting.Silence
+		lasts   time.Duration
+		want    string
+	}{
+		{muting.Silence{Why: "service"}, time.Hour, "say what to silence"},
+		{muting.Silence{Device: "oven"}, time.Hour, "say why"},
+		{muting.Silence{Device: "oven", Why: "service"}, 0, "a silence lasts"},
+		{muting.Silence{Device: "oven", Why: "service"}, 31 * 24 * time.Hour, "a silence lasts"},
+		{muting.Silence{Property: "site", Why: "service"}, time.Hour, "needs a value"},
+		{muting.Silence{Device: "oven", Why: "ser\x1bvice"}, time.Hour, "printable"},
+		{muting.Silence{Device: strings.Repeat("x", 201), Why: "service"}, time.Hour, "printable"},
+	} {
+		if err := tt.silence.Check(tt.lasts); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v for %v: %v, want %q", tt.silence, tt.lasts, err, tt.want)
+		}
+	}
+}
+
+// A record that holds something else mutes nothing, and is not replaced.
+func TestUnreadable(t *testing.T) {
+	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
+	if _, err := store.Records.Write(t.Context(), records.Record{Name: "silences", Content: []byte("?")}); err != nil {
+		t.Fatal(err)
+	}
+	board := muting.NewBoard(store, zap.NewNop())
+	if err := board.Refresh(t.Context()); err == nil || board.Mutes() != nil {
+		t.Errorf("%v, %v", err, board.Mutes())
+	}
+	if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service"}, time.Hour); err == nil {
+		t.Error("it was replaced")
+	}
+}
