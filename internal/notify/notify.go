@@ -24,6 +24,7 @@ type Alert struct {
 	Rule        string    // the rule's name; empty, as in dead letters of older versions, is DefaultRule
 	Level       string    // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool      // the reading is normal again: it ends what earlier alerts of the device, rule and level said
+	Refreshed   bool      // as long as the alarm is open the receiver is told so every RefreshEvery: see Refresher
 	WillResolve bool      // one that is Resolved follows in time: the rule tells when a device is normal again
 	Removed     bool      // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
 	Below       bool      // readings at or below the limit are worth an alert, else those at or above it
@@ -82,6 +83,16 @@ type Batcher interface {
 	// that the receiver has taken every one, and an error is about each. A message that is
 	// Refused may be refused for one of them: then each can still be tried by Notify.
 	NotifyMany(ctx context.Context, alerts []Alert) error
+}
+
+// RefreshEvery is how often a Refresher is told which alarms are open.
+const RefreshEvery = time.Minute
+
+// A Refresher is a Notifier whose receiver ends or forgets alerts that are not repeated.
+type Refresher interface {
+	// Refresh says that the alarms of alerts, of which there is at least one, are open. It is no notice: people
+	// have been notified. Otherwise it is like Notify.
+	Refresh(ctx context.Context, alerts []Alert) error
 }
 
 // A Summary is the figures of two days: the day before it was made, and that day so far.

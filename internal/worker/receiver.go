@@ -24,18 +24,20 @@ type receiver struct {
 
 	together bool // it takes several alerts in one message
 
-	mu       sync.Mutex
-	queues   []*queue // one for each stream
-	turn     int      // index of the queue whose turn is next
-	pace     *pace.Pace
-	messages int  // under way, from the first claim to the last record
-	sending  int  // deliveries in them
-	writing  int  // dead letters being written
-	probing  bool // whether a probe is under way
-	health   health
-	store    storeHealth
-	timer    *time.Timer
-	wake     time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
+	mu        sync.Mutex
+	queues    []*queue // one for each stream
+	turn      int      // index of the queue whose turn is next
+	pace      *pace.Pace
+	messages  int             // under way, from the first claim to the last record
+	asides    []chan struct{} // messages that are no notices and wait, each closed when it may go
+	lastAside bool            // such a message was the last to go
+	sending   int             // deliveries in them
+	writing   int             // dead letters being written
+	probing   bool            // whether a probe is under way
+	health    health
+	store     storeHealth
+	timer     *time.Timer
+	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
 // bit is r among the receivers of a recovery.
@@ -62,8 +64,10 @@ func (r *receiver) dispatch() {
 			}
 		}
 	}
+	r.admitAside(now)
 	for r.start(now) {
 	}
+	r.admitAside(now)
 	r.shed(now)
 	for r.mayWrite(now) {
 		var from state
@@ -130,7 +134,7 @@ func (r *receiver) places() int {
 	if r.Limits.Places > 0 {
 		most = min(most, r.Limits.Places)
 	}
-	if r.together {
+	if r.together || r.Refresh != nil {
 		most = 1
 	}
 	return r.pace.Places(most)
@@ -284,7 +288,7 @@ func (r *receiver) setTimer(now time.Duration) {
 			}
 		}
 	}
-	if r.messages < r.places() && slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len()+q.lines[failed].len() > 0 }) {
+	if r.messages < r.places() && (len(r.asides) > 0 || slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len()+q.lines[failed].len() > 0 })) {
 		at(r.pace.Next(now))
 	}
 	if next == r.wake {

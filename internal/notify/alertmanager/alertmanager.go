@@ -16,6 +16,9 @@ const (
 	// the window.
 	slack = 5 * time.Minute
 
+	// untilRefreshed is how long an alert lasts that is refreshed: for a few misses.
+	untilRefreshed = 5 * notify.RefreshEvery
+
 	// untilResolved is how long an alert lasts whose resolved will follow. No alert may come
 	// for long before that: while the value is between the limit and where the alarm
 	// ends, or while the device is silent.
@@ -52,6 +55,12 @@ func (m *Alertmanager) Notify(ctx context.Context, a notify.Alert) error {
 // NotifyMany posts all of alerts at once. Answers mean what they do to Notify.
 func (m *Alertmanager) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
 	return m.post(ctx, "alerts", alerts)
+}
+
+// Refresh posts all of alerts at once. Alertmanager, which keeps alerts in memory alone, goes on with those that it
+// knows, and notifies of those that it has forgotten.
+func (m *Alertmanager) Refresh(ctx context.Context, alerts []notify.Alert) error {
+	return m.post(ctx, "open alarms", alerts)
 }
 
 func (m *Alertmanager) post(ctx context.Context, what string, alerts []notify.Alert) error {
@@ -115,6 +124,8 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 		}
 	case a.Test:
 		e.EndsAt = now.Add(testLasts)
+	case a.Refreshed:
+		e.EndsAt = now.Add(untilRefreshed)
 	case a.WillResolve:
 		e.EndsAt = now.Add(untilResolved)
 	default:

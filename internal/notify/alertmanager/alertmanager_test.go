@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/url"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func TestTimes(t *testing.T) {
 		age, since           time.Duration
 		resolved, will, test bool
 		start, end           time.Duration // from now
+		refreshed            bool
 	}{
 		{age: time.Second, start: -time.Second, end: 7 * time.Minute},
 		{age: 10 * time.Hour, start: -10 * time.Hour, end: 7 * time.Minute},
@@ -77,15 +79,30 @@ func TestTimes(t *testing.T) {
 		{age: 0, test: true, start: 0, end: time.Minute},
 		{age: time.Second, since: time.Hour, start: -time.Hour, end: 7 * time.Minute},
 		{age: time.Second, since: time.Hour, will: true, start: -time.Hour, end: 7 * 24 * time.Hour},
+		{age: time.Second, since: time.Hour, will: true, refreshed: true, start: -time.Hour, end: 5 * time.Minute},
 		{age: time.Second, since: time.Hour, resolved: true, start: -time.Hour, end: -5 * time.Minute},
 	} {
-		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Test: tt.test}
+		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Refreshed: tt.refreshed, Test: tt.test}
 		if tt.since > 0 {
 			a.Since = now.Add(-tt.since)
 		}
 		if e := encode(a, notify.Style{}, now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
 			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
 		}
+	}
+}
+
+// What is refreshed is the same alert, in one post.
+func TestRefresh(t *testing.T) {
+	a := notifytest.Sustained()
+	a.Refreshed = true
+	r := notifytest.Posted(t, 200, func(url string) error { return open(t, url).Refresh(t.Context(), []notify.Alert{a, a}) })
+	var got []alert
+	if err := json.Unmarshal(r.Body, &got); err != nil || len(got) != 2 {
+		t.Fatalf("%s: %v", r.Body, err)
+	}
+	if left := time.Until(got[0].EndsAt); !maps.Equal(got[0].Labels, encode(a, link, time.Now()).Labels) || left > 5*time.Minute || left < 4*time.Minute {
+		t.Errorf("%+v", got[0])
 	}
 }
 

@@ -32,6 +32,22 @@ func Many(n int) []notify.Alert {
 	return alerts
 }
 
+// Storm is what the docs show: many ovens that get too hot at once, and two that are normal again.
+func Storm() []notify.Alert {
+	var alerts []notify.Alert
+	for i := range 26 {
+		a := Sustained()
+		a.Device, a.ID = fmt.Sprintf("oven-%d", i+1), fmt.Sprint(a.ID, "/", i)
+		a.Title, a.Unit, a.Temperature = "Oven too hot", "°C", 80+float64(i*37%90)/10
+		if i >= 24 {
+			a = Resolved(a)
+		}
+		a.Shown = notify.Shown("").With("site", []string{"berlin", "hamburg"}[i%2])
+		alerts = append(alerts, a)
+	}
+	return alerts
+}
+
 // RunMany holds a notifier that posts to a URL to the contract of [notify.Batcher]. open returns a new one. fits
 // fails the test if a message is more than the service takes, also if it has most alerts. Where
 // machine is true the receiver drops repeats, by the ids of all alerts, which are in the message.

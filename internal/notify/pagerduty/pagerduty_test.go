@@ -112,6 +112,16 @@ func TestDedupKey(t *testing.T) {
 	})
 }
 
+// A test's recovery resolves the incident that the test opened.
+func TestTestIsClosed(t *testing.T) {
+	a := notifytest.Alert(1)
+	a.Test = true
+	opened, closed := encode(a, routingKey, page), encode(notifytest.Resolved(a), routingKey, page)
+	if opened.EventAction != "trigger" || opened.Payload.Severity != notify.Info || closed.EventAction != "resolve" || closed.DedupKey != opened.DedupKey {
+		t.Errorf("%+v, %+v", opened, closed)
+	}
+}
+
 // What a device is called is only text, and fits.
 func FuzzEncode(f *testing.F) {
 	f.Add(notifytest.Odd().Device, "warning", "id")

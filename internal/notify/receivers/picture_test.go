@@ -13,16 +13,36 @@ import (
 
 var update = flag.Bool("update", false, "draw the picture in docs anew")
 
-const pictureFile = "../../../docs/channels.svg"
-
-// The picture of what arrives is drawn from the payloads that are sent.
+// The pictures of what arrives are drawn from the payloads that are sent.
 //
 //	go test -run Picture ./internal/notify/receivers -update
 func TestPicture(t *testing.T) {
+	picture(t, "channels.svg", 860, 292, "The alert of a device as a card in Teams and as a message in Slack: headline, device, value, limit, time, suppressed readings, id, and a link to the status page", func(b *bytes.Buffer) {
+		drawTeams(t, b)
+		drawSlack(t, b)
+	})
+}
+
+// So is that of a message for many.
+func TestPictureOfMany(t *testing.T) {
+	var m slackMessage
+	read(t, "slack/testdata/storm.json", &m)
+	var drawn bytes.Buffer
+	y := drawMany(t, &drawn, m)
+	picture(t, "storm.svg", 860, y+20, "One message in Slack for 26 devices: the rule and level, how many devices are at or above the limit, the ten hottest with value and limit, the names of the others, two devices that are normal again, and a link to the status page",
+		func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "<rect x=\"20\" y=\"40\" width=\"820\" height=\"%d\" rx=\"6\" class=\"card\"/>\n%s", y-40, &drawn)
+		})
+}
+
+// picture draws a file of docs, or compares it with what is there.
+func picture(t *testing.T, name string, width, height int, title string, draw func(*bytes.Buffer)) {
+	t.Helper()
 	var b bytes.Buffer
-	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 292" width="860" height="292" role="img" aria-labelledby="title">
-<title id="title">The alert of a device as a card in Teams and as a message in Slack: headline, device, value, limit, time, suppressed readings, id, and a link to the status page</title>
-<style>
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img" aria-labelledby="title">
+<title id="title">%[3]s</title>
+`, width, height, title)
+	b.WriteString(`<style>
 text { font: 13px -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif; fill: #1f2328; white-space: pre; }
 .where { font-weight: 600; fill: #59636e; }
 .head { font-size: 17px; font-weight: 600; }
@@ -45,25 +65,25 @@ text { fill: #f0f6fc; }
 .card, .pill { stroke: #3d444d; }
 }
 </style>
-<rect width="860" height="292" class="paper" rx="6"/>
 `)
-	drawTeams(t, &b)
-	drawSlack(t, &b)
+	fmt.Fprintf(&b, "<rect width=\"%d\" height=\"%d\" class=\"paper\" rx=\"6\"/>\n", width, height)
+	draw(&b)
 	b.WriteString("</svg>\n")
+	file := "../../../docs/" + name
 	if *update {
-		if err := os.WriteFile(pictureFile, b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := os.ReadFile(pictureFile); err != nil || !bytes.Equal(got, b.Bytes()) {
-		t.Errorf("%s is not what is sent (go test -update draws it anew): %v", pictureFile, err)
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, b.Bytes()) {
+		t.Errorf("%s is not what is sent (go test -update draws it anew): %v", file, err)
 	}
 }
 
-// read reads the golden payload of an ordinary alert.
-func read(t *testing.T, channel string, into any) {
+// read reads a golden payload.
+func read(t *testing.T, file string, into any) {
 	t.Helper()
-	payload, err := os.ReadFile("../" + channel + "/testdata/alert.json")
+	payload, err := os.ReadFile("../" + file)
 	if err == nil {
 		err = json.Unmarshal(payload, into)
 	}
@@ -91,7 +111,7 @@ func drawTeams(t *testing.T, b *bytes.Buffer) {
 			}
 		}
 	}
-	read(t, "teams", &m)
+	read(t, "teams/testdata/alert.json", &m)
 	card := m.Attachments[0].Content
 	write(b, 20, 28, "where", "Microsoft Teams")
 	box(b, 20, 40, 400, 232, "card")
@@ -122,29 +142,42 @@ func drawTeams(t *testing.T, b *bytes.Buffer) {
 }
 
 func drawSlack(t *testing.T, b *bytes.Buffer) {
-	var m struct {
-		Blocks []struct {
-			Text             struct{ Text string }
-			Fields, Elements []struct{ Text string }
-		}
-	}
-	read(t, "slack", &m)
+	var m slackMessage
+	read(t, "slack/testdata/alert.json", &m)
 	write(b, 440, 28, "where", "Slack")
 	box(b, 440, 40, 400, 232, "card")
-	headline, ok := strings.CutPrefix(m.Blocks[0].Text.Text, "🔴 ")
-	if !ok {
-		t.Errorf("the headline is %q, without the color of a critical alert", m.Blocks[0].Text.Text)
-	}
-	b.WriteString("<circle cx=\"463\" cy=\"66\" r=\"7\" fill=\"#cf222e\"/>\n") // not every font has the emoji
-	write(b, 478, 72, "head", headline)
+	dotted(t, b, 456, 72, "head", m.Blocks[0].Text.Text)
 	for i, field := range m.Blocks[1].Fields {
 		name, value, _ := strings.Cut(field.Text, "\n")
 		x, y := 456+192*(i%2), 102+46*(i/2)
 		write(b, x, y, "bold", strings.Trim(name, "*"))
 		write(b, x, y+19, "code", html.UnescapeString(strings.Trim(value, "`")))
 	}
+	writeFooter(b, 456, 256, m)
+}
+
+// slackMessage is what the pictures show of one.
+type slackMessage struct {
+	Blocks []struct {
+		Text             struct{ Text string }
+		Fields, Elements []struct{ Text string }
+	}
+}
+
+// dotted writes a line that begins with the color of an alert; not every font has the emoji.
+func dotted(t *testing.T, b *bytes.Buffer, x, y int, class, text string) {
+	mark, text, _ := strings.Cut(text, " ")
+	color := map[string]string{"🔴": "#cf222e", "🟢": "#1a7f37"}[mark]
+	if color == "" {
+		t.Errorf("%q does not begin with a color", mark+" "+text)
+	}
+	fmt.Fprintf(b, "<circle cx=\"%d\" cy=\"%d\" r=\"7\" fill=\"%s\"/>\n", x+7, y-6, color)
+	write(b, x+22, y, class, text)
+}
+
+func writeFooter(b *bytes.Buffer, x, y int, m slackMessage) {
 	var footer strings.Builder
-	for _, e := range m.Blocks[2].Elements {
+	for _, e := range m.Blocks[len(m.Blocks)-1].Elements {
 		if label, ok := strings.CutPrefix(e.Text, "<"); ok {
 			_, label, _ = strings.Cut(strings.TrimSuffix(label, ">"), "|")
 			fmt.Fprintf(&footer, "<tspan class=\"soft link\">   %s</tspan>", html.EscapeString(label))
@@ -152,5 +185,42 @@ func drawSlack(t *testing.T, b *bytes.Buffer) {
 		}
 		fmt.Fprintf(&footer, "<tspan>%s</tspan>", html.EscapeString(strings.Trim(e.Text, "`")))
 	}
-	fmt.Fprintf(b, "<text x=\"456\" y=\"256\" class=\"soft\">%s</text>\n", footer.String())
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" class=\"soft\">%s</text>\n", x, y, footer.String())
+}
+
+// drawMany draws a message for many, and returns where it ends.
+func drawMany(t *testing.T, b *bytes.Buffer, m slackMessage) (y int) {
+	const perLine = 112 // characters
+	write(b, 20, 28, "where", "Slack")
+	y = 72
+	dotted(t, b, 36, y, "head", m.Blocks[0].Text.Text)
+	y += 6
+	for _, block := range m.Blocks[1 : len(m.Blocks)-1] {
+		for line := range strings.Lines(block.Text.Text) {
+			y += 22
+			line = strings.TrimSuffix(line, "\n")
+			if item, ok := strings.CutPrefix(line, "• "); ok {
+				write(b, 40, y, "line", "•")
+				write(b, 54, y, "code", html.UnescapeString(strings.Trim(item, "`")))
+				continue
+			}
+			if strings.Contains(line, "*") {
+				y += 6
+				dotted(t, b, 36, y, "bold", html.UnescapeString(strings.ReplaceAll(line, "*", "")))
+				continue
+			}
+			for words := strings.Fields(html.UnescapeString(strings.ReplaceAll(line, "`", ""))); len(words) > 0; y += 20 {
+				n, width := 0, 0
+				for n < len(words) && width+len(words[n]) < perLine {
+					width += len(words[n]) + 1
+					n++
+				}
+				write(b, 40, y, "line", strings.Join(words[:n], " "))
+				words = words[n:]
+			}
+			y -= 20
+		}
+	}
+	writeFooter(b, 36, y+32, m)
+	return y + 50
 }

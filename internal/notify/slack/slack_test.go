@@ -41,6 +41,8 @@ func TestGolden(t *testing.T) {
 		}
 		notifytest.Golden(t, *update, name, r.Body)
 	}
+	storm := notifytest.Posted(t, 200, func(url string) error { return open(t, url).NotifyMany(t.Context(), notifytest.Storm()) })
+	notifytest.Golden(t, *update, "storm", storm.Body)
 	s := notify.Summary{ID: "ns/hub/summary/2026-03-01T08:00:00Z", Days: [2]notify.Day{
 		{Date: time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC), Alerts: 14, Devices: 1, MostAlerts: []notify.DeviceCount{{Device: "<!channel>", Alerts: 14}}},
 		{Date: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
