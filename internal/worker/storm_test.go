@@ -17,10 +17,12 @@ import (
 // A service takes one message every so often, and refuses what comes sooner.
 type service struct {
 	every, retryAfter, latency time.Duration
+	hides                      bool // it takes what comes sooner too, and shows it to nobody
 
 	mu                sync.Mutex
 	last              time.Time
 	messages, refused int
+	hidden            int
 	times             []time.Time
 }
 
@@ -30,7 +32,9 @@ func (s *service) answer(ctx context.Context, a notify.Alert) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.last.IsZero() && time.Since(s.last) < s.every {
+	if s.hides && !s.last.IsZero() && time.Since(s.last) < s.every {
+		s.hidden++
+	} else if !s.last.IsZero() && time.Since(s.last) < s.every {
 		s.refused++
 		return &notify.Error{Untaken: true, Limited: true, RetryAfter: s.retryAfter, Status: 429, Err: errors.New("429")}
 	}
@@ -81,6 +85,15 @@ func TestStormAtSlack(t *testing.T) {
 	t.Logf("%d messages in %v, %d refused, %d dead letters", s.messages, lasted, s.refused, dead)
 	if s.messages > 150 || s.refused > 5 || dead > 0 || lasted > 2*time.Minute {
 		t.Errorf("%d messages in %v, %d refused, %d dead letters", s.messages, lasted, s.refused, dead)
+	}
+}
+
+// A Slack that hides what comes faster, without an error, hides nothing, because it gets no more than a message a second.
+func TestStormAtSlackThatHides(t *testing.T) {
+	s := &service{every: time.Second, latency: 100 * time.Millisecond, hides: true}
+	storm(t, 1000, time.Minute, s, notify.Limits{Batch: 100, Rate: notify.Rate{Every: time.Second}})
+	if s.hidden > 0 || s.messages == 0 {
+		t.Errorf("%d of %d messages hidden", s.hidden, s.messages)
 	}
 }
 

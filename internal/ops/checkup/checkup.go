@@ -496,6 +496,9 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 		return "", fmt.Errorf("%s: %w", r.Name, err)
 	}
 	if !send {
+		if rate := r.Limits.Rate; rate.Every > 0 {
+			found += fmt.Sprintf("; each replica sends it at most %s", rate)
+		}
 		return fmt.Sprintf("%s: %s", r.Name, found), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
