@@ -128,10 +128,14 @@ func auditStores(ctx context.Context, c config.Config, s stores, rs []receivers.
 		return all, err
 	}
 	gates := map[audit.Key]*throttle.Gate{}
+	per := map[string]string{}
+	for _, r := range c.Rules().Rules {
+		per[r.Name] = r.Per
+	}
 	all.Gate = func(receiver int, rule, level string) *throttle.Gate {
 		key := audit.Key{Receiver: receiver, Rule: rule, Level: level}
 		if gates[key] == nil { // to read with: it needs no window
-			gates[key] = throttle.New(throttle.Config{Store: s.leases, Scope: c.Scope(), Receiver: rs[receiver].ID, Rule: rule, Level: level, SendTimeout: c.NotifyTimeout})
+			gates[key] = throttle.New(throttle.Config{Store: s.leases, Scope: c.Scope(), Receiver: rs[receiver].ID, Rule: rule, Level: level, Per: per[rule], SendTimeout: c.NotifyTimeout})
 		}
 		return gates[key]
 	}
@@ -144,7 +148,7 @@ func auditStores(ctx context.Context, c config.Config, s stores, rs []receivers.
 				}
 				for _, l := range page {
 					for i := range rs {
-						if key := (audit.Key{Receiver: i, Device: l.Alert.Device, Rule: l.Alert.Rule, Level: l.Alert.Level}); rs[i].ID == l.Receiver && l.Alert.Enqueued.After(all.Letters[key]) {
+						if key := (audit.Key{Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level}); rs[i].ID == l.Receiver && l.Alert.Enqueued.After(all.Letters[key]) {
 							all.Letters[key] = l.Alert.Enqueued
 						}
 					}

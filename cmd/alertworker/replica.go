@@ -176,7 +176,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 // newGate returns the gate of a receiver for a level of a rule. windows may be nil.
 func newGate(c config.Config, store lease.Store, receiver string, rule *rules.Rule, level *rules.Level, windows *throttle.Windows) *throttle.Gate {
 	return throttle.New(throttle.Config{
-		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name, Silence: rule.Silence(),
+		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(),
 		Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
 	})
 }

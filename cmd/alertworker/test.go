@@ -112,7 +112,7 @@ func (s stores) testGates(ctx context.Context, c config.Config, t *checkup.Test,
 			continue
 		}
 		gates = append(gates, checkup.Gate{Name: r.Name, Gate: throttle.New(throttle.Config{
-			Store: leases, Scope: c.Scope(), Receiver: r.ID, Rule: t.Rule.Name, Level: level, Window: t.Rule.Window, SendTimeout: c.NotifyTimeout,
+			Store: leases, Scope: c.Scope(), Receiver: r.ID, Rule: t.Rule.Name, Level: level, Per: t.Rule.Per, Window: t.Rule.Window, SendTimeout: c.NotifyTimeout,
 		})})
 	}
 	if len(gates) == 0 {

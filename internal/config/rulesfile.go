@@ -336,6 +336,15 @@ func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
 		}
 	}
 
+	if at := values["per"]; at != nil {
+		text, _, _ := scalar(at)
+		if err := checkProperty(text); err != nil {
+			r.wrong(at, "per %v", err)
+		} else if rule.Per = text; rule.Resolved {
+			r.wrong(at, "per is set and recoveries are on: a %s has no single moment in which it is normal again; write resolved: false", text)
+		}
+	}
+
 	rule.Title, rule.Unit = r.text(values["title"], "title", maxTitle), r.text(values["unit"], "unit", maxUnit)
 	if at := values["runbook"]; at != nil {
 		text, _, _ := scalar(at)

@@ -76,7 +76,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is a duplicate: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://wiki.example.com/ovens, without a user and of at most 1024 bytes"},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, for, window, resolved, override, valid, only or runbook`},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, for, window, per, resolved, override, valid, only or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: above is a duplicate: remove one of them"},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map"},
@@ -151,6 +151,10 @@ func TestRulesFileMistakes(t *testing.T) {
 		"for of a word":         {rule("is: open, for: {open: 2m}"), "line 2, column 44: open is not a level: the rule has one limit without a name"},
 		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":              {rule("above: 1, resolved: yes"), "line 2, column 48: resolved must be true or false"},
+		"per with recoveries":   {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: a site has no single moment in which it is normal again; write resolved: false"},
+		"per and silent":        {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per is set beside silent: messages about silent devices are one for each device; remove it"},
+		"per of the twin":       {rule("above: 1, per: $twin.tags.site"), "line 2, column 43: per must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
+		"per by level":          {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of an application property: 1 to 128 printable characters without spaces"},
 		"override":              {rule("above: 1, override: 70"), ""},
 		"override of the twin":  {rule("above: 1, override: $twin.tags.limit"), "line 2, column 48: override must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"override with a space": {rule("above: 1, override: a limit"), "line 2, column 48: override must be the name of an application property: 1 to 128 printable characters without spaces"},
@@ -193,6 +197,8 @@ func TestRulesFileAccepts(t *testing.T) {
 	below := with(rules.Level{Name: "warning", Limit: 2, Clear: 4}, rules.Level{Name: "critical", Limit: 0, Clear: 3})
 	below[0].Below = true
 	words, valid := with(rules.Level{Limit: 1, Clear: 1}), with(rules.Level{Limit: 1, Clear: 1})
+	per := with(rules.Level{Limit: 1, Clear: 1})
+	per[0].Per = "site"
 	words[0].Is = []string{"open", "3", "true"}
 	valid[0].Valid = &telemetry.Range{From: -60, To: math.Inf(1)}
 	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
@@ -210,6 +216,7 @@ func TestRulesFileAccepts(t *testing.T) {
 		"hysteresis":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
 		"for":              {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
 		"for of all":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
+		"per":              {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
 		"words":            {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
 		"valid":            {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
 		"in quotes":        {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
@@ -251,6 +258,9 @@ func text(all []rules.Rule, show []string) string {
 			if value != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", key, value)
 			}
+		}
+		if r.Per != "" {
+			fmt.Fprintf(&b, "  per: %q\n", r.Per)
 		}
 		if len(r.Only) > 0 {
 			b.WriteString("  only:\n")
@@ -317,7 +327,7 @@ func FuzzRulesFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
-		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
+		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -74,7 +74,7 @@ func didYouMeanValue(meant string) string {
 }
 
 // ruleKeys are the settings of a rule.
-var ruleKeys = []string{"name", "title", "field", "unit", "above", "below", "is", "silent", "forget", "clear", "hysteresis", "for", "window", "resolved", "override", "valid", "only", "runbook"}
+var ruleKeys = []string{"name", "title", "field", "unit", "above", "below", "is", "silent", "forget", "clear", "hysteresis", "for", "window", "per", "resolved", "override", "valid", "only", "runbook"}
 
 var (
 	keyOfRule    = strings.Join(ruleKeys, "|")

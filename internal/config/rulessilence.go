@@ -17,6 +17,9 @@ func (r *rulesReader) silence(rule *rules.Rule, silent ast.Node, values map[stri
 			r.wrong(at, "%s is set beside silent, which compares no readings: make another rule of it", other)
 		}
 	}
+	if at := values["per"]; at != nil {
+		r.wrong(at, "per is set beside silent: messages about silent devices are one for each device; remove it")
+	}
 	if at := values["valid"]; at != nil && values["field"] == nil {
 		r.wrong(at, "valid is set without field: name the field whose readings count")
 	}

@@ -64,7 +64,7 @@ func (s Style) Digest(alerts []Alert) Digest {
 				g.Lines = append(g.Lines, a.line())
 				continue
 			}
-			g.Others = append(g.Others, deviceName(a.Device))
+			g.Others = append(g.Others, a.names())
 		}
 		d.Groups, sorted = append(d.Groups, g), sorted[n:]
 	}
@@ -163,7 +163,7 @@ func rest(alerts []Alert) Group {
 
 // line is a in the group of its rule and level.
 func (a Alert) line() string {
-	s := deviceName(a.Device)
+	s := a.names()
 	switch {
 	case a.Silent > 0 && !a.Resolved:
 		s += ": since " + a.Since.UTC().Format(minute)

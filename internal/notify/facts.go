@@ -45,13 +45,16 @@ func (s Style) Links(a Alert) []Link {
 func (s Style) PageLinks() []Link { return s.Links(Alert{}) }
 
 // MaxFacts is how many facts an alert can have.
-const MaxFacts = 10 + MaxShown
+const MaxFacts = 11 + MaxShown
 
 // Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
 // none longer than 200 characters.
 func (s Style) Facts(a Alert) []Fact {
 	facts := []Fact{
 		{"Device", deviceName(a.Device)},
+	}
+	if a.PerValue != "" {
+		facts = append(facts, Fact{printable(a.Per, maxName), printable(a.PerValue, maxField)})
 	}
 	switch {
 	case a.Silent > 0:
@@ -61,6 +64,9 @@ func (s Style) Facts(a Alert) []Fact {
 		facts = append(facts, Fact{"Value", printable(a.Word, maxField)})
 	}
 	for name, value := range a.Shown.All() {
+		if name == a.Per && a.PerValue != "" {
+			continue
+		}
 		facts = append(facts, Fact{printable(name, maxName), printable(cmp.Or(value, "–"), maxField)})
 	}
 	if rule := a.RuleName(); rule != DefaultRule || a.Title != "" {
@@ -82,7 +88,11 @@ func (s Style) Facts(a Alert) []Fact {
 		facts = append(facts, Fact{"Since", s.moment(a.Since) + ", for " + plain(lasted)})
 	}
 	if !a.Resolved {
-		facts = append(facts, Fact{"Suppressed", readings(a.Suppressed) + " since the last alert"})
+		of := ""
+		if a.PerValue != "" {
+			of = " of all its devices"
+		}
+		facts = append(facts, Fact{"Suppressed", readings(a.Suppressed) + of + " since the last alert"})
 	}
 	if a.Ambiguous {
 		facts = append(facts, Fact{"Repeat", "possible: an earlier attempt may have arrived"})

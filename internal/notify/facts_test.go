@@ -35,6 +35,13 @@ func TestFacts(t *testing.T) {
 	a.DeviceTime, a.Since = a.Enqueued.Add(-59*time.Second), time.Time{}
 	check("Device: oven\uFFFD7\nValue: 91.5\nLimit: 80\nTime: 2026-03-01 11:59:01 UTC")
 	a.DeviceTime = time.Time{}
+	b := a
+	a.Per, a.PerValue, a.Resolved, a.Suppressed, a.Shown = "site", "berlin", false, 99, a.Shown.With("site", "berlin").With("rack", "4")
+	check("Device: oven\uFFFD7\nsite: berlin\nValue: 91.5\nLimit: 80\nrack: 4\nTime: 2026-03-01 12:00:00 UTC\nSuppressed: 99 readings of all its devices since the last alert")
+	if a.About() != "berlin" || b.About() != b.Device || a.Alarm() == b.Alarm() {
+		t.Errorf("%s and %s, %s and %s", a.About(), b.About(), a.Alarm(), b.Alarm())
+	}
+	a = b
 	for lasted, want := range map[time.Duration]string{
 		-time.Minute: "", 0: "", 400 * time.Millisecond: "", 1500 * time.Millisecond: "11:59:58 UTC, for 2s",
 		time.Hour: "11:00:00 UTC, for 1h", 2*time.Hour + 3*time.Second: "09:59:57 UTC, for 2h0m3s", 90 * time.Minute: "10:30:00 UTC, for 1h30m",

@@ -40,7 +40,7 @@ func (a Alert) Message() string {
 	case a.Temperature < a.Threshold:
 		says = ", not normal yet after reaching "
 	}
-	s := deviceName(a.Device) + ": "
+	s := a.names() + ": "
 	switch word := printable(a.Word, maxField); {
 	case a.Silent > 0:
 		s += a.silence()
@@ -81,7 +81,7 @@ const minute = "2006-01-02 15:04 MST"
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
 // the same for an alert, its reminders and its recovery.
 func (a Alert) Subject() string {
-	return printable(deviceName(a.Device)+": "+a.ruleAndLevel(), maxMessage-1)
+	return printable(deviceName(a.About())+": "+a.ruleAndLevel(), maxMessage-1)
 }
 
 // value writes a reading with its unit.
@@ -108,10 +108,21 @@ func (a Alert) RuleName() string { return cmp.Or(a.Rule, DefaultRule) }
 // same one; those of another source, rule, level or device never do.
 func (a Alert) Alarm() string {
 	var parts []string
-	for _, s := range []string{a.Source, a.RuleName(), a.Level, a.Device} {
+	for _, s := range []string{a.Source, a.RuleName(), a.Level, a.About()} {
 		parts = append(parts, url.PathEscape(s))
 	}
 	return strings.Join(parts, "/")
+}
+
+// About is what a is about, as receivers remember it: the device, or what it shares the alert by.
+func (a Alert) About() string { return cmp.Or(a.PerValue, a.Device) }
+
+// names returns the device, behind what it shares the alert by.
+func (a Alert) names() string {
+	if a.PerValue == "" {
+		return deviceName(a.Device)
+	}
+	return printable(a.PerValue, maxDevice) + ", " + deviceName(a.Device)
 }
 
 // deviceName returns a device id fit for a sentence.

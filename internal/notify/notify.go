@@ -21,6 +21,8 @@ type Alert struct {
 	ID          string
 	Source      string    // where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI reference
 	Device      string    // as the hub gave it
+	Per         string    // the application property that devices share this alert by; empty if each has its own
+	PerValue    string    // the value of that property; empty if the message has none, so that the device counts
 	Rule        string    // the rule's name; empty, as in dead letters of older versions, is DefaultRule
 	Level       string    // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool      // the reading is normal again: it ends what earlier alerts of the device, rule and level said

@@ -41,6 +41,7 @@ type Settings struct {
 type Rule struct {
 	Window   time.Duration `json:"windowNanoseconds"`
 	Resolved bool          `json:"resolved,omitempty"`
+	Per      string        `json:"per,omitempty"`
 
 	// Unseen is for how long the record was renewed only by replicas without the rule.
 	Unseen time.Duration `json:"unseenNanoseconds,omitempty"`
@@ -54,7 +55,7 @@ func Rules(set rules.Set) map[string]Rule {
 		if r.Silence() { // its alerts have other keys than those of another kind of rule with its name
 			name += " (silent)"
 		}
-		all[name] = Rule{Window: r.Window, Resolved: r.Resolved}
+		all[name] = Rule{Window: r.Window, Resolved: r.Resolved, Per: r.Per}
 	}
 	return all
 }
@@ -88,6 +89,9 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 		}
 		if both && theirs.Resolved != ours.Resolved {
 			parts = append(parts, fmt.Sprintf("resolved of the rule %s is %t there and %t here", name, theirs.Resolved, ours.Resolved))
+		}
+		if both && theirs.Per != ours.Per {
+			parts = append(parts, fmt.Sprintf("per of the rule %s is %q there and %q here", name, theirs.Per, ours.Per))
 		}
 	}
 	return parts

@@ -304,7 +304,8 @@ func ruled(all ...rules.Rule) Settings {
 
 func TestDifferentRules(t *testing.T) {
 	temperature, hot := rules.Rule{Name: "temperature", Window: time.Minute}, rules.Rule{Name: "hot", Window: 10 * time.Minute}
-	longer, told := temperature, temperature
+	longer, told, shared := temperature, temperature, temperature
+	shared.Per = "site"
 	longer.Window, told.Resolved = time.Hour, true
 	for _, test := range []struct {
 		theirs, ours Settings
@@ -315,6 +316,7 @@ func TestDifferentRules(t *testing.T) {
 		{ruled(hot), inBlob, ""},
 		{ruled(told), ruled(told, hot), ""},
 		{ruled(told), inBlob, "resolved of the rule temperature is true there and false here"},
+		{inBlob, ruled(shared, hot), `per of the rule temperature is "" there and "site" here`},
 		{inBlob, ruled(longer), "the window of the rule temperature is 1m0s there and 1h0m0s here"},
 		{ruled(hot, longer), ruled(hot, told), "the window of the rule temperature is 1h0m0s there and 1m0s here, resolved of the rule temperature is false there and true here"},
 	} {

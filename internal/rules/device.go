@@ -40,6 +40,24 @@ func Limit(p telemetry.Property) (float64, Override) {
 	return f, OverrideUsed
 }
 
+// maxShared is as long as a device's ID may be, in bytes.
+const maxShared = 256
+
+// Shared returns what devices share their alerts by: the text or number of p, the property that Rule.Per names. It is empty
+// if there is none, or the $twin. literal that IoT Hub leaves.
+func Shared(p telemetry.Property) string {
+	text, isText := p.Text()
+	text = bytes.TrimSpace(text)
+	_, isNumber := p.Number()
+	switch {
+	case isText && len(text) <= maxShared && !bytes.HasPrefix(text, []byte("$twin.")):
+		return string(text)
+	case isNumber:
+		return p.String()
+	}
+	return ""
+}
+
 // Quiet reports whether p, the property that Set.Quiet names, suppresses the alerts of a reading that
 // the hub took at enqueued: QuietUntil is after it.
 func Quiet(p telemetry.Property, enqueued time.Time) bool { return QuietUntil(p).After(enqueued) }

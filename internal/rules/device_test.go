@@ -110,6 +110,20 @@ func TestDevicesAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestShared(t *testing.T) {
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{"berlin", "berlin"}, {" berlin ", "berlin"}, {int32(7), "7"}, {strings.Repeat("x", 256), strings.Repeat("x", 256)},
+		{nil, ""}, {"", ""}, {" ", ""}, {"$twin.tags.site", ""}, {strings.Repeat("x", 257), ""}, {[]byte("berlin"), ""}, {true, ""}, {time.Unix(1, 0), ""},
+	} {
+		if got := rules.Shared(property(tt.value)); got != tt.want {
+			t.Errorf("%#v: got %q, want %q", tt.value, got, tt.want)
+		}
+	}
+}
+
 func TestConditionHolds(t *testing.T) {
 	mode := rules.Condition{Name: "p", Values: []string{"run", "3", "true"}}
 	missing := telemetry.Found{Reason: telemetry.ReasonMissing}

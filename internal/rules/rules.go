@@ -56,6 +56,9 @@ type Rule struct {
 	Window   time.Duration    // the time without another alert of the device at this level
 	Resolved bool             // tell when a device is normal again
 	Forget   time.Duration    // of a rule about silence: after how much of it a device is not known any more, at least twice the longest Silent
+	// Per is the name of an application property: devices with the same value share an alert and its window. It is
+	// empty if each has its own. Alarms are always a device's. See Shared.
+	Per string
 
 	// For people, and empty if not given: what the rule is called, the unit of its readings, and a URL that says
 	// what to do.

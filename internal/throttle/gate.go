@@ -144,6 +144,7 @@ type Config struct {
 	Scope, Receiver string
 	Rule, Level     string        // whose alerts these are; both empty, or the rule rules.DefaultName without a level: the keys of every version
 	Silence         bool          // the alerts are about silence: a rule of another kind with the same name has keys of its own
+	Per             string        // see rules.Rule: then what a Request calls the device is the value of this property
 	Replica         string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window          time.Duration // from the moment the receiver has taken an alert
 	SendTimeout     time.Duration // for one call of send

@@ -35,6 +35,9 @@ func prefix(c Config) string {
 	case rule != defaultRule || c.Level != "":
 		of += "~r" + escape(rule) + "~l" + escape(c.Level)
 	}
+	if c.Per != "" {
+		of += "~p" + escape(c.Per) // nor this
+	}
 	return c.Scope + "/" + of + "/"
 }
 

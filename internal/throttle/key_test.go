@@ -18,10 +18,10 @@ func TestKeysNeverCollide(t *testing.T) {
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
 		rapid.SampledFrom([]string{"", "..", strings.Repeat("x", 1200), strings.Repeat("x", 1201)}),
 	)
-	name := rapid.OneOf(rapid.SampledFrom([]string{"", "temperature", "a", "r", "l"}), part)
+	name := rapid.OneOf(rapid.SampledFrom([]string{"", "temperature", "a", "r", "l", "p"}), part)
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(n string) (Config, string) {
-			return Config{Scope: "s/t", Receiver: part.Draw(t, "r"+n), Rule: name.Draw(t, "rule"+n), Level: name.Draw(t, "level"+n)}, part.Draw(t, "d"+n)
+			return Config{Scope: "s/t", Receiver: part.Draw(t, "r"+n), Rule: name.Draw(t, "rule"+n), Level: name.Draw(t, "level"+n), Per: name.Draw(t, "per"+n)}, part.Draw(t, "d"+n)
 		}
 		c1, d1 := draw("1")
 		c2, d2 := draw("2")
@@ -29,7 +29,7 @@ func TestKeysNeverCollide(t *testing.T) {
 			c2.Receiver, d2 = c1.Receiver, d1
 		}
 		k1, k2 := New(c1).key(d1), New(c2).key(d2)
-		same := c1.Receiver == c2.Receiver && cmp.Or(c1.Rule, "temperature") == cmp.Or(c2.Rule, "temperature") && c1.Level == c2.Level && d1 == d2
+		same := c1.Receiver == c2.Receiver && cmp.Or(c1.Rule, "temperature") == cmp.Or(c2.Rule, "temperature") && c1.Level == c2.Level && c1.Per == c2.Per && d1 == d2
 		if (k1 == k2) != same {
 			t.Fatalf("%+v, %q -> %q and %+v, %q -> %q", c1, d1, k1, c2, d2, k2)
 		}

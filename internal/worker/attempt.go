@@ -22,12 +22,15 @@ const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answe
 // request returns the request to the gate for a notice about a reading of d's device.
 func (q *queue) request(d *delivery, about reading) throttle.Request {
 	r := throttle.Request{
-		Device: d.device, ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued),
+		Device: d.about(about), ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued),
 		Sequence: about.sequence, Recovery: d.recovers(),
 	}
-	if d.due != nil {
+	switch {
+	case d.due != nil:
 		r.Log, r.Part = d.due.log, d.due.part
-	} else {
+	case d.level.rule.Per != "":
+		r.Sequence = 0 // those of other devices and partitions say nothing about it
+	default:
 		r.Log = q.stream.logName // set before the first reading was evaluated
 	}
 	if about.arrival != nil {
@@ -43,6 +46,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		ID:          g.ID,
 		Source:      "/" + s.Origin + l.suffix,
 		Device:      d.device,
+		Per:         l.rule.Per,
 		Rule:        l.rule.Name,
 		Level:       l.Name,
 		Resolved:    d.recovers(),
@@ -72,8 +76,8 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	if a.Resolved { // one of unknown fate is sent again for as long
 		a.Remember += s.GiveUp
 	}
-	if d.head.shown != nil {
-		a.Shown = *d.head.shown
+	if d.head.more != nil {
+		a.Shown, a.PerValue = d.head.more.shown, d.head.more.per
 	}
 	if l.Silent > 0 {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
@@ -139,6 +143,16 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 		a.result.Outcome = throttle.Busy
 		q.to.attempted(q, d, a)
 		q.awaitOwner(d, err)
+		return
+	}
+	if d.level.rule.Per != "" && d.cause == notGivenUp && q.gate(d).Recent(d.about(d.head)) { // meanwhile another device's alert was taken
+		if g != nil {
+			g.Skip()
+		}
+		a.result.Outcome = throttle.Busy
+		q.to.attempted(q, d, a)
+		s.stats.Suppressed.Add(1)
+		q.settle(d, coversAll, throttle.Throttled.String())
 		return
 	}
 	if g != nil && !g.Admit() {
@@ -398,7 +412,7 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 		q.settle(d, coversAll, result.Outcome.String())
 	case throttle.Throttled:
 		s.stats.Suppressed.Add(1)
-		q.gate(d).Suppressed(d.device, 1)
+		q.gate(d).Suppressed(d.about(d.head), 1)
 		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
 	case throttle.Unconfirmed:
 		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)

@@ -39,6 +39,7 @@ type BacktestNotice struct {
 	At        time.Time // when it would have been sent, by the hub's clock
 	Receiver  int       // index
 	Device    string
+	About     string // what it is about to the receiver: the device, or what that shares its alerts by
 	Rule      string
 	Level     string
 	Recovery  bool
@@ -128,8 +129,8 @@ func (b *Backtest) advance(to int64) {
 	b.now = max(b.now, to)
 }
 
-// alert sends an alert about a reading to q's receiver, unless a window covers it.
-func (b *Backtest) alert(q *queue, key alarmKey, r reading) {
+// alert sends an alert about a reading of device to q's receiver, unless a window covers it.
+func (b *Backtest) alert(q *queue, device string, key alarmKey, r reading) {
 	windows := b.windows[q.to.index]
 	if r.enqueued < windows[key].end {
 		q.stream.stats.Suppressed.Add(1)
@@ -137,7 +138,7 @@ func (b *Backtest) alert(q *queue, key alarmKey, r reading) {
 	}
 	windows[key] = backWindow{end: b.now + key.level.rule.Window.Microseconds(), notified: true}
 	key.level.stats.Sent.Add(1)
-	b.notice(q, key, r, q.stream.logName, b.now, false)
+	b.notice(q, device, key, r, q.stream.logName, b.now, false)
 }
 
 // schedule has a recovery wait until the window of the last alert is over. The caller holds stream.mu.
@@ -165,15 +166,15 @@ func (b *Backtest) recover(r dueRecovery) {
 	}
 	delete(windows, r.key)
 	r.key.level.stats.Recovered.Add(1)
-	b.notice(r.queue, r.key, r.reading, r.log, r.at, true)
+	b.notice(r.queue, r.key.device, r.key, r.reading, r.log, r.at, true)
 }
 
-func (b *Backtest) notice(q *queue, key alarmKey, r reading, log string, at int64, recovery bool) {
+func (b *Backtest) notice(q *queue, device string, key alarmKey, r reading, log string, at int64, recovery bool) {
 	if b.observer.Notice == nil {
 		return
 	}
 	b.observer.Notice(BacktestNotice{
-		At: fromMicros(at), Receiver: q.to.index, Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Recovery: recovery,
+		At: fromMicros(at), Receiver: q.to.index, Device: device, About: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Recovery: recovery,
 		Partition: q.stream.id, Log: log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit,
 	})
 }

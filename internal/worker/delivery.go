@@ -14,10 +14,16 @@ type reading struct {
 	limit    float64 // that it reached, or has cleared
 	enqueued int64   // when the hub took it, in Unix µs
 	sequence int64
-	device   int64         // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not believed
-	since    int64         // when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the hub's, in Unix µs; 0 if the rule has no state
-	arrival  *arrival      // nil if it came from the hub
-	shown    *notify.Shown // nil if there is nothing to show
+	device   int64    // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not believed
+	since    int64    // when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the hub's, in Unix µs; 0 if the rule has no state
+	arrival  *arrival // nil if it came from the hub
+	more     *more    // nil if there is nothing more
+}
+
+// more is what few readings have.
+type more struct {
+	shown notify.Shown
+	per   string // what the device shares its alerts by; empty if the device counts
 }
 
 // An arrival is what else is known of a reading that came through an Intake.
@@ -204,6 +210,14 @@ func (d *delivery) join(r reading, before place) {
 		d.latest, d.latestBefore = r, before
 	}
 	d.joined++
+}
+
+// about returns what an alert about r is about to receivers: the device, or what it shares its alerts by.
+func (d *delivery) about(r reading) string {
+	if r.more != nil && r.more.per != "" {
+		return r.more.per
+	}
+	return d.device
 }
 
 // under returns the context for one step of d.

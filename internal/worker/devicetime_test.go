@@ -8,15 +8,11 @@ import (
 	"time"
 
 	"alertworker/internal/rules"
-	"alertworker/internal/telemetry/telemetrytest"
 )
 
 // publishAt publishes a reading that has a time of its device, in the body and as a property.
 func (p *partition) publishAt(device string, value float64, at any) {
-	p.publishBody(device, fmt.Sprintf(`{"temperature":%v,"at":%q}`, value, at))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.log[len(p.log)-1].Properties = telemetrytest.Properties(map[string]any{"created": at})
+	p.publishProperties(device, fmt.Sprintf(`{"temperature":%v,"at":%q}`, value, at), map[string]any{"created": at})
 }
 
 const (

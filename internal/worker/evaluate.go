@@ -1,10 +1,10 @@
 package worker
 
 import (
+	"net/url"
 	"strings"
 	"time"
 
-	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -60,7 +60,7 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 }
 
 func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
-	made := &level{Level: l, rule: r, suffix: suffix(r.Name, l.Name), stats: stats}
+	made := &level{Level: l, rule: r, suffix: suffix(r.Rule, l.Name), stats: stats}
 	if l.Silent > 0 {
 		made.suffix += "/silent"
 	}
@@ -72,11 +72,15 @@ func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
 
 // suffix tells the ids and sources of a level's alerts from those of all others. The rule
 // temperature with its one limit has none.
-func suffix(rule, level string) string {
-	if rule == rules.DefaultName && level == "" {
+func suffix(r *rules.Rule, level string) string {
+	if r.Name == rules.DefaultName && level == "" && r.Per == "" {
 		return ""
 	}
-	return strings.TrimSuffix("/"+rule+"/"+level, "/")
+	s := strings.TrimSuffix("/"+r.Name+"/"+level, "/")
+	if r.Per != "" {
+		s += "/by-" + url.PathEscape(r.Per)
+	}
+	return s
 }
 
 // mayMatter reports whether e, in which the decoder found found, may matter to a rule: a value reaches a limit,
@@ -137,9 +141,9 @@ func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
 // of, with ended set.
 func (s *stream) evaluate(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, o *observation, a *arrival) (over bool, joined []*delivery) {
 	v := evaluation{stream: s, before: before, event: e, seen: o, arrival: a, at: rules.Moment{Hub: micros(e.Enqueued)}}
-	var time rules.DeviceTime
+	var dated rules.DeviceTime
 	if s.Clock != nil {
-		v.at.Device, time = s.Clock.Read(e)
+		v.at.Device, dated = s.Clock.Read(e)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,10 +153,10 @@ func (s *stream) evaluate(before telemetry.Position, e *telemetry.Event, found [
 		}
 	}
 	if v.backward {
-		time = rules.TimeBackward
+		dated = rules.TimeBackward
 	}
 	if s.Clock != nil {
-		s.stats.Times[time].Add(1)
+		s.stats.Times[dated].Add(1)
 	}
 	return v.over, v.joined
 }
@@ -269,7 +273,7 @@ func (v *evaluation) recover(l *level, rd *reading, was kept) *dueNotice {
 		v.stats.Untracked.Add(1)
 		return nil
 	}
-	rd.shown = v.show()
+	rd.more = v.more(l.rule)
 	v.date(rd, was.Since)
 	r := &dueNotice{reading: *rd, log: v.logName, receivers: receivers}
 	r.limit = l.rule.ClearOf(l.Level, rd.limit)
@@ -301,7 +305,15 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		return Silenced
 	}
 	before := placeOf(v.before)
-	shown, decision := false, Unwanted
+	about := device
+	if l.rule.Per != "" {
+		if rd.more = v.more(l.rule); rd.more != nil && rd.more.per != "" {
+			about = rd.more.per
+		} else {
+			v.stats.Unshared.Add(1)
+		}
+	}
+	shown, decision := rd.more != nil, Unwanted
 	for i, q := range v.queues {
 		if !q.to.Filters.Want(l.rule.Name, l.Name, v.property) {
 			v.stats.Filtered.Add(1)
@@ -311,23 +323,23 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		d := q.deliveries[alarmKey{device, l}]
 		switch {
 		case v.backtest != nil:
-			v.backtest.alert(q, alarmKey{device, l}, rd)
+			v.backtest.alert(q, device, alarmKey{about, l}, rd)
 			continue
 		case d != nil:
 			if !shown {
-				rd.shown, shown = v.show(), true
+				rd.more, shown = v.more(l.rule), true
 			}
 			if d.entry.index == 0 {
 				q.hold(d, rd, before)
 			}
 			d.join(rd, before)
 			v.stats.Suppressed.Add(1)
-		case opened && l.gates[i].RecentSince(device, v.since), !opened && l.gates[i].Recent(device):
+		case l.recent(l.gates[i], about, opened, v.since):
 			v.stats.Suppressed.Add(1)
 			continue
 		default:
 			if !shown {
-				rd.shown, shown = v.show(), true
+				rd.more, shown = v.more(l.rule), true
 			}
 			d = q.begin(device, l, rd, nil)
 			d.reminder = l.rule.stateful && !opened && v.arrival == nil
@@ -358,18 +370,30 @@ func (s *stream) silenced(device, rule string, at time.Time, property func(name 
 	return false
 }
 
-// show returns the event's properties that messages show, nil if it has none.
-func (v *evaluation) show() *notify.Shown {
-	var shown notify.Shown
+// recent reports whether a window is known to be in force that covers a reading about what about names, which has opened an
+// alarm or not. since is the take-over.
+func (l *level) recent(g *throttle.Gate, about string, opened bool, since time.Time) bool {
+	if opened && l.rule.Per == "" { // with it no recovery was ever sent
+		return g.RecentSince(about, since)
+	}
+	return g.Recent(about)
+}
+
+// more returns the event's properties that messages show, and what the device shares alerts of r by; nil if it has none.
+func (v *evaluation) more(r *rule) *more {
+	var m more
 	for _, name := range v.Rules.Show {
 		if text := v.property(name); text != "" {
-			shown = shown.With(name, text)
+			m.shown = m.shown.With(name, text)
 		}
 	}
-	if shown == "" {
+	if r.Per != "" {
+		m.per = rules.Shared(v.event.Properties.Get(r.Per))
+	}
+	if m == (more{}) {
 		return nil
 	}
-	return &shown
+	return &m
 }
 
 // property returns the text of one of the event's properties, "" if it has none.

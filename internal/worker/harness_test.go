@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -69,14 +70,20 @@ func (p *partition) publish(device string, temperature float64) telemetry.Event 
 
 // publishBody adds an event with any body.
 func (p *partition) publishBody(device, body string) telemetry.Event {
+	return p.publishProperties(device, body, nil)
+}
+
+// publishProperties adds an event with application properties.
+func (p *partition) publishProperties(device, body string, properties map[string]any) telemetry.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := int64(len(p.log)+1) + p.dropped
 	e := telemetry.Event{
-		Position: telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
-		Device:   device,
-		Body:     []byte(body),
-		Enqueued: time.Now(),
+		Position:   telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
+		Device:     device,
+		Body:       []byte(body),
+		Enqueued:   time.Now(),
+		Properties: telemetrytest.Properties(properties),
 	}
 	p.log = append(p.log, e)
 	select {
@@ -359,7 +366,7 @@ func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 		name := fmt.Sprint("receiver", i)
 		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r.notifier(), Refresh: r.refresh, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 			return throttle.New(throttle.Config{
-				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
+				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			})
 		}})
 	}

@@ -98,14 +98,14 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	case d.due != nil:
 		s.settleDue(d, q.to.bit())
 		q.replace(d, outcome)
-	case d.joined > 0 && !covers(d.latest):
+	case d.joined > 0 && (!covers(d.latest) || d.about(d.latest) != d.about(d.head)):
 		q.letGo(d)
 		q.hold(d, d.latest, d.latestBefore)
 		d.start(d.latest)
 		d.suppressed, d.joined = d.suppressed+d.joined-1, 0
 		q.getReady(d)
 	default:
-		q.gate(d).Suppressed(d.device, int64(d.suppressed)+int64(d.joined))
+		q.gate(d).Suppressed(d.about(d.head), int64(d.suppressed)+int64(d.joined))
 		delete(q.deliveries, alarmKey{d.device, d.level})
 		q.letGo(d)
 		if s.alarms != nil {

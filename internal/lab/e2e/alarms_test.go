@@ -262,6 +262,7 @@ const levelsFile = `rules:
   for: {warning: 2s}
   resolved: true
   override: {critical: maxTemp}
+- {name: lines, field: temperature, above: 34, per: line}
 - name: cold
   field: temperature
   below: 22
@@ -282,6 +283,7 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 			{Name: "hot", Resolved: true, Quiet: "maintenance", Levels: []verify.Level{
 				{Name: "warning", Limit: 30, Clear: 28, For: 2 * time.Second}, {Name: "critical", Limit: 36, Clear: 34, Override: "maxTemp"},
 			}},
+			{Name: "lines", Per: "line", Quiet: "maintenance", Levels: []verify.Level{{Limit: 34, Clear: 34}}},
 			{Name: "cold", Below: true, Resolved: true, Quiet: "maintenance", Levels: []verify.Level{{Limit: 22, Clear: 24}}},
 		},
 	})
@@ -296,6 +298,9 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 		}
 		if strings.HasSuffix(device, "#2") && rng.IntN(3) > 0 {
 			properties["maintenance"] = "true"
+		}
+		if !strings.HasSuffix(device, "#4") {
+			properties["line"], _, _ = strings.Cut(device, "/")
 		}
 		if strings.HasSuffix(device, "#3") && rng.IntN(8) > 0 {
 			properties["created"] = time.Now().Add(-time.Duration(rng.IntN(3000)) * time.Millisecond).UTC().Format(time.RFC3339Nano)

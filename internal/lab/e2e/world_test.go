@@ -393,7 +393,7 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 	defer w.mu.Unlock()
 	deliveries := w.receiver.Deliveries()
 	for _, d := range deliveries[w.seen:] {
-		delivery := verify.Delivery{Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Until: d.At.Add(d.Alert.Remember)}
+		delivery := verify.Delivery{Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Until: d.At.Add(d.Alert.Remember)}
 		if w.rules != nil {
 			delivery.Rule, delivery.Level, delivery.Recovery = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
 			delivery.Partition, delivery.Sequence = d.Alert.Partition, d.Alert.Sequence

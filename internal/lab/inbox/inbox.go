@@ -126,7 +126,7 @@ func (in *Inbox) take(a notify.Alert) bool {
 	if d.Refused {
 		return false
 	}
-	id, device := origin{a.Source, a.ID}, origin{a.Source, a.Device}
+	id, device := origin{a.Source, a.ID}, origin{a.Source, a.About()}
 
 	last := in.devices[device]
 	if !d.At.Before(last.until) {

@@ -317,7 +317,7 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	s.mu.Unlock()
 	if known {
 		s.verifyLog.Delivered(verify.Delivery{
-			Device: d.Alert.Device, ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
+			Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
 			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Refused: d.Refused, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
 		})
 	}

@@ -14,6 +14,7 @@ type judge struct {
 	stream
 	window     time.Duration
 	recoveries bool    // the rule sends recoveries
+	shared     bool    // devices share alerts: each event is of one of them
 	known      bool    // the events are all that happened to the alarm
 	events     []event // in their order
 
@@ -30,7 +31,9 @@ func (j *judge) check(deliveries []Delivery) {
 	if j.known {
 		j.about(deliveries)
 		j.order()
-		j.last()
+		if !j.shared {
+			j.last()
+		}
 	}
 }
 
@@ -166,6 +169,9 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 
 // event returns the index of the event that d is about, -1 if there is none.
 func (j *judge) event(d Delivery) int {
+	if j.shared { // of several partitions
+		return slices.IndexFunc(j.events, func(e event) bool { return e.Sequence == d.Sequence && e.Partition == d.Partition })
+	}
 	i := sort.Search(len(j.events), func(i int) bool { return j.events[i].Sequence >= d.Sequence })
 	if i < len(j.events) && j.events[i].Sequence == d.Sequence && j.events[i].Partition == d.Partition {
 		return i

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type Rule struct {
 	Levels   []Level
 	Window   time.Duration // 0: that of Rules
 	Resolved bool          // recoveries are sent
+	Per      string        // the property by whose value devices share alerts; empty: each has its own
 	Quiet    string        // the property that suppresses a device's alerts; empty: none
 }
 
@@ -40,9 +42,10 @@ type track struct {
 // An event is a reading that did something to an alarm.
 type event struct {
 	Reading
-	opens      bool // the alarm
-	needsAlert bool // it needs an alert, or a window in force
-	clears     bool // it ends the alarm
+	opens      bool   // the alarm
+	needsAlert bool   // it needs an alert, or a window in force
+	clears     bool   // it ends the alarm
+	shared     string // what the device shares its alerts by; empty: it has its own
 }
 
 // rule returns the rule of that name, nil if there is none.
@@ -105,7 +108,7 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 			}
 			t = l.track(a)
 			wasOpen := t.open
-			e := event{Reading: Reading{Device: r.Device, Temperature: value, Over: breaching, At: r.At, Partition: r.Partition, Sequence: r.Sequence}}
+			e := event{Reading: Reading{Device: r.Device, Temperature: value, Over: breaching, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, shared: shared(r, rule.Per)}
 			switch {
 			case t.open && cleared:
 				t.open = false
@@ -145,6 +148,14 @@ func (r Reading) after(first Reading) time.Duration {
 		return r.Taken.Sub(first.Taken)
 	}
 	return r.At.Sub(first.At)
+}
+
+// shared returns what the device of r shares its alerts by: the value of a property that its message has.
+func shared(r Reading, per string) string {
+	if value := r.Properties[per]; per != "" && !strings.HasPrefix(value, "$twin.") {
+		return value
+	}
+	return ""
 }
 
 // limit returns the limit for the device of r. IoT Hub makes a text of a number, and leaves

@@ -31,7 +31,7 @@ type Reading struct {
 // A Delivery is one alert as a receiver took it, repetitions included, or that the device is
 // normal again.
 type Delivery struct {
-	Device   string
+	Device   string // what it is about: the device, or what that shares its alerts by
 	ID       string
 	Token    int64
 	At       time.Time // by the receiver's clock
@@ -141,22 +141,40 @@ func (l *Log) Check(rules Rules) Report {
 			})
 		}
 	}
-	for s := range l.streams(rules) {
+	events := l.events()
+	for s := range l.streams(rules, events) {
 		j := judge{Report: &report, stream: s, window: rules.Window}
 		if r := l.rule(s.rule); r != nil {
-			j.window, j.recoveries = cmp.Or(r.Window, rules.Window), r.Resolved
+			j.window, j.recoveries, j.shared = cmp.Or(r.Window, rules.Window), r.Resolved, r.Per != ""
 		}
-		if t := l.tracks[s.alarm]; t != nil {
-			j.events = t.events
-		}
+		j.events = events[s.alarm]
 		j.known = l.rules != nil
 		j.check(l.deliveries[s])
 	}
 	return report
 }
 
+// events returns the events of each alarm as receivers know it: those of all devices that share their alerts are one, in
+// the order of their time.
+func (l *Log) events() map[alarm][]event {
+	all := make(map[alarm][]event)
+	for a, t := range l.tracks {
+		all[a] = all[a][:len(all[a]):len(all[a])]
+		for _, e := range t.events {
+			of := alarm{cmp.Or(e.shared, a.device), a.rule, a.level}
+			all[of] = append(all[of], e)
+		}
+	}
+	for a, events := range all {
+		if r := l.rule(a.rule); r != nil && r.Per != "" {
+			slices.SortStableFunc(events, func(x, y event) int { return x.At.Compare(y.At) })
+		}
+	}
+	return all
+}
+
 // streams yields, in order, the streams that each receiver got or should have got.
-func (l *Log) streams(rules Rules) iter.Seq[stream] {
+func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 	receivers := map[string]bool{}
 	for _, name := range rules.Receivers {
 		receivers[name] = true
@@ -170,7 +188,7 @@ func (l *Log) streams(rules Rules) iter.Seq[stream] {
 		receivers[""] = true // there should have been one
 	}
 	for receiver := range receivers {
-		for a := range l.tracks {
+		for a := range events {
 			all[stream{receiver, a}] = true
 		}
 	}

@@ -86,7 +86,7 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 	e := alert{
 		Labels: map[string]string{
 			"alertname": a.RuleName(),
-			"device":    a.Device,
+			"device":    a.About(),
 			"severity":  string(a.Severity()),
 			"source":    a.Source,
 		},

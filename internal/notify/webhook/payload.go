@@ -75,6 +75,7 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 type data struct {
 	Message      string       `json:"message"` // for people: not decoded
 	Device       string       `json:"device"`
+	Per          *per         `json:"per,omitempty"`
 	Rule         string       `json:"rule,omitempty"`
 	Level        string       `json:"level,omitempty"`
 	Title        string       `json:"title,omitempty"`
@@ -108,6 +109,12 @@ type data struct {
 	Test         bool         `json:"test,omitempty"`
 }
 
+// per is what devices share alerts by.
+type per struct {
+	Property string `json:"property"`
+	Value    string `json:"value,omitempty"` // empty: the message has none, and the device counts
+}
+
 // Encode returns a as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC
 // 3339, durations are numbers of seconds; what a does not have is left out. It fails for what
 // JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has
@@ -117,7 +124,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 		ID:      a.ID,
 		Source:  a.Source,
 		Type:    typeOf(a),
-		Subject: a.Device,
+		Subject: a.About(),
 		Time:    a.Enqueued,
 		Data: data{
 			Message:      a.Message(),
@@ -156,6 +163,9 @@ func Encode(a notify.Alert) ([]byte, error) {
 		e.Data.Value, e.Data.Limit = nil, nil
 		e.Data.AtFloor = !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since)
 	}
+	if a.Per != "" {
+		e.Data.Per = &per{a.Per, a.PerValue}
+	}
 	if a.RuleName() == notify.DefaultRule {
 		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
 	}
@@ -191,7 +201,13 @@ func Decode(body []byte) (notify.Alert, error) {
 		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
 	}
 	word := wordOf(e)
+	var shared per
+	if e.Data.Per != nil {
+		shared = *e.Data.Per
+	}
 	return notify.Alert{
+		Per:         shared.Property,
+		PerValue:    shared.Value,
 		ID:          e.ID,
 		Source:      e.Source,
 		Device:      e.Data.Device,
@@ -258,7 +274,11 @@ func checkAlert(e event[data]) error {
 		return errors.New("id is empty or has control characters")
 	case wordOf(e) == "":
 		return fmt.Errorf("%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule", ErrNoAlert, e.Type, high, low, silent, normal)
-	case e.Subject != e.Data.Device:
+	case e.Data.Per != nil && e.Data.Per.Property == "":
+		return errors.New("data.per has no property")
+	case e.Data.Per != nil && e.Data.Per.Value != "" && e.Subject != e.Data.Per.Value:
+		return fmt.Errorf("subject is %q but data.per.value is %q", e.Subject, e.Data.Per.Value)
+	case (e.Data.Per == nil || e.Data.Per.Value == "") && e.Subject != e.Data.Device:
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
 	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember) || !isWindow(e.Data.Silent):
 		return fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, e.Data.Silent, maxWindow.Seconds())

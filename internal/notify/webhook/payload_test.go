@@ -108,6 +108,7 @@ func TestDecodeIsTheInverse(t *testing.T) {
 			Field:       rapid.String().Draw(t, "field"),
 			Temperature: rapid.Float64Range(-1e9, 1e9).Draw(t, "temperature"),
 			Threshold:   rapid.Float64Range(-1e9, 1e9).Draw(t, "threshold"),
+			Per:         rapid.SampledFrom([]string{"", "site"}).Draw(t, "per"),
 			DeviceTime:  rapid.SampledFrom([]time.Time{{}, at("device time")}).Draw(t, "which device time"),
 			Since:       rapid.SampledFrom([]time.Time{{}, at("since")}).Draw(t, "which since"),
 			Enqueued:    at("enqueued"),
@@ -120,6 +121,9 @@ func TestDecodeIsTheInverse(t *testing.T) {
 			Suppressed:  rapid.Int64Range(0, math.MaxInt64).Draw(t, "suppressed"),
 			Replica:     rapid.String().Draw(t, "replica"),
 			Test:        rapid.Bool().Draw(t, "test"),
+		}
+		if want.Per != "" {
+			want.PerValue = rapid.String().Draw(t, "per value")
 		}
 		body, err := webhook.Encode(want)
 		if err != nil {

@@ -29,7 +29,7 @@ type Key struct {
 type Expected map[Key]worker.BacktestNotice
 
 func (e Expected) Add(n worker.BacktestNotice) {
-	e[Key{n.Receiver, n.Device, n.Rule, n.Level}] = n
+	e[Key{n.Receiver, n.About, n.Rule, n.Level}] = n
 }
 
 // Stores are what is known of notices. All are read after the events.
@@ -99,7 +99,7 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) 
 		}
 		reading.Go(func() {
 			defer func() { <-places }()
-			proof, err := gate.Prove(ctx, throttle.Request{Device: n.Device, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery})
+			proof, err := gate.Prove(ctx, throttle.Request{Device: n.About, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery})
 			if err != nil {
 				stop(err)
 				return

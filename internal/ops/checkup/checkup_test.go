@@ -190,6 +190,7 @@ func TestExplain(t *testing.T) {
 			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
 			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},
 		},
+		"alerts when t is at or above 80; at most one alert per site in 1m": {Field: "t", Per: "site", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}},
 		"alerts when t is at or above 80; ignores readings below -60 and above 150; at most one alert per device in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Valid: &telemetry.Range{From: -60, To: 150},
 		},
@@ -308,7 +309,7 @@ func TestDeviceTimes(t *testing.T) {
 func TestProperties(t *testing.T) {
 	set := rules.Set{Quiet: "mute", Rules: []rules.Rule{
 		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},
-		{Name: "cold", Levels: []rules.Level{{Override: "minTemp"}}},
+		{Name: "cold", Per: "site", Levels: []rules.Level{{Override: "minTemp"}}},
 	}}
 	var events []telemetry.Event
 	for _, p := range []map[string]any{
@@ -320,12 +321,13 @@ func TestProperties(t *testing.T) {
 		events = append(events, telemetry.Event{Device: "d", Properties: telemetrytest.Properties(p)})
 	}
 	all := properties(set)
-	if len(all) != 3 {
+	if len(all) != 4 {
 		t.Fatalf("got %d properties", len(all))
 	}
 	for i, want := range []string{
 		"! maxTemp (the limit of hot, critical): in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
 		"! minTemp (the limit of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
+		"! site (per of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
 		"mute (quiet): in 3 of 4 events",
 	} {
 		got, err := all[i].verdict(events)

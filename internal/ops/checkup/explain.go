@@ -1,6 +1,7 @@
 package checkup
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -74,9 +75,9 @@ func Explain(r *rules.Rule) string {
 
 // atMost says how often r alerts.
 func atMost(r *rules.Rule) string {
-	each := "device"
+	each := cmp.Or(r.Per, "device")
 	if len(r.Levels) > 1 {
-		each = "device and level"
+		each += " and level"
 	}
 	return fmt.Sprintf("at most one alert per %s in %s", each, config.Plain(r.Window))
 }

@@ -33,6 +33,11 @@ func properties(set rules.Set) (all []property) {
 			}})
 		}
 	}
+	for _, r := range set.Rules {
+		if r.Per != "" {
+			all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", func(p telemetry.Property) bool { return rules.Shared(p) != "" }})
+		}
+	}
 	if set.Quiet != "" {
 		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property) bool {
 			text, _ := p.Text()

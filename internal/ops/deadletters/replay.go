@@ -81,17 +81,17 @@ const maxFailures = 3
 
 // A gateKey says whose alerts a gate is for.
 type gateKey struct {
-	receiver, rule, level string
-	silence               bool
+	receiver, rule, level, per string
+	silence                    bool
 }
 
 // gate returns the gate of a receiver for a's rule and level, the same as the workers'.
 func (r *Replay) gate(receiver string, a notify.Alert) *throttle.Gate {
-	key := gateKey{receiver, a.Rule, a.Level, a.Silent > 0}
+	key := gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}
 	g := r.gates[key]
 	if g == nil {
 		g = throttle.New(throttle.Config{
-			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Rule: a.Rule, Level: a.Level, Silence: a.Silent > 0, Window: r.window(a), SendTimeout: r.Config.NotifyTimeout,
+			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Rule: a.Rule, Level: a.Level, Per: a.Per, Silence: a.Silent > 0, Window: r.window(a), SendTimeout: r.Config.NotifyTimeout,
 		})
 		r.gates[key] = g
 	}
@@ -174,7 +174,7 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 }
 
 func alarmOf(receiver string, a notify.Alert) alarmKey {
-	return alarmKey{gateKey{receiver, a.RuleName(), a.Level, a.Silent > 0}, a.Device}
+	return alarmKey{gateKey{receiver, a.RuleName(), a.Level, a.Per, a.Silent > 0}, a.About()}
 }
 
 // An attempt is what became of one letter.
@@ -331,7 +331,7 @@ func request(a notify.Alert) throttle.Request {
 		}
 		return r
 	}
-	return throttle.Request{Device: a.Device, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
+	return throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 }
 
 // resent is a kept alert as it is sent again. It does not say that its recovery follows: the alarm may have ended long ago.
