@@ -21,6 +21,10 @@ const shortSilence = 60 * second
 // caller holds w.mu.
 func (w *world) checkSilences() {
 	for _, device := range devices[:w.devices] {
+		if w.alive {
+			w.checkAlive(device)
+			continue
+		}
 		heard := w.lastOf(device, int64(len(w.log)))
 		if heard == 0 {
 			continue
@@ -32,6 +36,37 @@ func (w *world) checkSilences() {
 		}
 		for receiver := range w.inboxes {
 			w.checkSilence(receiver, device, w.kept.Alarms[i])
+		}
+	}
+}
+
+// checkAlive checks that nobody takes a device for silent that was heard for longer than any window lasts. The caller
+// holds w.mu.
+func (w *world) checkAlive(device string) {
+	for _, a := range w.kept.Alarms {
+		if a.Device == device {
+			w.violated("S4: %s is heard, and the last ledger has %+v", device, a)
+		}
+	}
+	for _, in := range w.inboxes {
+		dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+			return d.Receiver == in.name && d.Alert.Device == device && d.Alert.Resolved
+		})
+		var last *arrival
+		for i := range in.all {
+			a := &in.all[i]
+			if a.Device != device {
+				continue
+			}
+			if !a.Resolved {
+				w.checkFalse(a)
+			}
+			if !a.dropped {
+				last = a
+			}
+		}
+		if w.rule.Resolved && !dead && last != nil && !last.Resolved {
+			w.violated("S3: %s is heard, and %s heard last that it is silent since %d", device, in.name, last.Sequence)
 		}
 	}
 }
@@ -83,7 +118,7 @@ func (w *world) checkSilence(receiver int, device string, alarm ledger.Alarm) {
 			w.violated("S3: receiver %d hears of %s again %v after a silence (recovery: %v)", receiver, device, a.at.Sub(silence.at), a.Resolved)
 		}
 		switch {
-		case a.Resolved && last != nil && last.Resolved && last.ID != a.ID && dead == 0:
+		case a.Resolved && last != nil && last.Resolved && last.ID != a.ID && undisturbed: // else a silence between them may have been claimed, and its fate not known
 			w.violated("S3: receiver %d hears two recoveries of %s, by %d and %d, without a silence between them", receiver, device, last.Sequence, a.Sequence)
 		case a.Resolved && last == nil && undisturbed:
 			w.violated("S3: receiver %d hears a recovery of %s by %d, and heard of no silence", receiver, device, a.Sequence)
@@ -131,6 +166,7 @@ func (p *plan) silences(t *rapid.T) {
 		Name: "offline", Window: rapid.SampledFrom([]time.Duration{60 * second, 120 * second}).Draw(t, "window"), Resolved: p.rule.Resolved,
 		Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: shortSilence}},
 	}
+	p.alive = rapid.Bool().Draw(t, "alive")
 	for i := range p.readings {
 		p.readings[i].lag = 0
 		p.readings[i].gap = rapid.SampledFrom([]time.Duration{second, 20 * second, 50 * second, 65 * second, 90 * second, 200 * second}).Draw(t, "gap")

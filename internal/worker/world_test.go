@@ -119,8 +119,9 @@ type plan struct {
 	devices   int
 	receivers int
 	giveUp    time.Duration
-	largest   int // batch
-	changes   int // behind the watermark that are kept apart
+	largest   int  // batch
+	changes   int  // behind the watermark that are kept apart
+	alive     bool // of a rule about silence: at the end devices are heard again
 	readings  []planned
 	takeovers []takeover
 	faults    []fault
@@ -840,6 +841,31 @@ func (w *world) publish() {
 	}
 }
 
+// pass lets time pass, in which devices are heard if they are to be alive at the end.
+func (w *world) pass(d time.Duration) {
+	for ; w.alive && d > 0; d -= 20 * time.Second {
+		w.revive()
+		time.Sleep(20 * time.Second)
+	}
+	time.Sleep(max(0, d))
+}
+
+// revive has every device send a message.
+func (w *world) revive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, device := range devices[:w.devices] {
+		n := int64(len(w.log) + 1)
+		w.log = append(w.log, telemetry.Event{
+			Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
+			Device:   device, Body: []byte(`{"temperature":20}`), Enqueued: time.Now(),
+		})
+	}
+	w.noteLocked("                                        all devices are heard: %d", len(w.log))
+	close(w.grown)
+	w.grown = make(chan struct{})
+}
+
 // apply has m happen, and returns the owner after it.
 func (w *world) apply(m move, o *owner) {
 	w.note("%s", m)
@@ -943,13 +969,16 @@ func (w *world) run(ctx context.Context) {
 	w.calm = true
 	w.mu.Unlock()
 	time.Sleep(6 * time.Minute) // whoever is frozen wakes up
+	if w.alive {
+		w.pass(6 * time.Minute)
+	}
 	close(stop)
 	o := <-last
 	for range 20 {
 		if w.quiet(o) {
 			break
 		}
-		time.Sleep(2 * time.Minute)
+		w.pass(2 * time.Minute)
 	}
 	quiet, state := w.quiet(o), fmt.Sprintf("%+v %+v", o.worker.Partitions(), o.worker.AlarmCounts())
 	o.cancel(nil)
