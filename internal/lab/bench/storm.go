@@ -34,7 +34,7 @@ func (b *bench) storm(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return b.stormAtSlack(ctx)
 }
 
 func (b *bench) stormOf(ctx context.Context, devices, usual, replicas int, store string, settings map[string]string) error {
