@@ -36,7 +36,7 @@ func ParseTime(text []byte) (time.Time, bool) {
 	switch last := len(written) - 1; {
 	case written[last] == 'z':
 		written[last] = 'Z'
-	case bytes.IndexAny(written[shortest:], "Z+-") < 0:
+	case !bytes.ContainsAny(written[shortest:], "Z+-"):
 		written = append(written, 'Z')
 	}
 	var t time.Time

@@ -217,12 +217,6 @@ func (s *stream) alertID(d *delivery, r reading) string {
 	return id
 }
 
-// A levelKey names a level. A rule that is not about silence any more is another one.
-type levelKey struct {
-	rule, level string
-	silence     bool
-}
-
 func (w *Worker) track(s *stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
