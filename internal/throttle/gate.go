@@ -73,6 +73,7 @@ type Grant struct {
 	Token     int64     // grows with every grant for the device
 	Expires   time.Time // the end of the claim, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
+	Before    string    // Request.Log of the last alert for which the key was claimed before; empty if none is known
 	// Suppressed is how many readings this replica kept quiet since the device's last alert.
 	Suppressed int64
 }
@@ -261,8 +262,10 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 // what the lease's own note says: next may have been called again after an answer was lost.
 func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, claim, error) {
 	ttl := ClaimTTL(g.sendTimeout)
+	before := ""
 	next := func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
+		before = last.About.Log
 		if result, ok := settled(start, r, prev, last); ok {
 			return "", &declinedError{result}
 		}
@@ -285,7 +288,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		return Grant{}, claim{}, err
 	}
 	n := parseNote(l.Note)
-	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Suppressed: g.windows.suppressed(r.Device)}
+	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Before: before, Suppressed: g.windows.suppressed(r.Device)}
 	if r.Recovery {
 		grant.ID = n.RecoveryID
 	}

@@ -166,6 +166,9 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 	var barred error
 	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, grant throttle.Grant) throttle.Answer {
 		alert = q.alert(d, grant)
+		if d.head.arrival == nil && grant.Before != "" {
+			s.compareLogs(d.device, grant.Before)
+		}
 		if d.cause != notGivenUp {
 			return throttle.NotTaken
 		}

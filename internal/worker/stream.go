@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -165,11 +166,34 @@ func (s *stream) take(events []telemetry.Event) {
 	s.stats.read(&n, over)
 }
 
-// logName returns a short name for the log of one partition of one generation of a hub. Sequence numbers
-// are compared within one log.
+// logName returns a short name for the log of one partition of one generation of a hub: that of the generation, and
+// the partition. Sequence numbers are compared within one log.
 func logName(generation, partition string) string {
-	sum := sha256.Sum256([]byte(generation + "/" + partition))
-	return base64.RawURLEncoding.EncodeToString(sum[:9])
+	sum := sha256.Sum256([]byte(generation))
+	return base64.RawURLEncoding.EncodeToString(sum[:9]) + "/" + partition
+}
+
+// A Scattered is a device that sends to more than one partition of a hub.
+type Scattered struct {
+	Device     string
+	Partitions [2]string
+}
+
+func (d Scattered) String() string {
+	return fmt.Sprintf("device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
+		"read the IoT Hub's own endpoint, or have senders use the device as the partition key", d.Device, d.Partitions[0], d.Partitions[1])
+}
+
+// compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
+func (s *stream) compareLogs(device, before string) {
+	hub, partition, _ := strings.Cut(before, "/")
+	if ours, _, _ := strings.Cut(s.logName, "/"); hub != ours || partition == s.id {
+		return
+	}
+	scattered := &Scattered{device, [2]string{partition, s.id}}
+	s.stats.Scattered.Add(1)
+	s.stats.LastScattered.Store(scattered)
+	s.warn(scattered.String(), nil)
 }
 
 // malformedEvent logs e and keeps it, if that is configured. before is the position of

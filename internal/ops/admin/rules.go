@@ -144,6 +144,9 @@ func (a *Admin) ruleFigures(n counts) (all []figure) {
 		}
 		all = append(all, times)
 	}
+	if n.Scattered > 0 {
+		all = append(all, figure{Name: "In several partitions", Value: count(n.Scattered), Class: "bad", Help: "alerts of devices whose alert before came from another partition", Detail: n.ScatteredDevice})
+	}
 	if n.Untracked > 0 {
 		all = append(all, figure{Name: "Without room", Value: count(n.Untracked), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})
 	}

@@ -53,6 +53,8 @@ type counts struct {
 	Events                                  [telemetry.ReasonCount]int64
 	Over, Unavailable, Ambiguous, Dead      int64
 	Override, NotNumber, Quieted, Untracked int64
+	Scattered                               int64
+	ScatteredDevice                         string // about one of them; empty if there is none
 	Times                                   [rules.TimeBackward + 1]int64
 }
 
@@ -67,6 +69,8 @@ func (c *counts) add(d counts) {
 	c.Unavailable += d.Unavailable
 	c.Ambiguous += d.Ambiguous
 	c.Dead += d.Dead
+	c.Scattered += d.Scattered
+	c.ScatteredDevice = cmp.Or(c.ScatteredDevice, d.ScatteredDevice)
 	c.Override += d.Override
 	c.NotNumber += d.NotNumber
 	c.Quieted += d.Quieted
@@ -170,6 +174,9 @@ func (a *Admin) counts() (c counts) {
 	c.Override, c.NotNumber = stats.Override[rules.OverrideUsed].Load(), stats.Override[rules.OverrideOther].Load()
 	for i := range stats.Times {
 		c.Times[i] = stats.Times[i].Load()
+	}
+	if d := stats.LastScattered.Load(); d != nil {
+		c.Scattered, c.ScatteredDevice = stats.Scattered.Load(), d.String()
 	}
 	c.Quieted, c.Untracked = stats.Quieted.Load(), stats.Untracked.Load()
 	return c

@@ -127,6 +127,7 @@ var (
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
 	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold without an alert because their messages have the property of QUIET_PROPERTY, or because alerts are silenced.")
 	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were sent as if their rule had no state, or not resolved.")
+	scatteredDesc  = desc("devices_in_several_partitions_total", "Alerts of devices whose alert before came from another partition of the same hub. Rules with state need all readings of a device in one.")
 	unsharedDesc   = desc("readings_without_per_total", "Readings over a limit of a rule with per whose message does not have that property: they alert by device.")
 	timesDesc      = desc("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by the time of their device. For all but those that are used the hub's time counts.", "result")
 	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")
@@ -170,7 +171,7 @@ var (
 	ledgerFailingDesc = desc("partition_ledger_failing_seconds", "How long the partition's ledger could not be read or written; 0 if it can; absent if no rule has state.", "partition")
 
 	descs = []*prometheus.Desc{
-		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, unsharedDesc, timesDesc, overridesDesc,
+		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, scatteredDesc, unsharedDesc, timesDesc, overridesDesc,
 		alarmsDesc, levelOverDesc, openedDesc, clearedDesc, sentDesc, resolvedDesc,
 		gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
 		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, linksFailedDesc, linksStalledDesc,
@@ -224,6 +225,7 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	counter(untrackedDesc, stats.Untracked.Load())
 	counter(forgottenDesc, stats.Forgotten.Load())
 	counter(unwatchedDesc, stats.Unwatched.Load())
+	counter(scatteredDesc, stats.Scattered.Load())
 	counter(unsharedDesc, stats.Unshared.Load())
 	for result := range stats.Override {
 		counter(overridesDesc, stats.Override[result].Load(), rules.Override(result).String())
