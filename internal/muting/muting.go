@@ -80,6 +80,9 @@ func (s Silence) Check(d time.Duration) error {
 	return nil
 }
 
+// ErrUnknown means that a silence cannot be ended.
+var ErrUnknown = errors.New("no silence with this id is in force")
+
 // A Store keeps the silences in a record.
 type Store struct {
 	Records records.Store // reliable
@@ -162,12 +165,12 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 	})
 }
 
-// End ends a silence now. The error says that none of that ID is in force.
+// End ends a silence now. ErrUnknown if none of that ID is in force.
 func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
 	return ended, s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
 		i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id && now.Before(one.Until) })
 		if i < 0 {
-			return nil, fmt.Errorf("no silence with the id %s is in force", id)
+			return nil, fmt.Errorf("%w: %s", ErrUnknown, id)
 		}
 		all[i].Until = now.UTC()
 		ended = all[i]
@@ -181,6 +184,7 @@ type Board struct {
 	log   *zap.Logger
 	known map[string]Silence // in force, used by one goroutine
 	mutes atomic.Pointer[[]rules.Mute]
+	all   atomic.Pointer[[]Silence] // with those that have ended of late
 }
 
 func NewBoard(s Store, log *zap.Logger) *Board {
@@ -190,6 +194,14 @@ func NewBoard(s Store, log *zap.Logger) *Board {
 // Mutes returns what is muted. It takes no lock; nobody changes it.
 func (b *Board) Mutes() []rules.Mute {
 	if all := b.mutes.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// Silences returns those that were in force, or had ended of late, when they were last read. Nobody changes them.
+func (b *Board) Silences() []Silence {
+	if all := b.all.Load(); all != nil {
 		return *all
 	}
 	return nil
@@ -209,6 +221,7 @@ func (b *Board) Refresh(ctx context.Context) error {
 		}
 	}
 	b.mutes.Store(&mutes)
+	b.all.Store(&all)
 	for id, s := range b.known {
 		if i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id }); i < 0 || !r.Now.Before(all[i].Until) {
 			delete(b.known, id)

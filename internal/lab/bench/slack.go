@@ -13,8 +13,6 @@ import (
 
 // A slack takes a message a second, refuses what comes sooner, and notes which devices are named.
 type slack struct {
-	url string
-
 	mu                sync.Mutex
 	last              time.Time
 	messages, refused int

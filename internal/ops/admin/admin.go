@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/muting"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
@@ -62,7 +63,10 @@ type Options struct {
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
-	Token     string       // HTTP_ADMIN_TOKEN, for GET /devices/{id} and DELETE /devices/{id}/window; empty turns them off
+	Token     string       // HTTP_ADMIN_TOKEN, for /silences, and for what /devices has besides telemetry; empty turns them off
+
+	Silences Silences                // of all replicas, for /silences; nil while the replica is starting
+	Silenced func() []muting.Silence // those in force that this replica knows; nil: none
 
 	Shared Shared // what replicas keep of devices; the zero Shared: nothing
 
@@ -188,13 +192,17 @@ func (a *Admin) totals() totals {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	if _, starting := a.Worker.(noWorker); starting && strings.HasPrefix(path, "/devices/") {
+	if _, starting := a.Worker.(noWorker); starting && (strings.HasPrefix(path, "/devices/") || isSilences(path) && a.Silences == nil) {
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is starting: try again"})
 		return
 	}
 	if strings.HasPrefix(path, "/devices/") {
 		a.serveDevice(w, r)
+		return
+	}
+	if isSilences(path) {
+		a.serveSilences(w, r)
 		return
 	}
 	var serve http.HandlerFunc
@@ -212,7 +220,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/duties":
 		serve = a.serveDuties
 	default:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties and /devices/{id}"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /silences and /devices/{id}"})
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -220,6 +228,10 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	serve(w, r)
+}
+
+func isSilences(path string) bool {
+	return path == "/silences" || strings.HasPrefix(path, "/silences/")
 }
 
 // serveAlive succeeds as long as the process responds: a failure here would mean a

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/muting"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
@@ -77,6 +78,7 @@ type page struct {
 	Stateful                 bool      // a rule keeps alarms
 	Open                     []alarmRow
 	MoreOpen                 string // how many are not shown; empty if none
+	Silences                 []muting.Silence
 	Now                      time.Time
 	Up                       string
 	Others                   int // further replicas that this page is about
@@ -179,6 +181,9 @@ func (a *Admin) page(r *http.Request) page {
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now.UTC(), Up: status.Span(max(time.Second, now.Sub(a.Started))),
 		Figures: a.figures(m.Counts), Lookup: a.Token != "", Plots: m.plots(),
+	}
+	if a.Silenced != nil {
+		p.Silences = slices.DeleteFunc(slices.Clone(a.Silenced()), func(s muting.Silence) bool { return !now.Before(s.Until) })
 	}
 	switch {
 	case !a.plain:

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"alertworker/internal/httpapi"
+	"alertworker/internal/muting"
+)
+
+const (
+	silencesTimeout = 10 * time.Second // for all calls of the store
+	silenceBytes    = 4 << 10          // of a request
+)
+
+// Silences are what people have silenced, a muting.Store.
+type Silences interface {
+	List(ctx context.Context) ([]muting.Silence, error)
+	Add(ctx context.Context, s muting.Silence, lasts time.Duration) (muting.Silence, error)
+	End(ctx context.Context, id string) (muting.Silence, error)
+}
+
+// A newSilence is the body of PUT /silences: a silence, and how long it lasts.
+type newSilence struct {
+	Device string `json:"device"`
+	Rule   string `json:"rule"`
+	Where  string `json:"where"` // NAME=VALUE
+	For    string `json:"for"`
+	Why    string `json:"why"`
+	Who    string `json:"who"`
+}
+
+// parse returns the silence, or what is wrong with it.
+func (n newSilence) parse() (s muting.Silence, lasts time.Duration, err error) {
+	s = muting.Silence{Device: n.Device, Rule: n.Rule, Why: n.Why, Who: n.Who}
+	if s.Who == "" {
+		return s, 0, errors.New("say who silences: others see it")
+	}
+	if n.Where != "" {
+		s.Property, s.Value, _ = strings.Cut(n.Where, "=")
+		if s.Property == "" {
+			return s, 0, errors.New("where must be NAME=VALUE")
+		}
+	}
+	if lasts, err = time.ParseDuration(n.For); err != nil {
+		return s, 0, errors.New(`for must be a duration, such as "2h"`)
+	}
+	return s, lasts, s.Check(lasts)
+}
+
+// serveSilences serves /silences and /silences/{id}.
+func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
+	id, one := strings.CutPrefix(r.URL.Path, "/silences/")
+	ctx, cancel := context.WithTimeout(r.Context(), silencesTimeout)
+	defer cancel()
+	switch {
+	case a.Token == "":
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "silences are off here: set HTTP_ADMIN_TOKEN to turn them on"})
+	case !httpapi.Authorized(r, a.Token):
+		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
+	case one && r.Method == http.MethodDelete:
+		s, err := a.Silences.End(ctx, id)
+		answerSilences(w, http.StatusOK, s, err)
+	case one:
+		httpapi.NotAllowed(w, "DELETE")
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		all, err := a.Silences.List(ctx)
+		answerSilences(w, http.StatusOK, append([]muting.Silence{}, all...), err)
+	case r.Method == http.MethodPut:
+		var body newSilence
+		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
+		decoder.DisallowUnknownFields()
+		if decoder.Decode(&body) != nil {
+			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, with device, rule or where`})
+			return
+		}
+		s, lasts, err := body.parse()
+		if err != nil {
+			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
+			return
+		}
+		s, err = a.Silences.Add(ctx, s, lasts)
+		answerSilences(w, http.StatusCreated, s, err)
+	default:
+		httpapi.NotAllowed(w, "GET, HEAD, PUT")
+	}
+}
+
+func answerSilences(w http.ResponseWriter, status int, v any, err error) {
+	switch {
+	case errors.Is(err, muting.ErrUnknown):
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: err.Error()})
+	case err != nil:
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
+	default:
+		httpapi.Write(w, status, v)
+	}
+}

@@ -1,0 +1,90 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/muting"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/status"
+	"alertworker/internal/records"
+)
+
+// Who has the token silences, sees who has silenced what, and ends it; the page shows it to everybody.
+func TestSilences(t *testing.T) {
+	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
+	board := muting.NewBoard(store, zap.NewNop())
+	a := admin.New(admin.Options{
+		Token: "secret", Silences: store, Silenced: board.Silences, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
+		Status: func() status.Report { return status.Report{} },
+	})
+	ask := func(token, method, path, body string) (int, string) {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	const good = `{"device": "oven-*", "where": "site=berlin", "for": "2h", "why": "service", "who": "ann"}`
+	for _, test := range []struct {
+		name, token, method, path, body string
+		status                          int
+		says                            string
+	}{
+		{"no token", "", "PUT", "/silences", good, 401, "HTTP_ADMIN_TOKEN"},
+		{"another token", "wrong", "GET", "/silences", "", 401, "HTTP_ADMIN_TOKEN"},
+		{"none yet", "secret", "GET", "/silences", "", 200, "[]"},
+		{"no JSON", "secret", "PUT", "/silences", "oven-7", 400, "want JSON"},
+		{"an unknown field", "secret", "PUT", "/silences", `{"devices": "oven-*"}`, 400, "want JSON"},
+		{"nothing named", "secret", "PUT", "/silences", `{"for": "2h", "why": "service", "who": "ann"}`, 400, "say what to silence"},
+		{"no duration", "secret", "PUT", "/silences", `{"rule": "hot", "why": "service", "who": "ann"}`, 400, "for must be a duration"},
+		{"too long", "secret", "PUT", "/silences", `{"rule": "hot", "for": "9000h", "why": "service", "who": "ann"}`, 400, "a silence lasts"},
+		{"nobody", "secret", "PUT", "/silences", `{"rule": "hot", "for": "2h", "why": "service"}`, 400, "say who"},
+		{"no reason", "secret", "PUT", "/silences", `{"rule": "hot", "for": "2h", "who": "ann"}`, 400, "say why"},
+		{"where without a value", "secret", "PUT", "/silences", `{"where": "site", "for": "2h", "why": "service", "who": "ann"}`, 400, "name=value"},
+		{"another method", "secret", "POST", "/silences", good, 405, "GET, HEAD, PUT"},
+		{"another method of one", "secret", "GET", "/silences/1", "", 405, "DELETE"},
+		{"an unknown one", "secret", "DELETE", "/silences/12345678", "", 404, "no silence with this id is in force"},
+	} {
+		if code, got := ask(test.token, test.method, test.path, test.body); code != test.status || !strings.Contains(got, test.says) {
+			t.Errorf("%s: %d %s, want %d and %q", test.name, code, got, test.status, test.says)
+		}
+	}
+	if all, err := store.List(t.Context()); len(all) != 0 || err != nil {
+		t.Fatalf("what is wrong silences: %v, %v", all, err)
+	}
+
+	code, got := ask("secret", "PUT", "/silences", good)
+	var s muting.Silence
+	if err := json.Unmarshal([]byte(got), &s); err != nil || code != http.StatusCreated || s.ID == "" || s.Property != "site" || s.Value != "berlin" || s.Who != "ann" {
+		t.Fatalf("%d %s", code, got)
+	}
+	if code, got := ask("secret", "GET", "/silences", ""); code != 200 || !strings.Contains(got, s.ID) {
+		t.Errorf("the list is %d %s", code, got)
+	}
+	if err := board.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, page := ask("", "GET", "/", ""); !strings.Contains(page, "device oven-*, site=berlin") || !strings.Contains(page, "service") || !strings.Contains(page, "ann") {
+		t.Error("the page does not show the silence")
+	}
+	if code, got := ask("secret", "DELETE", "/silences/"+s.ID, ""); code != 200 {
+		t.Errorf("ending it: %d %s", code, got)
+	}
+	if err := board.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, page := ask("", "GET", "/", ""); strings.Contains(page, "oven-*") {
+		t.Error("the page shows a silence that has ended")
+	}
+	if code, _ := ask("secret", "DELETE", "/silences/"+s.ID, ""); code != 404 {
+		t.Errorf("ending it again: %d", code)
+	}
+}
