@@ -325,6 +325,14 @@ func TestSilenceLagging(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		p.largest = 1
 		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		p.talk("other", time.Second)
+		s.end() // there is a roster, so that nothing counts from the take-over on
+		next := silence(t, nil, r)
+		next.store, next.ledgers, s = s.store, s.ledgers, next
+		p = p.reopen()
+		p.largest = 1
 		for i := range 40 { // hours of a backlog, in which the oven is silent for two of three
 			if i%3 == 0 {
 				p.publishBody("oven", "{}")
@@ -341,7 +349,7 @@ func TestSilenceLagging(t *testing.T) {
 		}
 		time.Sleep(12 * time.Minute)
 		s.end()
-		if got := r.notified("oven"); got != "alert 55" {
+		if got := r.notified("oven"); got != "alert 57" {
 			t.Errorf("notified of %s", got)
 		}
 	})
@@ -457,6 +465,62 @@ func TestSilenceOfAField(t *testing.T) {
 		time.Sleep(m)
 		s.end()
 		if got := r.notified(""); got != "alert 1, recovery 42" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// What waits for the watermark does not hold up a silence.
+func TestSilenceBehindTheWatermark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, down, r := newPartition("0"), &receiver{}, &receiver{}
+		down.set(func(context.Context, notify.Alert) error { return errBusy })
+		s := silence(t, nil, down, r)
+		s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Threshold("temperature", threshold, window).Rules...)
+		decoder, err := s.config.Rules.Decoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.config.Decoder = decoder
+		s.start(p)
+		p.publish("kiln", 40)
+		time.Sleep(time.Minute)
+		p.publish("oven", 20)
+		time.Sleep(silent + time.Minute)
+		s.end()
+		if got := r.notified("oven"); got != "alert 2" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// An owner that was replaced and did not know of the alarm has read the event that ended it, and its checkpoint has passed it.
+func TestSilenceEndedByAFormerOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.generation = "a"
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		time.Sleep(silent + time.Minute)
+		open, err := s.ledgers.Read(t.Context(), "0", 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.set(func(context.Context, notify.Alert) error { return errBusy })
+		p.talk("oven", 0)
+		time.Sleep(2 * time.Minute)
+		s.end() // the roster and the checkpoint are at 2
+		if _, err := s.ledgers.Write(t.Context(), records.Record{Name: "0", Values: open.Values, Content: open.Content, ETag: records.Any}); err != nil {
+			t.Fatal(err)
+		}
+		r.set(nil)
+		next := silence(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		time.Sleep(2 * time.Minute)
+		next.end()
+		if got := r.notified("oven"); got != "alert 1, recovery 2" {
 			t.Errorf("notified of %s", got)
 		}
 	})

@@ -963,15 +963,12 @@ func (w *world) run(ctx context.Context) {
 	for _, m := range w.moves {
 		latest = max(latest, m.at+m.for_)
 	}
-	time.Sleep(max(0, time.Until(w.start.Add(latest))))
-	time.Sleep(6 * time.Minute)
+	w.pass(time.Until(w.start.Add(latest)))
+	w.pass(6 * time.Minute)
 	w.mu.Lock()
 	w.calm = true
 	w.mu.Unlock()
-	time.Sleep(6 * time.Minute) // whoever is frozen wakes up
-	if w.alive {
-		w.pass(6 * time.Minute)
-	}
+	w.pass(6 * time.Minute) // whoever is frozen wakes up
 	close(stop)
 	o := <-last
 	for range 20 {
