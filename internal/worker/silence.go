@@ -87,7 +87,7 @@ func (s *stream) hear(before telemetry.Position, e *telemetry.Event, reason tele
 		}
 		w.until = max(w.until, at)
 	}
-	if e.Device == "" || reason == telemetry.ReasonNotTelemetry {
+	if e.Device == "" || reason == telemetry.ReasonNotTelemetry || notify.IsTest(e.Device) {
 		return
 	}
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}

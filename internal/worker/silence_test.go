@@ -445,6 +445,21 @@ func TestSilenceQuietAndForgotten(t *testing.T) {
 	})
 }
 
+// Nobody waits for a device of alertworker test.
+func TestSilenceOfATest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk(notify.TestDevice+"-1", 0)
+		time.Sleep(time.Hour)
+		s.end()
+		if got := r.notified(""); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
 // With a field only messages with a reading there count.
 func TestSilenceOfAField(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
