@@ -64,8 +64,8 @@ type Partition interface {
 	// this Partition is broken and its consumer should return.
 	Receive(ctx context.Context) ([]Event, error)
 
-	// Resumed returns the checkpoint after which Receive begins, a zero one if there is
-	// none. Its Generation is that of the events that come. over reports that the partition starts over although there was one: it is of another
+	// Resumed returns the checkpoint after which Receive begins, one with nothing but a Generation if there is
+	// none. The Generation is that of the events that come. over reports that the partition starts over although there was one: it is of another
 	// hub, or cannot be read. What it was the checkpoint of says nothing about the events that come.
 	Resumed() (c Checkpoint, over bool)
 

@@ -31,7 +31,7 @@ func (q *queue) request(d *delivery, about reading) throttle.Request {
 	case d.level.rule.Per != "":
 		r.Sequence = 0 // those of other devices and partitions say nothing about it
 	default:
-		r.Log = q.stream.logName // set before the first reading was evaluated
+		r.Log = q.stream.logName
 	}
 	if about.arrival != nil {
 		r.Arrived = about.arrival.at

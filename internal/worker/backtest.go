@@ -102,7 +102,7 @@ func (b *Backtest) Take(partition string, events []telemetry.Event) {
 	if s == nil {
 		s = newStream(context.Background(), b.worker, partition)
 		s.cut()
-		s.backtest, s.alarms = b, newAlarms(0)
+		s.backtest, s.alarms, s.logName = b, newAlarms(0), logName(events[0].Generation, partition)
 		b.streams[partition] = s
 	}
 	for i := range events {

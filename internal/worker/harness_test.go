@@ -145,7 +145,11 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	return last.Sequence, last.Enqueued, nil
 }
 
-func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, false }
+func (p *partition) Resumed() (telemetry.Checkpoint, bool) {
+	c := p.resumed
+	c.Generation = p.generation
+	return c, false
+}
 
 func (p *partition) Rewind(at telemetry.Position) {
 	p.mu.Lock()

@@ -499,9 +499,6 @@ func (s *stream) begin(start telemetry.Position) {
 	w := s.unheard
 	r := w.roster
 	w.read = start
-	if start.Offset != "" {
-		s.logName = logName(start.Generation, s.id)
-	}
 	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
 	switch {
 	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:

@@ -39,7 +39,7 @@ type stream struct {
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
 	replay    telemetry.Position // events up to here are read only to know who was heard
 	since     time.Time          // the take-over of the ledger
-	logName   string             // of the log that is being read: see logName
+	logName   string             // of the partition: see logName; empty for an Intake
 	unheard   *silences          // nil if no rule is about silence
 
 	ctx  context.Context
@@ -123,9 +123,6 @@ func (s *stream) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	at := s.lastRead
-	if s.logName == "" { // a Partition is of one generation
-		s.logName = logName(events[0].Generation, s.id)
-	}
 	now := time.Now().UnixMicro()
 	s.seen.mu.Lock()
 	if s.unheard != nil {

@@ -171,6 +171,7 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	w.track(s)
 	defer w.untrack(s)
 	resumed, _ := p.Resumed()
+	s.logName = logName(resumed.Generation, s.id)
 	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()
 	var err error
 	if begun {

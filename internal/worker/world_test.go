@@ -499,7 +499,11 @@ func (s faultyLeases) Release(ctx context.Context, l lease.Lease, note string) e
 // faultyLedgers returns the ledger store as a process reaches it.
 func (p *process) faultyLedgers() records.Store {
 	return records.Around(notedLedgers{p.ledgers, p}, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
-		return p.call(ctx, map[records.Op]int{records.OpRead: callLedgerRead, records.OpStat: callLedgerOwner, records.OpWrite: callLedgerWrite}[op], "", call, nil)
+		later := call
+		if op != records.OpWrite { // a read whose answer is lost has no effect
+			later = func(context.Context) error { return nil }
+		}
+		return p.call(ctx, map[records.Op]int{records.OpRead: callLedgerRead, records.OpStat: callLedgerOwner, records.OpWrite: callLedgerWrite}[op], "", call, later)
 	})
 }
 

@@ -185,6 +185,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		begun:   make(chan struct{}),
 		changed: time.Now(), turned: time.Now(), ahead: -1,
 	}
+	p.resumed.Generation = h.generation
 	for n := 1; ; n++ {
 		c, err := h.checkpoints.read(ctx, id)
 		var unreadable *UnreadableError
@@ -210,7 +211,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 			last := c.Position
 			p.written, p.last, p.fresh, p.foreign = &c, &last, true, c.Generation == ""
 			p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
-			p.resumed.Generation = h.generation
+			p.resumed.Generation = h.generation // another tool does not write one
 		}
 		break
 	}

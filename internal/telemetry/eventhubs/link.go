@@ -3,6 +3,7 @@ package eventhubs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,7 +104,7 @@ func (l *link) more(n int) ([]*azeventhubs.ReceivedEventData, error) {
 }
 
 func (l *link) receive(n int) ([]*azeventhubs.ReceivedEventData, error) {
-	events, err := l.client.ReceiveEvents(context.Background(), n, nil)
+	events, err := l.ask(n)
 	if why := l.why.Load(); why != nil && err != nil {
 		err = *why
 	}
@@ -112,6 +113,22 @@ func (l *link) receive(n int) ([]*azeventhubs.ReceivedEventData, error) {
 	}
 	l.taken += uint64(len(events))
 	return events, err
+}
+
+// ask is ReceiveEvents. If the link is closed just before azeventhubs begins to open it, azeventhubs opens it all the same,
+// writes it into a nil map (Links.GetLink of v2.0.2), and nobody has it any more: the connection has to end with it.
+func (l *link) ask(n int) (events []*azeventhubs.ReceivedEventData, err error) {
+	defer func() {
+		select {
+		case <-l.closing:
+			if p := recover(); p != nil {
+				l.connection.kill()
+				events, err = nil, fmt.Errorf("the link was closed while it was being opened: %v", p)
+			}
+		default: // a defect: it panics
+		}
+	}()
+	return l.client.ReceiveEvents(context.Background(), n, nil)
 }
 
 // fail closes the link for a reason.

@@ -31,7 +31,7 @@ type partition struct {
 	// held ends, with the cause ErrLost, when this replica no longer owns the partition.
 	held context.Context
 
-	resumed telemetry.Checkpoint // zero if there was none
+	resumed telemetry.Checkpoint // only a Generation if there was none
 	over    bool                 // there was one, of another hub or unreadable
 	foreign bool                 // resumed does not name its hub
 	start   azeventhubs.StartPosition
@@ -238,7 +238,7 @@ func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
 	case p.begin != nil:
 		all = append(all, azeventhubs.StartPosition{Offset: &p.begin.Offset}, azeventhubs.StartPosition{SequenceNumber: &p.begin.Sequence})
 		exact = -len(all) // they are before it too
-	case p.resumed.Generation != "":
+	case p.last != nil:
 		if p.resumed.Offset != "" {
 			all = append(all, azeventhubs.StartPosition{Offset: &p.resumed.Offset})
 		}
