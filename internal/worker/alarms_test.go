@@ -418,9 +418,9 @@ func TestAnotherHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
-		s.start(old)
 		p := newPartition("0") // of the new hub
 		old.generation, p.generation = "old", "new"
+		s.start(old)
 		p.publish("kiln", 40)
 		old.feed("oven", time.Second, 40, 40, 40)
 		time.Sleep(2 * window)
