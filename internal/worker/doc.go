@@ -106,7 +106,7 @@
 // Retry-After. Only once two different alerts have failed do the others wait, while one alert
 // at a time probes; an alert that failed before while others were taken does not count as one
 // of the two. Pauses between probes begin at a second and double up to a minute, or are as long
-// as Retry-After says, up to 10 minutes. Alerts that have not failed probe first. The
+// as Retry-After says, up to an hour. Alerts that have not failed probe first. The
 // first notice that is taken, or refused for good, ends the outage.
 //
 // An alert becomes a dead letter if it is refused for good; when its reading is older than
