@@ -102,12 +102,11 @@
 //
 // # Outages
 //
-// A receiver is shown as down after three failures in a row, or when a second alert fails with
-// Retry-After. Only once two different alerts have failed do the others wait, while one alert
-// at a time probes; an alert that failed before while others were taken does not count as one
-// of the two. Pauses between probes begin at a second and double up to a minute, or are as long
-// as Retry-After says, up to an hour. Alerts that have not failed probe first. The
-// first notice that is taken, or refused for good, ends the outage.
+// A receiver is shown as down after three failures in a row, or once it has refused four messages in
+// a row for rate, which is a matter of its pace. Only once two different alerts have failed do the
+// others wait, while one alert at a time probes; an alert that failed before while others were taken does
+// not count as one of the two. Pauses between probes begin at a second and double up to a minute. Alerts
+// that have not failed probe first. The first notice that is taken, or refused for good, ends the outage.
 //
 // An alert becomes a dead letter if it is refused for good; when its reading is older than
 // [Config.GiveUp] and it fails, or waits for a receiver that is down; after 8 failures between
