@@ -164,6 +164,13 @@ func TestDrawing(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^(\w+) +──▶ ([\w, ]+?)  `).FindAllStringSubmatch(string(text), -1) {
 		drawn[m[1]] = strings.Split(m[2], ", ")
 	}
+	for _, r := range table(arrows) { // those of the product that use another are drawn
+		name := strings.TrimPrefix(r.name, "internal/")
+		uses := func(to string) bool { _, ok := drawn[strings.TrimPrefix(to, "internal/")]; return ok }
+		if _, ok := drawn[name]; !ok && name != "config" && name == path.Base(r.name) && slices.ContainsFunc(r.may, uses) {
+			t.Errorf("%s is not drawn", name)
+		}
+	}
 	for name, want := range drawn {
 		var got []string
 		for line := range strings.Lines(arrows) {
