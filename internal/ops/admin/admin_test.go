@@ -701,6 +701,44 @@ func TestProblemsAreJSON(t *testing.T) {
 	}
 }
 
+// The page says that no event arrives only if no replica gets any.
+func TestNothingArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := newWorld(t, ruled, func(o *admin.Options) { o.Replica = "alertworker-7d9f-k8c2m" })
+		var reports [][]byte
+		w := newWorld(t, ruled, func(o *admin.Options) { o.Others = func(context.Context) ([][]byte, error) { return reports, nil } })
+		for i, of := range []*world{w, other} {
+			of.set(func() {
+				of.reading = telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}
+				of.worker.partitions = []worker.PartitionState{{Partition: fmt.Sprint(i), ReadUntil: time.Now()}}
+			})
+			_ = of.monitor.Report() // as every second
+		}
+		page := func() string {
+			reports = [][]byte{other.admin.Report()}
+			_ = w.do("GET", "/")
+			time.Sleep(10 * time.Second)
+			_ = w.do("GET", "/")
+			time.Sleep(time.Second)
+			return w.do("GET", "/").Body.String()
+		}
+		time.Sleep(11 * time.Minute)
+		body := page()
+		for _, want := range []string{
+			`<p class="says">Alerts would leave, but no event has arrived for 11 min.</p>`, `<p class="state warn">`,
+			"<strong>No event has come from any partition that this replica reads</strong> on alertworker-7d9f-x2x1p, alertworker-7d9f-k8c2m",
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("the page lacks %q:\n%s", want, body)
+			}
+		}
+		other.set(func() { other.worker.partitions[0].ReadUntil = time.Now() })
+		if body := page(); strings.Contains(body, "No event") || !strings.Contains(body, `<p class="state good">`) {
+			t.Errorf("another replica gets events:\n%s", body)
+		}
+	})
+}
+
 // Each replica's page shows what all have done, and what is in the way of any.
 func TestPageOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -231,6 +231,7 @@ type heartbeatView struct {
 
 // headline says on p whether alerts are leaving: as this replica, the first of all, or one that is worse off says.
 func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, now time.Time) {
+	all = arriving(all)
 	worst := all[0]
 	for _, s := range all[1:] {
 		if severity(s.Status.State) > max(severity(worst.Status.State), 1) {
@@ -272,12 +273,30 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	}
 }
 
+// arriving returns all as if none missed events, if some replica gets any: partitions without devices are no news.
+func arriving(all []Snapshot) []Snapshot {
+	missed := func(p status.Problem) bool { return p.By == status.ByDevices }
+	if !slices.ContainsFunc(all, func(s Snapshot) bool {
+		return len(s.Partitions) > 0 && !slices.ContainsFunc(s.Status.Problems, missed)
+	}) {
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		r := &all[i].Status
+		if r.Problems = slices.DeleteFunc(slices.Clone(r.Problems), missed); r.State == status.Idle {
+			r.State, r.Headline = status.Leaving, "Alerts are leaving."
+		}
+	}
+	return all
+}
+
 // severity is greater for what is worse; 1 is for a replica that is not to blame.
 func severity(s status.State) int {
 	switch s {
 	case status.Leaving:
 		return 0
-	case status.Impaired:
+	case status.Idle, status.Impaired:
 		return 2
 	case status.Partly:
 		return 3

@@ -42,7 +42,7 @@ func WouldArrive(now time.Time, self Member, others []Member, partitions []telem
 // trouble returns why alerts of m's partitions would not get out.
 func (m Member) trouble(now time.Time) string {
 	switch {
-	case m.Status.State == Leaving || m.Status.State == Standby:
+	case m.Status.State == Leaving || m.Status.State == Idle || m.Status.State == Standby:
 	case len(m.Status.Problems) > 0:
 		return m.Status.Headline + " " + Capital(m.Status.Problems[0].Line(now))
 	default:

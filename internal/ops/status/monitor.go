@@ -25,6 +25,8 @@ const (
 	probeIdle    = 10 * time.Second // without a call of the throttle store, before the Monitor makes one
 	probeFailing = 2 * time.Second  // the same while the store fails
 
+	idleLimit = 10 * time.Minute // without an event, until that is worth a line
+
 	limitedFor = 5 * time.Minute // after a receiver was last seen rate-limited, until the log says that it is not
 
 	remindFirst = time.Minute // after a problem began; doubled until remindLast
@@ -58,6 +60,8 @@ type Monitor struct {
 	replica  *Replica // nil until Watch
 	draining bool
 	unread   time.Time // since when owned partitions are not read; zero if all are
+	read     int64     // the times of the last events read, added up
+	readAt   time.Time // when that last changed
 
 	reported map[string]*reported // what the log has; used by Run alone
 	limited  map[string]time.Time // when receivers were last seen rate-limited; likewise
@@ -155,6 +159,9 @@ func (m *Monitor) Report() Report {
 	if p, ok := m.ledgerProblem(now, partitions, source); ok {
 		add(p)
 	}
+	if p, ok := m.idleProblem(now, partitions, source); ok {
+		add(p)
+	}
 	down := 0
 	for _, to := range receivers {
 		if !to.Down {
@@ -187,9 +194,12 @@ func (m *Monitor) starting() Report {
 func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby string, down int, all []worker.ReceiverState) {
 	receivers := len(all)
 	var blocked, others []string
+	var idle time.Time
 	for _, p := range r.Problems {
 		switch {
 		case p.By == ByReceiver:
+		case p.By == ByDevices:
+			idle = p.Since
 		case p.blocks || !source.Running:
 			blocked = append(blocked, p.What)
 		default:
@@ -215,6 +225,8 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %s %s down.", down, many(receivers, "receiver"), isAre(down))
 	case len(others) > 0:
 		r.State, r.Headline = Impaired, "Alerts are leaving, but "+strings.Join(others, ", and ")+"."
+	case !idle.IsZero():
+		r.State, r.Headline = Idle, "Alerts would leave, but no event has arrived for "+Span(time.Since(idle))+"."
 	default:
 		r.State, r.Headline = Leaving, "Alerts are leaving."
 		if r.Waiting > 0 {
@@ -250,6 +262,25 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		p.Why += fmt.Sprintf(" (and %s)", many(more, "other partition"))
 	}
 	return p, true
+}
+
+// idleProblem returns what there is to say if nothing comes from the partitions that are read: no device is silent then, but
+// what lies before them is broken. The caller holds m.mu.
+func (m *Monitor) idleProblem(now time.Time, all []worker.PartitionState, s telemetry.SourceStats) (Problem, bool) {
+	read := int64(0)
+	for _, p := range all {
+		read += p.ReadUntil.UnixMilli()
+	}
+	if read != m.read || m.readAt.IsZero() || !s.Running || s.Hub.Err != nil || s.Owned == 0 || s.Reading < s.Owned {
+		m.read, m.readAt = read, now
+	}
+	if now.Sub(m.readAt) < idleLimit {
+		return Problem{}, false
+	}
+	return Problem{
+		By: ByDevices, What: "no event has come from any partition that this replica reads", Since: m.readAt,
+		Effect: "Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.",
+	}, true
 }
 
 // ledgerProblem returns what there is to say about ledgers that cannot be read or written: of
@@ -519,8 +550,8 @@ func (m *Monitor) isDraining() bool {
 
 func (m *Monitor) write(p Problem, msg string, now time.Time) {
 	log := m.log.Error
-	if p.By == ByReceiver {
-		log = m.log.Warn // the others may be well
+	if p.By == ByReceiver || p.By == ByDevices {
+		log = m.log.Warn // the others may be well, or nothing is wrong here
 	}
 	log(msg, append(fields(p), zap.String("for", p.Lasts(now)), zap.String("error", p.Why), zap.String("effect", p.Effect))...)
 }

@@ -13,6 +13,7 @@ type State string
 
 const (
 	Leaving  State = "alerts are leaving"
+	Idle     State = "no events are arriving"
 	Impaired State = "alerts are leaving, but not all is well"
 	Partly   State = "some alerts are not leaving"
 	Blocked  State = "no alerts are leaving"
@@ -33,9 +34,10 @@ const (
 	ByDeadLetters By = "dead_letters"     // their container cannot be opened; only at the start
 	ByReceiver    By = "receiver"         // it is down
 	ByCredentials By = "credentials"      // in metrics only, besides what refused them
+	ByDevices     By = "devices"          // in the way of no alert: they have sent nothing for long
 )
 
-// Bys has all of them.
+// Bys are those that can be in the way of alerts.
 var Bys = []By{ByHub, ByPartitions, ByCheckpoints, ByLedger, ByStore, ByDeadLetters, ByReceiver, ByCredentials}
 
 // A Problem is one thing that is in the way.
@@ -100,6 +102,7 @@ var words = map[By]struct{ begin, end string }{
 	ByStore:       {"the throttle store cannot be used", "the throttle store can be used again"},
 	ByDeadLetters: {"the dead letters cannot be opened", "the dead letters can be opened"},
 	ByReceiver:    {"receiver is down", "receiver is back"},
+	ByDevices:     {"the devices send nothing", "the devices send again"},
 }
 
 // Span formats a duration for people, in at most two units: "40 ms", "3 min", "5 h 12 min".

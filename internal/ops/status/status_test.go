@@ -256,6 +256,66 @@ func TestIdleStore(t *testing.T) {
 	})
 }
 
+// If nothing comes from the hub for ten minutes, that is said, and the replica stays ready: nothing is in the way of alerts.
+func TestNothingArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}, partitions: []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}}
+		m := r.watch(zap.New(core), memlease.New())
+		run := func(d time.Duration) {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				m.Run(ctx)
+			}()
+			time.Sleep(d)
+			stop()
+			<-ended
+		}
+		for range 20 { // minutes
+			r.partitions[1].ReadUntil = time.Now()
+			if got := m.Report(); got.State != status.Leaving || len(got.Problems) > 0 {
+				t.Fatalf("events come, and it says %q", got.Lines(time.Now()))
+			}
+			time.Sleep(time.Minute)
+		}
+		run(9*time.Minute - time.Second)
+		if got := m.Report(); got.State != status.Leaving {
+			t.Errorf("after less than ten minutes it says %q", got.Lines(time.Now()))
+		}
+		run(3 * time.Second)
+		got := m.Report()
+		if want := "ready: alerts would leave, but no event has arrived for 10 min.\n" +
+			"no event has come from any partition that this replica reads, for 10 min (since 2000-01-01T00:19:00Z). Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.\n"; got.Lines(time.Now()) != want || got.State != status.Idle || !got.Ready {
+			t.Errorf("%s, ready %v\n%swant\n%s", got.State, got.Ready, got.Lines(time.Now()), want)
+		}
+		if why := status.WouldArrive(time.Now(), status.Member{Status: got}, nil, nil, nil); why != "" {
+			t.Errorf("the heartbeat says %q", why)
+		}
+		if n := logs.FilterMessage("the devices send nothing").FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
+			t.Errorf("the log says %v", logs.All())
+		}
+		r.source.Reading = 1 // a partition changes hands
+		if got := m.Report(); got.State != status.Impaired || len(got.Problems) != 1 {
+			t.Errorf("while a partition is not read it says %q", got.Lines(time.Now()))
+		}
+		r.source.Reading = 2
+		time.Sleep(10*time.Minute + time.Second)
+		if got := m.Report(); got.State != status.Idle {
+			t.Errorf("ten minutes later it says %q", got.Lines(time.Now()))
+		}
+		r.partitions[0].ReadUntil = time.Now()
+		run(2 * time.Second)
+		if got := m.Report(); got.State != status.Leaving {
+			t.Errorf("an event came, and it says %q", got.Lines(time.Now()))
+		}
+		if n := logs.FilterMessage("the devices send again").Len(); n != 1 {
+			t.Errorf("the log says %v", logs.All())
+		}
+	})
+}
+
 // Partitions that change hands are not worth a line.
 func TestPartitionsThatChangeHandsAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
