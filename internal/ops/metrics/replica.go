@@ -77,7 +77,7 @@ func (m *Metrics) Blocked(report func() status.Report) {
 // blocked is a prometheus.Collector.
 type blocked func() status.Report
 
-var blockedDesc = desc("blocked", "1 while this prevents alerts from leaving; otherwise 0. receiver: at least one is down. credentials: set besides the service that rejected them.", "by")
+var blockedDesc = desc("blocked", "1 while this prevents alerts from leaving; otherwise 0. receiver: at least one is down. credentials: set in addition to the service that rejected them.", "by")
 
 func (blocked) Describe(to chan<- *prometheus.Desc) { to <- blockedDesc }
 
@@ -123,13 +123,13 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	eventsDesc     = desc("events_total", "Events read, by the result of decoding.", "result", "reason")
 	overDesc       = desc("readings_over_threshold_total", "Readings that reach a limit of any rule; with one rule, those at or above the threshold.")
-	filteredDesc   = desc("readings_filtered_total", "Readings over the threshold that a receiver does not get because of its level in NOTIFY_URLS, counted for each receiver.")
+	filteredDesc   = desc("readings_filtered_total", "Readings over the threshold that a receiver does not get because of its filters in NOTIFY_URLS, counted for each receiver.")
 	suppressedDesc = desc("readings_suppressed_total", "Readings over the threshold that were settled without an alert of their own, counted for each receiver.")
 	quietedDesc    = desc("readings_quieted_total", "Readings over the threshold without an alert because their messages have the property of QUIET_PROPERTY, or because alerts are silenced.")
-	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they were sent as if their rule had no state, or not resolved.")
-	scatteredDesc  = desc("devices_in_several_partitions_total", "Alerts of devices whose alert before came from another partition of the same hub. Rules with state need all readings of a device in one.")
+	untrackedDesc  = desc("readings_untracked_total", "Readings that began or ended an alarm for which there was no room: they alert as if their rule had no state, or no recovery is sent.")
+	scatteredDesc  = desc("devices_in_several_partitions_total", "Alerts of devices whose previous alert came from another partition of the same hub. Rules with state need all readings of a device in one.")
 	unsharedDesc   = desc("readings_without_per_total", "Readings over a limit of a rule with per whose message does not have that property: they alert by device.")
-	timesDesc      = desc("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by the time of their device. For all but those that are used the hub's time counts.", "result")
+	timesDesc      = desc("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by whether the device's time is used; otherwise the hub's time counts.", "result")
 	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")
 	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
@@ -162,8 +162,8 @@ var (
 	deliveringDesc = desc("partition_deliveries", "Alerts being delivered or waiting, at most one per device and receiver.", "partition")
 	checkpointDesc = desc("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled; 0 if there is nothing to record.", "partition")
 
-	knownDesc     = desc("partition_known_devices", "Devices that rules about silence expect to hear of; 0 without such a rule.", "partition")
-	forgottenDesc = desc("devices_forgotten_total", "Devices of which nothing more is expected, because they were silent for as long as forget of their rules, or an operator said so.")
+	knownDesc     = desc("partition_known_devices", "Devices that rules about silence expect to report; 0 without such a rule.", "partition")
+	forgottenDesc = desc("devices_forgotten_total", "Devices that are no longer expected to report, because they were silent for as long as forget in their rules, or because an operator removed them.")
 	unwatchedDesc = desc("messages_unwatched_total", "Messages of devices that rules about silence do not watch, because their partition has 100,000 others.")
 
 	ledgerAlarmsDesc  = desc("partition_ledger_alarms", "Alarms that this replica keeps for the partition, in memory and in its ledger; absent if no rule has state.", "partition")
