@@ -44,12 +44,12 @@ func report(b *testing.B, used time.Duration) {
 // is and does no more than count frames. What it reads is part of the CPU time.
 func BenchmarkServe(b *testing.B) {
 	h := benchmarkHub(b)
-	c := dialRaw(b, h, "key", frames.Open{ContainerID: "raw"})
+	c := dialRaw(b, h, "key", &frames.Open{ContainerID: "raw"})
 	began := cpu()
 	for b.Loop() {
 		c.attachReceiver(b, "devhub/ConsumerGroups/$Default/Partitions/0")
 		c.skip(b, benchmarkEvents)
-		c.write(b, frames.Detach{Handle: 0, Closed: true})
+		c.write(b, &frames.Detach{Handle: 0, Closed: true})
 		c.read(b)
 	}
 	report(b, cpu()-began)

@@ -128,7 +128,7 @@ func (c *conn) serve() {
 	for _, s := range c.sessions {
 		c.endSession(s)
 	}
-	c.out = frames.Append(c.out, frames.AMQP, 0, frames.Close{Error: problem})
+	c.out = frames.Append(c.out, frames.AMQP, 0, &frames.Close{Error: problem})
 	close(c.ended)
 	c.mu.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(closeTimeout))
@@ -155,7 +155,7 @@ func (c *conn) handshake() error {
 	if header != headerAMQP {
 		return fmt.Errorf("protocol %q", header)
 	}
-	open, err := handshakeFrame[frames.Open](c)
+	open, err := handshakeFrame[*frames.Open](c)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c *conn) handshake() error {
 		c.peerMax = min(maxFrame, max(frames.MinMaxSize, int(m)))
 	}
 	c.peerIdle = open.IdleTimeout
-	_, err = c.net.Write(frames.Append(nil, frames.AMQP, 0, frames.Open{
+	_, err = c.net.Write(frames.Append(nil, frames.AMQP, 0, &frames.Open{
 		ContainerID:  "devhub",
 		MaxFrameSize: maxFrame,
 		ChannelMax:   maxChannel,
@@ -201,14 +201,14 @@ func handshakeFrame[P frames.Performative](c *conn) (p P, err error) {
 	return p, nil
 }
 
-var mechanisms = frames.Mechanisms{"MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"}
+var mechanisms = &frames.Mechanisms{Names: []frames.Symbol{"MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"}}
 
 func (c *conn) sasl() error {
 	b := frames.Append([]byte(headerSASL), frames.SASL, 0, mechanisms)
 	if _, err := c.net.Write(b); err != nil {
 		return err
 	}
-	init, err := handshakeFrame[frames.Init](c)
+	init, err := handshakeFrame[*frames.Init](c)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (c *conn) sasl() error {
 	default:
 		outcome = frames.SASLAuth
 	}
-	if _, err := c.net.Write(frames.Append(nil, frames.SASL, 0, frames.Outcome{Code: outcome})); err != nil {
+	if _, err := c.net.Write(frames.Append(nil, frames.SASL, 0, &frames.Outcome{Code: outcome})); err != nil {
 		return err
 	}
 	if outcome != frames.SASLOK {
@@ -256,7 +256,7 @@ func (c *conn) read() *frames.Error {
 		if err != nil {
 			return problem(condDecode, "%v", err)
 		}
-		if _, ok := p.(frames.Close); ok {
+		if _, ok := p.(*frames.Close); ok {
 			return nil
 		}
 		if err := c.handle(f.Channel, p, payload); err != nil {
@@ -281,7 +281,7 @@ func (c *conn) awaitDrained() {
 
 // handle does what a frame asks for. An error ends the connection.
 func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *frames.Error {
-	if b, ok := p.(frames.Begin); ok {
+	if b, ok := p.(*frames.Begin); ok {
 		return c.begin(channel, b)
 	}
 	s := c.sessions[channel] // only this goroutine writes the map
@@ -289,21 +289,21 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 		return notAllowed("A %T came on channel %d, which has no session.", p, channel)
 	}
 	switch p := p.(type) {
-	case frames.Attach:
+	case *frames.Attach:
 		return c.attach(s, p)
-	case frames.Flow:
+	case *frames.Flow:
 		return c.flow(s, p)
-	case frames.Transfer:
+	case *frames.Transfer:
 		return c.transfer(s, p, payload)
-	case frames.Disposition: // all deliveries go out settled
+	case *frames.Disposition: // all deliveries go out settled
 		return nil
-	case frames.Detach:
+	case *frames.Detach:
 		return c.detached(s, p)
-	case frames.End:
+	case *frames.End:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.endSession(s)
-		c.send(s, frames.End{})
+		c.send(s, &frames.End{})
 		return nil
 	}
 	return notAllowed("A %T is not expected here.", p)

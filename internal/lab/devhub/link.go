@@ -58,12 +58,12 @@ type link struct {
 
 	// Of a link on which the client sends.
 	receive  func(format uint32, message []byte) *frames.Error
-	arriving bool            // a delivery has begun and not ended
-	incoming frames.Transfer // the first of that delivery
-	partial  []byte          // what came of it
+	arriving bool             // a delivery has begun and not ended
+	incoming *frames.Transfer // the first of that delivery
+	partial  []byte           // what came of it
 }
 
-func (c *conn) begin(channel uint16, b frames.Begin) *frames.Error {
+func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if channel > maxChannel || c.sessions[channel] != nil {
@@ -71,7 +71,7 @@ func (c *conn) begin(channel uint16, b frames.Begin) *frames.Error {
 	}
 	s := &session{channel: channel, links: map[uint32]*link{}, nextIn: b.NextOutgoingID, inWindow: window, window: b.IncomingWindow}
 	c.sessions[channel] = s
-	c.send(s, frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
+	c.send(s, &frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (c *conn) forget(l *link) {
 }
 
 // attach answers the client's wish for a link.
-func (c *conn) attach(s *session, a frames.Attach) *frames.Error {
+func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 	if a.Handle > maxHandle || s.links[a.Handle] != nil {
 		return notAllowed("A link cannot be attached with the handle %d.", a.Handle)
 	}
@@ -112,7 +112,7 @@ func (c *conn) attach(s *session, a frames.Attach) *frames.Error {
 	if l.detached { // stolen before it was there
 		refused = l.cause
 	}
-	answer := frames.Attach{
+	answer := &frames.Attach{
 		Name:               a.Name,
 		Handle:             a.Handle,
 		Role:               !a.Role,
@@ -131,7 +131,7 @@ func (c *conn) attach(s *session, a frames.Attach) *frames.Error {
 		l.detached = true
 		c.forget(l)
 		c.send(s, answer)
-		c.send(s, frames.Detach{Handle: l.handle, Closed: true, Error: refused})
+		c.send(s, &frames.Detach{Handle: l.handle, Closed: true, Error: refused})
 		return nil
 	}
 	l.attached = true
@@ -163,7 +163,7 @@ func (l *link) filter() frames.Map {
 }
 
 // attachSending prepares a link on which the hub sends.
-func (c *conn) attachSending(l *link, a frames.Attach) *frames.Error {
+func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	if a.Source == nil {
 		return notAllowed("The link has no source.")
 	}
@@ -187,13 +187,11 @@ func (c *conn) attachSending(l *link, a frames.Attach) *frames.Error {
 		return c.noPartition(part[4])
 	}
 	l.group = part[2]
-	l.receiver, _ = a.Properties[frames.Symbol("com.microsoft:receiver-name")].(string)
-	if epoch, ok := integer(a.Properties[frames.Symbol("com.microsoft:epoch")]); ok {
+	l.receiver, _ = a.Properties["com.microsoft:receiver-name"].(string)
+	if epoch, ok := a.Properties["com.microsoft:epoch"].(int64); ok {
 		l.epoch = &epoch
 	}
-	if f, ok := a.Source.Filter[selectorFilter].(frames.Described); ok {
-		l.selector, _ = f.Value.(string)
-	}
+	l.selector, _ = a.Source.Filter[selectorFilter].(string)
 	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
 		return refused
 	}
@@ -215,7 +213,7 @@ func stolenBy(l, v *link) *frames.Error {
 }
 
 // attachReceiving prepares a link on which the client sends.
-func (c *conn) attachReceiving(l *link, a frames.Attach) *frames.Error {
+func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 	if a.Target == nil {
 		return notAllowed("The link has no target.")
 	}
@@ -296,26 +294,11 @@ func (c *conn) redirect() *frames.Error {
 		port = 5671
 	}
 	return &frames.Error{Condition: condRedirect, Description: "The link is to be attached elsewhere.", Info: frames.Map{
-		frames.Symbol("hostname"):     u.Hostname(),
-		frames.Symbol("network-host"): u.Hostname(),
-		frames.Symbol("port"):         int32(port),
-		frames.Symbol("address"):      u.String(),
+		"hostname":     u.Hostname(),
+		"network-host": u.Hostname(),
+		"port":         int32(port),
+		"address":      u.String(),
 	}}
-}
-
-// integer returns any AMQP integer as an int64.
-func integer(v any) (int64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return v, true
-	case int32:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	case uint64:
-		return int64(v), v < 1<<63
-	}
-	return 0, false
 }
 
 // detach closes a link from the hub's side.
@@ -328,12 +311,12 @@ func (c *conn) detach(l *link, cause *frames.Error) {
 	l.detached, l.cause = true, cause
 	c.forget(l)
 	if l.attached {
-		c.send(l.session, frames.Detach{Handle: l.handle, Closed: true, Error: cause})
+		c.send(l.session, &frames.Detach{Handle: l.handle, Closed: true, Error: cause})
 	}
 }
 
 // detached is what the client's detach does.
-func (c *conn) detached(s *session, d frames.Detach) *frames.Error {
+func (c *conn) detached(s *session, d *frames.Detach) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := s.links[d.Handle]
@@ -344,13 +327,13 @@ func (c *conn) detached(s *session, d frames.Detach) *frames.Error {
 	if !l.detached {
 		l.detached = true
 		c.forget(l)
-		c.send(s, frames.Detach{Handle: d.Handle, Closed: d.Closed})
+		c.send(s, &frames.Detach{Handle: d.Handle, Closed: d.Closed})
 	}
 	return nil
 }
 
 // flow takes the client's windows and credit.
-func (c *conn) flow(s *session, f frames.Flow) *frames.Error {
+func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := uint32(0)
@@ -386,9 +369,9 @@ func left(limit, used uint32) uint32 {
 	return uint32(max(0, int32(limit-used)))
 }
 
-func (s *session) flow() frames.Flow {
+func (s *session) flow() *frames.Flow {
 	nextIn := s.nextIn
-	return frames.Flow{NextIncomingID: &nextIn, IncomingWindow: s.inWindow, NextOutgoingID: s.nextOut, OutgoingWindow: window}
+	return &frames.Flow{NextIncomingID: &nextIn, IncomingWindow: s.inWindow, NextOutgoingID: s.nextOut, OutgoingWindow: window}
 }
 
 // sendFlow tells the client the state of a link. The caller holds c.mu.
@@ -454,7 +437,7 @@ func (l *link) take() (message []byte) {
 }
 
 // transfer takes a message, or a part of one, from the client.
-func (c *conn) transfer(s *session, t frames.Transfer, payload []byte) *frames.Error {
+func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.Error {
 	l := s.links[t.Handle]
 	if l == nil {
 		return notAllowed("The handle %d is not attached.", t.Handle)
@@ -499,7 +482,7 @@ func (c *conn) transfer(s *session, t frames.Transfer, payload []byte) *frames.E
 		l.credit--
 		if !l.incoming.Settled && !t.Settled && l.incoming.DeliveryID != nil {
 			id := *l.incoming.DeliveryID
-			c.send(s, frames.Disposition{Role: frames.Receiver, First: id, Last: id, Settled: true, Error: refused})
+			c.send(s, &frames.Disposition{Role: frames.Receiver, First: id, Last: id, Settled: true, Error: refused})
 		}
 	}
 	if s.inWindow < window/2 || l.credit < linkCredit/2 {

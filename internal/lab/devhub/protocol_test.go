@@ -217,10 +217,10 @@ func TestSmallFrames(t *testing.T) {
 	h := listen(t, devhub.Config{Partitions: 1, Key: "key"})
 	body := strings.Repeat("0123456789", 10_000)
 	publish(t, h, devhub.Message{Body: []byte(body)})
-	c := dialRaw(t, h, "key", frames.Open{ContainerID: "small", MaxFrameSize: 600})
+	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "small", MaxFrameSize: 600})
 	handle := uint32(0)
-	c.write(t, frames.Attach{Name: "l", Role: frames.Receiver, Source: &frames.Terminus{Address: address}, Target: &frames.Terminus{}},
-		frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 100, Handle: &handle, LinkCredit: 1})
+	c.write(t, &frames.Attach{Name: "l", Role: frames.Receiver, Source: &frames.Source{Address: address}, Target: &frames.Target{}},
+		&frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 100, Handle: &handle, LinkCredit: 1})
 	c.read(t)
 	var message []byte
 	for n := uint32(1); ; n++ {
@@ -233,15 +233,15 @@ func TestSmallFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 		message = append(message, payload...)
-		if !p.(frames.Transfer).More {
+		if !p.(*frames.Transfer).More {
 			break
 		}
 		if n%100 == 0 { // the session's window is used up: nothing but the echo comes
-			c.write(t, frames.Flow{NextIncomingID: &n, Echo: true})
-			if p, ok := c.read(t).(frames.Flow); !ok {
+			c.write(t, &frames.Flow{NextIncomingID: &n, Echo: true})
+			if p, ok := c.read(t).(*frames.Flow); !ok {
 				t.Fatalf("beyond the window came %+v", p)
 			}
-			c.write(t, frames.Flow{NextIncomingID: &n, IncomingWindow: 100})
+			c.write(t, &frames.Flow{NextIncomingID: &n, IncomingWindow: 100})
 		}
 	}
 	var m amqp.Message
@@ -256,19 +256,19 @@ func TestRacingEpochs(t *testing.T) {
 	h := listen(t, devhub.Config{Partitions: 1, Key: "key"})
 	clients := make([]*rawClient, 8)
 	for i := range clients {
-		clients[i] = dialRaw(t, h, "key", frames.Open{ContainerID: "racer"})
+		clients[i] = dialRaw(t, h, "key", &frames.Open{ContainerID: "racer"})
 	}
 	handle, none := uint32(0), uint32(0)
 	for range 30 {
 		start := publish(t, h, devhub.Message{Body: []byte("before")})
-		filter := frames.Map{frames.Symbol("apache.org:selector-filter:string"): frames.Described{
+		filter := frames.Map{"apache.org:selector-filter:string": frames.Described{
 			Descriptor: uint64(0x468C00000004), Value: fmt.Sprintf("amqp.annotation.x-opt-sequence-number > '%d'", start.Sequence)}}
 		var wg sync.WaitGroup
 		for _, c := range clients {
 			wg.Go(func() {
-				c.write(t, frames.Attach{Name: "l", Role: frames.Receiver, Source: &frames.Terminus{Address: address, Filter: filter}, Target: &frames.Terminus{},
-					Properties: frames.Map{frames.Symbol("com.microsoft:epoch"): int64(1)}},
-					frames.Flow{NextIncomingID: &none, IncomingWindow: 1000, Handle: &handle, LinkCredit: 10})
+				c.write(t, &frames.Attach{Name: "l", Role: frames.Receiver, Source: &frames.Source{Address: address, Filter: filter}, Target: &frames.Target{},
+					Properties: frames.Map{"com.microsoft:epoch": int64(1)}},
+					&frames.Flow{NextIncomingID: &none, IncomingWindow: 1000, Handle: &handle, LinkCredit: 10})
 				c.read(t)
 			})
 		}
@@ -278,16 +278,16 @@ func TestRacingEpochs(t *testing.T) {
 		got := 0
 		for _, c := range clients {
 			p := c.read(t)
-			if _, ok := p.(frames.Transfer); ok {
+			if _, ok := p.(*frames.Transfer); ok {
 				got++
-				c.write(t, frames.Detach{Closed: true})
+				c.write(t, &frames.Detach{Closed: true})
 				c.read(t)
 				continue
 			}
-			if d, ok := p.(frames.Detach); !ok || d.Error == nil || d.Error.Condition != "amqp:link:stolen" {
+			if d, ok := p.(*frames.Detach); !ok || d.Error == nil || d.Error.Condition != "amqp:link:stolen" {
 				t.Fatalf("got %+v", p)
 			}
-			c.write(t, frames.Detach{Closed: true})
+			c.write(t, &frames.Detach{Closed: true})
 		}
 		if got != 1 {
 			t.Fatalf("%d readers got the event", got)
@@ -336,23 +336,23 @@ func TestDrain(t *testing.T) {
 
 func TestTooLargeMessage(t *testing.T) {
 	h := listen(t, devhub.Config{Key: "key"})
-	c := dialRaw(t, h, "key", frames.Open{ContainerID: "large"})
-	c.write(t, frames.Attach{Name: "l", Role: frames.Sender, Source: &frames.Terminus{}, Target: &frames.Terminus{Address: "devhub"}})
-	if a := c.read(t).(frames.Attach); a.MaxMessageSize != 1<<20 {
+	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "large"})
+	c.write(t, &frames.Attach{Name: "l", Role: frames.Sender, Source: &frames.Source{}, Target: &frames.Target{Address: "devhub"}})
+	if a := c.read(t).(*frames.Attach); a.MaxMessageSize != 1<<20 {
 		t.Errorf("the largest message is %d", a.MaxMessageSize)
 	}
 	c.read(t)
 	for range 40 {
-		c.transfer(t, frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t"), More: true}, make([]byte, 32<<10))
+		c.transfer(t, &frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t"), More: true}, make([]byte, 32<<10))
 	}
-	if d, ok := c.read(t).(frames.Detach); !ok || d.Error == nil || d.Error.Condition != "amqp:link:message-size-exceeded" {
+	if d, ok := c.read(t).(*frames.Detach); !ok || d.Error == nil || d.Error.Condition != "amqp:link:message-size-exceeded" {
 		t.Errorf("got %+v", d)
 	}
 }
 
 func TestHeartbeats(t *testing.T) {
 	h := listen(t, devhub.Config{Key: "key"})
-	c := dialRaw(t, h, "key", frames.Open{ContainerID: "quiet", IdleTimeout: 4 * time.Millisecond})
+	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "quiet", IdleTimeout: 4 * time.Millisecond})
 	for range 3 {
 		if f, err := frames.Read(c.r, 512); err != nil || len(f.Body) != 0 {
 			t.Fatalf("got %+v, %v", f, err)
@@ -365,8 +365,8 @@ func TestSilentClient(t *testing.T) { busytest.Run(t, silentClient) }
 func silentClient(a *busytest.Attempt) {
 	t, idle := a.T, a.Time(50*time.Millisecond)
 	h := listen(t, devhub.Config{Key: "key", IdleTimeout: idle})
-	c := dialRaw(t, h, "key", frames.Open{ContainerID: "silent"})
-	if p, ok := c.read(t).(frames.Close); !ok || p.Error == nil {
+	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "silent"})
+	if p, ok := c.read(t).(*frames.Close); !ok || p.Error == nil {
 		t.Errorf("got %+v", p)
 	}
 	if _, err := c.r.ReadByte(); err != io.EOF {
@@ -387,8 +387,8 @@ func silentClient(a *busytest.Attempt) {
 // hub stops reading.
 func TestClientThatDoesNotRead(t *testing.T) {
 	h := listen(t, devhub.Config{Key: "key"})
-	c := dialRaw(t, h, "key", frames.Open{ContainerID: "deaf"})
-	echo := frames.Append(nil, frames.AMQP, 0, frames.Flow{NextIncomingID: ptr(uint32(0)), Echo: true})
+	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "deaf"})
+	echo := frames.Append(nil, frames.AMQP, 0, &frames.Flow{NextIncomingID: ptr(uint32(0)), Echo: true})
 	for len(echo) < 1<<20 {
 		echo = append(echo, echo...)
 	}
@@ -405,16 +405,16 @@ func TestProtocolErrors(t *testing.T) {
 	h := listen(t, devhub.Config{Key: "key"})
 	handle := uint32(7)
 	for name, p := range map[string]frames.Performative{
-		"begin twice":      frames.Begin{},
-		"unknown handle":   frames.Flow{Handle: &handle},
-		"detach of none":   frames.Detach{Handle: 7},
-		"transfer to none": frames.Transfer{Handle: 7},
-		"large handle":     frames.Attach{Name: "l", Handle: 1 << 20, Role: frames.Receiver},
-		"open twice":       frames.Open{},
+		"begin twice":      &frames.Begin{},
+		"unknown handle":   &frames.Flow{Handle: &handle},
+		"detach of none":   &frames.Detach{Handle: 7},
+		"transfer to none": &frames.Transfer{Handle: 7},
+		"large handle":     &frames.Attach{Name: "l", Handle: 1 << 20, Role: frames.Receiver},
+		"open twice":       &frames.Open{},
 	} {
-		c := dialRaw(t, h, "key", frames.Open{ContainerID: "rude"})
+		c := dialRaw(t, h, "key", &frames.Open{ContainerID: "rude"})
 		c.write(t, p)
-		if p, ok := c.read(t).(frames.Close); !ok || p.Error == nil {
+		if p, ok := c.read(t).(*frames.Close); !ok || p.Error == nil {
 			t.Errorf("%s: answered with %+v", name, p)
 		}
 	}
@@ -491,12 +491,12 @@ func FuzzConn(f *testing.F) {
 	handle := uint32(0)
 	m, _ := (&amqp.Message{Annotations: amqp.Annotations{"x-opt-partition-key": "k"}, Data: [][]byte{[]byte("x")}}).MarshalBinary()
 	transfer := frames.AppendDelivery(nil, 0, 0, 1, false, m)
-	f.Add(frames.Append(nil, frames.AMQP, 0, frames.Attach{Name: "r", Role: frames.Receiver, Source: &frames.Terminus{Address: address}, Target: &frames.Terminus{}}))
-	f.Add(append(frames.Append(nil, frames.AMQP, 0, frames.Attach{Name: "s", Source: &frames.Terminus{}, Target: &frames.Terminus{Address: "devhub"}}), transfer...))
-	f.Add(append(frames.Append(nil, frames.AMQP, 0, frames.Attach{Name: "s", Source: &frames.Terminus{}, Target: &frames.Terminus{Address: "$management"}}), transfer...))
-	f.Add(frames.Append(nil, frames.AMQP, 0, frames.Flow{Handle: &handle, LinkCredit: 9, Drain: true, Echo: true}))
+	f.Add(frames.Append(nil, frames.AMQP, 0, &frames.Attach{Name: "r", Role: frames.Receiver, Source: &frames.Source{Address: address}, Target: &frames.Target{}}))
+	f.Add(append(frames.Append(nil, frames.AMQP, 0, &frames.Attach{Name: "s", Source: &frames.Source{}, Target: &frames.Target{Address: "devhub"}}), transfer...))
+	f.Add(append(frames.Append(nil, frames.AMQP, 0, &frames.Attach{Name: "s", Source: &frames.Source{}, Target: &frames.Target{Address: "$management"}}), transfer...))
+	f.Add(frames.Append(nil, frames.AMQP, 0, &frames.Flow{Handle: &handle, LinkCredit: 9, Drain: true, Echo: true}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := dialRaw(t, h, "key", frames.Open{ContainerID: "fuzz", MaxFrameSize: 512})
+		c := dialRaw(t, h, "key", &frames.Open{ContainerID: "fuzz", MaxFrameSize: 512})
 		defer c.nc.Close()
 		if _, err := c.nc.Write(b); err != nil {
 			return
@@ -529,16 +529,16 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		for _, address := range []string{"devhub", "$cbs", "$management"} {
-			c := dialRaw(t, h, "key", frames.Open{ContainerID: "fuzz"})
-			c.write(t, frames.Attach{Name: "l", Role: frames.Sender, Source: &frames.Terminus{}, Target: &frames.Terminus{Address: address}})
+			c := dialRaw(t, h, "key", &frames.Open{ContainerID: "fuzz"})
+			c.write(t, &frames.Attach{Name: "l", Role: frames.Sender, Source: &frames.Source{}, Target: &frames.Target{Address: address}})
 			c.read(t)
 			c.read(t)
-			transfer := frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t")}
+			transfer := &frames.Transfer{DeliveryID: ptr(uint32(0)), DeliveryTag: []byte("t")}
 			if batch {
 				transfer.MessageFormat = 0x80013700
 			}
 			c.transfer(t, transfer, message)
-			if d, ok := c.read(t).(frames.Disposition); !ok || !d.Settled {
+			if d, ok := c.read(t).(*frames.Disposition); !ok || !d.Settled {
 				t.Errorf("%s: answered with %+v", address, d)
 			}
 			c.nc.Close()

@@ -18,7 +18,7 @@ type rawClient struct {
 }
 
 // dialRaw signs in with the key and begins a session on channel 0.
-func dialRaw(t testing.TB, h *devhub.Hub, key string, open frames.Open) *rawClient {
+func dialRaw(t testing.TB, h *devhub.Hub, key string, open *frames.Open) *rawClient {
 	t.Helper()
 	nc, err := net.Dial("tcp", h.Addr())
 	if err != nil {
@@ -27,15 +27,15 @@ func dialRaw(t testing.TB, h *devhub.Hub, key string, open frames.Open) *rawClie
 	t.Cleanup(func() { nc.Close() })
 	nc.SetReadDeadline(time.Now().Add(time.Minute)) // or a failure is a test that hangs
 	c := &rawClient{nc, bufio.NewReaderSize(nc, 256<<10)}
-	b := frames.Append([]byte("AMQP\x03\x01\x00\x00"), frames.SASL, 0, frames.Init{Mechanism: "PLAIN", InitialResponse: []byte("\x00RootManageSharedAccessKey\x00" + key)})
+	b := frames.Append([]byte("AMQP\x03\x01\x00\x00"), frames.SASL, 0, &frames.Init{Mechanism: "PLAIN", InitialResponse: []byte("\x00RootManageSharedAccessKey\x00" + key)})
 	b = frames.Append(append(b, "AMQP\x00\x01\x00\x00"...), frames.AMQP, 0, open)
-	b = frames.Append(b, frames.AMQP, 0, frames.Begin{IncomingWindow: 1 << 30, OutgoingWindow: 100, HandleMax: 9})
+	b = frames.Append(b, frames.AMQP, 0, &frames.Begin{IncomingWindow: 1 << 30, OutgoingWindow: 100, HandleMax: 9})
 	if _, err := nc.Write(b); err != nil {
 		t.Fatal(err)
 	}
 	c.r.Discard(8)
 	c.read(t)
-	if o := c.read(t).(frames.Outcome); o.Code != frames.SASLOK {
+	if o := c.read(t).(*frames.Outcome); o.Code != frames.SASLOK {
 		t.Fatalf("signing in: %d", o.Code)
 	}
 	c.r.Discard(8)
@@ -78,9 +78,9 @@ func (c *rawClient) attachReceiver(t testing.TB, address string) {
 	t.Helper()
 	handle := uint32(0)
 	c.write(t,
-		frames.Attach{Name: "l", Handle: handle, Role: frames.Receiver, Source: &frames.Terminus{Address: address}, Target: &frames.Terminus{}},
-		frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 1<<31 - 1, Handle: &handle, LinkCredit: 1 << 30})
-	if a, ok := c.read(t).(frames.Attach); !ok || a.Source == nil {
+		&frames.Attach{Name: "l", Handle: handle, Role: frames.Receiver, Source: &frames.Source{Address: address}, Target: &frames.Target{}},
+		&frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 1<<31 - 1, Handle: &handle, LinkCredit: 1 << 30})
+	if a, ok := c.read(t).(*frames.Attach); !ok || a.Source == nil {
 		t.Fatalf("attach was answered with %+v", a)
 	}
 }
@@ -100,7 +100,7 @@ func (c *rawClient) skip(t testing.TB, n int) {
 }
 
 // transfer sends a transfer with its payload.
-func (c *rawClient) transfer(t testing.TB, p frames.Transfer, payload []byte) {
+func (c *rawClient) transfer(t testing.TB, p *frames.Transfer, payload []byte) {
 	t.Helper()
 	b := frames.Append(nil, frames.AMQP, 0, p)
 	binary.BigEndian.PutUint32(b, uint32(len(b)+len(payload)))

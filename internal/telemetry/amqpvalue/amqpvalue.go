@@ -47,6 +47,8 @@ const (
 	Map8       = 0xc1
 	List32     = 0xd0
 	Map32      = 0xd1
+	Array8     = 0xe0
+	Array32    = 0xf0
 )
 
 // A Value is one encoded value that Next, or an Iterator, has returned: it is as long as it

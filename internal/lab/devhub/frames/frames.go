@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 // A Type says whose frame it is.
@@ -65,7 +67,7 @@ func unexpected(err error) error {
 func Append(b []byte, t Type, channel uint16, p Performative) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, headerSize/4, byte(t), byte(channel>>8), byte(channel))
-	b = appendValue(b, Described{p.code(), p.fields()})
+	b = appendList(b, p)
 	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start))
 	return b
 }
@@ -82,16 +84,16 @@ const DeliveryOverhead = headerSize + 25
 // the message or, if more is to follow, a part of it. The delivery's id is its tag
 // as well. Unlike Append it allocates nothing: events leave the server this way.
 func AppendDelivery(b []byte, channel uint16, handle, id uint32, more bool, payload []byte) []byte {
-	last := byte(codeFalse)
+	last := byte(amqpvalue.False)
 	if more {
-		last = codeTrue
+		last = amqpvalue.True
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(DeliveryOverhead+len(payload)))
 	b = append(b, headerSize/4, byte(AMQP), byte(channel>>8), byte(channel))
-	b = append(b, codeDescribed, codeSmallUlong, codeTransfer, codeList8, DeliveryOverhead-headerSize-5, 6)
-	b = binary.BigEndian.AppendUint32(append(b, codeUint), handle)
-	b = binary.BigEndian.AppendUint32(append(b, codeUint), id)
-	b = binary.BigEndian.AppendUint32(append(b, codeBinary8, 4), id)
-	b = append(b, codeUint0, codeTrue, last)
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, codeTransfer, amqpvalue.List8, DeliveryOverhead-headerSize-5, 6)
+	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), handle)
+	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), id)
+	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary8, 4), id)
+	b = append(b, amqpvalue.Uint0, amqpvalue.True, last)
 	return append(b, payload...)
 }

@@ -69,26 +69,26 @@ func (p *peer) write(channel uint16, performatives ...frames.Performative) {
 // open is how every connection begins.
 func (p *peer) open() {
 	p.stream = append(p.stream, "AMQP\x03\x01\x00\x00"...)
-	p.stream = frames.Append(p.stream, frames.SASL, 0, frames.Mechanisms{"ANONYMOUS"})
-	p.stream = frames.Append(p.stream, frames.SASL, 0, frames.Outcome{})
+	p.stream = frames.Append(p.stream, frames.SASL, 0, &frames.Mechanisms{Names: []frames.Symbol{"ANONYMOUS"}})
+	p.stream = frames.Append(p.stream, frames.SASL, 0, &frames.Outcome{})
 	p.stream = append(p.stream, "AMQP\x00\x01\x00\x00"...)
-	p.write(0, frames.Open{ContainerID: "peer"})
+	p.write(0, &frames.Open{ContainerID: "peer"})
 }
 
 const events = "Telemetry/ConsumerGroups/$Default/Partitions/0"
 
 // attach makes a link on which the peer sends.
 func (p *peer) attach(channel uint16, handle uint32, address, selector string) {
-	source := &frames.Terminus{Address: address}
+	source := &frames.Source{Address: address}
 	if selector != "" {
-		source.Filter = frames.Map{frames.Symbol("apache.org:selector-filter:string"): frames.Described{Descriptor: uint64(0x0000468C00000004), Value: selector}}
+		source.Filter = frames.Map{"apache.org:selector-filter:string": frames.Described{Descriptor: 0x0000468C00000004, Value: selector}}
 	}
-	p.write(channel, frames.Attach{Name: "link", Handle: handle, Role: frames.Sender, Source: source, Target: &frames.Terminus{}})
+	p.write(channel, &frames.Attach{Name: "link", Handle: handle, Role: frames.Sender, Source: source, Target: &frames.Target{}})
 }
 
 // deliver sends part of a message in a frame.
 func (p *peer) deliver(channel uint16, handle uint32, more, aborted bool, part []byte) {
-	first := frames.Append(nil, frames.AMQP, channel, frames.Transfer{Handle: handle, DeliveryID: &p.delivery, DeliveryTag: []byte("tag"), Settled: true, More: more, Aborted: aborted})
+	first := frames.Append(nil, frames.AMQP, channel, &frames.Transfer{Handle: handle, DeliveryID: &p.delivery, DeliveryTag: []byte("tag"), Settled: true, More: more, Aborted: aborted})
 	binary.BigEndian.PutUint32(first, uint32(len(first)+len(part)))
 	p.stream = append(append(p.stream, first...), part...)
 	if !more || aborted {
@@ -117,7 +117,7 @@ func messages(t rapid.TB, stream []byte) (all map[[2]uint32][][]byte, count int)
 		if err != nil {
 			t.Fatalf("frame %d: %v", count, err)
 		}
-		transfer, ok := performative.(frames.Transfer)
+		transfer, ok := performative.(*frames.Transfer)
 		if !ok {
 			continue
 		}
@@ -144,7 +144,7 @@ func TestFragmentation(t *testing.T) {
 		p.open()
 		links := [][2]uint32{{0, 0}, {0, 1}, {1, 0}, {70, 5}}
 		for _, channel := range []uint16{0, 1, 70} {
-			p.write(channel, frames.Begin{RemoteChannel: &channel, IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
+			p.write(channel, &frames.Begin{RemoteChannel: &channel, IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
 		}
 		for _, l := range links {
 			p.attach(uint16(l[0]), l[1], events, "")
@@ -159,7 +159,7 @@ func TestFragmentation(t *testing.T) {
 			case 0:
 				p.stream = frames.AppendHeartbeat(p.stream)
 			case 1:
-				p.write(channel, frames.Flow{NextIncomingID: new(uint32), Handle: &handle})
+				p.write(channel, &frames.Flow{NextIncomingID: new(uint32), Handle: &handle})
 			case 2:
 				if rest, ok := waiting[l]; ok {
 					p.deliver(channel, handle, false, true, rest[:len(rest)/2])
@@ -223,7 +223,7 @@ func TestFragmentation(t *testing.T) {
 func TestOtherFramesStay(t *testing.T) {
 	p := &peer{}
 	p.open()
-	p.write(0, frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
+	p.write(0, &frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
 	for handle, address := range []string{"$cbs", "$management", "amqps://namespace/$cbs", "hub", ""} {
 		p.attach(0, uint32(handle), address, "")
 		p.deliver(0, uint32(handle), false, false, []byte("\x00\x53\x73\x45\x00\x53\x77\x41"))
@@ -231,7 +231,7 @@ func TestOtherFramesStay(t *testing.T) {
 		p.deliver(0, uint32(handle), false, false, usual(t)[0][20:])
 		p.deliver(0, uint32(handle), false, false, poison.Messages()[0].Encode(at))
 	}
-	p.write(0, frames.Detach{Handle: 0, Closed: true}, frames.End{}, frames.Close{})
+	p.write(0, &frames.Detach{Handle: 0, Closed: true}, &frames.End{}, &frames.Close{})
 	got, _ := through(bytes.Clone(p.stream), 4096)
 	if !bytes.Equal(got, p.stream) {
 		t.Errorf("%d bytes became %d, %x became %x", len(p.stream), len(got), p.stream, got)
@@ -322,7 +322,7 @@ func TestEventFits(t *testing.T) {
 	}
 	for limit, fits := range map[int]bool{size: true, size - 1: false, len(m): false} {
 		p := &peer{}
-		p.write(0, frames.Attach{Name: "link", Handle: 0, Role: frames.Sender, Source: &frames.Terminus{Address: events}, Target: &frames.Terminus{}, MaxMessageSize: uint64(limit)})
+		p.write(0, &frames.Attach{Name: "link", Handle: 0, Role: frames.Sender, Source: &frames.Source{Address: events}, Target: &frames.Target{}, MaxMessageSize: uint64(limit)})
 		p.deliver(0, 0, false, false, m)
 		stream, _ := through(p.stream, 4096)
 		all, _ := messages(t, stream)
@@ -369,7 +369,7 @@ func FuzzStream(f *testing.F) {
 	p.deliver(0, 0, true, false, good[:20])
 	p.deliver(0, 0, false, false, good[20:])
 	p.deliver(0, 0, false, false, []byte("noise"))
-	p.write(0, frames.Detach{Handle: 0, Closed: true}, frames.End{}, frames.Close{})
+	p.write(0, &frames.Detach{Handle: 0, Closed: true}, &frames.End{}, &frames.Close{})
 	f.Add(p.stream, uint16(7), uint16(512))
 	f.Fuzz(func(t *testing.T, stream []byte, piece, buffer uint16) {
 		whole, err := through(bytes.Clone(stream), 1<<16)

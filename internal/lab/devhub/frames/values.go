@@ -1,0 +1,322 @@
+package frames
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"time"
+
+	"alertworker/internal/telemetry/amqpvalue"
+)
+
+// A Symbol is an AMQP symbol: ASCII text from a constrained domain.
+type Symbol string
+
+// A Map is an AMQP map with text as keys. A value of it that was read is a string, an int64, or the
+// [amqpvalue.Value] that it came as.
+type Map map[Symbol]any
+
+// Described is a value with a descriptor that says what it means.
+type Described struct {
+	Descriptor uint64
+	Value      any
+}
+
+var errShort = errors.New("value is cut short, or of an unknown type")
+
+// maxDepth bounds the nesting of values. Messages need a few levels.
+const maxDepth = 32
+
+// Valid reports whether b is a run of well-formed values that nest no deeper than maxDepth, whose map keys
+// can be compared, and whose arrays hold simple values, no more of them than bytes. It says nothing of their
+// meaning.
+func Valid(b []byte) error { return valid(b, 0) }
+
+func valid(b []byte, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("value nests deeper than %d levels", maxDepth)
+	}
+	for len(b) > 0 {
+		v, rest, ok := amqpvalue.Next(b)
+		if !ok {
+			return errShort
+		}
+		b = rest
+		if v[0] == amqpvalue.Described {
+			if err := valid(v[1:], depth+1); err != nil {
+				return err
+			}
+			continue
+		}
+		elements, isList := v.Elements()
+		entries, isMap := v.Entries()
+		switch {
+		case isMap:
+			elements = entries
+		case isList, v[0] < firstCompound:
+		case !validArray(v):
+			return errShort
+		}
+		for n := 0; !elements.Done(); n++ {
+			e, ok := elements.Next()
+			if !ok {
+				return errShort
+			}
+			if isMap && n%2 == 0 && !hashable(e) {
+				return fmt.Errorf("map key of type %#02x", e[0])
+			}
+			if err := valid(e, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// firstCompound is the least format code of the values that hold others.
+const firstCompound = amqpvalue.List8
+
+// hashable reports whether a value is one that Go can look up in a map.
+func hashable(key amqpvalue.Value) bool {
+	_, isBinary := key.Bytes()
+	_, isList := key.Elements()
+	return !isBinary && !isList && !key.IsNull() && key[0] != amqpvalue.Described && key[0] < firstCompound
+}
+
+func validArray(v amqpvalue.Value) bool {
+	count, content := uint64(0), []byte(nil)
+	switch {
+	case v[0] == amqpvalue.Array8 && len(v) > 3:
+		count, content = uint64(v[2]), v[3:]
+	case v[0] == amqpvalue.Array32 && len(v) > 9:
+		count, content = uint64(binary.BigEndian.Uint32(v[5:])), v[9:]
+	}
+	if len(content) == 0 || count > uint64(len(content)) {
+		return false
+	}
+	of := content[0] // the elements' format code
+	return of != amqpvalue.Described && of != amqpvalue.List0 && of < firstCompound
+}
+
+// A list is what AMQP sends as a list with a descriptor. Its fields are pointers to those of a struct, in the
+// order of the standard, and nil for those that no struct here has.
+type list interface {
+	code() uint64
+	fields() []any
+}
+
+type (
+	// required marks a field that a peer must not leave out.
+	required struct{ field any }
+	// ofLink marks a field that is not sent without a handle.
+	ofLink struct {
+		field  any
+		handle *uint32
+	}
+	// sent is the value of a field that is not read.
+	sent struct{ value any }
+)
+
+// readList sets the fields of l to the elements of v. Those that are absent or null keep their zero values.
+func readList(l list, v amqpvalue.Value) error {
+	elements, ok := v.Elements()
+	if !ok {
+		return errors.New("not a list")
+	}
+	for i, field := range l.fields() {
+		v, _ := elements.Next()
+		switch f := field.(type) {
+		case required:
+			field = f.field
+			if v.IsNull() {
+				return fmt.Errorf("field %d is missing", i)
+			}
+		case ofLink:
+			field = f.field
+		case sent, nil:
+			continue
+		}
+		if !v.IsNull() && !read(reflect.ValueOf(field).Elem(), v) {
+			return fmt.Errorf("field %d is of another type", i)
+		}
+	}
+	for more := true; more; {
+		_, more = elements.Next()
+	}
+	if !elements.Done() {
+		return errShort
+	}
+	return nil
+}
+
+// read sets a field to v, and reports whether v is of its type.
+func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
+	switch field.Kind() {
+	case reflect.Pointer:
+		to := reflect.New(field.Type().Elem())
+		field.Set(to)
+		l, isList := to.Interface().(list)
+		if !isList {
+			return read(to.Elem(), v)
+		}
+		code, content, _ := v.Describe()
+		return code == l.code() && readList(l, content) == nil
+	case reflect.Bool:
+		var b bool
+		b, ok = v.Bool()
+		field.SetBool(b)
+	case reflect.String:
+		var text []byte
+		text, ok = v.Text()
+		field.SetString(string(text))
+	case reflect.Slice:
+		var b []byte
+		b, ok = v.Bytes()
+		field.SetBytes(b)
+	case reflect.Map:
+		var m Map
+		m, ok = readMap(v)
+		field.Set(reflect.ValueOf(m))
+	case reflect.Int64: // a time.Duration
+		var ms uint64
+		ms, ok = v.Uint()
+		field.SetInt(int64(time.Duration(uint32(ms)) * time.Millisecond))
+	default:
+		var n uint64
+		n, ok = v.Uint()
+		ok = ok && !field.OverflowUint(n)
+		field.SetUint(n)
+	}
+	return ok
+}
+
+func readMap(v amqpvalue.Value) (m Map, ok bool) {
+	entries, ok := v.Entries()
+	m = Map{}
+	for ok && !entries.Done() {
+		key, _ := entries.Next()
+		value, more := entries.Next()
+		name, isText := key.Text()
+		ok = more && isText
+		m[Symbol(name)] = simple(value)
+	}
+	return m, ok
+}
+
+// simple returns v as Go has it, also if it has a descriptor, which a filter has and which its name tells too.
+func simple(v amqpvalue.Value) any {
+	if _, content, ok := v.Describe(); ok {
+		v = content
+	}
+	if text, ok := v.Text(); ok {
+		return string(text)
+	}
+	if n, ok := v.Int(); ok {
+		return n
+	}
+	if n, ok := v.Uint(); ok && n <= math.MaxInt64 {
+		return int64(n)
+	}
+	return v
+}
+
+// appendValue appends the encoding of v, or of what it points to. It panics on a type that nothing in this package has.
+func appendValue(b []byte, v any) []byte {
+	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer {
+		l, isList := v.(list)
+		switch {
+		case p.IsNil():
+			v = nil
+		case isList:
+			return appendList(b, l)
+		default:
+			return appendValue(b, p.Elem().Interface())
+		}
+	}
+	switch v := v.(type) {
+	case nil:
+		return append(b, amqpvalue.Null)
+	case required:
+		return appendValue(b, v.field)
+	case ofLink:
+		if v.handle == nil {
+			return append(b, amqpvalue.Null)
+		}
+		return appendValue(b, v.field)
+	case sent:
+		return appendValue(b, v.value)
+	case bool:
+		if v {
+			return append(b, amqpvalue.True)
+		}
+		return append(b, amqpvalue.False)
+	case uint8:
+		return append(b, amqpvalue.Ubyte, v)
+	case uint16:
+		return binary.BigEndian.AppendUint16(append(b, amqpvalue.Ushort), v)
+	case uint32:
+		if v <= math.MaxUint8 {
+			return append(b, amqpvalue.SmallUint, byte(v))
+		}
+		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), v)
+	case time.Duration:
+		return appendValue(b, uint32(v.Milliseconds()))
+	case uint64:
+		if v <= math.MaxUint8 {
+			return append(b, amqpvalue.SmallUlong, byte(v))
+		}
+		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Ulong), v)
+	case int32:
+		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Int), uint32(v))
+	case int64:
+		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Long), uint64(v))
+	case string:
+		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(v))), v...)
+	case Symbol:
+		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.Symbol32), uint32(len(v))), v...)
+	case []byte:
+		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary32), uint32(len(v))), v...)
+	case Described:
+		return appendValue(appendValue(append(b, amqpvalue.Described), v.Descriptor), v.Value)
+	case Map:
+		if len(v) == 0 {
+			return append(b, amqpvalue.Null)
+		}
+		b, start := beginCompound(b, amqpvalue.Map32)
+		for k, e := range v {
+			b = appendValue(appendValue(b, k), e)
+		}
+		return endCompound(b, start, 2*len(v))
+	case []Symbol:
+		b, start := beginCompound(b, amqpvalue.Array32)
+		b = append(b, amqpvalue.Symbol32)
+		for _, s := range v {
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+		}
+		return endCompound(b, start, len(v))
+	}
+	panic(fmt.Sprintf("frames: cannot encode a %T", v))
+}
+
+func appendList(b []byte, l list) []byte {
+	b = appendValue(append(b, amqpvalue.Described), l.code())
+	b, start := beginCompound(b, amqpvalue.List32)
+	fields := l.fields()
+	for _, field := range fields {
+		b = appendValue(b, field)
+	}
+	return endCompound(b, start, len(fields))
+}
+
+func beginCompound(b []byte, code byte) (_ []byte, start int) {
+	b = append(b, code, 0, 0, 0, 0, 0, 0, 0, 0)
+	return b, len(b) - 8
+}
+
+func endCompound(b []byte, start, count int) []byte {
+	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start-4))
+	binary.BigEndian.PutUint32(b[start+4:], uint32(count))
+	return b
+}
