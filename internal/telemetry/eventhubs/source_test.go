@@ -9,7 +9,6 @@ import (
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/telemetry/transport"
 )
 
@@ -93,14 +92,4 @@ func (h *hub) Publish(t *testing.T, partition string, bodies ...string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func (h *hub) Break(*testing.T) { h.Reset() }
-
-func TestContract(t *testing.T) {
-	telemetrytest.Run(t, func(t *testing.T) telemetrytest.Harness { return newHub(t, 2) })
-}
-
-func TestContractOverWebSockets(t *testing.T) {
-	telemetrytest.Run(t, func(t *testing.T) telemetrytest.Harness { return newHub(t, 2).over(transport.WebSocket) })
 }

@@ -15,7 +15,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-const waitLimit = time.Minute
+const waitLimit = 2 * time.Minute
 
 // read runs a Source and hands out what it receives, as "partition:body",
 // until the test ends or stop is called.

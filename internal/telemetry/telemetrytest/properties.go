@@ -1,3 +1,4 @@
+// Package telemetrytest makes the properties of events, for tests.
 package telemetrytest
 
 import (

@@ -1,6 +1,4 @@
-// Package telemetrytest is the contract of a [telemetry.Source] as a test
-// suite, for every Source there is.
-package telemetrytest
+package eventhubs_test
 
 import (
 	"context"
@@ -12,32 +10,21 @@ import (
 	"time"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/transport"
 )
 
-// A Harness is a hub with two partitions or more, all empty, and a consumer
-// group without checkpoints.
-type Harness interface {
-	Partitions() []string
-
-	// Source returns one more replica. All of a Harness share checkpoints and
-	// partitions; they begin at the earliest event. They should balance at
-	// least twice a second.
-	Source(t *testing.T) telemetry.Source
-
-	// Publish appends one event per body, from the device "device".
-	Publish(t *testing.T, partition string, bodies ...string)
-
-	// Break disconnects all Sources from the hub, in the way that hurts them
-	// most. They can connect again at once.
-	Break(t *testing.T)
+func TestContract(t *testing.T) {
+	contract(t, func(t *testing.T) *hub { return newHub(t, 2) })
 }
 
-// waitLimit is for what must happen; nothing waits for it to be over.
-const waitLimit = 2 * time.Minute
+func TestContractOverWebSockets(t *testing.T) {
+	contract(t, func(t *testing.T) *hub { return newHub(t, 2).over(transport.WebSocket) })
+}
 
-// Run runs the suite; open is called once for every test in it.
-func Run(t *testing.T, open func(*testing.T) Harness) {
-	for name, test := range map[string]func(*testing.T, Harness){
+// contract is what a [telemetry.Source] promises; open is called once for every test in it, and returns
+// a hub with empty partitions and a consumer group without checkpoints.
+func contract(t *testing.T, open func(*testing.T) *hub) {
+	for name, test := range map[string]func(*testing.T, *hub){
 		"EveryEventInOrder":        everyEventInOrder,
 		"ReceiveDoesNotWait":       receiveDoesNotWait,
 		"ReceiveTakesTheBuffered":  receiveTakesTheBuffered,
@@ -67,7 +54,7 @@ type replica struct {
 	err  error
 }
 
-func start(t *testing.T, h Harness, consume func(context.Context, telemetry.Partition) error) *replica {
+func start(t *testing.T, h *hub, consume func(context.Context, telemetry.Partition) error) *replica {
 	t.Helper()
 	source := h.Source(t)
 	ctx, end := context.WithCancel(context.Background())
@@ -151,7 +138,7 @@ func expect(t *testing.T, arrivals <-chan arrival, want ...string) []arrival {
 	return got
 }
 
-func everyEventInOrder(t *testing.T, h Harness) {
+func everyEventInOrder(t *testing.T, h *hub) {
 	const events = 500
 	for _, id := range h.Partitions() {
 		h.Publish(t, id, bodies(0, events)...)
@@ -174,7 +161,7 @@ func everyEventInOrder(t *testing.T, h Harness) {
 	}
 }
 
-func receiveDoesNotWait(t *testing.T, h Harness) {
+func receiveDoesNotWait(t *testing.T, h *hub) {
 	arrivals := make(chan arrival)
 	start(t, h, deliver(arrivals))
 	for i := range 5 {
@@ -184,7 +171,7 @@ func receiveDoesNotWait(t *testing.T, h Harness) {
 	}
 }
 
-func receiveTakesTheBuffered(t *testing.T, h Harness) {
+func receiveTakesTheBuffered(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 400)...)
 	calls, events := 0, 0
@@ -217,7 +204,7 @@ func receiveTakesTheBuffered(t *testing.T, h Harness) {
 	}
 }
 
-func receiveEndsWithContext(t *testing.T, h Harness) {
+func receiveEndsWithContext(t *testing.T, h *hub) {
 	result := make(chan error, len(h.Partitions()))
 	start(t, h, func(ctx context.Context, p telemetry.Partition) error {
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -233,7 +220,7 @@ func receiveEndsWithContext(t *testing.T, h Harness) {
 }
 
 // Last is what the hub holds, not what the consumer has read.
-func lastIsTheHubs(t *testing.T, h Harness) {
+func lastIsTheHubs(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	owned := make(chan telemetry.Partition, 1)
 	start(t, h, func(ctx context.Context, p telemetry.Partition) error {
@@ -267,7 +254,7 @@ func lastIsTheHubs(t *testing.T, h Harness) {
 	}
 }
 
-func checkpointResumes(t *testing.T, h Harness) {
+func checkpointResumes(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 5)...)
 	arrivals := make(chan arrival)
@@ -281,7 +268,7 @@ func checkpointResumes(t *testing.T, h Harness) {
 }
 
 // A consumer may have read again what comes before the checkpoint, which stays where it is.
-func rewindBeginsEarlier(t *testing.T, h Harness) {
+func rewindBeginsEarlier(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 5)...)
 	arrivals := make(chan arrival)
@@ -312,7 +299,7 @@ func checkpoint(t *testing.T, a arrival) {
 	}
 }
 
-func checkpointOnlyForward(t *testing.T, h Harness) {
+func checkpointOnlyForward(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 6)...)
 	arrivals := make(chan arrival)
@@ -338,7 +325,7 @@ func checkpointOnlyForward(t *testing.T, h Harness) {
 }
 
 // The ledger of a checkpoint is that of the last one at its position, and comes back with it.
-func checkpointNamesLedger(t *testing.T, h Harness) {
+func checkpointNamesLedger(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 3)...)
 	arrivals := make(chan arrival)
@@ -386,7 +373,7 @@ func checkpointNamesLedger(t *testing.T, h Harness) {
 	}
 }
 
-func checkpointWhileReceiving(t *testing.T, h Harness) {
+func checkpointWhileReceiving(t *testing.T, h *hub) {
 	const events = 300
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, events)...)
@@ -481,12 +468,12 @@ func (c *census) hold(ctx context.Context, p telemetry.Partition) error {
 	return context.Cause(ctx)
 }
 
-func (c *census) all(t *testing.T, h Harness) {
+func (c *census) all(t *testing.T, h *hub) {
 	t.Helper()
 	c.until(t, "consumers of all partitions", func(ids []string) bool { return len(ids) == len(h.Partitions()) })
 }
 
-func partitionsAreShared(t *testing.T, h Harness) {
+func partitionsAreShared(t *testing.T, h *hub) {
 	one, two := newCensus(), newCensus()
 	start(t, h, one.hold)
 	one.all(t, h)
@@ -499,12 +486,12 @@ func partitionsAreShared(t *testing.T, h Harness) {
 }
 
 // takeFrom starts a second replica, which takes a partition from the first.
-func takeFrom(t *testing.T, h Harness) *replica {
+func takeFrom(t *testing.T, h *hub) *replica {
 	t.Helper()
 	return start(t, h, newCensus().hold)
 }
 
-func lossEndsReceive(t *testing.T, h Harness) {
+func lossEndsReceive(t *testing.T, h *hub) {
 	type result struct{ receive, cause, checkpoint error }
 	results := make(chan result, 100)
 	owned := newCensus()
@@ -541,7 +528,7 @@ func lossEndsReceive(t *testing.T, h Harness) {
 	wait(t, arrivals, "an event after a refused checkpoint")
 }
 
-func lossIsNoticedUnread(t *testing.T, h Harness) {
+func lossIsNoticedUnread(t *testing.T, h *hub) {
 	causes := make(chan error, 100)
 	owned := newCensus()
 	start(t, h, func(ctx context.Context, p telemetry.Partition) error {
@@ -557,7 +544,7 @@ func lossIsNoticedUnread(t *testing.T, h Harness) {
 	}
 }
 
-func lostPartitionComesBack(t *testing.T, h Harness) {
+func lostPartitionComesBack(t *testing.T, h *hub) {
 	arrivals := make(chan arrival)
 	owned := newCensus()
 	consume := deliver(arrivals)
@@ -585,7 +572,7 @@ func lostPartitionComesBack(t *testing.T, h Harness) {
 	}
 }
 
-func endLetsConsumersSettle(t *testing.T, h Harness) {
+func endLetsConsumersSettle(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 3)...)
 	received, ended, settle := make(chan struct{}), make(chan error), make(chan struct{})
@@ -633,7 +620,7 @@ func endLetsConsumersSettle(t *testing.T, h Harness) {
 	expect(t, arrivals, "next")
 }
 
-func failedConsumerIsReplaced(t *testing.T, h Harness) {
+func failedConsumerIsReplaced(t *testing.T, h *hub) {
 	id := h.Partitions()[0]
 	h.Publish(t, id, bodies(0, 4)...)
 	arrivals := make(chan arrival)
@@ -655,7 +642,7 @@ func failedConsumerIsReplaced(t *testing.T, h Harness) {
 	expect(t, arrivals, bodies(2, 4)...)
 }
 
-func survivesBreak(t *testing.T, h Harness) {
+func survivesBreak(t *testing.T, h *hub) {
 	arrivals := make(chan arrival)
 	start(t, h, deliver(arrivals))
 	for round := range 3 {
@@ -670,6 +657,6 @@ func survivesBreak(t *testing.T, h Harness) {
 			checkpoint(t, a)
 			want = slices.DeleteFunc(want, func(body string) bool { return body == a.body })
 		}
-		h.Break(t)
+		h.Reset() // they can connect again at once
 	}
 }
