@@ -2,12 +2,10 @@ package ledger
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -180,23 +179,12 @@ func encode(id string, c Content) ([]byte, error) {
 	if plain.Len() > MaxBytes {
 		return nil, fmt.Errorf("%d alarms take %d bytes, and a ledger holds %d", len(c.Alarms), plain.Len(), MaxBytes)
 	}
-	var packed bytes.Buffer
-	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := zip.Write(plain.Bytes()); err != nil {
-		return nil, err
-	}
-	if err := zip.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
+	return records.Compress(plain.Bytes()), nil
 }
 
 // decode reads what encode returned.
 func decode(packed []byte) (id string, c Content, err error) {
-	plain, err := unpack(packed)
+	plain, err := records.Decompress(packed, MaxBytes)
 	if err != nil {
 		return "", Content{}, err
 	}
@@ -236,24 +224,4 @@ func decode(packed []byte) (id string, c Content, err error) {
 		}
 	}
 	return in.ID, c, nil
-}
-
-// unpack decompresses a record's content, at most MaxBytes.
-func unpack(packed []byte) ([]byte, error) {
-	tooLarge := fmt.Errorf("it has more than %d bytes", MaxBytes)
-	if len(packed) > MaxBytes {
-		return nil, tooLarge
-	}
-	zip, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, errors.New("it is not compressed by gzip")
-	}
-	plain, err := io.ReadAll(io.LimitReader(zip, MaxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("it cannot be decompressed: %w", err)
-	}
-	if len(plain) > MaxBytes {
-		return nil, tooLarge
-	}
-	return plain, nil
 }

@@ -2,15 +2,14 @@ package roster
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -34,7 +33,7 @@ type header struct {
 	Devices    int       `json:"devices"`
 }
 
-// Encode returns r as Decode reads it, but not compressed: see Pack. Its cost is that of copying.
+// Encode returns r as Decode reads it, but not compressed. Its cost is that of copying.
 //
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
@@ -72,34 +71,11 @@ func (r *Roster) Encode() []byte {
 	return b
 }
 
-// Pack compresses what Encode returned.
-func Pack(content []byte) ([]byte, error) {
-	var packed bytes.Buffer
-	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := zip.Write(content); err != nil {
-		return nil, err
-	}
-	if err := zip.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
-}
-
-// Decode reads a packed roster.
+// Decode reads what Encode returned, compressed.
 func Decode(packed []byte) (*Roster, error) {
-	zip, err := gzip.NewReader(bytes.NewReader(packed))
+	plain, err := records.Decompress(packed, maxBytes)
 	if err != nil {
-		return nil, errors.New("it is not compressed by gzip")
-	}
-	plain, err := io.ReadAll(io.LimitReader(zip, maxBytes+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("it cannot be decompressed: %w", err)
-	case len(plain) > maxBytes:
-		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+		return nil, err
 	}
 	first, rest, _ := bytes.Cut(plain, []byte{'\n'})
 	var in header

@@ -36,11 +36,7 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 // Write replaces the roster by what Encode returned. If somebody else has written it since, it is not replaced by
 // this call, but by the next one.
 func (f *File) Write(ctx context.Context, content []byte) error {
-	packed, err := Pack(content)
-	if err != nil {
-		return fmt.Errorf("write roster %s: %w", f.Name, err)
-	}
-	etag, err := f.Store.Write(ctx, records.Record{Name: f.Name, Content: packed, Type: "application/gzip", ETag: f.etag})
+	etag, err := f.Store.Write(ctx, records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag})
 	if err == nil {
 		f.etag = etag
 		return nil

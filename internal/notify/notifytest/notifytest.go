@@ -173,7 +173,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) notify.Notifier, 
 			if asError(t, err).Untaken {
 				t.Errorf("Untaken is true although the receiver had the request: %v", err)
 			}
-			holdsNoSecret(t, secrets, n, err)
+			HoldsNoSecret(t, secrets, n, err)
 		})
 	}
 
@@ -242,7 +242,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) notify.Notifier, 
 				if got := taken() - before; got != tt.taken {
 					t.Errorf("%s connection: the receiver took %d alerts, want %d: one Notify is one attempt", conn, got, tt.taken)
 				}
-				holdsNoSecret(t, secrets, n, err)
+				HoldsNoSecret(t, secrets, n, err)
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) notify.Notifier, 
 		if e := asError(t, err); !e.Untaken || e.Refused {
 			t.Errorf("got %+v, want Untaken, not Refused", e)
 		}
-		holdsNoSecret(t, secrets, n, err)
+		HoldsNoSecret(t, secrets, n, err)
 	})
 
 	t.Run("Fails/NotTLS", func(t *testing.T) {
@@ -274,7 +274,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) notify.Notifier, 
 		if !asError(t, err).Untaken {
 			t.Errorf("Untaken is false although there was no connection: %v", err)
 		}
-		holdsNoSecret(t, secrets, n, err)
+		HoldsNoSecret(t, secrets, n, err)
 	})
 
 	t.Run("Recovers", func(t *testing.T) {
@@ -297,8 +297,8 @@ func secretURL(base string) string {
 		"/hook/" + secretPath + "?key=T0KEN+in+query"
 }
 
-// holdsNoSecret checks what people print of an error and of a notifier.
-func holdsNoSecret(t *testing.T, secrets []string, n notify.Notifier, err error) {
+// HoldsNoSecret checks what people print of an error and of its notifier.
+func HoldsNoSecret(t *testing.T, secrets []string, n notify.Notifier, err error) {
 	t.Helper()
 	var printed bytes.Buffer
 	for _, v := range []any{err, n} {
