@@ -10,25 +10,18 @@ import (
 
 // faults is how the hub misbehaves at present.
 type faults struct {
-	mu         sync.Mutex
-	stalled    chan struct{} // closed by Resume; nil if the hub is not stalled
-	latency    time.Duration
-	claims     refusals
-	management refusals
-	links      map[string]linkRefusals // by partition
-	positions  []string                // annotations after which no link may begin
+	mu        sync.Mutex
+	stalled   chan struct{} // closed by Resume; nil if the hub is not stalled
+	latency   time.Duration
+	refusals  map[string]refusals // by what is refused: a node, or a partition's links
+	positions []string            // annotations after which no link may begin
 }
 
-// linkRefusals is how many links more to a partition are refused, and why.
-type linkRefusals struct {
-	n   int
-	why string
-}
-
-// refusals is how many requests more are refused, and how.
+// refusals is how many requests or links more are refused, and how.
 type refusals struct {
 	n      int
-	status int32
+	status int32  // of requests
+	why    string // of links
 }
 
 // Reset drops all TCP connections without a word.
@@ -88,27 +81,40 @@ func (h *Hub) SetLatency(d time.Duration) {
 // RefuseClaims makes the hub answer the next n claims with the given status,
 // 401 for a key that is not valid or 500 for a service in trouble.
 func (h *Hub) RefuseClaims(n int, status int) {
-	h.faults.mu.Lock()
-	defer h.faults.mu.Unlock()
-	h.faults.claims = refusals{n, int32(status)}
+	h.faults.set(nodeCBS, refusals{n: n, status: int32(status)})
 }
 
 // RefuseManagement does the same to requests for the properties of the hub and
 // its partitions.
 func (h *Hub) RefuseManagement(n int, status int) {
-	h.faults.mu.Lock()
-	defer h.faults.mu.Unlock()
-	h.faults.management = refusals{n, int32(status)}
+	h.faults.set(nodeManagement, refusals{n: n, status: int32(status)})
 }
 
 // RefuseLinks makes the hub refuse the next n links to a partition, and say why.
 func (h *Hub) RefuseLinks(partition string, n int, why string) {
-	h.faults.mu.Lock()
-	defer h.faults.mu.Unlock()
-	if h.faults.links == nil {
-		h.faults.links = map[string]linkRefusals{}
+	h.faults.set(partition, refusals{n: n, why: why})
+}
+
+func (f *faults) set(what string, r refusals) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refusals == nil {
+		f.refusals = map[string]refusals{}
 	}
-	h.faults.links[partition] = linkRefusals{n, why}
+	f.refusals[what] = r
+}
+
+// refuse takes one of the refusals that are due, and reports whether there was one.
+func (f *faults) refuse(what string) (r refusals, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r = f.refusals[what]
+	if r.n == 0 {
+		return refusals{}, false
+	}
+	r.n--
+	f.refusals[what] = r
+	return r, true
 }
 
 // RefuseOffsets makes the hub refuse links that begin after an offset, as after
@@ -140,19 +146,17 @@ func (h *Hub) Mute(partition string) int {
 // refuseLink returns why a link that begins where selector says is refused, nil if it is not.
 func (f *faults) refuseLink(partition, selector string) *frames.Error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, position := range f.positions {
+	positions := f.positions
+	f.mu.Unlock()
+	for _, position := range positions {
 		if strings.Contains(selector, position) && !strings.Contains(selector, "'-1'") && !strings.Contains(selector, "'@latest'") {
 			return problem(condOffset, "The supplied position is invalid: %s", selector)
 		}
 	}
-	r := f.links[partition]
-	if r.n == 0 {
-		return nil
+	if r, ok := f.refuse(partition); ok {
+		return problem(condBusy, "%s", r.why)
 	}
-	r.n--
-	f.links[partition] = r
-	return problem(condBusy, "%s", r.why)
+	return nil
 }
 
 // stall returns a channel that is closed when the stall ends, nil if there is none.
@@ -166,16 +170,4 @@ func (f *faults) delay() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.latency
-}
-
-// refuse returns the status to refuse a request with, 0 if it is not to be
-// refused.
-func (f *faults) refuse(r *refusals) int32 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r.n == 0 {
-		return 0
-	}
-	r.n--
-	return r.status
 }

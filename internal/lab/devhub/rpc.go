@@ -108,8 +108,8 @@ func (c *conn) rpc(op operation) func(uint32, []byte) *frames.Error {
 
 // putToken is the operation of $cbs.
 func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
-	if status := c.hub.faults.refuse(&c.hub.faults.claims); status != 0 {
-		return status, "refused on demand", nil
+	if r, ok := c.hub.faults.refuse(nodeCBS); ok {
+		return r.status, "refused on demand", nil
 	}
 	audience, _ := req.ApplicationProperties["name"].(string)
 	token, _ := req.Value.(string)
@@ -130,8 +130,8 @@ func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
 
 // properties is the operation of $management.
 func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
-	if status := h.faults.refuse(&h.faults.management); status != 0 {
-		return status, "refused on demand", nil
+	if r, ok := h.faults.refuse(nodeManagement); ok {
+		return r.status, "refused on demand", nil
 	}
 	p := req.ApplicationProperties
 	if name, _ := p["name"].(string); p["operation"] != "READ" || !strings.EqualFold(name, h.config.Hub) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -168,29 +169,26 @@ func (q inquiry) hub(ctx context.Context) (azeventhubs.EventHubProperties, error
 // partitions asks about partitions, several at a time. It does not end with ctx but with the
 // connection.
 func (q inquiry) partitions(ctx context.Context, ids []string) (map[string]azeventhubs.PartitionProperties, error) {
-	answers := make([]azeventhubs.PartitionProperties, len(ids))
-	errs := make([]error, len(ids))
-	slots := make(chan struct{}, maxPartitions)
-	var asking sync.WaitGroup
-	for i, id := range ids {
-		slots <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-slots }()
-			if errs[i] = context.Cause(ctx); errs[i] != nil {
-				return
+	var mu sync.Mutex
+	all := make(map[string]azeventhubs.PartitionProperties, len(ids))
+	var asking errgroup.Group
+	asking.SetLimit(maxPartitions)
+	for _, id := range ids {
+		asking.Go(func() error {
+			err := context.Cause(ctx)
+			var answer azeventhubs.PartitionProperties
+			if err == nil {
+				answer, err = q.client.GetPartitionProperties(ctx, id, nil)
 			}
-			if answers[i], errs[i] = q.client.GetPartitionProperties(ctx, id, nil); errs[i] == nil {
-				q.answered()
+			if err != nil {
+				return fmt.Errorf("ask event hub %s for partition %s: %w", q.at.hub, id, err)
 			}
+			q.answered()
+			mu.Lock()
+			defer mu.Unlock()
+			all[id] = answer
+			return nil
 		})
 	}
-	asking.Wait()
-	all := make(map[string]azeventhubs.PartitionProperties, len(ids))
-	for i, id := range ids {
-		if errs[i] != nil {
-			return nil, fmt.Errorf("ask event hub %s for partition %s: %w", q.at.hub, id, errs[i])
-		}
-		all[id] = answers[i]
-	}
-	return all, nil
+	return all, asking.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
@@ -66,22 +67,18 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 		return Snapshot{}, s.explain(ctx, s.endpoint(), err)
 	}
 	states := make([]PartitionState, len(hub.PartitionIDs))
-	errs := make([]error, len(states))
-	var probing sync.WaitGroup
-	links := make(chan struct{}, probeLinks)
+	var probing errgroup.Group
+	probing.SetLimit(probeLinks)
 	for i, id := range hub.PartitionIDs {
-		links <- struct{}{}
-		probing.Go(func() {
-			defer func() { <-links }()
-			states[i], errs[i] = s.probePartition(ctx, client, id, perPartition)
+		probing.Go(func() (err error) {
+			if states[i], err = s.probePartition(ctx, client, id, perPartition); err != nil {
+				return fmt.Errorf("partition %s: %w", id, s.explain(ctx, s.endpoint(), err))
+			}
+			return nil
 		})
 	}
-	probing.Wait()
-
-	for i, err := range errs {
-		if err != nil {
-			return Snapshot{}, fmt.Errorf("partition %s: %w", hub.PartitionIDs[i], s.explain(ctx, s.endpoint(), err))
-		}
+	if err := probing.Wait(); err != nil {
+		return Snapshot{}, err
 	}
 	return Snapshot{Generation: s.endpoint().generation(hub.CreatedOn), Partitions: states}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/records"
@@ -311,34 +312,27 @@ func next(me string, sharing []string) string {
 // claim writes records, as many as there is time for, and returns which partitions it could.
 func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, err error) {
 	var mu sync.Mutex
-	var claiming sync.WaitGroup
-	var errs []error
-	slots := make(chan struct{}, claimsAtATime)
+	var claiming errgroup.Group
+	claiming.SetLimit(claimsAtATime)
 	for i, r := range claims {
-		slots <- struct{}{}
-		if late := time.Now().After(m.nextBeat); ctx.Err() != nil || late && i >= claimsAtATime {
-			break // a heartbeat is more important; the next round claims the rest
-		}
-		claiming.Go(func() {
-			defer func() { <-slots }()
-			var ok bool
-			err := m.call(ctx, func(ctx context.Context) (err error) {
-				ok, err = Claim(ctx, m.Store, m.Scope, r)
+		claiming.Go(func() error {
+			if late := time.Now().After(m.nextBeat); ctx.Err() != nil || late && i >= claimsAtATime {
+				return nil // a heartbeat is more important; the next round claims the rest
+			}
+			return m.call(ctx, func(ctx context.Context) error {
+				ok, err := Claim(ctx, m.Store, m.Scope, r)
+				if ok {
+					mu.Lock()
+					taken = append(taken, r.Partition)
+					mu.Unlock()
+					m.hold(r.Partition, r.Owner == m.Owner)
+				}
 				return err
 			})
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-			}
-			if ok {
-				taken = append(taken, r.Partition)
-				m.hold(r.Partition, r.Owner == m.Owner)
-			}
 		})
 	}
-	claiming.Wait()
-	return taken, errors.Join(errs...)
+	err = claiming.Wait()
+	return taken, err
 }
 
 // forgetOne removes the heartbeat of a replica that is dead and owns nothing. It
@@ -383,33 +377,23 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
-	var giving sync.WaitGroup
-	var errs []error
-	slots := make(chan struct{}, claimsAtATime)
+	var giving errgroup.Group
+	giving.SetLimit(claimsAtATime)
 	for _, p := range listed.Partitions {
 		if p.Owner != m.Owner {
 			continue
 		}
-		slots <- struct{}{}
-		giving.Go(func() {
-			defer func() { <-slots }()
-			err := m.call(ctx, func(ctx context.Context) error {
+		giving.Go(func() error {
+			return m.call(ctx, func(ctx context.Context) error {
 				ok, err := Claim(ctx, m.Store, m.Scope, Record{Partition: p.Partition, Version: p.Version})
 				if err == nil && !ok {
 					return errNotYet
 				}
 				return err
 			})
-			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
 		})
 	}
-	giving.Wait()
-	return errors.Join(errs...)
+	return giving.Wait()
 }
 
 func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err error) {
