@@ -5,7 +5,9 @@ package memlease
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/caslease"
 )
 
 const (
@@ -22,6 +25,9 @@ const (
 	// dropAtOnce bounds what one call drops.
 	dropAtOnce = 1000
 )
+
+// errConflict says that a record has changed since it was read.
+var errConflict = errors.New("the record has changed")
 
 // errFull says that no record can be dropped for another one.
 var errFull = fmt.Errorf("the memory store is full: it has %d records, and all of them may still keep an alert from being repeated; use blob or cosmos for so many devices (THROTTLE_STORE)", maxRecords)
@@ -34,6 +40,25 @@ var errFull = fmt.Errorf("the memory store is full: it has %d records, and all o
 // a window nor the fate of an alert can depend on it any more, only the silence
 // about a reading that comes that late. If there is none such, Acquire of a new key fails.
 type Store struct {
+	lease.Store
+	memory *memory
+}
+
+// New returns an empty store that keeps records for a week, as long as an IoT
+// Hub keeps an event that could still ask for one.
+func New() *Store { return Keeping(7 * 24 * time.Hour) }
+
+// Keeping returns an empty store with that retention.
+func Keeping(retention time.Duration) *Store {
+	m := &memory{start: time.Now(), retention: retention, max: maxRecords, records: map[string]*record{}}
+	again := func(ctx context.Context, _ int, err error) bool {
+		return errors.Is(err, errConflict) && ctx.Err() == nil
+	}
+	return &Store{caslease.New(m, caslease.Service{ShouldRetry: again}), m}
+}
+
+// A memory is a [caslease.Records].
+type memory struct {
 	start     time.Time // the records' times count from here
 	retention time.Duration
 	max       int // records
@@ -42,6 +67,7 @@ type Store struct {
 	records        map[string]*record
 	oldest, newest *record // by when they were written
 	longest        time.Duration
+	writes         int64
 }
 
 // A record is kept small: there may be a million of them.
@@ -49,196 +75,104 @@ type record struct {
 	key, note    string
 	id           uuid.UUID // of the last lease granted
 	token        int64
-	claimed      time.Duration // since the Store's start
+	claimed      time.Duration // since the memory's start
 	written      time.Duration // likewise
 	hold         time.Duration
-	held         bool // not released
+	version      int64
+	released     bool
 	older, newer *record
 }
 
-var _ lease.Store = (*Store)(nil)
-
-// New returns an empty store that keeps records for a week, as long as an IoT
-// Hub keeps an event that could still ask for one.
-func New() *Store { return Keeping(7 * 24 * time.Hour) }
-
-// Keeping returns an empty store with that retention.
-func Keeping(retention time.Duration) *Store {
-	return &Store{start: time.Now(), retention: retention, max: maxRecords, records: map[string]*record{}}
-}
-
-// now is the Store's clock.
-func (s *Store) now() time.Duration { return time.Since(s.start) }
+// now is the clock.
+func (m *memory) now() time.Duration { return time.Since(m.start) }
 
 func (r *record) end() time.Duration { return r.written + r.hold }
 
-// holds says that somebody has the key.
-func (r *record) holds(now time.Duration) bool { return r.held && now < r.end() }
-
-// public returns r as callers see it; a nil r is that of a key never taken.
-func (s *Store) public(r *record, now time.Duration) lease.Record {
-	if r == nil {
-		return lease.Record{Now: s.start.Add(now)}
-	}
-	return lease.Record{Note: r.note, Token: r.token, Claimed: s.start.Add(r.claimed), Written: s.start.Add(r.written), Hold: r.hold, Now: s.start.Add(now)}
-}
-
-// lease is the proof that r, as just written, is held.
-func (s *Store) lease(r *record) lease.Lease {
-	end := s.start.Add(r.end())
-	return lease.Lease{Key: r.key, ID: r.id.String(), Token: r.token, Claimed: s.start.Add(r.claimed), Note: r.note, Until: end, Frees: end}
-}
-
-// Acquire implements lease.Store. It calls next at most once.
-func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+// Read implements caslease.Records.
+func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return lease.Lease{}, err
+		return caslease.Record{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	s.drop(dropAtOnce, now-s.retention)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.drop(dropAtOnce, now-m.retention)
+	found := caslease.Record{Record: lease.Record{Now: m.start.Add(now)}}
+	if r := m.records[key]; r != nil {
+		found.Note, found.Token, found.Hold = r.note, r.token, r.hold
+		found.Claimed, found.Written = m.start.Add(r.claimed), m.start.Add(r.written)
+		found.ID, found.Released, found.Exists, found.Version = r.id.String(), r.released, true, strconv.FormatInt(r.version, 10)
+	}
+	return found, nil
+}
 
-	r := s.records[key]
-	if r != nil && r.holds(now) {
-		end := s.start.Add(r.end())
-		return lease.Lease{}, &lease.HeldError{Key: key, Record: s.public(r, now), Until: end, Frees: end}
+// Write implements caslease.Records.
+func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
 	}
-	note, err := next(s.public(r, now))
+	id, err := uuid.Parse(next.ID)
 	if err != nil {
-		return lease.Lease{}, err
+		return "", err
 	}
-	if r == nil {
-		if len(s.records) >= s.max && s.drop(1, now-2*s.longest) == 0 {
-			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, errFull)
-		}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.records[key]
+	switch {
+	case prev.Exists != (r != nil) || r != nil && prev.Version != strconv.FormatInt(r.version, 10):
+		return "", errConflict
+	case r != nil:
+		m.unlink(r)
+	case len(m.records) >= m.max && m.drop(1, m.now()-2*m.longest) == 0:
+		return "", errFull
+	default:
 		r = &record{key: strings.Clone(key)}
-		s.records[r.key] = r
-		s.link(r)
+		m.records[r.key] = r
 	}
-	r.token = max(r.token+1, s.start.Add(now).UnixMilli()) // the clock makes up for a record that was dropped
-	r.id = uuid.New()
-	r.claimed, r.held = now, true
-	s.write(r, note, ttl)
-	return s.lease(r), nil
-}
-
-// Extend implements lease.Store.
-func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
-	if err := ctx.Err(); err != nil {
-		return lease.Lease{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.current(l)
-	if r == nil {
-		return lease.Lease{}, lease.ErrLost
-	}
-	s.write(r, note, ttl)
-	return s.lease(r), nil
-}
-
-// Release implements lease.Store.
-func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.current(l); r != nil {
-		s.write(r, note, 0)
-		r.held = false
-	}
-	return nil
-}
-
-// Read implements lease.Store.
-func (s *Store) Read(ctx context.Context, key string) (lease.Record, error) {
-	if err := ctx.Err(); err != nil {
-		return lease.Record{}, fmt.Errorf("read the record of lease %q: %w", key, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	s.drop(dropAtOnce, now-s.retention)
-	return s.public(s.records[key], now), nil
-}
-
-// Break implements lease.Store. It calls next at most once.
-func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	r := s.records[key]
-	if r == nil || !r.holds(now) {
-		return nil
-	}
-	note, err := next(s.public(r, now))
-	if err != nil {
-		return err
-	}
-	s.write(r, note, 0)
-	r.held = false
-	return nil
-}
-
-// current returns l's record; nil if l is not the last lease granted on its key or was
-// released. It may have expired.
-func (s *Store) current(l lease.Lease) *record {
-	r := s.records[l.Key]
-	if id, err := uuid.Parse(l.ID); err != nil || r == nil || !r.held || r.id != id {
-		return nil
-	}
-	return r
-}
-
-// write writes r now.
-func (s *Store) write(r *record, note string, hold time.Duration) {
-	s.unlink(r)
-	s.link(r)
-	r.note, r.written, r.hold = note, s.now(), hold
-	s.longest = max(s.longest, hold)
+	m.link(r)
+	m.writes++
+	r.id, r.token, r.note, r.version = id, next.Token, next.Note, m.writes
+	r.claimed, r.written, r.hold, r.released = next.Claimed.Sub(m.start), m.now(), next.Hold, next.Released
+	m.longest = max(m.longest, r.hold)
+	return strconv.FormatInt(r.version, 10), nil
 }
 
 // drop drops at most n records that ended at limit, which is past, or before, from
 // the one written longest ago on, and returns how many.
-func (s *Store) drop(n int, limit time.Duration) (dropped int) {
+func (m *memory) drop(n int, limit time.Duration) (dropped int) {
 	for ; dropped < n; dropped++ {
-		r := s.oldest
+		r := m.oldest
 		if r == nil || r.end() > limit {
 			break
 		}
-		s.unlink(r)
-		delete(s.records, r.key)
+		m.unlink(r)
+		delete(m.records, r.key)
 	}
 	return dropped
 }
 
 // link makes r, which is in no list, the newest.
-func (s *Store) link(r *record) {
-	r.older, r.newer = s.newest, nil
-	if s.newest != nil {
-		s.newest.newer = r
+func (m *memory) link(r *record) {
+	r.older, r.newer = m.newest, nil
+	if m.newest != nil {
+		m.newest.newer = r
 	} else {
-		s.oldest = r
+		m.oldest = r
 	}
-	s.newest = r
+	m.newest = r
 }
 
 // unlink takes r out of the list.
-func (s *Store) unlink(r *record) {
+func (m *memory) unlink(r *record) {
 	if r.older != nil {
 		r.older.newer = r.newer
 	} else {
-		s.oldest = r.newer
+		m.oldest = r.newer
 	}
 	if r.newer != nil {
 		r.newer.older = r.older
 	} else {
-		s.newest = r.older
+		m.newest = r.older
 	}
 	r.older, r.newer = nil, nil
 }
