@@ -60,7 +60,7 @@ func runBacktest(ctx context.Context, args []string) error {
 func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []string) error {
 	var b backtestFlags
 	flags := newFlags("backtest", backtestDoes)
-	flags.StringVar(&b.file, "file", "", "read the recording in `FILE`: CSV (timestamp,device,value) or a JSON object per line; see docs/questions.md")
+	flags.StringVar(&b.file, "file", "", "read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to storage; see docs/questions.md")
 	b.history.define(flags)
 	flags.Func("rules", "try the rules of this `FILE` in place of the settings in force; may be repeated", func(name string) error {
 		b.rules = append(b.rules, name)

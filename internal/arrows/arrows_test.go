@@ -116,6 +116,7 @@ const wraps = `
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing internal/ops/metrics
 	github.com/robfig/cron                                          internal/config
+	github.com/twmb/avro                                            internal/ops/backtesting
 	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
 `
 

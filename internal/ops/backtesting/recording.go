@@ -3,6 +3,7 @@ package backtesting
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/csv"
@@ -13,10 +14,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/twmb/avro/ocf"
 
 	"alertworker/internal/telemetry"
 )
@@ -27,13 +31,14 @@ const (
 	proof   = 100     // lines of which one must be a reading
 )
 
-// A Recording is a file of readings: CSV, or a JSON object per line. It is not safe for concurrent use.
+// A Recording is a file of readings: CSV, a JSON object per line, or an Avro object container. It is not safe for concurrent use.
 //
 // The columns of a CSV file are named by its first line. timestamp is required; device names the device, which else
 // is called like the file. value is a reading of the field that the rules read. Any other column is a field of that name.
 //
-// A line of JSON is either what an IoT Hub's route writes to storage (EnqueuedTimeUtc, Properties, SystemProperties and
-// Body), or an object with timestamp, device, and either the message in body, or its fields.
+// An Avro record is what an IoT Hub's route, or the Capture of an event hub, writes to storage: EnqueuedTimeUtc, Properties,
+// SystemProperties and Body. A line of JSON is the same, or an object with timestamp, device, and either the message in body, or
+// its fields.
 type Recording struct {
 	Skipped // so far
 	name    string
@@ -41,7 +46,8 @@ type Recording struct {
 	size    int64
 	read    *counter
 	rows    func() (row, error)
-	line    int // of the last row
+	done    func() error // what rows no longer needs; nil: nothing
+	line    int          // of the last row
 	last    time.Time
 	devices map[string]string
 	events  []telemetry.Event
@@ -86,7 +92,12 @@ func Open(name, field string) (*Recording, error) {
 	return r, nil
 }
 
-func (r *Recording) Close() error { return r.file.Close() }
+func (r *Recording) Close() error {
+	if r.done != nil {
+		_ = r.done()
+	}
+	return r.file.Close()
+}
 
 // Progress returns the share of the recording that has been read.
 func (r *Recording) Progress() float64 { return float64(r.read.n) / float64(max(r.size, 1)) }
@@ -118,7 +129,7 @@ func (r *Recording) begin(field string) error {
 	case len(head) == 0:
 		return errors.New("it is empty")
 	case string(head) == "Obj\x01":
-		return errors.New("it is Avro, which is not supported: set the encoding of the route's storage endpoint to JSON, or convert it to a JSON object per line")
+		return r.beginAvro(text)
 	case head[0] == 0x1f && len(head) > 1 && head[1] == 0x8b:
 		return errors.New("it is compressed: unpack it first")
 	case head[0] == '{':
@@ -216,7 +227,7 @@ func (r *Recording) appendField(name, cell string, first bool) {
 // parseTime reads a time in UTC, or with its zone; or Unix seconds or milliseconds.
 func parseTime(text string) (time.Time, error) {
 	text = strings.TrimSpace(text)
-	for _, layout := range [...]string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05"} {
+	for _, layout := range [...]string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05", "1/2/2006 3:04:05 PM"} { // the last is Capture's
 		if at, err := time.Parse(layout, text); err == nil {
 			return at.UTC(), nil
 		}
@@ -265,20 +276,6 @@ func (r *Recording) beginJSON(text io.Reader) error {
 }
 
 func (r *Recording) fromJSON(whole []byte, line jsonLine) (row, error) {
-	system := func(name string) string {
-		text, _ := line.SystemProperties[name].(string)
-		return text
-	}
-	made := row{device: line.Device, contentType: system("contentType"), contentCode: system("contentEncoding"), source: system("iothub-message-source")}
-	if id := system("connectionDeviceId"); id != "" {
-		made.device = id
-	}
-	for name, value := range line.Properties {
-		if made.properties == nil {
-			made.properties = map[string]string{}
-		}
-		made.properties[name] = fmt.Sprint(value)
-	}
 	body := []byte(line.Body)
 	if body == nil && line.EnqueuedTimeUtc == nil {
 		body = whole
@@ -289,19 +286,66 @@ func (r *Recording) fromJSON(whole []byte, line jsonLine) (row, error) {
 			body = unpacked
 		}
 	}
+	at := line.EnqueuedTimeUtc
+	if at == nil {
+		at = line.Timestamp
+	}
+	return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, body)
+}
+
+// message returns the row of a message. device may be empty.
+func (r *Recording) message(at, device string, properties, systemProperties map[string]any, body []byte) (made row, err error) {
+	system := func(name string) string {
+		text, _ := systemProperties[name].(string)
+		return text
+	}
+	made = row{contentType: system("contentType"), contentCode: system("contentEncoding"), source: system("iothub-message-source")}
+	made.device = cmp.Or(system("connectionDeviceId"), system("iothub-connection-device-id"), device)
+	for name, value := range properties {
+		if made.properties == nil {
+			made.properties = map[string]string{}
+		}
+		made.properties[name] = fmt.Sprint(value)
+	}
 	if len(body) == 0 {
 		return made, errEmpty
 	}
 	start := len(r.bodies)
 	r.bodies = append(r.bodies, body...)
 	made.body = r.bodies[start:len(r.bodies):len(r.bodies)]
-	at := line.EnqueuedTimeUtc
-	if at == nil {
-		at = line.Timestamp
-	}
-	var err error
-	made.at, err = parseTime(strings.Trim(string(at), `"`))
+	made.at, err = parseTime(at)
 	return made, err
+}
+
+func (r *Recording) beginAvro(file io.Reader) error {
+	records, err := ocf.NewReader(file) // which bounds what a block takes to 64 MiB
+	if err != nil {
+		return fmt.Errorf("it begins like Avro, but is not: %w", err)
+	}
+	r.done = records.Close
+	var names []string
+	for _, f := range records.Schema().Root().Fields {
+		names = append(names, f.Name)
+	}
+	if !slices.Contains(names, "EnqueuedTimeUtc") || !slices.Contains(names, "Body") {
+		_ = r.done()
+		return fmt.Errorf("it is Avro, but not what a route to storage or Capture writes: its records lack EnqueuedTimeUtc or Body, and have %q", names)
+	}
+	r.rows = func() (row, error) {
+		r.line++
+		var record map[string]any
+		if err := records.Decode(&record); err == io.EOF {
+			return row{}, err
+		} else if err != nil {
+			return row{}, fmt.Errorf("record %d: it is cut off or damaged: %w", r.line, err)
+		}
+		at, _ := record["EnqueuedTimeUtc"].(string)
+		properties, _ := record["Properties"].(map[string]any)
+		systemProperties, _ := record["SystemProperties"].(map[string]any)
+		body, _ := record["Body"].([]byte)
+		return r.message(at, "", properties, systemProperties, body)
+	}
+	return nil
 }
 
 // Next implements Source. All events are of one partition.

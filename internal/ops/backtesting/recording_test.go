@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/avro"
+	"github.com/twmb/avro/ocf"
+
 	"alertworker/internal/ops/backtesting"
 	"alertworker/internal/telemetry"
 )
@@ -74,10 +77,91 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
+// routeSchema is that of files that an IoT Hub's route writes, captureSchema that of Capture.
+const (
+	routeSchema = `{"type":"record","name":"Message","namespace":"Microsoft.Azure.Devices","fields":[
+		{"name":"EnqueuedTimeUtc","type":"string"},
+		{"name":"Properties","type":{"type":"map","values":"string"}},
+		{"name":"SystemProperties","type":{"type":"map","values":"string"}},
+		{"name":"Body","type":["null","bytes"]}]}`
+	captureSchema = `{"type":"record","name":"EventData","namespace":"Microsoft.ServiceBus.Messaging","fields":[
+		{"name":"SequenceNumber","type":"long"},
+		{"name":"Offset","type":"string"},
+		{"name":"EnqueuedTimeUtc","type":"string"},
+		{"name":"SystemProperties","type":{"type":"map","values":["long","double","string","bytes"]}},
+		{"name":"Properties","type":{"type":"map","values":["long","double","string","bytes","null"]}},
+		{"name":"Body","type":["null","bytes"]}]}`
+)
+
+// avroFile returns an Avro object container.
+func avroFile(t testing.TB, schema string, codec ocf.Codec, records ...map[string]any) string {
+	t.Helper()
+	var b strings.Builder
+	w, err := ocf.NewWriter(&b, avro.MustParse(schema), ocf.WithCodec(codec))
+	for i := range records {
+		if err == nil {
+			err = w.Encode(records[i])
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// nullCodec does not compress.
+type nullCodec struct{}
+
+func (nullCodec) Name() string                        { return "null" }
+func (nullCodec) Compress(b []byte) ([]byte, error)   { return b, nil }
+func (nullCodec) Decompress(b []byte) ([]byte, error) { return b, nil }
+func (nullCodec) Close() error                        { return nil }
+
+// message is a record of routeSchema. A body of nil is null.
+func message(at, device string, body any) map[string]any {
+	return map[string]any{
+		"EnqueuedTimeUtc": at, "Properties": map[string]any{"site": "berlin"}, "Body": body,
+		"SystemProperties": map[string]any{"connectionDeviceId": device, "contentType": "application/json", "contentEncoding": "utf-8"},
+	}
+}
+
+func TestAvro(t *testing.T) {
+	messages := []map[string]any{
+		message("2026-03-01T14:00:00.1230000Z", "oven-7", []byte(`{"temperature":91.5}`)),
+		message("soon", "oven-7", []byte(`{"temperature":92}`)),
+		message("2026-03-01T14:00:01.0000000Z", "oven-7", nil),
+		message("2026-03-01T14:00:02.0000000Z", "kiln", []byte("\xff")),
+	}
+	want := "2026-03-01T14:00:00.123Z oven-7 {\"temperature\":91.5} site berlin\n2026-03-01T14:00:02Z kiln \xff site berlin\n"
+	captured := map[string]any{
+		"SequenceNumber": int64(7), "Offset": "4096", "EnqueuedTimeUtc": "3/1/2026 2:00:03 PM", "Body": []byte(`{"temperature":93}`),
+		"SystemProperties": map[string]any{"x-opt-sequence-number": int64(7), "iothub-connection-device-id": "oven-7"}, "Properties": map[string]any{"site": int64(4), "none": nil},
+	}
+	for _, tt := range []struct {
+		name, file, want string
+		skipped          backtesting.Skipped
+	}{
+		{"null", avroFile(t, routeSchema, nullCodec{}, messages...), want, backtesting.Skipped{Empty: 1, Malformed: 1}},
+		{"deflate", avroFile(t, routeSchema, ocf.DeflateCodec(6), messages...), want, backtesting.Skipped{Empty: 1, Malformed: 1}},
+		{"Capture", avroFile(t, captureSchema, ocf.DeflateCodec(6), captured), "2026-03-01T14:00:03Z oven-7 {\"temperature\":93} site 4\n", backtesting.Skipped{}},
+	} {
+		if got, skipped, err := read(write(t, "messages.avro", tt.file), "temperature"); err != nil || got != tt.want || skipped != tt.skipped {
+			t.Errorf("%s reads\n%s\n%+v, %v; want\n%s\n%+v", tt.name, got, skipped, err, tt.want, tt.skipped)
+		}
+	}
+}
+
 func TestFilesThatAreNoRecordings(t *testing.T) {
+	routed := avroFile(t, routeSchema, nullCodec{}, message("2026-03-01T14:00:00Z", "oven-7", []byte(`{"temperature":91.5}`)))
 	for _, tt := range []struct{ name, text, field, want string }{
 		{"empty", "", "temperature", "it is empty"},
-		{"Avro", "Obj\x01\x04\x14avro.codec", "temperature", "it is Avro"},
+		{"a damaged head of Avro", "Obj\x01\x04\x14avro.codec", "temperature", "begins like Avro"},
+		{"other Avro", avroFile(t, `{"type":"record","name":"user","fields":[{"name":"name","type":"string"}]}`, ocf.SnappyCodec(), map[string]any{"name": "ann"}), "temperature", `have ["name"]`},
+		{"Avro cut off", routed[:len(routed)-20], "temperature", "record 1: it is cut off or damaged"},
+		{"damaged Avro", routed[:len(routed)-40] + strings.Repeat("x", 40), "temperature", "record 1: it is cut off or damaged"},
 		{"compressed", "\x1f\x8b\x08\x00", "temperature", "unpack it first"},
 		{"no columns", "2014-01-01 00:00:00,31\n2014-01-01 00:00:05,31\n", "temperature", "must name the columns"},
 		{"nothing but the time", "timestamp,device\n2014-01-01 00:00:00,oven\n", "temperature", "must name the columns"},
@@ -101,6 +185,7 @@ func TestFilesThatAreNoRecordings(t *testing.T) {
 // Whatever a file holds, reading it ends, without a panic, and time never goes back.
 func FuzzRecording(f *testing.F) {
 	f.Add("timestamp,device,value\n2014-01-01 00:00:00,oven,31\n2013-01-01 00:00:00,oven,\n")
+	f.Add(avroFile(f, routeSchema, ocf.DeflateCodec(6), message("2026-03-01T14:00:00Z", "oven-7", []byte(`{"temperature":91.5}`)), message("", "", nil)))
 	f.Add(`{"EnqueuedTimeUtc":"2026-03-01T14:00:00Z","Properties":{"a":null},"SystemProperties":{"connectionDeviceId":"oven"},"Body":"eyJ9"}` + "\n{}")
 	decoder, err := telemetry.NewDecoder("temperature")
 	if err != nil {
