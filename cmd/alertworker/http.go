@@ -102,7 +102,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Receivers = r.gates
 	o.Shared = sharedOf(c, shared, r.receivers)
 	o.Heartbeat = r.heartbeat
-	o.Silences, o.Silenced = silences(c, shared.records), r.muting.Silences
+	o.Silences = r.muting
 	o.Others = r.board.Others
 	o.Late = r.lag.Late
 	if r.duties != nil {

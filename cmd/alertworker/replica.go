@@ -57,8 +57,8 @@ type replica struct {
 	board     *ownership.Board     // what replicas tell each other
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
-	member  *peers.Member // nil if there can be no replica with other settings
-	standby atomic.Value  // a string: what waiting returns
+	member  *peers.Member
+	standby atomic.Value // a string: what waiting returns
 }
 
 // waiting returns why this replica is standing by; empty if it is not.
@@ -292,21 +292,17 @@ func (r *replica) run(ctx context.Context) (err error) {
 	if r.admin != nil || r.heartbeat != nil {
 		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
 	}
-	joined := r.join(ctx)
-	if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
-		r.worker.Log.Warn("cannot read the silences: alerts that are silenced may be sent", zap.Error(err))
-	}
-	end.background(lasting, "silences", closeLimit, running(r.muting.Run))
-	if joined {
-		if r.member != nil {
-			end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
-				err := r.member.Keep(ctx)
-				if err != nil { // replicas with other settings have taken over
-					stop()
-				}
-				return err
-			})
+	if r.join(ctx) {
+		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
+			r.worker.Log.Warn("cannot read the silences: alerts that are silenced may be sent", zap.Error(err))
 		}
+		end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
+			err := r.member.Keep(ctx, r.muting.Refresh)
+			if err != nil { // replicas with other settings have taken over
+				stop()
+			}
+			return err
+		})
 		if r.duties != nil {
 			end.background(receiving, "duties", handOverMargin, running(r.duties.Run))
 		}
@@ -334,9 +330,6 @@ const handOverMargin = time.Minute
 // join returns true once no replicas with other settings are active, and false if ctx ends
 // first. While that cannot be determined it tries again.
 func (r *replica) join(ctx context.Context) bool {
-	if r.member == nil {
-		return true
-	}
 	defer r.standby.Store("")
 	for n := 1; ; n++ {
 		err := r.member.Join(ctx, func(reason string) { r.standby.Store(reason) })

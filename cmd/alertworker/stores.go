@@ -210,12 +210,8 @@ func (s stores) container(ctx context.Context, c config.Config, name string, ret
 	return client.ServiceClient().NewContainerClient(name), nil
 }
 
-// member returns this replica as a member of its consumer group; nil if checkpoints are in
-// memory, because then it is alone. Resolve IOTHUB_CONNECTION_STRING first.
+// member returns this replica as a member of its consumer group. Resolve IOTHUB_CONNECTION_STRING first.
 func (s stores) member(ctx context.Context, c config.Config, rs records.Store, log *zap.Logger) (*peers.Member, error) {
-	if c.CheckpointStore == config.StoreMemory {
-		return nil, nil
-	}
 	place, err := s.place(ctx, c)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
 // Package muting keeps the silences of a consumer group: who has muted the alerts of some devices or of a rule, until when and why.
-// They are one record beside the settings, which every replica reads again within 10 s. They are not about devices that are silent:
+// They are one record beside the settings, which every replica reads in the same rounds, every 10 s. They are not about devices that are silent:
 // that is a rule's business.
 package muting
 
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -29,7 +30,6 @@ const (
 	longest   = 30 * 24 * time.Hour // likewise
 	maxText   = 200                 // bytes of any text
 	maxBytes  = 1 << 20             // of the record
-	every     = 10 * time.Second    // a replica reads it
 	rounds    = 4                   // in which another writer may be first
 )
 
@@ -178,17 +178,19 @@ func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
 	})
 }
 
-// A Board is what one replica knows of the silences.
+// A Board is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe for concurrent use.
 type Board struct {
-	store Store
-	log   *zap.Logger
-	known map[string]Silence // in force, used by one goroutine
+	Store
+	log *zap.Logger
+
+	mu    sync.Mutex         // held while the record is read
+	known map[string]Silence // in force
 	mutes atomic.Pointer[[]rules.Mute]
 	all   atomic.Pointer[[]Silence] // with those that have ended of late
 }
 
 func NewBoard(s Store, log *zap.Logger) *Board {
-	return &Board{store: s, log: log, known: map[string]Silence{}}
+	return &Board{Store: s, log: log, known: map[string]Silence{}}
 }
 
 // Mutes returns what is muted. It takes no lock; nobody changes it.
@@ -207,9 +209,31 @@ func (b *Board) Silences() []Silence {
 	return nil
 }
 
+// Add is that of the Store.
+func (b *Board) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
+	one, err := b.Store.Add(ctx, one, d)
+	return one, b.after(ctx, err)
+}
+
+// End is that of the Store.
+func (b *Board) End(ctx context.Context, id string) (Silence, error) {
+	ended, err := b.Store.End(ctx, id)
+	return ended, b.after(ctx, err)
+}
+
+// after reads what was changed, unless err says that nothing was. If that fails, the next round does it.
+func (b *Board) after(ctx context.Context, err error) error {
+	if err == nil {
+		_ = b.Refresh(ctx)
+	}
+	return err
+}
+
 // Refresh reads the silences, and logs which have begun and ended. If they cannot be read, those that are known go on until they end.
 func (b *Board) Refresh(ctx context.Context) error {
-	all, r, err := b.store.list(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all, r, err := b.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -233,23 +257,4 @@ func (b *Board) Refresh(ctx context.Context) error {
 
 func fields(s Silence) []zap.Field {
 	return []zap.Field{zap.String("id", s.ID), zap.Stringer("silenced", s), zap.Time("until", s.Until), zap.String("why", s.Why), zap.String("who", s.Who)}
-}
-
-// Run reads the silences again and again until ctx ends.
-func (b *Board) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	failing := false
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		err := b.Refresh(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			b.log.Warn("cannot read the silences; those that are known go on until they end", zap.Error(err))
-		}
-		failing = err != nil
-	}
 }

@@ -221,8 +221,9 @@ func (m *Member) reason(r record) string {
 }
 
 // Keep renews the settings until ctx ends and then returns nil. It returns ErrReplaced
-// as soon as it sees that other settings are in force.
-func (m *Member) Keep(ctx context.Context) error {
+// as soon as it sees that other settings are in force. In each of its rounds, every 10 s, it also calls refresh, which reads what
+// else replicas share.
+func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) error {
 	tick := time.NewTicker(m.beat)
 	defer tick.Stop()
 	failing := false
@@ -232,14 +233,14 @@ func (m *Member) Keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		err := m.keep(ctx)
+		err := errors.Join(m.keep(ctx), refresh(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, ErrReplaced):
 			return err
 		case err != nil && !failing:
-			m.log.Warn("cannot renew the settings in force; trying again", zap.Error(err))
+			m.log.Warn("cannot read or renew what replicas share; what is known stays in force, trying again", zap.Error(err))
 		}
 		failing = err != nil
 	}

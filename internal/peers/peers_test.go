@@ -88,6 +88,7 @@ type replica struct {
 	done sync.WaitGroup
 
 	mu     sync.Mutex
+	rounds []time.Time // in which refresh was called
 	active bool
 	since  time.Time
 	until  time.Time
@@ -109,7 +110,7 @@ func start(t testing.TB, b *blackboard, s Settings) *replica {
 			r.mu.Lock()
 			r.active, r.since = true, time.Now()
 			r.mu.Unlock()
-			err = r.Keep(ctx)
+			err = r.Keep(ctx, r.refresh)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -117,6 +118,16 @@ func start(t testing.TB, b *blackboard, s Settings) *replica {
 	})
 	return r
 }
+
+// refresh fails, which matters to nobody.
+func (r *replica) refresh(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rounds = append(r.rounds, time.Now())
+	return errors.New("what else is shared cannot be read")
+}
+
+func nothing(context.Context) error { return nil }
 
 func (r *replica) stop() { r.end(); r.done.Wait() }
 
@@ -150,6 +161,15 @@ func TestSameSettings(t *testing.T) {
 		}
 		one.stop()
 		two.stop()
+		for _, r := range []*replica{one, two} { // what else is shared is known within 15 s, whatever became of the round before
+			last := r.since
+			for _, at := range append(r.rounds, r.until) {
+				if pause := at.Sub(last); pause > 15*time.Second {
+					t.Errorf("nothing was read for %v", pause)
+				}
+				last = at
+			}
+		}
 		if one.err != nil || two.err != nil {
 			t.Errorf("%v, %v", one.err, two.err)
 		}
@@ -402,7 +422,7 @@ func TestBlob(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var kept sync.WaitGroup
 	kept.Go(func() {
-		if err := old.Keep(ctx); err != nil {
+		if err := old.Keep(ctx, nothing); err != nil {
 			t.Error(err)
 		}
 	})
@@ -416,7 +436,7 @@ func TestBlob(t *testing.T) {
 	if err := young.Join(t.Context(), func(string) {}); err != nil {
 		t.Errorf("after it has stopped: %v", err)
 	}
-	if err := old.Keep(t.Context()); !errors.Is(err, ErrReplaced) {
+	if err := old.Keep(t.Context(), nothing); !errors.Is(err, ErrReplaced) {
 		t.Errorf("the old one: %v", err)
 	}
 

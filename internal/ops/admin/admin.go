@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
-	"alertworker/internal/muting"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
@@ -65,8 +64,7 @@ type Options struct {
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
 	Token     string       // HTTP_ADMIN_TOKEN, for /silences, and for what /devices has besides telemetry; empty turns them off
 
-	Silences Silences                // of all replicas, for /silences; nil while the replica is starting
-	Silenced func() []muting.Silence // those in force that this replica knows; nil: none
+	Silences Silences // of all replicas; nil while the replica is starting
 
 	Shared Shared // what replicas keep of devices; the zero Shared: nothing
 

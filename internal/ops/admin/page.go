@@ -100,7 +100,8 @@ type page struct {
 	Alerts                   []alertRow
 	Duties                   *dutiesView
 	Heartbeat                *heartbeatView
-	Lookup                   bool // devices can be looked up
+	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
+	RuleNames                []string
 }
 
 // A problemRow is what is in the way of alerts.
@@ -180,10 +181,11 @@ func (a *Admin) page(r *http.Request) page {
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now.UTC(), Up: status.Span(max(time.Second, now.Sub(a.Started))),
-		Figures: a.figures(m.Counts), Lookup: a.Token != "", Plots: m.plots(),
+		Figures: a.figures(m.Counts), Token: a.Token != "", Plots: m.plots(),
+		Silences: a.inForce(now),
 	}
-	if a.Silenced != nil {
-		p.Silences = slices.DeleteFunc(slices.Clone(a.Silenced()), func(s muting.Silence) bool { return !now.Before(s.Until) })
+	for i := range a.Rules.Rules {
+		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
 	}
 	switch {
 	case !a.plain:

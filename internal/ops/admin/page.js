@@ -1,13 +1,13 @@
-// Replaces the page's content every 5 s, but for the form that looks up a device, unless the page
+// Replaces the page's content every 5 s, but for the forms that take HTTP_ADMIN_TOKEN, unless the page
 // is hidden or text is selected.
 (() => {
 	let asking = false;
-	const form = document.querySelector("#lookup");
+	const forms = document.querySelector("#forms"), lookup = document.querySelector("#lookup"), silence = document.querySelector("#silence");
 	const show = (main, next) => {
-		const place = next.querySelector("#lookup");
-		if (!form || !place) return main.replaceWith(next);
-		for (const old of [...main.childNodes]) if (old !== form) old.remove();
-		form.before(...[...next.childNodes].slice(0, [...next.childNodes].indexOf(place)));
+		const place = next.querySelector("#forms");
+		if (!forms || !place) return main.replaceWith(next);
+		for (const old of [...main.childNodes]) if (old !== forms) old.remove();
+		forms.before(...[...next.childNodes].slice(0, [...next.childNodes].indexOf(place)));
 		place.remove();
 		main.append(...next.childNodes);
 		main.classList.remove("old");
@@ -28,27 +28,46 @@
 	};
 	setInterval(refresh, 5000);
 	document.addEventListener("visibilitychange", refresh);
+	if (!forms) return;
 
-	if (form) form.device.value = new URLSearchParams(location.search).get("device") ?? ""; // an alert leads here
+	lookup.device.value = new URLSearchParams(location.search).get("device") ?? ""; // an alert leads here
+	forms.addEventListener("input", ({ target }) => {
+		if (target.name === "token") lookup.token.value = silence.token.value = target.value;
+	});
 
-	form?.addEventListener("submit", async (event) => {
-		event.preventDefault();
+	// ask sends a request with the form's token, and shows what done makes of the answer, or what went wrong.
+	const ask = async (form, method, path, body, done) => {
 		const answer = form.querySelector(".answer"), details = answer.querySelector("details");
 		const tell = (text, all) => {
 			answer.querySelector("p").textContent = text;
-			answer.querySelector("pre").textContent = all ? JSON.stringify(all, null, 2) : "";
-			details.hidden = !all;
+			if (details) details.hidden = !all;
+			if (all && details) answer.querySelector("pre").textContent = JSON.stringify(all, null, 2);
 			answer.hidden = false;
 		};
 		try {
-			const response = await fetch("/devices/" + encodeURIComponent(form.device.value), {
-				cache: "no-store", headers: { Authorization: "Bearer " + form.token.value }, signal: AbortSignal.timeout(8000),
+			const response = await fetch(path, {
+				method, body, cache: "no-store", headers: { Authorization: "Bearer " + form.token.value }, signal: AbortSignal.timeout(8000),
 			});
 			const found = await response.json();
-			if (response.ok) tell(found.why + ".", found);
+			if (response.ok) tell(done(found), found);
 			else tell(response.status === 401 ? "This is not the value of HTTP_ADMIN_TOKEN." : found.detail);
 		} catch {
 			tell("The replica did not answer: try again.");
 		}
+	};
+	lookup.addEventListener("submit", (event) => {
+		event.preventDefault();
+		ask(lookup, "GET", "/devices/" + encodeURIComponent(lookup.device.value), undefined, (found) => found.why + ".");
+	});
+	silence.addEventListener("submit", async (event) => {
+		event.preventDefault();
+		const { token, ...fields } = Object.fromEntries(new FormData(silence));
+		await ask(silence, "PUT", "/silences", JSON.stringify(fields), ({ until }) => "Silenced until " + until.slice(0, 16).replace("T", " ") + " UTC. Other replicas know it within 15 s.");
+		refresh();
+	});
+	document.addEventListener("click", async ({ target }) => {
+		if (!target.dataset.end || !silence.token.reportValidity()) return;
+		await ask(silence, "DELETE", "/silences/" + target.dataset.end, undefined, () => "Ended. Other replicas know it within 15 s.");
+		refresh();
 	});
 })();

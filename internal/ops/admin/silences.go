@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,9 @@ const (
 	silenceBytes    = 4 << 10          // of a request
 )
 
-// Silences are what people have silenced, a muting.Store.
+// Silences are what people have silenced, a muting.Board.
 type Silences interface {
+	Silences() []muting.Silence // that this replica knows, with those that have ended of late
 	List(ctx context.Context) ([]muting.Silence, error)
 	Add(ctx context.Context, s muting.Silence, lasts time.Duration) (muting.Silence, error)
 	End(ctx context.Context, id string) (muting.Silence, error)
@@ -50,6 +52,14 @@ func (n newSilence) parse() (s muting.Silence, lasts time.Duration, err error) {
 		return s, 0, errors.New(`for must be a duration, such as "2h"`)
 	}
 	return s, lasts, s.Check(lasts)
+}
+
+// inForce returns the silences that this replica knows to be in force.
+func (a *Admin) inForce(now time.Time) []muting.Silence {
+	if a.Silences == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(a.Silences.Silences()), func(s muting.Silence) bool { return !now.Before(s.Until) })
 }
 
 // serveSilences serves /silences and /silences/{id}.
