@@ -23,8 +23,8 @@ import (
 )
 
 const auditDoes = "compare the alerts and recoveries that the readings in the hub call for with what the stores say became of them;\n" +
-	"exit 0 if all are accounted for, 1 if not. Nothing is sent or disturbed. One read of the throttle store for each\n" +
-	"device, level and receiver\n" +
+	"exit 0 if all are accounted for, 1 if not. Nothing is sent, written or created: a container that is missing is an error.\n" +
+	"One read of the throttle store for each device, level and receiver\n" +
 	"Usage: alertworker audit --since 24h [--group GROUP]"
 
 // runAudit is `alertworker audit`. It has the configuration of the worker.
@@ -59,12 +59,15 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 		return err
 	}
 	began := time.Now()
-	s, err := newStores(c)
+	s, err := newReadStores(c)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	if c, err = resolveHub(ctx, c, zap.NewNop()); err != nil {
+		return err
+	}
+	if s, err = s.open(ctx, c, zap.NewNop()); err != nil {
 		return err
 	}
 	rs, err := openReceivers(c, s.identity, zap.NewNop())
@@ -80,11 +83,7 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 	}
 	expected := audit.Expected{}
 	candidate.Notice = expected.Add
-	rec, err := s.openRecords(ctx, c, zap.NewNop())
-	if err != nil {
-		return fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
-	}
-	if candidate.Mutes, err = silences(c, rec).Mutes(ctx); err != nil {
+	if candidate.Mutes, err = silences(c, s.records).Mutes(ctx); err != nil {
 		return err
 	}
 	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, time.UTC)
@@ -124,9 +123,6 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 
 // auditStores reads what an audit needs. since is when the first reading was taken.
 func auditStores(ctx context.Context, c config.Config, s stores, rs []receivers.Receiver, since time.Time) (all audit.Stores, err error) {
-	if s, err = s.open(ctx, c, zap.NewNop()); err != nil {
-		return all, err
-	}
 	gates := map[audit.Key]*throttle.Gate{}
 	per := map[string]string{}
 	for _, r := range c.Rules().Rules {

@@ -60,6 +60,7 @@ func TestAudit(t *testing.T) {
 	defer receiver.Close()
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS="+receiver.URL,
 		"NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=10s")
+	w.logs("reading begins") // its containers are there
 	publish := func(device string, temperatures ...float64) {
 		t.Helper()
 		for _, temperature := range temperatures {
@@ -143,6 +144,17 @@ func TestAudit(t *testing.T) {
 	var out strings.Builder
 	if err := auditTo(t.Context(), &out, nil, []string{"--since", "1h", "--group", "auditors"}); err == nil || !strings.Contains(out.String(), "3  missing") || !strings.Contains(out.String(), `"oven0"  temperature  -      recovery`) {
 		t.Errorf("%v: %s", err, out.String())
+	}
+	// One that is missing is named, and not created.
+	t.Setenv("THROTTLE_CONTAINER", "alertworker-absent")
+	for range 2 {
+		err := auditTo(t.Context(), io.Discard, nil, []string{"--since", "1h", "--group", "auditors"})
+		if err == nil || !strings.Contains(err.Error(), "THROTTLE_STORE=blob") || !strings.Contains(err.Error(), `alertworker-absent": it does not exist, and this command creates nothing`) {
+			t.Errorf("without a container: %v", err)
+		}
+	}
+	if err := whyTo(t.Context(), io.Discard, []string{"kiln"}); err == nil || !strings.Contains(err.Error(), "creates nothing") {
+		t.Errorf("why, without a container: %v", err)
 	}
 	t.Log(out.String()) // docs/questions.md shows it
 	t.Setenv("CHECKPOINT_STORE", "memory")

@@ -76,6 +76,13 @@ func newStores(c config.Config) (stores, error) {
 	return s, nil
 }
 
+// newReadStores is newStores for commands that change nothing: a container that is missing is an error.
+func newReadStores(c config.Config) (stores, error) {
+	s, err := newStores(c)
+	azure.ReadOnly(s.http)
+	return s, err
+}
+
 // open connects to the stores that c names, creates containers that are missing and,
 // for stores without a key, waits for a token. Its error is an *openError, around an
 // *invalidError if no retry can help.

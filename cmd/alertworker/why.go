@@ -75,7 +75,7 @@ func whyTo(ctx context.Context, out io.Writer, args []string) error {
 // openAdmin opens the stores that c names, and returns what looks devices up in them, and what closes them, also after an error.
 func openAdmin(ctx context.Context, c config.Config) (_ *admin.Admin, set rules.Set, done func(), err error) {
 	set, done = c.Rules(), func() {}
-	s, err := newStores(c)
+	s, err := newReadStores(c)
 	if err != nil {
 		return nil, set, done, err
 	}

@@ -93,9 +93,12 @@ func Explain(err error) error {
 	if errors.As(err, &identity) {
 		return identity
 	}
+	var refused readOnlyError
 	var resp *azcore.ResponseError
 	var link *url.Error
 	switch {
+	case errors.As(err, &refused):
+		return refused
 	case errors.As(err, &resp):
 		text := strconv.Itoa(resp.StatusCode)
 		if resp.ErrorCode != "" {
