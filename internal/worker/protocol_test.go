@@ -396,6 +396,7 @@ func draw(t *rapid.T, sends, others, off bool, moved []int) plan {
 // replaced goes on: what receivers hear is what the log says. It runs the worker, the gates and the ledger as they are, on stores
 // in memory whose calls fail in every way, in virtual time. -rapid.checks=10000 searches for longer.
 func TestProtocol(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name               string
 		sends, others, off bool
@@ -412,6 +413,7 @@ func TestProtocol(t *testing.T) {
 		{"anything", true, true, false, []int{handOver, kill, steal, reopen, storeDown, ledgerDown, receiverDown}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tries := 1 // pauses have jitter: what has failed once may need several
 			rapid.Check(t, func(rt *rapid.T) {
 				p := draw(rt, tt.sends, tt.others, tt.off, tt.moves)

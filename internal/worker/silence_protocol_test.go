@@ -179,6 +179,7 @@ func (p *plan) silences(t *rapid.T) {
 
 // Whatever fails, silences are never false and never lost: as TestProtocol is for readings.
 func TestSilenceProtocol(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name          string
 		sends, others bool
@@ -189,6 +190,7 @@ func TestSilenceProtocol(t *testing.T) {
 		{"anything", true, true, []int{handOver, kill, steal, reopen, storeDown, ledgerDown, receiverDown}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tries := 1 // pauses have jitter: what has failed once may need several
 			rapid.Check(t, func(rt *rapid.T) {
 				p := draw(rt, tt.sends, tt.others, false, tt.moves)

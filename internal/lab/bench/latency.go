@@ -24,7 +24,7 @@ func (b *bench) latency(ctx context.Context) error {
 		return err
 	}
 	defer azurite.Stop()
-	to, err := newReceiver(0)
+	to, err := newReceiver(0, 0)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (b *bench) latency(ctx context.Context) error {
 	began := time.Now()
 	w, err := b.worker(ctx, 1, map[string]string{
 		"EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "STORAGE_CONNECTION_STRING": azurite.ConnectionString,
-		"THROTTLE_STORE": "blob", "CHECKPOINT_STORE": "blob", "NOTIFY_URLS": to.url,
+		"THROTTLE_STORE": "blob", "CHECKPOINT_STORE": "blob", "NOTIFY_URLS": "http://" + to.addr,
 	})
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (b *bench) latency(ctx context.Context) error {
 	}
 	fmt.Printf("from the start of a worker to its first alert: %v\n\n", time.Since(began).Round(time.Millisecond))
 
-	steps, err := storeAndRequest(ctx, azurite.ConnectionString, to.url)
+	steps, err := storeAndRequest(ctx, azurite.ConnectionString, "http://"+to.addr)
 	if err != nil {
 		return err
 	}

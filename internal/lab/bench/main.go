@@ -39,7 +39,8 @@ func run(ctx context.Context, args []string) error {
 	var b bench
 	flags.IntVar(&b.rounds, "rounds", 5, "how often everything is measured; medians are printed")
 	flags.IntVar(&b.events, "events", 409_600, "events in a run of throughput, a multiple of 1024")
-	flags.IntVar(&b.devices, "devices", 0, "devices in a run of storm; 0 is 100000 in memory and 5000 in Azurite")
+	flags.IntVar(&b.devices, "devices", 0, "devices in each run of storm; 0 is 100000 for a webhook without a store and 5000 otherwise")
+	flags.StringVar(&b.receiver, "receiver", "", "of storm alone: webhook, alertmanager or slack; empty is all")
 	measures := map[string]func(context.Context) error{
 		"throughput": b.throughput, "latency": b.latency, "storm": b.storm,
 	}
@@ -72,6 +73,8 @@ type bench struct {
 	rounds  int
 	events  int
 	devices int
+
+	receiver string
 }
 
 // median returns the middle one of values, which it sorts.

@@ -2,29 +2,33 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"sync"
 	"time"
 )
 
-// A receiver takes webhooks, each after a while.
+// A receiver answers each request after a while, and refuses what comes too soon after the last one.
 type receiver struct {
 	server *http.Server
-	url    string
+	addr   string
 	after  time.Duration
+	every  time.Duration // at most one request is taken in it
 
-	mu sync.Mutex
-	at map[string]time.Time // when each device's first alert came
+	mu             sync.Mutex
+	last           time.Time            // when a request was taken
+	at             map[string]time.Time // when each device's first alert came
+	taken, refused int
 }
 
-func newReceiver(after time.Duration) (*receiver, error) {
+func newReceiver(after, every time.Duration) (*receiver, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &receiver{url: "http://" + l.Addr().String(), after: after, at: map[string]time.Time{}}
+	r := &receiver{addr: l.Addr().String(), after: after, every: every, at: map[string]time.Time{}}
 	r.server = &http.Server{Handler: r}
 	go func() { _ = r.server.Serve(l) }() // until close
 	return r, nil
@@ -32,22 +36,39 @@ func newReceiver(after time.Duration) (*receiver, error) {
 
 func (r *receiver) close() { _ = r.server.Close() }
 
+var deviceName = regexp.MustCompile(`oven-[0-9]{7}`)
+
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	came := time.Now()
-	var event struct {
-		Subject string `json:"subject"`
-	}
-	if err := json.NewDecoder(req.Body).Decode(&event); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
 		return
 	}
-	r.mu.Lock()
-	if _, ok := r.at[event.Subject]; !ok {
-		r.at[event.Subject] = came
+	if !r.take(came, deviceName.FindAllString(string(body), -1)) {
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
 	}
-	r.mu.Unlock()
 	time.Sleep(r.after)
-	w.WriteHeader(http.StatusNoContent)
+	_, _ = io.WriteString(w, "ok")
+}
+
+// take reports whether a request about devices is taken.
+func (r *receiver) take(came time.Time, devices []string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if came.Sub(r.last) < r.every {
+		r.refused++
+		return false
+	}
+	r.last = came
+	r.taken++
+	for _, name := range devices {
+		if _, ok := r.at[name]; !ok {
+			r.at[name] = came
+		}
+	}
+	return true
 }
 
 // count returns how many devices have alerted.

@@ -3,66 +3,94 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"alertworker/internal/lab/process"
 )
 
-const (
-	stormAfter  = 50 * time.Millisecond // the receiver's time to answer
-	concurrency = 64                    // NOTIFY_CONCURRENCY
-)
+// A storm is devices that get hot at once.
+type storm struct {
+	receiver string
+	devices  int
+	replicas int
+	store    string
+}
 
-// storm prints how long it takes until the last of many devices that are hot at once has alerted,
-// and what it would take if nothing but the receiver took time.
+var storms = []storm{
+	{"webhook", 100_000, 1, "memory"},
+	{"webhook", 5000, 1, "blob"},
+	{"webhook", 5000, 3, "blob"},
+	{"alertmanager", 5000, 1, "memory"},
+	{"slack", 5000, 1, "memory"},
+}
+
+// storm prints how long it takes until the last of many devices that are hot at once has alerted.
 func (b *bench) storm(ctx context.Context) error {
-	fmt.Println("| devices | replicas | store | last alert | devices / (replicas × 64) × 50 ms | memory of a replica |\n|---|---|---|---|---|---|")
-	if err := b.stormOf(ctx, max(b.devices, 0), 100_000, 1, "memory", nil); err != nil {
-		return err
-	}
 	azurite, err := process.StartAzurite(ctx)
 	if err != nil {
 		return err
 	}
 	defer azurite.Stop()
-	for _, replicas := range []int{1, 3} {
-		err := b.stormOf(ctx, b.devices, 5000, replicas, "blob", map[string]string{
-			"STORAGE_CONNECTION_STRING": azurite.ConnectionString, "THROTTLE_STORE": "blob", "CHECKPOINT_STORE": "blob",
-			"EVENTHUB_CONSUMER_GROUP": fmt.Sprintf("group-%d", replicas), // of windows of its own
-		})
-		if err != nil {
-			return err
+	fmt.Println("| receiver | devices | replicas | store | last alert | requests | refused | memory of a replica |\n|---|---|---|---|---|---|---|---|")
+	for _, s := range storms {
+		if b.receiver != "" && b.receiver != s.receiver {
+			continue
+		}
+		if b.devices > 0 {
+			s.devices = b.devices
+		}
+		settings := map[string]string{}
+		if s.store == "blob" {
+			settings = map[string]string{
+				"STORAGE_CONNECTION_STRING": azurite.ConnectionString, "THROTTLE_STORE": "blob", "CHECKPOINT_STORE": "blob",
+				"EVENTHUB_CONSUMER_GROUP": fmt.Sprintf("group-%d", s.replicas), // of windows of its own
+			}
+		}
+		if err := b.runStorm(ctx, s, settings); err != nil {
+			return fmt.Errorf("%s, %d devices: %w", s.receiver, s.devices, err)
 		}
 	}
-	return b.stormAtSlack(ctx)
+	return nil
 }
 
-func (b *bench) stormOf(ctx context.Context, devices, usual, replicas int, store string, settings map[string]string) error {
-	if devices == 0 {
-		devices = usual
+// receive starts the receiver of s and returns its entry in NOTIFY_URLS. A webhook and an Alertmanager take 50 ms for
+// a request, and a Slack takes one request a second.
+func (s storm) receive() (to *receiver, entry string, err error) {
+	after, every := 50*time.Millisecond, time.Duration(0)
+	if s.receiver == "slack" {
+		after, every = 0, time.Second
 	}
-	to, err := newReceiver(stormAfter)
+	if to, err = newReceiver(after, every); err != nil {
+		return nil, "", err
+	}
+	entry = map[string]string{
+		"webhook": "http://" + to.addr, "alertmanager": "alertmanager+http://" + to.addr, "slack": "slack+http://" + to.addr + "/services/T/B/K",
+	}[s.receiver]
+	return to, entry, nil
+}
+
+func (b *bench) runStorm(ctx context.Context, s storm, settings map[string]string) error {
+	to, entry, err := s.receive()
 	if err != nil {
 		return err
 	}
 	defer to.close()
-	r := readings{partitions: 6, devices: devices, hot: 100}
+	r := readings{partitions: 6, devices: s.devices, hot: 100}
 	hub, _, err := b.hub(readings{partitions: r.partitions, events: 0, devices: 1})
 	if err != nil {
 		return err
 	}
 	defer hub.Close()
-	all := map[string]string{"EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "NOTIFY_URLS": to.url}
-	for name, value := range settings {
-		all[name] = value
-	}
+	all := map[string]string{"EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "NOTIFY_URLS": entry, "THROTTLE_WINDOW": "1h"}
+	maps.Copy(all, settings)
 	var workers []*program
 	defer func() {
 		for _, w := range workers {
 			_, _ = w.stop()
 		}
 	}()
-	for range replicas {
+	for range s.replicas {
 		w, err := b.worker(ctx, 1, all)
 		if err != nil {
 			return err
@@ -76,28 +104,29 @@ func (b *bench) stormOf(ctx context.Context, devices, usual, replicas int, store
 			owners[owner]++
 		}
 		for _, n := range owners {
-			if n != r.partitions/replicas {
+			if n != r.partitions/s.replicas {
 				return false
 			}
 		}
-		return len(owners) == replicas
+		return len(owners) == s.replicas
 	}); err != nil {
 		return fmt.Errorf("replicas share the partitions: %w", err)
 	}
 	began := time.Now()
-	for i := range devices {
+	for i := range s.devices {
 		if _, err := hub.Publish(reading(i, r)); err != nil {
 			return err
 		}
 	}
-	if err := wait(ctx, 20*time.Millisecond, 10*time.Minute, func() bool { return to.count() == devices }); err != nil {
-		return fmt.Errorf("%d of %d devices have alerted: %w", to.count(), devices, err)
+	if err := wait(ctx, 20*time.Millisecond, 10*time.Minute, func() bool { return to.count() == s.devices }); err != nil {
+		return fmt.Errorf("%d devices have alerted: %w", to.count(), err)
 	}
 	took, peak := time.Since(began), 0
 	for _, w := range workers {
 		peak = max(peak, w.peak())
 	}
-	ideal := time.Duration(devices) * stormAfter / time.Duration(replicas*concurrency)
-	fmt.Printf("| %d | %d | %s | %v | %v | %d MB |\n", devices, replicas, store, took.Round(100*time.Millisecond), ideal.Round(100*time.Millisecond), peak>>20)
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	fmt.Printf("| %s | %d | %d | %s | %v | %d | %d | %d MB |\n", s.receiver, s.devices, s.replicas, s.store, took.Round(100*time.Millisecond), to.taken, to.refused, peak>>20)
 	return nil
 }
