@@ -380,15 +380,16 @@ func TestRolloutOfARule(t *testing.T) {
 // However many devices flap, a partition's ledger is written at most once in
 // CheckpointInterval, and not while nothing changes.
 func TestLedgerWrites(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const devices = 1000
+		const devices = 200
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
 		s.start(p)
 		for minute := range 60 {
 			for d := range devices {
 				p.publish(fmt.Sprint("device-", d), float64(20+40*((minute+d)%2)))
-				if d%100 == 0 {
+				if d%20 == 0 {
 					time.Sleep(6 * time.Second)
 				}
 			}

@@ -86,6 +86,7 @@ func noticeText(receiver int, device, rule, level string, recovery bool, sequenc
 // A Backtest says, alert by alert, what the worker does with the same readings in the same time. Readings come every
 // five seconds and windows end in between, because a recovery may take two seconds more than its window.
 func TestBacktestIsTheWorker(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		var set rules.Set
 		for i := range rapid.IntRange(1, 2).Draw(rt, "rules") {

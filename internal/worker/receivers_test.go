@@ -159,6 +159,7 @@ func TestWaitingAlertsHoldNoGoroutine(t *testing.T) {
 // Beyond 65,536 alerts that wait in a partition the oldest become dead letters;
 // reading goes on, and other receivers' alerts go out at once.
 func TestTooManyWait(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most, more = 65_536, 100
 		p, down, up := newPartition("0"), &receiver{answer: failing(errBusy)}, &receiver{}

@@ -64,6 +64,7 @@ func reference(samples []sample, threshold float64, window time.Duration) (alert
 }
 
 func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
+	t.Parallel()
 	samples := readSamples(t)
 	for _, tt := range []struct {
 		threshold float64

@@ -80,6 +80,7 @@ func storm(t *testing.T, n int, limit time.Duration, s *service, limits notify.L
 
 // A storm of 5,000 devices at a Slack that takes a message a second.
 func TestStormAtSlack(t *testing.T) {
+	t.Parallel()
 	s := &service{every: time.Second, retryAfter: 30 * time.Second, latency: 100 * time.Millisecond}
 	lasted, dead := storm(t, 5000, 2*time.Minute, s, notify.Limits{Batch: 100, Rate: notify.Rate{Every: time.Second}})
 	t.Logf("%d messages in %v, %d refused, %d dead letters", s.messages, lasted, s.refused, dead)

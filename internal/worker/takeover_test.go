@@ -167,6 +167,7 @@ func TestHubTimesThatGoBack(t *testing.T) {
 
 // Without room for one more alarm a device that has one, because a resolved is owed, keeps it.
 func TestNoRoomForAlarms(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
@@ -216,6 +217,7 @@ func (s *silentOwner) Stat(ctx context.Context, name string) (records.Record, er
 
 // An alert of a device whose alarm is not kept, because there is no room, promises no recovery.
 func TestUntrackedPromisesNoRecovery(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
@@ -304,6 +306,7 @@ func TestFlappingAsksNobody(t *testing.T) {
 // While the ledger cannot be asked no recovery is sent, and few are claimed in vain. Alerts do not need it: they
 // wait no longer than one question may take.
 func TestAlertsWhileTheLedgerIsSilent(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)

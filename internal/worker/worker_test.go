@@ -94,6 +94,7 @@ func TestSlowReceiverOfOneDeviceDelaysNoOther(t *testing.T) {
 // 10,000 devices get hot at once and every send takes 100 ms: they are told at
 // the configured concurrency, shared fairly.
 func TestStorm(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{answer: wait(100 * time.Millisecond)}
 		var ps []*partition
@@ -347,6 +348,7 @@ func TestReceiverDownForHours(t *testing.T) {
 // A receiver that is dead for longer than NOTIFY_GIVE_UP does not hold the checkpoint for all of that time: a
 // delivery that starts again holds it at the reading that it is about, not at its first.
 func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	for _, resolved := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			p, live, dead := newPartition("0"), &receiver{}, &receiver{answer: func(context.Context, notify.Alert) error { return errBusy }}
@@ -377,6 +379,7 @@ func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {
 
 // A receiver is down, more alerts wait for it than may, and the dead letters cannot be kept.
 func TestReadingPausesWhenNothingMoreCanBeKept(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const waiting, givenUp, more = 1000, 4096, 1000
 		const most = waiting + givenUp
