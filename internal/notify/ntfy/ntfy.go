@@ -2,7 +2,6 @@
 package ntfy
 
 import (
-	"context"
 	"errors"
 	"net/url"
 	"path"
@@ -18,17 +17,10 @@ const (
 	maxMany    = 3900 // bytes
 )
 
-// An Ntfy is a [notify.Notifier] and a [notify.Reporter] for one topic. Ntfy knows no ids
+// New returns a channel for the URL of a topic. A user in it becomes basic authentication; an access
+// token is a password without a user. New connects to nothing. Its errors hold no part of u. Ntfy knows no ids
 // and drops nothing: an alert that may have arrived before says so.
-type Ntfy struct {
-	*httppost.Client
-	topic string
-	style notify.Style
-}
-
-// New returns an Ntfy for the URL of a topic. A user in it becomes basic authentication; an access
-// token is a password without a user. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*Ntfy, error) {
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
 	server := *u
 	topic := path.Base(strings.TrimRight(u.Path, "/"))
 	if topic == "." || topic == "/" {
@@ -37,33 +29,17 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*Ntfy, error) {
 	server.Path, server.RawPath = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), topic), ""
 	opts.Refuses = refuses
 	opts.Secrets = []string{topic} // whoever knows a topic can read it
-	client, err := httppost.New(&server, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &Ntfy{client, topic, style}, nil
+	return httppost.NewChannel(&server, opts, httppost.Encoders{
+		Alert:   func(a notify.Alert) any { return encode(a, topic, style) },
+		Alerts:  func(alerts []notify.Alert) any { return encodeMany(alerts, topic, style) },
+		Summary: func(s notify.Summary) any { return encodeSummary(s, topic, style) },
+	})
 }
 
 // refuses takes it for the setting's fault, not the message's, if the topic's name is not
 // allowed, which ntfy answers with 400.
 func refuses(code int, body string) bool {
 	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "invalid request: topic")
-}
-
-// Notify posts a. See [httppost.Client.Post] for what answers mean.
-func (n *Ntfy) Notify(ctx context.Context, a notify.Alert) error {
-	return n.PostJSON(ctx, "alert", encode(a, n.topic, n.style))
-}
-
-// NotifyMany posts one notification about all of alerts. Answers mean what they do to Notify.
-func (n *Ntfy) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
-	return n.PostJSON(ctx, "alerts", encodeMany(alerts, n.topic, n.style))
-}
-
-// Report posts s. Answers mean what they do to Notify.
-func (n *Ntfy) Report(ctx context.Context, s notify.Summary) error {
-	m := message{Topic: n.topic, Title: "Summary", Message: notify.Cut(s.Message(), maxMessage), Priority: 2, Tags: []string{"bar_chart"}}
-	return n.PostJSON(ctx, "summary", m.linked(n.style.PageLinks()))
 }
 
 type message struct {
@@ -110,6 +86,11 @@ func encode(a notify.Alert, topic string, style notify.Style) message {
 func encodeMany(alerts []notify.Alert, topic string, style notify.Style) message {
 	d := style.Digest(alerts)
 	return newMessage(topic, d.Headline, d.Text(maxMany), d.Severity, d.Resolved).linked(d.Link)
+}
+
+func encodeSummary(s notify.Summary, topic string, style notify.Style) message {
+	m := message{Topic: topic, Title: "Summary", Message: notify.Cut(s.Message(), maxMessage), Priority: 2, Tags: []string{"bar_chart"}}
+	return m.linked(style.PageLinks())
 }
 
 func newMessage(topic, title, text string, severity notify.Severity, resolved bool) message {

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 var link = notify.Style{Page: "https://alerts.example.com/"}
 
-func open(t testing.TB, raw string) *Ntfy {
+func open(t testing.TB, raw string) *httppost.Channel {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {

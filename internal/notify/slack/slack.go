@@ -2,7 +2,6 @@
 package slack
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -19,22 +18,15 @@ const (
 	maxFields  = 10 // of a section
 )
 
-// A Slack is a [notify.Notifier] and a [notify.Reporter] for one incoming webhook. Slack
-// knows no ids and drops nothing: an alert that may have arrived before says so.
-type Slack struct {
-	*httppost.Client
-	style notify.Style
-}
-
-// New returns a Slack for the URL of an incoming webhook. It connects to nothing. Its errors
-// hold no part of u.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*Slack, error) {
+// New returns a channel for the URL of an incoming webhook. It connects to nothing. Its errors
+// hold no part of u. Slack knows no ids and drops nothing: an alert that may have arrived before says so.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	client, err := httppost.New(u, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &Slack{client, style}, nil
+	return httppost.NewChannel(u, opts, httppost.Encoders{
+		Alert:   func(a notify.Alert) any { return encode(a, style) },
+		Alerts:  func(alerts []notify.Alert) any { return encodeMany(alerts, style) },
+		Summary: func(s notify.Summary) any { return encodeSummary(s, style) },
+	})
 }
 
 // about are answers that are about the webhook, its channel or its workspace, although
@@ -46,21 +38,6 @@ var about = []string{
 
 func refuses(code int, body string) bool {
 	return httppost.RefusesMessage(code, body) && !slices.ContainsFunc(about, func(s string) bool { return strings.Contains(body, s) })
-}
-
-// Notify posts a. See [httppost.Client.Post] for what answers mean.
-func (s *Slack) Notify(ctx context.Context, a notify.Alert) error {
-	return s.PostJSON(ctx, "alert", encode(a, s.style))
-}
-
-// NotifyMany posts one message about all of alerts. Answers mean what they do to Notify.
-func (s *Slack) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
-	return s.PostJSON(ctx, "alerts", encodeMany(alerts, s.style))
-}
-
-// Report posts s. Answers mean what they do to Notify.
-func (s *Slack) Report(ctx context.Context, sum notify.Summary) error {
-	return s.PostJSON(ctx, "summary", encodeSummary(sum, s.style))
 }
 
 type message struct {

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 var link = notify.Style{Page: "https://alerts.example.com/?a=1&b=2"}
 
-func open(t testing.TB, raw string) *Slack {
+func open(t testing.TB, raw string) *httppost.Channel {
 	t.Helper()
 	u, err := url.Parse(raw + "/services/T0/B0/K3Y")
 	if err != nil {

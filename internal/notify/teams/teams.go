@@ -3,7 +3,6 @@
 package teams
 
 import (
-	"context"
 	"net/url"
 	"strings"
 
@@ -17,22 +16,16 @@ const (
 	maxNames = 8000 // bytes of the names in a card about many, which JSON may escape
 )
 
-// A Teams is a [notify.Notifier] and a [notify.Reporter] for one workflow. Workflows know
-// no ids and drop nothing: an alert that may have arrived before says so.
-type Teams struct {
-	*httppost.Client
-	style notify.Style
-}
-
-// New returns a Teams for the URL of a workflow's webhook. It connects to nothing. Its errors
-// hold no part of u.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*Teams, error) {
+// New returns a channel for the URL of a workflow's webhook. It connects to nothing. Its errors
+// hold no part of u. Workflows know no ids and drop nothing: an alert that may have arrived before says so. They
+// answer before they have posted the card: that one fails later is only in its own history.
+func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	client, err := httppost.New(u, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &Teams{client, style}, nil
+	return httppost.NewChannel(u, opts, httppost.Encoders{
+		Alert:   func(a notify.Alert) any { return encode(a, style) },
+		Alerts:  func(alerts []notify.Alert) any { return encodeMany(alerts, style) },
+		Summary: func(s notify.Summary) any { return encodeSummary(s, style) },
+	})
 }
 
 // refuses takes it for the workflow's fault, not the message's, if the code of the error is about
@@ -40,22 +33,6 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*Teams, error) 
 // TriggerInputSchemaMismatch. They come with 400, to every message alike.
 func refuses(code int, body string) bool {
 	return httppost.RefusesMessage(code, body) && !strings.Contains(body, `"Workflow`) && !strings.Contains(strings.ToLower(body), "schema")
-}
-
-// Notify posts a. The workflow answers before it has posted the card: that it fails later
-// is only in its own history. See [httppost.Client.Post] for what answers mean.
-func (t *Teams) Notify(ctx context.Context, a notify.Alert) error {
-	return t.PostJSON(ctx, "alert", encode(a, t.style))
-}
-
-// NotifyMany posts one card about all of alerts. Answers mean what they do to Notify.
-func (t *Teams) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
-	return t.PostJSON(ctx, "alerts", encodeMany(alerts, t.style))
-}
-
-// Report posts s. Answers mean what they do to Notify.
-func (t *Teams) Report(ctx context.Context, s notify.Summary) error {
-	return t.PostJSON(ctx, "summary", encodeSummary(s, t.style))
 }
 
 type message struct {

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 var link = notify.Style{Page: "https://alerts.example.com/"}
 
-func open(t testing.TB, raw string) *Teams {
+func open(t testing.TB, raw string) *httppost.Channel {
 	t.Helper()
 	u, err := url.Parse(raw + "/workflows/W/triggers/manual/paths/invoke?sig=K3Y")
 	if err != nil {

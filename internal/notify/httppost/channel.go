@@ -1,0 +1,46 @@
+package httppost
+
+import (
+	"context"
+	"net/url"
+
+	"alertworker/internal/notify"
+)
+
+// Encoders say what a Channel posts, as JSON.
+type Encoders struct {
+	Alert   func(notify.Alert) any
+	Alerts  func([]notify.Alert) any // one message about all of them
+	Summary func(notify.Summary) any
+}
+
+// A Channel is a [notify.Notifier], a [notify.Batcher] and a [notify.Reporter] for one URL. See
+// [Client.Post] for what answers mean.
+type Channel struct {
+	*Client
+	encode Encoders
+}
+
+// NewChannel returns a Channel, as New does a Client.
+func NewChannel(u *url.URL, opts Options, encode Encoders) (*Channel, error) {
+	client, err := New(u, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Channel{client, encode}, nil
+}
+
+// Notify posts a.
+func (c *Channel) Notify(ctx context.Context, a notify.Alert) error {
+	return c.PostJSON(ctx, "alert", c.encode.Alert(a))
+}
+
+// NotifyMany posts one message about all of alerts.
+func (c *Channel) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+	return c.PostJSON(ctx, "alerts", c.encode.Alerts(alerts))
+}
+
+// Report posts s.
+func (c *Channel) Report(ctx context.Context, s notify.Summary) error {
+	return c.PostJSON(ctx, "summary", c.encode.Summary(s))
+}
