@@ -42,18 +42,23 @@ type letter struct {
 
 // malformed is the content of a blob in malformed/.
 type malformed struct {
-	Kept            time.Time         `json:"kept"`
-	Reason          string            `json:"reason"`
+	Kept   time.Time `json:"kept"`
+	Reason string    `json:"reason"`
+	Event
+}
+
+// An Event is one that could not be decoded.
+type Event struct {
 	Device          string            `json:"device"`
 	Partition       string            `json:"partition"`
 	Sequence        int64             `json:"sequence"`
-	EnqueuedTime    time.Time         `json:"enqueuedTime"`
+	Enqueued        time.Time         `json:"enqueuedTime"` // when the hub got it
 	MessageSource   string            `json:"messageSource,omitempty"`
 	ContentType     string            `json:"contentType,omitempty"`
 	ContentEncoding string            `json:"contentEncoding,omitempty"`
 	Properties      map[string]string `json:"properties,omitempty"`
 	Size            int               `json:"size"`                 // of the whole body, in bytes
-	Body            string            `json:"body,omitempty"`       // if it is UTF-8
+	Body            string            `json:"body,omitempty"`       // its beginning, if it is UTF-8
 	BodyBase64      string            `json:"bodyBase64,omitempty"` // if it is not
 	Truncated       bool              `json:"truncated,omitempty"`  // body or properties
 }
@@ -70,18 +75,16 @@ func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 }
 
 func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
-	m := malformed{
-		Kept:            utc(now),
-		Reason:          e.Reason.String(),
+	m := malformed{Kept: utc(now), Reason: e.Reason.String(), Event: Event{
 		Device:          cut(e.Event.Device, maxLabel),
 		Partition:       cut(e.Partition, maxLabel),
 		Sequence:        e.Event.Sequence,
-		EnqueuedTime:    utc(e.Event.Enqueued),
+		Enqueued:        utc(e.Event.Enqueued),
 		MessageSource:   cut(e.Event.MessageSource, maxLabel),
 		ContentType:     cut(e.Event.ContentType, maxLabel),
 		ContentEncoding: cut(e.Event.ContentEncoding, maxLabel),
 		Size:            len(e.Event.Body),
-	}
+	}}
 	body := e.Event.Body[:min(len(e.Event.Body), maxBody)]
 	whole := len(body) == len(e.Event.Body)
 	text := body
@@ -185,7 +188,5 @@ func decodeMalformed(content []byte) Letter {
 	if err := json.Unmarshal(content, &m); err != nil {
 		return Letter{Broken: fmt.Errorf("is not an event: %w", err)}
 	}
-	return Letter{Kept: m.Kept, Reason: m.Reason, Payload: content, Event: &Event{
-		Device: m.Device, Partition: m.Partition, Sequence: m.Sequence, Enqueued: m.EnqueuedTime, Size: m.Size, Body: m.Body,
-	}}
+	return Letter{Kept: m.Kept, Reason: m.Reason, Payload: content, Event: &m.Event}
 }

@@ -39,16 +39,6 @@ type Letter struct {
 	etag    string
 }
 
-// An Event is one that could not be decoded.
-type Event struct {
-	Device    string
-	Partition string
-	Sequence  int64
-	Enqueued  time.Time // when the hub got it
-	Size      int       // of its body, in bytes
-	Body      string    // its beginning; empty if it is not text
-}
-
 // List yields the letters of a kind about what the hub got at or after since, in the
 // order of those times, in pages of 1 to 64. It ends with the first error. Letters that
 // are kept or deleted meanwhile may or may not be included.
