@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -38,53 +37,36 @@ const (
 	ReasonCount = iota
 )
 
-var reasonNames = [ReasonCount]string{
-	ReasonOK:                  "ok",
-	ReasonNotTelemetry:        "not_telemetry",
-	ReasonNoDevice:            "no_device",
-	ReasonEmpty:               "empty",
-	ReasonMalformed:           "malformed",
-	ReasonMissing:             "missing",
-	ReasonNull:                "null",
-	ReasonNotANumber:          "not_a_number",
-	ReasonNotFinite:           "not_finite",
-	ReasonInvalid:             "invalid",
-	ReasonUnsupportedEncoding: "unsupported_encoding",
-	ReasonTooLarge:            "too_large",
-	ReasonTooDeep:             "too_deep",
-	ReasonUndecodableMessage:  "undecodable_message",
+// reasons are the words for them: for programs, and what the event lacks, as part of a sentence.
+var reasons = [ReasonCount]struct{ name, text string }{
+	ReasonOK:                  {"ok", "it has a reading"},
+	ReasonNotTelemetry:        {"not_telemetry", "it is not telemetry but a twin change, a lifecycle event or the like"},
+	ReasonNoDevice:            {"no_device", "the hub names no device"},
+	ReasonEmpty:               {"empty", "its body is empty"},
+	ReasonMalformed:           {"malformed", "its body is not JSON, or breaks off before a reading"},
+	ReasonMissing:             {"missing", "none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
+	ReasonNull:                {"null", "its reading is null"},
+	ReasonNotANumber:          {"not_a_number", "its reading is not a number"},
+	ReasonNotFinite:           {"not_finite", "its reading is NaN, infinite or too large"},
+	ReasonInvalid:             {"invalid", "its reading is outside the valid range of its rule"},
+	ReasonUnsupportedEncoding: {"unsupported_encoding", "its body has an encoding that is not supported"},
+	ReasonTooLarge:            {"too_large", "its body is larger than 1 MiB"},
+	ReasonTooDeep:             {"too_deep", "its body is nested too deep"},
+	ReasonUndecodableMessage:  {"undecodable_message", "the message around its body cannot be decoded"},
 }
 
 // String returns the reason as the value of a metric's label.
 func (r Reason) String() string {
-	if int(r) < len(reasonNames) {
-		return reasonNames[r]
+	if int(r) < len(reasons) {
+		return reasons[r].name
 	}
 	return "unknown"
 }
 
-// reasonTexts say what an event lacks, as part of a sentence.
-var reasonTexts = [ReasonCount]string{
-	ReasonOK:                  "it has a reading",
-	ReasonNotTelemetry:        "it is not telemetry but a twin change, a lifecycle event or the like",
-	ReasonNoDevice:            "the hub names no device",
-	ReasonEmpty:               "its body is empty",
-	ReasonMalformed:           "its body is not JSON, or breaks off before a reading",
-	ReasonMissing:             "none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it",
-	ReasonNull:                "its reading is null",
-	ReasonNotANumber:          "its reading is not a number",
-	ReasonNotFinite:           "its reading is NaN, infinite or too large",
-	ReasonInvalid:             "its reading is outside the valid range of its rule",
-	ReasonUnsupportedEncoding: "its body has an encoding that is not supported",
-	ReasonTooLarge:            "its body is larger than 1 MiB",
-	ReasonTooDeep:             "its body is nested too deep",
-	ReasonUndecodableMessage:  "the message around its body cannot be decoded",
-}
-
 // Text says for people what an event with this reason lacks, as part of a sentence.
 func (r Reason) Text() string {
-	if int(r) < len(reasonTexts) {
-		return reasonTexts[r]
+	if int(r) < len(reasons) {
+		return reasons[r].text
 	}
 	return "unknown"
 }
@@ -496,23 +478,14 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	case '"':
 		v = bytes.TrimSpace(s.unquote(v))
 	}
-	for _, c := range v {
-		// ParseFloat also takes hexadecimal and underscores, which no device means.
-		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
-			if notFinite(v) {
-				return 0, ReasonNotFinite
-			}
-			return 0, ReasonNotANumber
-		}
-	}
-	f, err := strconv.ParseFloat(string(v), 64)
+	f, ok := ParseNumber(v)
 	switch {
-	case math.IsInf(f, 0):
+	case ok:
+		return f, ReasonOK
+	case math.IsInf(f, 0), notFinite(v):
 		return 0, ReasonNotFinite
-	case err != nil:
-		return 0, ReasonNotANumber
 	}
-	return f, ReasonOK
+	return 0, ReasonNotANumber
 }
 
 // A finding is what part of a body holds of one field.

@@ -42,38 +42,8 @@ func (l *lister) list(text []byte) (broken bool) {
 
 // value scans the next value, which is at path.
 func (l *lister) value(path string) error {
-	switch l.json.PeekKind() {
-	case '[':
-		if l.json.StackDepth() >= maxDepth {
-			return l.json.SkipValue()
-		}
-		if _, err := l.json.ReadToken(); err != nil {
-			return err
-		}
-		for l.json.PeekKind() != ']' {
-			if err := l.value(path); err != nil {
-				return err
-			}
-		}
-		_, err := l.json.ReadToken()
-		return err
-
-	case '{':
-		if l.json.StackDepth() >= maxDepth {
-			return l.json.SkipValue()
-		}
-		if _, err := l.json.ReadToken(); err != nil {
-			return err
-		}
-		for l.json.PeekKind() != '}' {
-			if err := l.member(path); err != nil {
-				return err
-			}
-		}
-		_, err := l.json.ReadToken()
-		return err
-
-	default:
+	kind := l.json.PeekKind()
+	if kind != '[' && kind != '{' {
 		v, err := l.json.ReadValue()
 		if err != nil || path == "" || len(l.paths) == maxPaths || !l.complete(v) {
 			return err
@@ -85,6 +55,25 @@ func (l *lister) value(path string) error {
 		}
 		return nil
 	}
+	if l.json.StackDepth() >= maxDepth {
+		return l.json.SkipValue()
+	}
+	if _, err := l.json.ReadToken(); err != nil {
+		return err
+	}
+	for next := l.json.PeekKind(); next != ']' && next != '}'; next = l.json.PeekKind() {
+		err := error(nil)
+		if kind == '[' {
+			err = l.value(path)
+		} else {
+			err = l.member(path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := l.json.ReadToken()
+	return err
 }
 
 func (l *lister) member(path string) error {
