@@ -50,7 +50,8 @@ func New() *Store { return Keeping(7 * 24 * time.Hour) }
 
 // Keeping returns an empty store with that retention.
 func Keeping(retention time.Duration) *Store {
-	m := &memory{start: time.Now(), retention: retention, max: maxRecords, records: map[string]*record{}}
+	start := time.Now()
+	m := &memory{start: start, retention: retention, max: maxRecords, records: map[string]*record{}, writes: start.UnixNano()}
 	again := func(ctx context.Context, _ int, err error) bool {
 		return errors.Is(err, errConflict) && ctx.Err() == nil
 	}
@@ -67,7 +68,7 @@ type memory struct {
 	records        map[string]*record
 	oldest, newest *record // by when they were written
 	longest        time.Duration
-	writes         int64
+	writes         int64 // the last version; it begins with the time, so that no two memories have the same
 }
 
 // A record is kept small: there may be a million of them.
