@@ -258,11 +258,7 @@ func checkRelease(t tester, s *suite) {
 	l = extend(t, a, l, "", long)
 	release(t, b, l, "kept")
 	release(t, a, l, "again")
-	var prev lease.Record
-	next, err := b.Acquire(t.Context(), "key", long, seen(&prev, ""))
-	if err != nil {
-		t.Fatalf("Acquire of a released key: %v", err)
-	}
+	next, prev := replace(t, b, "key", "")
 	if prev.Note != "kept" || prev.Hold != 0 || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) {
 		t.Errorf("after Release the next holder sees %+v, want the note %q, hold 0 and the rest of %+v", prev, "kept", l)
 	}
@@ -296,11 +292,7 @@ func checkNotes(t tester, s *suite) {
 			t.Errorf("the lease has the note %q, want %q", l.Note, note)
 		}
 		release(t, a, l, note)
-		var prev lease.Record
-		if _, err := b.Acquire(t.Context(), key, long, seen(&prev, "")); err != nil {
-			t.Fatalf("Acquire of a released key: %v", err)
-		}
-		if prev.Note != note {
+		if _, prev := replace(t, b, key, ""); prev.Note != note {
 			t.Errorf("after Release the next holder sees the note %q, want %q", prev.Note, note)
 		}
 	})
@@ -396,11 +388,7 @@ func checkBreak(t tester, s *suite) {
 	lost(t, holder, l)
 	release(t, holder, l, "stale")
 
-	var prev lease.Record
-	taken, err := other.Acquire(t.Context(), "held", long, seen(&prev, "next"))
-	if err != nil {
-		t.Fatalf("Acquire of a broken key: %v", err)
-	}
+	taken, prev := replace(t, other, "held", "next")
 	if prev.Note != "left behind" || prev.Token != l.Token || prev.Hold != 0 {
 		t.Errorf("the next holder sees %+v", prev)
 	}
@@ -428,10 +416,7 @@ func checkBreak(t tester, s *suite) {
 		if err := other.Break(t.Context(), key, same); err != nil {
 			t.Errorf("Break of the %s key: %v", key, err)
 		}
-		var prev lease.Record
-		if _, err := other.Acquire(t.Context(), key, long, seen(&prev, "")); err != nil {
-			t.Errorf("Acquire of the %s key after Break: %v", key, err)
-		} else if prev.Note != note {
+		if _, prev := replace(t, other, key, ""); prev.Note != note {
 			t.Errorf("the next holder of the %s key sees %+v, want the note %q", key, prev, note)
 		}
 	}
@@ -489,11 +474,7 @@ func checkRead(t tester, s *suite) {
 			extend(t, store, l, note, long) // nobody is disturbed
 			return
 		}
-		var want lease.Record
-		if _, err := store.Acquire(t.Context(), key, long, seen(&want, "")); err != nil {
-			t.Errorf("after Read key %q is not free: %v", key, err)
-			return
-		}
+		_, want := replace(t, store, key, "")
 		if r.Now.Before(r.Written) || r.Now.After(want.Now) {
 			t.Errorf("key %q was read at %v, written at %v, acquired at %v", key, r.Now, r.Written, want.Now)
 		}

@@ -111,10 +111,7 @@ var operations = []struct {
 			if !done {
 				release(t, c.clean, l, "kept")
 			}
-			var prev lease.Record
-			if _, err := c.clean.Acquire(t.Context(), c.key, long, seen(&prev, "")); err != nil {
-				t.Errorf("%s: the key is not free: %v", c.key, err)
-			} else if prev.Note != "kept" || prev.Token != l.Token {
+			if _, prev := replace(t, c.clean, c.key, ""); prev.Note != "kept" || prev.Token != l.Token {
 				t.Errorf("%s: the next holder sees %+v", c.key, prev)
 			}
 			lost(t, c.clean, l)
@@ -142,10 +139,7 @@ var operations = []struct {
 					t.Errorf("%s: broken again: %v", c.key, err)
 				}
 			}
-			var prev lease.Record
-			if _, err := c.clean.Acquire(t.Context(), c.key, long, seen(&prev, "")); err != nil {
-				t.Errorf("%s: the key is not free: %v", c.key, err)
-			} else if prev.Note != "kept" || prev.Token != l.Token {
+			if _, prev := replace(t, c.clean, c.key, ""); prev.Note != "kept" || prev.Token != l.Token {
 				t.Errorf("%s: the next holder sees %+v", c.key, prev)
 			}
 			lost(t, c.clean, l)
@@ -273,11 +267,7 @@ func checkLateDuplicates(t tester, s *suite) {
 		l = extend(t, store, l, "window 2", long)
 		release(t, store, l, "kept")
 		w.repeat(t)
-		var prev lease.Record
-		taken, err := clean.Acquire(t.Context(), key, long, seen(&prev, "other"))
-		if err != nil {
-			t.Fatalf("%s key: after late duplicates it is not free: %v", key, err)
-		}
+		taken, prev := replace(t, clean, key, "other")
 		if prev.Note != "kept" {
 			t.Errorf("%s key: after late duplicates the next holder sees %+v", key, prev)
 		}

@@ -270,6 +270,16 @@ func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease
 	return l
 }
 
+// replace acquires a key that must be free, and returns the record that was there besides.
+func replace(t tester, s lease.Store, key, note string) (l lease.Lease, prev lease.Record) {
+	t.Helper()
+	l, err := s.Acquire(t.Context(), key, long, seen(&prev, note))
+	if err != nil {
+		t.Fatalf("Acquire(%q) of a free key: %v", key, err)
+	}
+	return l, prev
+}
+
 func extend(t tester, s lease.Store, l lease.Lease, note string, ttl time.Duration) lease.Lease {
 	t.Helper()
 	extended, err := s.Extend(t.Context(), l, note, ttl)
