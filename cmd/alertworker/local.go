@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/lab/simulator"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/records"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -72,6 +73,13 @@ func inProcess(o simulator.Options) simulator.Start {
 			DrainTimeout:                 10 * time.Second,
 			ReplicaName:                  name,
 			HTTPAddr:                     "127.0.0.1:0",
+		}
+		if o.Silent > 0 {
+			set := c.Rules()
+			set.Rules = append(set.Rules, rules.Rule{
+				Name: simulator.Offline, Window: o.Window, Resolved: o.Resolved, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: o.Silent}},
+			})
+			c.RulesFile = config.RulesOf(set)
 		}
 		o, err := newOperations(c, log)
 		if err != nil {

@@ -36,6 +36,7 @@ type Options struct {
 	Threshold  float64    // of readings
 	Sustained  bool       // readings have to last to be worth an alert
 	Recoveries bool       // recoveries are shown
+	Silent     bool       // devices that are not heard are worth an alert
 }
 
 // Detect returns the Options for f. NO_COLOR turns colors off; CI and a dumb
@@ -75,6 +76,7 @@ type Console struct {
 	over       int
 	alerts     int
 	recoveries int
+	silences   int       // alerts about silence, which alerts does not count
 	rated      int       // readings at the last drawing that renewed the rate
 	ratedAt    time.Time // when that was
 	rate       float64
@@ -195,9 +197,12 @@ func (c *Console) Reading(device string, temperature float64, over bool) {
 func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a.Resolved {
+	switch {
+	case a.Resolved:
 		c.recoveries++
-	} else {
+	case a.Silent > 0:
+		c.silences++
+	default:
 		c.alerts++
 		sent := c.sent[a.Replica]
 		c.sent[a.Replica] = tally{sent.alerts + 1, sent.suppressed + a.Suppressed}

@@ -125,6 +125,33 @@ var report = verify.Report{
 	Readings: 1482, Over: 74, Alerts: 12, Suppressed: 62,
 }
 
+// A device that is silent has no reading.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b strings.Builder
+		c := console.New(&b, console.Options{Threshold: 30, Recoveries: true, Silent: true})
+		start := time.Now()
+		time.Sleep(16 * time.Second)
+		a := notify.Alert{Device: "press-07", Threshold: 10, Silent: 10 * time.Second, Replica: "w2", Since: start.Add(4 * time.Second), LastHeard: start.Add(4 * time.Second), Enqueued: start.Add(14 * time.Second)}
+		c.Alert(a, 2*time.Second)
+		a.Resolved, a.Enqueued = true, start.Add(27*time.Second)
+		c.Alert(a, 3*time.Second)
+		time.Sleep(5 * time.Second)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"00:16.0  ALERT  press-07               silent for 10s  heard at 00:04.0  w2, 2000 ms\n",
+			"00:16.0  OK     press-07               heard again     silent for 23s    w2, 3s\n",
+			"0 over 30  0 alerts  1 recovery  1 silent  0 suppressed\n",
+		} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("no %q in\n%s", want, b.String())
+			}
+		}
+	})
+}
+
 // play lets c show some 6 seconds.
 func play(c *console.Console) {
 	alert := func(device string, temperature float64, suppressed int64) {

@@ -41,8 +41,13 @@ func (c *Console) paint(s style, text string) string {
 
 // elapsed is the first column of every line.
 func (c *Console) elapsed() string {
-	tenths := time.Since(c.start) / (100 * time.Millisecond)
-	return c.paint(dim, fmt.Sprintf("%02d:%02d.%d", tenths/600, tenths/10%60, tenths%10))
+	return c.paint(dim, tenths(time.Since(c.start)))
+}
+
+// tenths formats a time since the start.
+func tenths(d time.Duration) string {
+	n := d / (100 * time.Millisecond)
+	return fmt.Sprintf("%02d:%02d.%d", n/600, n/10%60, n%10)
 }
 
 func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
@@ -62,6 +67,16 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 	case a.Suppressed > 0:
 		since = grouped(int(a.Suppressed)) + " suppressed"
 	}
+	value := degrees(a.Temperature)
+	if a.Silent > 0 {
+		value, far, since = "", pad("silent for "+a.Silent.String(), 14), "first alert"
+		if !a.LastHeard.IsZero() {
+			since = "heard at " + tenths(a.LastHeard.Sub(c.start))
+		}
+		if a.Resolved {
+			far, since = pad("heard again", 14), "silent for "+a.Enqueued.Sub(a.Since).Round(time.Second).String()
+		}
+	}
 	took := fmt.Sprintf("%d ms", lag.Milliseconds())
 	if a.Resolved { // it waits for the window
 		took = lag.Round(time.Second).String()
@@ -70,7 +85,7 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 		c.elapsed(),
 		what,
 		c.paint(bold, pad(name, c.names)),
-		c.paint(bold, fmt.Sprintf("%7s", degrees(a.Temperature))),
+		c.paint(bold, fmt.Sprintf("%7s", value)),
 		far,
 		since,
 		c.paint(dim, Clean(a.Replica)+", "+took))
@@ -82,6 +97,9 @@ func (c *Console) statusLine() string {
 		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold), c.paint(bold, grouped(c.alerts)), either(c.alerts, "alert", "alerts"))
 	if c.opts.Recoveries {
 		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
+	}
+	if c.opts.Silent {
+		line += "  " + c.paint(bold, grouped(c.silences)) + " silent"
 	}
 	if !c.opts.Sustained {
 		line += "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
@@ -179,7 +197,11 @@ func (c *Console) Summary(r verify.Report) {
 		if r.Refused > 0 {
 			reported += " or has a dead letter"
 		}
-		text := ": every hot device was " + reported + ", none twice within " + r.Rules.Window.String()
+		hot := "hot"
+		if c.opts.Silent {
+			hot = "hot or silent"
+		}
+		text := ": every " + hot + " device was " + reported + ", none twice within " + r.Rules.Window.String()
 		if r.Recoveries > 0 {
 			text += ", and every recovery was reported"
 		}

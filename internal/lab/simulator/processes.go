@@ -10,12 +10,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"alertworker/internal/lab/console"
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/process"
+	"alertworker/internal/notify"
 )
 
 // Settings of the workers. Partitions change hands as fast as the configuration
@@ -78,11 +80,6 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	}
 	p := &processes{binary: binary, azurite: azurite, data: data, back: storageBack, pages: pages, env: []string{
 		"EVENTHUB_START=earliest",
-		fmt.Sprint("TEMPERATURE_THRESHOLD=", o.Threshold),
-		fmt.Sprint("TEMPERATURE_CLEAR=", o.Clear),
-		fmt.Sprint("TEMPERATURE_FOR=", o.Sustained),
-		fmt.Sprint("NOTIFY_RESOLVED=", o.Resolved),
-		"TEMPERATURE_THRESHOLD_PROPERTY=" + devices.MaxTemp,
 		"QUIET_PROPERTY=" + devices.Quiet,
 		fmt.Sprint("THROTTLE_WINDOW=", o.Window),
 		"THROTTLE_STORE=" + o.store,
@@ -98,6 +95,10 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		"LOG_LEVEL=error",
 		"LOG_FORMAT=console",
 	}}
+	if err := p.setRules(o); err != nil {
+		p.kill()
+		return nil, err
+	}
 	if o.store == "cosmos" {
 		if p.cosmos, err = process.StartCosmos(ctx); err != nil {
 			p.kill()
@@ -106,6 +107,21 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		p.env = append(p.env, "COSMOS_CONNECTION_STRING="+p.cosmos.ConnectionString)
 	}
 	return p, nil
+}
+
+// setRules has the workers decide by o: by variables or, for more than one rule, by a file.
+func (p *processes) setRules(o Options) error {
+	if o.Silent == 0 {
+		p.env = append(p.env, fmt.Sprint("TEMPERATURE_THRESHOLD=", o.Threshold), fmt.Sprint("TEMPERATURE_CLEAR=", o.Clear), fmt.Sprint("TEMPERATURE_FOR=", o.Sustained),
+			fmt.Sprint("NOTIFY_RESOLVED=", o.Resolved), "TEMPERATURE_THRESHOLD_PROPERTY="+devices.MaxTemp)
+		return nil
+	}
+	file := filepath.Join(p.data, "rules.yaml")
+	p.env = append(p.env, "RULES_FILE="+file)
+	return os.WriteFile(file, fmt.Appendf(nil, `rules:
+- {name: %s, field: "%s", above: %v, clear: %v, for: %v, override: %s, resolved: %v}
+- {name: %s, silent: %v, resolved: %v}
+`, notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved, Offline, o.Silent, o.Resolved), 0o600)
 }
 
 // kill ends the emulators.

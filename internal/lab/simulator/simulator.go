@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -40,6 +41,8 @@ const (
 	receiverID  = "inbox"                // the name of the receiver in the report
 	clearBelow  = 2                      // degrees
 	patience    = 10 * time.Second       // windows up to this are waited for at the end
+	busyProof   = 5 * time.Second        // until the next event of a partition proves silence
+	idleProof   = 30 * time.Second       // until the hub's answer does
 )
 
 // Options are the flags of a simulation: see Define and Check.
@@ -49,7 +52,8 @@ type Options struct {
 	Sustained time.Duration // readings have to last for so long
 	Resolved  bool          // after Check: recoveries are sent
 	Window    time.Duration
-	Processes bool // workers are processes
+	Silent    time.Duration // after how long a device is silent; 0: never
+	Processes bool          // workers are processes
 
 	clear    *float64
 	duration time.Duration
@@ -80,6 +84,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	})
 	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading")
 	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window")
+	flags.DurationVar(&o.Silent, "silent", 0, "some devices die and come back: alert when one has not been heard for this `DURATION`; 0: none dies")
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
 	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on emulators of Azure: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
@@ -119,8 +124,27 @@ func (o *Options) Check() error {
 		o.Clear = *o.clear
 	}
 	var err error
-	o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64())})
-	return err
+	if o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64()), Silent: o.Silent}); err != nil || o.Silent == 0 {
+		return err
+	}
+	return o.checkSilent()
+}
+
+// checkSilent returns what is wrong with --silent.
+func (o *Options) checkSilent() error {
+	round, least := time.Duration(float64(o.devices)/o.rate*float64(time.Second)), 5*time.Second
+	if o.Processes {
+		least = time.Minute // as in RULES_FILE
+	}
+	switch {
+	case o.Silent < least || o.Silent > 24*time.Hour:
+		return fmt.Errorf("--silent %v: want %v to 24h", o.Silent, least)
+	case o.Silent < 5*round:
+		return fmt.Errorf("--silent %v: devices report every %v; want at least five times that", o.Silent, round)
+	case o.devices < 8:
+		return fmt.Errorf("--silent %v: want at least 8 --devices, one of which dies", o.Silent)
+	}
+	return nil
 }
 
 // A World is what the workers are connected to.
@@ -149,10 +173,10 @@ type Start func(w World, name string, i int) (Worker, error)
 // process are started by start. An error means that the simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
-	options.Threshold, options.Sustained, options.Recoveries = o.Threshold, o.Sustained > 0, o.Resolved
+	options.Threshold, options.Sustained, options.Recoveries, options.Silent = o.Threshold, o.Sustained > 0, o.Resolved, o.Silent > 0
 
 	// In this process windows last as long as they should, and no worker is killed.
-	rules := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Slack: time.Second, Receivers: []string{receiverID}}
+	judged := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Proof: busyProof, Slack: time.Second, Receivers: []string{receiverID}}
 	tend := func(context.Context, io.Writer) (time.Duration, error) { return 0, nil }
 	leader := (func(context.Context) string)(nil)
 	if o.Processes {
@@ -175,7 +199,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		}
 		defer restore()
 		start, tend, leader = p.start, p.tend, p.leader
-		rules.Bound, rules.Slack = alertBound, claim+2*time.Second
+		judged.Bound, judged.Proof, judged.Slack = alertBound, idleProof, claim+2*time.Second
 	}
 
 	view := console.New(out, options)
@@ -185,7 +209,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: rules, tend: tend, leader: leader, known: map[string]bool{}, verifyLog: verify.NewLog(o.rule())}
+	s := &simulation{Options: o, view: view, hub: hub, rules: judged, tend: tend, leader: leader, known: map[string]bool{}, verifyLog: verify.NewLog(o.rules()...)}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -198,7 +222,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if err := s.workers.start(); err != nil {
 		return verify.Report{}, err
 	}
-	fmt.Fprintf(view, "%s, %d workers; alerts from %v°%s%s, one per device in %v%s\n%s\n", s.describe(), o.replicas, o.Threshold, s.lasting(), s.exceptions(), o.Window, s.ending(), s.workers.pages())
+	fmt.Fprintf(view, "%s, %d workers; alerts from %v°%s%s, one per device in %v%s%s\n%s\n", s.describe(), o.replicas, o.Threshold, s.lasting(), s.exceptions(), o.Window, s.ending(), s.dying(), s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
 	}
@@ -260,12 +284,27 @@ func (s *simulation) ending() string {
 	return fmt.Sprintf("; normal again below %v°", s.Clear)
 }
 
-// rule returns what the workers decide by, for the judge.
-func (o *Options) rule() verify.Rule {
-	return verify.Rule{
+// dying says when a device is silent.
+func (s *simulation) dying() string {
+	if s.Silent == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; silent after %v", s.Silent)
+}
+
+// Offline is the name of the rule about silence.
+const Offline = "offline"
+
+// rules returns what the workers decide by, for the judge.
+func (o *Options) rules() []verify.Rule {
+	all := []verify.Rule{{
 		Name: notify.DefaultRule, Levels: []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp, For: o.Sustained}},
 		Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
+	}}
+	if o.Silent > 0 {
+		all = append(all, verify.Rule{Name: Offline, Levels: []verify.Level{{Silent: o.Silent}}, Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet})
 	}
+	return all
 }
 
 // publish publishes m to the hub, and records and shows it.
@@ -279,7 +318,7 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	}
 	properties := texts(m.Properties)
 	over := m.IsTelemetry && m.Temperature >= s.limit(properties) && properties[devices.Quiet] != "true"
-	reading := verify.Reading{Device: m.Device, Temperature: math.NaN(), At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties}
+	reading := verify.Reading{Device: m.Device, Temperature: math.NaN(), At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties, ByHub: m.MessageSource != devices.Telemetry}
 	if m.IsTelemetry {
 		reading.Temperature = m.Temperature
 	}
@@ -317,7 +356,7 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	s.mu.Unlock()
 	if known {
 		s.verifyLog.Delivered(verify.Delivery{
-			Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
+			Deadline: d.Alert.Enqueued, Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
 			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Refused: d.Refused, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
 		})
 	}
@@ -368,7 +407,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			err = s.tick(ctx, !settling.IsZero())
 			switch {
 			case settling.IsZero():
-			case time.Since(settling) > s.rules.Bound, quiet && s.informed():
+			case time.Since(settling) > s.rules.Bound, quiet && s.informed(settling):
 				return err
 			case !announced && time.Since(settling) > shortly:
 				announced = true
@@ -414,11 +453,12 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// informed reports whether the receiver has got all that is to be waited for: recoveries
-// only if the window is short.
-func (s *simulation) informed() bool {
+// informed reports whether the receiver has got all that is to be waited for since the devices were stopped: recoveries
+// only if the window is short, and nothing about silence that was not due then.
+func (s *simulation) informed(stopped time.Time) bool {
 	report := s.verifyLog.Check(s.rules)
-	return len(report.Lost) == 0 && (len(report.Stale) == 0 || s.Window > patience)
+	return !slices.ContainsFunc(report.Lost, func(l verify.Lost) bool { return l.Reading.At.Before(stopped) }) &&
+		(s.Window > patience || !slices.ContainsFunc(report.Stale, func(st verify.Stale) bool { return st.Since.At.Before(stopped) }))
 }
 
 // watchLeader asks which worker leads, every second until ctx ends, and sends its name.

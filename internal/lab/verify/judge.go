@@ -13,10 +13,12 @@ type judge struct {
 	*Report
 	stream
 	window     time.Duration
-	recoveries bool    // the rule sends recoveries
-	shared     bool    // devices share alerts: each event is of one of them
-	known      bool    // the events are all that happened to the alarm
-	events     []event // in their order
+	bound      time.Duration // what has to come comes so long after its event
+	silent     time.Duration // of a rule about silence: after how long a device is; else 0
+	recoveries bool          // the rule sends recoveries
+	shared     bool          // devices share alerts: each event is of one of them
+	known      bool          // the events are all that happened to the alarm
+	events     []event       // in their order
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
@@ -29,7 +31,11 @@ func (j *judge) check(deliveries []Delivery) {
 	j.receive(deliveries)
 	j.readings()
 	if j.known {
-		j.about(deliveries)
+		if j.silent > 0 {
+			j.aboutSilence(deliveries)
+		} else {
+			j.about(deliveries)
+		}
 		j.order()
 		if !j.shared {
 			j.last()
@@ -116,10 +122,10 @@ func (j *judge) readings() {
 			lost.After = j.counting[next]
 		}
 		last := next > 0 && e.At.Sub(lost.Before.At) <= j.window+j.Rules.Slack && !taken(lost.Before, i)
-		for n := next; !last && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.Rules.Bound; n++ {
+		for n := next; !last && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.bound; n++ {
 			last = !taken(j.counting[n], i)
 		}
-		last = last || j.letter(e.At, j.Rules.Bound)
+		last = last || j.letter(e.At, j.bound)
 		switch {
 		case last:
 			covered++
@@ -140,7 +146,7 @@ func (j *judge) letter(at time.Time, d time.Duration) bool {
 
 // early reports whether the records end before what at asks for must have come.
 func (j *judge) early(at time.Time) bool {
-	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.Rules.Bound
+	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.bound
 }
 
 // takenBack returns a function that reports whether the receiver, after an alert, kept a recovery about
@@ -169,6 +175,9 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 
 // event returns the index of the event that d is about, -1 if there is none.
 func (j *judge) event(d Delivery) int {
+	if j.silent > 0 {
+		return j.silentEvent(d)
+	}
 	if j.shared { // of several partitions
 		return slices.IndexFunc(j.events, func(e event) bool { return e.Sequence == d.Sequence && e.Partition == d.Partition })
 	}
@@ -228,7 +237,7 @@ func (j *judge) last() {
 	}
 	since := j.events[open]
 	last := before(j.kept, time.Time{})
-	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) && !j.letter(since.At, j.Rules.Bound) {
+	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) && !j.letter(since.At, j.bound) {
 		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, true, since.Reading, last})
 	}
 }
@@ -242,12 +251,12 @@ func (j *judge) ended(i int) {
 		until = end
 	}
 	last := before(j.kept, end)
-	if last.At.IsZero() || last.Recovery || last.Partition == HTTP || j.letter(c.At, j.window+j.Rules.Slack+j.Rules.Bound) {
+	if last.At.IsZero() || last.Recovery || last.Partition == HTTP || j.letter(c.At, j.window+j.Rules.Slack+j.bound) {
 		return
 	}
 	// The window began with the last alert, also if that was dropped.
 	window := before(j.counting, end).At
-	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.Rules.Bound)
+	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.bound)
 	switch {
 	case until.IsZero() || !due.After(until):
 		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, false, c.Reading, last})

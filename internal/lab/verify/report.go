@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -49,6 +50,9 @@ type Lost struct {
 func (l Lost) String() string {
 	r := l.Reading
 	s := fmt.Sprintf("%s was at %v at %s (partition %s, sequence %d)", alarm{r.Device, l.Rule, l.Level}, r.Temperature, clock(r.At), r.Partition, r.Sequence)
+	if math.IsNaN(r.Temperature) {
+		s = fmt.Sprintf("%s should have been heard by %s (after partition %s, sequence %d)", alarm{r.Device, l.Rule, l.Level}, clock(r.At), r.Partition, r.Sequence)
+	}
 	if l.Receiver != "" {
 		s += fmt.Sprintf(", and %q did not hear of it", l.Receiver)
 	}

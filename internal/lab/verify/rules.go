@@ -27,6 +27,7 @@ type Level struct {
 	Clear    float64       // an alarm ends beyond it; if it is Limit, beyond the device's own limit
 	Override string        // the property whose number replaces Limit; empty: none
 	For      time.Duration // how long readings must have reached the limit
+	Silent   time.Duration // after how long a device is silent, which the rule is about; 0: it is about limits
 }
 
 // An alarm is one level of one device.
@@ -36,6 +37,7 @@ type alarm struct{ device, rule, level string }
 type track struct {
 	pending, open bool
 	since         Reading // if it is pending: the first that reached the limit
+	heard         Reading // of a rule about silence: the last that counts
 	events        []event
 }
 
@@ -56,6 +58,11 @@ func (l *Log) rule(name string) *Rule {
 	return nil
 }
 
+// level returns the index of the level of that name, -1 if there is none.
+func (r *Rule) level(name string) int {
+	return slices.IndexFunc(r.Levels, func(l Level) bool { return l.Name == name })
+}
+
 // track returns what became of a, from now on.
 func (l *Log) track(a alarm) *track {
 	t := l.tracks[a]
@@ -74,6 +81,10 @@ func (l *Log) track(a alarm) *track {
 func (l *Log) follow(r Reading) (over, quieted bool) {
 	for i := range l.rules {
 		rule := &l.rules[i]
+		if rule.silence() {
+			l.hear(rule, r)
+			continue
+		}
 		value := r.Temperature
 		if rule.Field != "" {
 			var ok bool

@@ -2,12 +2,18 @@
 // receivers got: no reading that is worth an alert may be without one, no two alerts of one
 // device may be within the window, and the last message that a receiver got must be true. It knows
 // nothing of workers and their counters, and decides by itself what a rule makes of a reading.
+//
+// It knows limits with levels, durations by the hub's time or the device's, clear values, limits per device, quiet devices, devices that share
+// alerts, and silence: that none is reported of a device that was heard until the deadline, or long ago; that each
+// is once it must have been proven; and recoveries. It does not know partitions in which nearly all devices fall silent at once, devices that are forgotten or
+// muted, or rules that change.
 package verify
 
 import (
 	"cmp"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +30,7 @@ type Reading struct {
 	Sequence    int64
 
 	// What rules other than that of Temperature look at.
+	ByHub      bool               // it comes from the hub itself, about the device: nothing was heard of the device
 	Values     map[string]float64 // other fields, by name
 	Properties map[string]string  // application properties
 }
@@ -41,7 +48,8 @@ type Delivery struct {
 	Rule     string // this and Level are those of a Rule, empty for the zero Log
 	Level    string
 	Recovery bool
-	Refused  bool // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
+	Deadline time.Time // of an alert about silence: nothing came until then
+	Refused  bool      // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
 
 	// The reading that it is about. HTTP as the partition means that the reading came that
 	// way: no recovery is due for it. An empty one says that it is not known.
@@ -57,6 +65,7 @@ type Rules struct {
 	Window    time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
 	Tolerance time.Duration // ... less this, for the time between taking an alert and recording when
 	Bound     time.Duration // an alert comes at most this long after its reading
+	Proof     time.Duration // ... one about silence this much later: it has to be proven
 	Slack     time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
 	Until     time.Time     // when the records end: readings less than Bound before it may still get an alert. Zero: none may
 	Receivers []string      // must get alerts, in addition to those that got any
@@ -129,23 +138,28 @@ func (l *Log) Check(rules Rules) Report {
 	defer l.mu.Unlock()
 
 	report := Report{Rules: rules, Readings: l.readings, Over: l.over, Quieted: l.quieted}
-	for _, t := range l.tracks {
-		for _, e := range t.events {
-			if e.opens {
-				report.Opened++
-			}
-		}
-		if l.rules == nil {
+	if l.rules == nil {
+		for _, t := range l.tracks {
 			slices.SortFunc(t.events, func(a, b event) int {
 				return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
 			})
 		}
 	}
-	events := l.events()
+	events := l.events(rules)
+	for _, of := range events {
+		for _, e := range of {
+			if e.opens && (e.needsAlert || !math.IsNaN(e.Temperature)) {
+				report.Opened++
+			}
+		}
+	}
 	for s := range l.streams(rules, events) {
-		j := judge{Report: &report, stream: s, window: rules.Window}
+		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound}
 		if r := l.rule(s.rule); r != nil {
 			j.window, j.recoveries, j.shared = cmp.Or(r.Window, rules.Window), r.Resolved, r.Per != ""
+			if i := r.level(s.level); i >= 0 && r.silence() {
+				j.silent, j.bound = r.Levels[i].Silent, rules.Bound+rules.Proof
+			}
 		}
 		j.events = events[s.alarm]
 		j.known = l.rules != nil
@@ -156,9 +170,13 @@ func (l *Log) Check(rules Rules) Report {
 
 // events returns the events of each alarm as receivers know it: those of all devices that share their alerts are one, in
 // the order of their time.
-func (l *Log) events() map[alarm][]event {
+func (l *Log) events(rules Rules) map[alarm][]event {
 	all := make(map[alarm][]event)
 	for a, t := range l.tracks {
+		if r := l.rule(a.rule); r != nil && r.silence() {
+			all[a] = t.silences(r, r.level(a.level), rules)
+			continue
+		}
 		all[a] = all[a][:len(all[a]):len(all[a])]
 		for _, e := range t.events {
 			of := alarm{cmp.Or(e.shared, a.device), a.rule, a.level}

@@ -14,7 +14,7 @@ import (
 type Message struct {
 	Device        string         // any UTF-8 string
 	Body          []byte         // the receiver's to keep
-	MessageSource string         // iothub-message-source: "Telemetry", "twinChangeEvents", …
+	MessageSource string         // iothub-message-source: Telemetry, "twinChangeEvents", …
 	Properties    map[string]any // the same map in all messages of a device; not to be changed
 
 	// IsTelemetry means that the body is a reading that every decoder must
@@ -35,8 +35,8 @@ const (
 // OvensBear is how much more ovens can bear, in degrees.
 const OvensBear = 8
 
-// telemetry is the MessageSource of readings, the broken ones included.
-const telemetry = "Telemetry"
+// Telemetry is the MessageSource of readings, the broken ones included.
+const Telemetry = "Telemetry"
 
 // publishAt publishes m when it is due, at once if that has passed. It returns
 // an error if publish failed or ctx ended before.

@@ -15,6 +15,8 @@ type Config struct {
 	Rate      float64 // messages per second, all devices together; above 0
 	Threshold float64 // what counts as hot: devices are at rest below it, and sometimes overheat
 	Seed      uint64  // the same seed gives the same messages
+	// Silent is how long a device may be silent: one in eight dies again and again, and comes back after two to four times as long. 0: none dies.
+	Silent time.Duration
 }
 
 // A Fleet is a number of simulated devices that report in turn. It is not safe
@@ -49,6 +51,11 @@ func New(c Config) (*Fleet, error) {
 	}
 	for _, d := range f.devices[:(c.Devices+7)/8] {
 		d.overheat(0, f.rng)
+	}
+	for i := 7; i < len(f.devices) && c.Silent > 0; i += 8 {
+		d := f.devices[i]
+		d.silent = c.Silent
+		d.dies = c.Silent/2 + exponential(f.rng, c.Silent/2)
 	}
 	return f, nil
 }
@@ -87,11 +94,15 @@ func (f *Fleet) Run(ctx context.Context, publish func(context.Context, Message) 
 
 // next returns the next message and when it is due, counted from the start.
 func (f *Fleet) next() (Message, time.Duration) {
-	jitter := time.Duration((f.rng.Float64() - 0.5) * 0.6 * float64(f.interval))
-	due := time.Duration(f.sent)*f.interval + f.interval/2 + jitter
-	d := f.devices[f.sent%len(f.devices)]
-	f.sent++
-	return d.report(due, f.rng), due
+	for {
+		jitter := time.Duration((f.rng.Float64() - 0.5) * 0.6 * float64(f.interval))
+		due := time.Duration(f.sent)*f.interval + f.interval/2 + jitter
+		d := f.devices[f.sent%len(f.devices)]
+		f.sent++
+		if d.silent == 0 || d.alive(due, f.rng) {
+			return d.report(due, f.rng), due
+		}
+	}
 }
 
 // A device's temperature is a resting value that drifts over the day, a
@@ -111,6 +122,10 @@ type device struct {
 	until  time.Duration
 	next   time.Duration // when it overheats again
 	last   time.Duration // when it last reported
+
+	silent time.Duration // as in Config, if it dies at times
+	dies   time.Duration // when it does next
+	back   time.Duration // when it is back after that, if that is later
 
 	properties map[string]any // of its messages
 }
@@ -169,6 +184,21 @@ func (d *device) overheat(now time.Duration, rng *rand.Rand) {
 	d.next = d.until + exponential(rng, calmMean)
 }
 
+// alive reports whether the device is alive at now, which never goes back.
+func (d *device) alive(now time.Duration, rng *rand.Rand) bool {
+	if now < d.dies {
+		return true
+	}
+	if d.back < d.dies {
+		d.back = d.dies + 2*d.silent + time.Duration(rng.Float64()*2*float64(d.silent))
+	}
+	if now < d.back {
+		return false
+	}
+	d.dies = d.back + 2*d.silent + exponential(rng, 3*d.silent)
+	return now < d.dies
+}
+
 // measure moves the device on to now and returns its temperature.
 func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 	if now >= d.next {
@@ -193,7 +223,7 @@ func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 	text := strconv.FormatFloat(d.measure(now, rng), 'f', 1, 64)
 	m := Message{
 		Device:        d.id,
-		MessageSource: telemetry,
+		MessageSource: Telemetry,
 		Properties:    d.properties,
 	}
 	switch rng.IntN(200) {

@@ -53,6 +53,26 @@ func run(t *testing.T, c devices.Config, d time.Duration) (all []sent) {
 
 var local = devices.Config{Devices: 25, Rate: 50, Threshold: 30, Seed: 1}
 
+// One device in eight dies and comes back, if that is asked for, and the others go on.
+func TestDevicesDie(t *testing.T) {
+	c := local
+	c.Silent = 10 * time.Second
+	last, gaps := map[string]time.Duration{}, map[string]int{}
+	for _, m := range run(t, c, 5*time.Minute) {
+		gap := m.at - last[m.Device]
+		if gap > 2*time.Second {
+			gaps[m.Device]++
+			if gap < 20*time.Second || gap > 41*time.Second {
+				t.Errorf("%q was dead for %v", m.Device, gap)
+			}
+		}
+		last[m.Device] = m.at
+	}
+	if len(gaps) != 3 || len(last) != 25 {
+		t.Errorf("of %d devices these died: %v", len(last), gaps)
+	}
+}
+
 func TestFleetIsDeterministic(t *testing.T) {
 	a, b := run(t, local, 20*time.Second), run(t, local, 20*time.Second)
 	if len(a) != len(b) {

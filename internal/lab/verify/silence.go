@@ -1,0 +1,120 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+const (
+	rounding   = time.Millisecond // of deadlines
+	wholeNames = "partition/"     // begin what alerts have for a device if they are about all of a partition
+)
+
+// silence reports whether r is about silence.
+func (r *Rule) silence() bool { return r.Levels[0].Silent > 0 }
+
+// hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by silences.
+func (l *Log) hear(rule *Rule, r Reading) {
+	if _, ok := r.Values[rule.Field]; r.ByHub || rule.Field != "" && !ok {
+		return
+	}
+	for _, level := range rule.Levels {
+		t := l.track(alarm{r.Device, rule.Name, level.Name})
+		if begun, ok := level.fallsSilent(t.heard, rule.Quiet); ok && r.At.After(begun.At) {
+			t.events = append(t.events, begun, event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true})
+		}
+		t.heard = r
+	}
+}
+
+// fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet device need not be heard.
+func (level Level) fallsSilent(heard Reading, property string) (begun event, ok bool) {
+	deadline := heard.At.Add(level.Silent)
+	text := heard.Properties[property]
+	if until, err := time.Parse(time.RFC3339, text); err == nil {
+		deadline = later(deadline, until)
+	}
+	r := Reading{Device: heard.Device, Temperature: math.NaN(), At: deadline, Partition: heard.Partition, Sequence: heard.Sequence}
+	return event{Reading: r, opens: true}, !heard.At.IsZero() && (property == "" || text != "true")
+}
+
+// silences returns the silences at the ith level of a rule, and which of them need an alert: those that lasted until they must have
+// been proven, before the records end. A level needs none if the next one follows before that.
+func (t *track) silences(rule *Rule, i int, rules Rules) []event {
+	level, bound := rule.Levels[i], rules.Bound+rules.Proof
+	events := append([]event(nil), t.events...)
+	if begun, ok := level.fallsSilent(t.heard, rule.Quiet); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
+		events = append(events, begun)
+	}
+	inhibited := i+1 < len(rule.Levels) && rule.Levels[i+1].Silent-level.Silent <= bound
+	for n := range events {
+		e := &events[n]
+		end := rules.Until
+		if n+1 < len(events) {
+			end = events[n+1].At
+		}
+		e.needsAlert = e.opens && !inhibited && (end.IsZero() || end.Sub(e.At) > bound)
+	}
+	return events
+}
+
+// silentEvent is event for a rule about silence. An alert is about the silence that was not over at its deadline; a recovery is about
+// the end of one, or any later event until the device falls silent again.
+func (j *judge) silentEvent(d Delivery) int {
+	found := -1
+	for i, e := range j.events {
+		switch {
+		case d.Recovery && e.clears && e.Sequence <= d.Sequence, !d.Recovery && e.opens && !e.At.After(d.Deadline.Add(rounding)):
+			found = i
+		case d.Recovery && e.opens && found == i-1 && e.Sequence < d.Sequence, !d.Recovery && e.clears && e.At.Before(d.Deadline.Add(-rounding)):
+			found = -1
+		}
+	}
+	if found >= 0 && j.events[found].Partition != d.Partition {
+		return -1
+	}
+	return found
+}
+
+// aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is younger than
+// a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
+func (j *judge) aboutSilence(deliveries []Delivery) {
+	wrong := func(d Delivery, format string, a ...any) {
+		j.Wrong = append(j.Wrong, Wrong{d, fmt.Sprintf(format, a...)})
+	}
+	if strings.HasPrefix(j.device, wholeNames) {
+		return
+	}
+	for _, d := range deliveries {
+		i := j.event(d)
+		switch {
+		case d.Recovery && !j.recoveries:
+			wrong(d, "the rule sends none")
+		case d.Recovery && i < 0:
+			wrong(d, "the device had not been silent")
+		case d.Recovery:
+		case i < 0:
+			wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
+		case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
+			wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
+		}
+	}
+	fresh := min(max(j.silent/4, 30*time.Second), 5*time.Minute)
+	told := map[int]time.Time{} // of each silence, when it was first told
+	for _, d := range j.kept {
+		i := j.event(d)
+		if d.Recovery || i < 0 {
+			continue
+		}
+		if again := i + 1; again < len(j.events) && d.At.Sub(j.events[again].At) > fresh+j.bound {
+			wrong(d, "the device had been heard again for %v", d.At.Sub(j.events[again].At))
+		}
+		if first, ok := told[i]; !ok {
+			told[i] = d.At
+		} else if d.At.Sub(first) > j.window+j.Rules.Slack+j.bound {
+			wrong(d, "it was told %v before", d.At.Sub(first))
+		}
+	}
+}
