@@ -2,7 +2,6 @@ package config
 
 import (
 	"os"
-	"reflect"
 	"slices"
 )
 
@@ -23,12 +22,8 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 			}
 		}()
 	}
-	var c Config
 	var e configError
-	values := reflect.ValueOf(&c).Elem()
-	for i := range values.NumField() {
-		readVariable(values.Type().Field(i), values.Field(i), &e)
-	}
+	c := readVariables(&e)
 	if os.Getenv("NOTIFY_URLS")+os.Getenv("NOTIFY_URLS_FILE") == "" {
 		c.NotifyURLs = NewURLs("log:")
 		e.problems = slices.DeleteFunc(e.problems, func(p problem) bool { return p.variable == "NOTIFY_URLS" })
@@ -36,8 +31,8 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	c.expand()
 	c.validate(&e)
 	e.problems = slices.DeleteFunc(e.problems, func(p problem) bool {
-		i := position(p.variable)
-		return i < len(Variables()) && !slices.Contains(deciding, Variables()[i].Group) && !(hub && Variables()[i].Group == "Event hub")
+		group := groupOf(p.variable)
+		return group != "" && !slices.Contains(deciding, group) && !(hub && group == "Event hub")
 	})
 	if len(e.problems) > 0 {
 		return Config{}, &e
@@ -47,6 +42,17 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 
 // Tries reports whether another value of the variable is a candidate for rules.
 func Tries(variable string) bool {
-	i := position(variable)
-	return i < len(Variables()) && (Variables()[i].Group == "Readings" && variable != "RULES_FILE" || variable == "THROTTLE_WINDOW" || variable == "NOTIFY_RESOLVED" || variable == "NOTIFY_URLS")
+	switch variable {
+	case "THROTTLE_WINDOW", "NOTIFY_RESOLVED", "NOTIFY_URLS":
+		return true
+	}
+	return groupOf(variable) == "Readings" && variable != "RULES_FILE"
+}
+
+// groupOf returns the group of a variable; "" if there is none of that name.
+func groupOf(name string) string {
+	if i := position(name); i < len(Variables()) {
+		return Variables()[i].Group
+	}
+	return ""
 }

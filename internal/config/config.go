@@ -304,12 +304,8 @@ func (e *configError) has(variable string) bool {
 // has the exit code 2. Warnings are returned with an error too: a misspelled name often
 // explains it.
 func Load() (Config, []Warning, error) {
-	var c Config
 	var e configError
-	values := reflect.ValueOf(&c).Elem()
-	for i := range values.NumField() {
-		readVariable(values.Type().Field(i), values.Field(i), &e)
-	}
+	c := readVariables(&e)
 	c.expand()
 	c.validate(&e)
 
@@ -335,6 +331,15 @@ func (c *Config) expand() {
 const developmentStorage = "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;" +
 	"AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;" +
 	"BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
+
+// readVariables reads all variables.
+func readVariables(e *configError) (c Config) {
+	values := reflect.ValueOf(&c).Elem()
+	for i := range values.NumField() {
+		readVariable(values.Type().Field(i), values.Field(i), e)
+	}
+	return c
+}
 
 // readVariable reads the variable of field into value.
 func readVariable(field reflect.StructField, value reflect.Value, e *configError) {
@@ -373,7 +378,7 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 		return
 	}
 	if err := process(field, value); err != nil {
-		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
+		e.add(name, "is %s; must be %s", show(text), expectation(field.Type))
 	}
 }
 
@@ -399,12 +404,9 @@ func process(field reflect.StructField, value reflect.Value) error {
 
 // expectation describes the values that envconfig can read. envconfig's own message
 // holds the value, so it must not be shown.
-func expectation(t reflect.Type, text string) string {
+func expectation(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
-		if strings.Trim(text, "0123456789") == "" && text != "" && len(text) < 8 {
-			return "a duration with its unit: did you mean " + text + "s?"
-		}
 		return "a duration such as 30s, 5m or 1h30m"
 	case t == reflect.TypeFor[eventhubs.Start]():
 		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"

@@ -250,7 +250,7 @@ func TestMistakes(t *testing.T) {
 		{"field empty", valid("TEMPERATURE_FIELD=a,,b"), "TEMPERATURE_FIELD", "field 2 of 3"},
 		{"field twice", valid("TEMPERATURE_FIELD=a,b,a"), "TEMPERATURE_FIELD", "remove one"},
 
-		{"window without unit", valid("THROTTLE_WINDOW=60"), "THROTTLE_WINDOW", "60s?"},
+		{"window without unit", valid("THROTTLE_WINDOW=60"), "THROTTLE_WINDOW", "such as 30s, 5m or 1h30m"},
 		{"window 0", valid("THROTTLE_WINDOW=0s"), "THROTTLE_WINDOW", "1s to 24h"},
 		{"window negative", valid("THROTTLE_WINDOW=-60s"), "THROTTLE_WINDOW", "1s to 24h"},
 		{"window 25h", valid("THROTTLE_WINDOW=25h", "NOTIFY_GIVE_UP=26h"), "THROTTLE_WINDOW", "1s to 24h"},

@@ -90,7 +90,7 @@ func TestRulesWrong(t *testing.T) {
 		{"clear above the threshold", valid("TEMPERATURE_CLEAR=80.5"), "TEMPERATURE_CLEAR", "is 80.5; must be at most TEMPERATURE_THRESHOLD (80)"},
 		{"clear is no number", valid("TEMPERATURE_CLEAR=cool"), "TEMPERATURE_CLEAR", `is "cool"; must be a number`},
 		{"clear is not finite", valid("TEMPERATURE_CLEAR=NaN"), "TEMPERATURE_CLEAR", "finite"},
-		{"for without a unit", valid("TEMPERATURE_FOR=120"), "TEMPERATURE_FOR", "did you mean 120s?"},
+		{"for without a unit", valid("TEMPERATURE_FOR=120"), "TEMPERATURE_FOR", "must be a duration such as 30s, 5m or 1h30m"},
 		{"for below zero", valid("TEMPERATURE_FOR=-1s"), "TEMPERATURE_FOR", "0s to 24h"},
 		{"for too long", valid("TEMPERATURE_FOR=25h"), "TEMPERATURE_FOR", "0s to 24h"},
 		{"property is a path", valid("TEMPERATURE_THRESHOLD_PROPERTY=$twin.tags.limit"), "TEMPERATURE_THRESHOLD_PROPERTY", "enrichment"},

@@ -472,7 +472,7 @@ func (r *rulesReader) duration(n ast.Node, what string, low, high time.Duration)
 	case err != nil && text == "":
 		r.wrong(n, "%s must be a duration such as 30s, 5m or 1h30m", what)
 	case err != nil:
-		r.wrong(n, "%s is %s; must be a duration such as 30s, 5m or 1h30m%s", what, shown(text), didYouMeanValue(durationMeant(text)))
+		r.wrong(n, "%s is %s; must be a duration such as 30s, 5m or 1h30m", what, shown(text))
 	case d < low || d > high:
 		r.wrong(n, "%s is %s; must be %s to %s", what, Plain(d), Plain(low), Plain(high))
 	}
@@ -489,8 +489,10 @@ func (r *rulesReader) number(n ast.Node, what string) (float64, bool) {
 	switch {
 	case !ok:
 		r.wrong(n, "%s must be a number such as 80 or 80.5", what)
+	case strings.ContainsAny(text, typographicMinus):
+		r.wrong(n, "%s is %s, with a typographic minus: type a hyphen", what, shown(text))
 	case !decimal.MatchString(text):
-		r.wrong(n, "%s is %s; must be a number such as 80 or 80.5%s", what, shown(text), didYouMeanValue(numberMeant(text)))
+		r.wrong(n, "%s is %s; must be a number such as 80 or 80.5", what, shown(text))
 	case quoted:
 		r.wrong(n, "%s must be a number: remove the quotes", what)
 	case err != nil || math.IsInf(f, 0):

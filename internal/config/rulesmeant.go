@@ -3,75 +3,16 @@ package config
 import (
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
 )
 
-// What people write in a file of rules, and what they mean by it.
-
-// The quotation marks and minus signs that word processors and chats make of typed ones.
+// typographicQuotes are what word processors and chats make of typed quotation marks, and typographicMinus of hyphens.
 const (
 	typographicQuotes = "“”„‟‘’‚‛«»"
 	typographicMinus  = "−–—‐‑"
 )
-
-var (
-	numberWithUnit = regexp.MustCompile(`^([-+]?[0-9.]+)\s*(°|º|[A-Za-z%])[^0-9]*$`)
-	longDuration   = regexp.MustCompile(`^([0-9]+)\s*(s|m|h|d|w|secs?|seconds?|mins?|minutes?|hrs?|hours?|days?|weeks?)?$`)
-)
-
-// numberMeant returns the number that text stands for, empty if nobody can tell.
-func numberMeant(text string) string {
-	text = strings.Map(func(c rune) rune {
-		switch {
-		case strings.ContainsRune(typographicMinus, c):
-			return '-'
-		case strings.ContainsRune(typographicQuotes, c):
-			return -1
-		}
-		return c
-	}, text)
-	if strings.Count(text, ",") == 1 && !strings.Contains(text, ".") {
-		text = strings.Replace(text, ",", ".", 1)
-	}
-	if m := numberWithUnit.FindStringSubmatch(text); m != nil {
-		text = m[1]
-	}
-	if text = strings.TrimSpace(text); !decimal.MatchString(text) {
-		return ""
-	}
-	return text
-}
-
-// durationMeant returns the duration that text stands for, empty if nobody can tell.
-func durationMeant(text string) string {
-	m := longDuration.FindStringSubmatch(strings.ToLower(strings.Trim(text, typographicQuotes)))
-	if m == nil || len(m[1]) > 6 {
-		return ""
-	}
-	unit := "s"
-	if m[2] != "" {
-		unit = m[2][:1]
-	}
-	n, _ := strconv.Atoi(m[1]) // at most six digits
-	switch unit {
-	case "d":
-		n, unit = 24*n, "h"
-	case "w":
-		n, unit = 7*24*n, "h"
-	}
-	return fmt.Sprint(n, unit)
-}
-
-// didYouMeanValue ends a sentence about a value.
-func didYouMeanValue(meant string) string {
-	if meant == "" {
-		return ""
-	}
-	return ": did you mean " + meant + "?"
-}
 
 // ruleKeys are the settings of a rule.
 var ruleKeys = []string{"name", "title", "field", "unit", "above", "below", "is", "silent", "forget", "clear", "hysteresis", "for", "window", "per", "resolved", "override", "valid", "only", "runbook"}
