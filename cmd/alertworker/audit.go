@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
-	"go.uber.org/zap"
-
-	"alertworker/internal/config"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify/deadletter"
-	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/audit"
 	"alertworker/internal/ops/backtesting"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
@@ -28,14 +24,10 @@ const auditDoes = "compare the alerts and recoveries that the readings in the hu
 	"Usage: alertworker audit --since 24h [--group GROUP]"
 
 // runAudit is `alertworker audit`. It has the configuration of the worker.
-func runAudit(ctx context.Context, args []string) error {
-	return auditTo(ctx, os.Stdout, os.Stderr, args)
-}
-
-func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []string) error {
+func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	var history historyFlags
 	flags := newFlags("audit", auditDoes)
-	history.define(flags)
+	history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
 	asJSON := flags.Bool("json", false, "print one JSON object")
 	if err := parseFlags(flags, args); err != nil {
 		return err
@@ -46,51 +38,42 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 	if history.since == 0 {
 		return &usageError{errors.New("say how far back with --since; see alertworker audit --help")}
 	}
-	c, _, err := configure()
-	if err != nil {
-		return err
-	}
-	if c.ThrottleStore == config.StoreMemory || c.CheckpointStore == config.StoreMemory {
-		return &usageError{errors.New("with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent")}
-	}
-	source, done, err := history.open(ctx, c)
-	defer done()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	s, err := newReadStores(c)
+	s, err := openReader()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if c, err = resolveHub(ctx, c, zap.NewNop()); err != nil {
+	if s.inMemory() {
+		return &usageError{errors.New("with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent")}
+	}
+	if err := history.checkGroup(s.config); err != nil {
 		return err
 	}
-	if s, err = s.open(ctx, c, zap.NewNop()); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	rs, err := openReceivers(c, s.identity, zap.NewNop())
+	source, err := history.open(ctx, s.config, s.stores)
 	if err != nil {
 		return err
 	}
+	defer source.Close()
+	began := time.Now()
+	candidate := &backtesting.Candidate{Name: inForce, Set: s.config.Rules()}
 	var names []string
-	candidate := &backtesting.Candidate{Name: inForce, Set: c.Rules()}
-	for _, r := range rs {
-		defer r.Close()
+	for _, r := range s.receivers {
 		names = append(names, r.Name)
 		candidate.To = append(candidate.To, worker.Receiver{ID: r.ID, Name: r.Name, Filters: r.Filters})
 	}
 	expected := audit.Expected{}
 	candidate.Notice = expected.Add
-	if candidate.Mutes, err = silences(c, s.records).Mutes(ctx); err != nil {
+	if candidate.Mutes, err = silences(s.config, s.records).Mutes(ctx); err != nil {
 		return err
 	}
 	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, time.UTC)
 	if err != nil {
 		return err
 	}
-	show := newProgress(progress, source)
+	show := newProgress(source)
 	err = run.Take(ctx, source, func() { show.at(run.Readings) })
 	show.clear()
 	switch {
@@ -101,7 +84,7 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 	}
 	run.Finish()
 
-	stores, err := auditStores(ctx, c, s, rs, began.Add(-history.since))
+	stores, err := s.auditStores(ctx, began.Add(-history.since))
 	if err != nil {
 		return err
 	}
@@ -122,19 +105,11 @@ func auditTo(ctx context.Context, out io.Writer, progress *os.File, args []strin
 }
 
 // auditStores reads what an audit needs. since is when the first reading was taken.
-func auditStores(ctx context.Context, c config.Config, s stores, rs []receivers.Receiver, since time.Time) (all audit.Stores, err error) {
-	gates := map[audit.Key]*throttle.Gate{}
-	per := map[string]string{}
-	for _, r := range c.Rules().Rules {
-		per[r.Name] = r.Per
-	}
-	all.Gate = func(receiver int, rule, level string) *throttle.Gate {
-		key := audit.Key{Receiver: receiver, Rule: rule, Level: level}
-		if gates[key] == nil { // to read with: it needs no window
-			gates[key] = throttle.New(throttle.Config{Store: s.leases, Scope: c.Scope(), Receiver: rs[receiver].ID, Rule: rule, Level: level, Per: per[rule], SendTimeout: c.NotifyTimeout})
-		}
-		return gates[key]
-	}
+func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.Stores, err error) {
+	all.Gates = map[audit.Key]*throttle.Gate{}
+	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
+		all.Gates[audit.Key{Receiver: receiver, Rule: rule.Name, Level: level.Name}] = gate
+	})
 	all.Letters = map[audit.Key]time.Time{}
 	if s.deadLetters != nil {
 		for _, kind := range []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed} {
@@ -143,8 +118,8 @@ func auditStores(ctx context.Context, c config.Config, s stores, rs []receivers.
 					return all, err
 				}
 				for _, l := range page {
-					for i := range rs {
-						if key := (audit.Key{Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level}); rs[i].ID == l.Receiver && l.Alert.Enqueued.After(all.Letters[key]) {
+					for i := range s.receivers {
+						if key := (audit.Key{Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level}); s.receivers[i].ID == l.Receiver && l.Alert.Enqueued.After(all.Letters[key]) {
 							all.Letters[key] = l.Alert.Enqueued
 						}
 					}
@@ -152,15 +127,15 @@ func auditStores(ctx context.Context, c config.Config, s stores, rs []receivers.
 			}
 		}
 	}
-	hub := c.Hub()
-	checkpoints, _, err := eventhubs.ReadCheckpoints(ctx, s.records, eventhubs.NewGroup(hub.Host, hub.Name, c.EventHubConsumerGroup))
+	hub := s.config.Hub()
+	checkpoints, _, err := eventhubs.ReadCheckpoints(ctx, s.records, eventhubs.NewGroup(hub.Host, hub.Name, s.config.EventHubConsumerGroup))
 	if err != nil {
 		return all, err
 	}
 	all.Checkpoints = map[string]telemetry.Position{}
 	for partition, checkpoint := range checkpoints {
 		all.Checkpoints[partition] = checkpoint.Position
-		content, err := ledger.Look(ctx, s.records, ledgerName(c, partition))
+		content, err := ledger.Look(ctx, s.records, ledgerName(s.config, partition))
 		if err != nil {
 			return all, err
 		}

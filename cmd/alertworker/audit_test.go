@@ -25,7 +25,7 @@ import (
 func audited(t *testing.T) (counts map[string]int, missing []string) {
 	t.Helper()
 	var out strings.Builder
-	err := auditTo(t.Context(), &out, nil, []string{"--since", "1h", "--group", "auditors", "--rate", "0", "--json"})
+	err := runAudit(t.Context(), &out, []string{"--since", "1h", "--group", "auditors", "--rate", "0", "--json"})
 	var report struct {
 		Counts  map[string]int
 		Missing []struct {
@@ -142,24 +142,24 @@ func TestAudit(t *testing.T) {
 	becomes(map[string]int{"recorded": 4, "dead letter": 1, "missing": 3}, "kiln false", "late false", "oven0 true")
 
 	var out strings.Builder
-	if err := auditTo(t.Context(), &out, nil, []string{"--since", "1h", "--group", "auditors"}); err == nil || !strings.Contains(out.String(), "3  missing") || !strings.Contains(out.String(), `"oven0"  temperature  -      recovery`) {
+	if err := runAudit(t.Context(), &out, []string{"--since", "1h", "--group", "auditors"}); err == nil || !strings.Contains(out.String(), "3  missing") || !strings.Contains(out.String(), `"oven0"  temperature  -      recovery`) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	// One that is missing is named, and not created.
 	t.Setenv("THROTTLE_CONTAINER", "alertworker-absent")
 	for range 2 {
-		err := auditTo(t.Context(), io.Discard, nil, []string{"--since", "1h", "--group", "auditors"})
+		err := runAudit(t.Context(), io.Discard, []string{"--since", "1h", "--group", "auditors"})
 		if err == nil || !strings.Contains(err.Error(), "THROTTLE_STORE=blob") || !strings.Contains(err.Error(), `alertworker-absent": it does not exist, and this command creates nothing`) {
 			t.Errorf("without a container: %v", err)
 		}
 	}
-	if err := whyTo(t.Context(), io.Discard, []string{"kiln"}); err == nil || !strings.Contains(err.Error(), "creates nothing") {
+	if err := why(t.Context(), io.Discard, []string{"kiln"}); err == nil || !strings.Contains(err.Error(), "creates nothing") {
 		t.Errorf("why, without a container: %v", err)
 	}
 	t.Log(out.String()) // docs/questions.md shows it
 	t.Setenv("CHECKPOINT_STORE", "memory")
 	for _, tt := range []struct{ args, want string }{{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since -1h"}} {
-		if err := auditTo(t.Context(), io.Discard, nil, strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := runAudit(t.Context(), io.Discard, strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/term"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/ops/backtesting"
 	"alertworker/internal/telemetry/eventhubs"
@@ -53,15 +52,11 @@ type set struct {
 }
 
 // runBacktest is `alertworker backtest`.
-func runBacktest(ctx context.Context, args []string) error {
-	return backtestTo(ctx, os.Stdout, os.Stderr, args)
-}
-
-func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []string) error {
+func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	var b backtestFlags
 	flags := newFlags("backtest", backtestDoes)
 	flags.StringVar(&b.file, "file", "", "read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to storage; see docs/questions.md")
-	b.history.define(flags)
+	b.history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
 	flags.Func("rules", "try the rules of this `FILE` in place of the settings in force; may be repeated", func(name string) error {
 		b.rules = append(b.rules, name)
 		return nil
@@ -98,17 +93,28 @@ func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []st
 		source, skipped = opened, func() backtesting.Skipped { return opened.Skipped }
 	} else {
 		c, err := config.LoadRules(b.last, true)
+		if err == nil {
+			err = b.history.checkGroup(c)
+		}
 		if err != nil {
 			return err
 		}
-		history, done, err := b.history.open(ctx, c)
-		defer done()
+		s, err := newStores(c)
 		if err != nil {
 			return err
 		}
+		defer s.Close()
+		if c, err = s.findHub(ctx, c, zap.NewNop()); err != nil {
+			return err
+		}
+		history, err := b.history.open(ctx, c, s)
+		if err != nil {
+			return err
+		}
+		defer history.Close()
 		source = history
 	}
-	show := newProgress(progress, source)
+	show := newProgress(source)
 	failed := run.Take(ctx, source, func() { show.at(run.Readings) })
 	show.clear()
 	switch {
@@ -135,53 +141,46 @@ func backtestTo(ctx context.Context, out io.Writer, progress *os.File, args []st
 
 // historyFlags say how to read what the hub holds.
 type historyFlags struct {
+	name  string // of the flag that says since when
 	since time.Duration
 	group string
 	rate  float64
 }
 
-func (h *historyFlags) define(flags *flag.FlagSet) {
-	flags.DurationVar(&h.since, "since", 0, "read what the hub received in the last `DURATION`, such as 24h")
-	flags.StringVar(&h.group, "group", "", "with --since, read in this consumer `GROUP`, which the worker must not use (default $Default, if it does not)")
-	flags.Float64Var(&h.rate, "rate", maxRate, "with --since, read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any")
+// define defines the flags. The one called name says how far back to read, and has does as its help.
+func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
+	h.name = name
+	flags.DurationVar(&h.since, name, 0, does)
+	flags.StringVar(&h.group, "group", "", "with --"+name+", read in this consumer `GROUP`, which the worker must not use (default $Default, if it does not)")
+	flags.Float64Var(&h.rate, "rate", maxRate, "with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any")
 }
 
 func (h *historyFlags) check() error {
 	switch {
 	case h.since < 0:
-		return fmt.Errorf("--since %v: want more than 0", h.since)
+		return fmt.Errorf("--%s %v: want more than 0", h.name, h.since)
 	case !(h.rate >= 0): // NaN, too
 		return fmt.Errorf("--rate %v: want 0 or more", h.rate)
 	}
 	return nil
 }
 
-// open opens the history of the hub that c names, and returns what closes it, also after an error.
-func (h *historyFlags) open(ctx context.Context, c config.Config) (_ *eventhubs.History, done func(), err error) {
-	done = func() {}
-	group := cmp.Or(h.group, "$Default")
-	if strings.EqualFold(group, c.EventHubConsumerGroup) {
-		return nil, done, &usageError{fmt.Errorf("the worker reads in the consumer group %s: create another one, and name it with --group", c.EventHubConsumerGroup)}
+// checkGroup returns an error if the worker reads in the same consumer group.
+func (h *historyFlags) checkGroup(c config.Config) error {
+	if strings.EqualFold(cmp.Or(h.group, "$Default"), c.EventHubConsumerGroup) {
+		return &usageError{fmt.Errorf("the worker reads in the consumer group %s: create another one, and name it with --group", c.EventHubConsumerGroup)}
 	}
-	s, err := newStores(c)
-	if err != nil {
-		return nil, done, err
-	}
-	done = s.Close
-	if c.EventHubNamespace != "" {
-		if err := s.identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
-			return nil, done, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
-		}
-	}
-	if c, err = resolveHub(ctx, c, zap.NewNop()); err != nil {
-		return nil, done, err
-	}
-	c.EventHubConsumerGroup = group
+	return nil
+}
+
+// open opens the history of the hub that c names, which has been found (findHub). The caller closes it.
+func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*eventhubs.History, error) {
+	c.EventHubConsumerGroup = cmp.Or(h.group, "$Default")
 	history, err := eventhubs.OpenHistory(ctx, sourceConfig(c, s, zap.NewNop()), time.Now().Add(-h.since), h.rate)
 	if err != nil {
-		return nil, done, fmt.Errorf("read what the hub holds: %w", err)
+		return nil, fmt.Errorf("read what the hub holds: %w", err)
 	}
-	return history, func() { history.Close(); s.Close() }, nil
+	return history, nil
 }
 
 // set reads --set.
@@ -293,24 +292,21 @@ func writeFile(name string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// progress shows how far a source has been read, if there is a terminal to show it on.
+// progress shows on stderr how far a source has been read, if that is a terminal.
 type progress struct {
-	to         *os.File // nil: none
+	shown      bool
 	source     backtesting.Source
 	began, due time.Time
 }
 
-func newProgress(to *os.File, s backtesting.Source) *progress {
-	if to != nil && !term.IsTerminal(int(to.Fd())) {
-		to = nil
-	}
+func newProgress(s backtesting.Source) *progress {
 	now := time.Now()
-	return &progress{to: to, source: s, began: now, due: now.Add(time.Second)}
+	return &progress{shown: term.IsTerminal(int(os.Stderr.Fd())), source: s, began: now, due: now.Add(time.Second)}
 }
 
 func (p *progress) at(events int) {
 	now := time.Now()
-	if p.to == nil || now.Before(p.due) {
+	if !p.shown || now.Before(p.due) {
 		return
 	}
 	p.due = now.Add(time.Second)
@@ -319,11 +315,11 @@ func (p *progress) at(events int) {
 	if share := p.source.Progress(); share > 0 {
 		left = time.Duration(float64(took) * (1 - share) / share).Round(time.Second).String()
 	}
-	fmt.Fprintf(p.to, "\r\x1b[K%d events, %.0f a second, %s left", events, float64(events)/took.Seconds(), left)
+	fmt.Fprintf(os.Stderr, "\r\x1b[K%d events, %.0f a second, %s left", events, float64(events)/took.Seconds(), left)
 }
 
 func (p *progress) clear() {
-	if p.to != nil {
-		fmt.Fprint(p.to, "\r\x1b[K")
+	if p.shown {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
 }

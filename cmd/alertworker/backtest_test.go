@@ -89,7 +89,7 @@ func TestBacktest(t *testing.T) {
 			}
 			t.Setenv("TEMPERATURE_THRESHOLD", "1000")
 			var out strings.Builder
-			if err := backtestTo(t.Context(), &out, nil, []string{"--file", test.file, "--json", "--set", "THROTTLE_WINDOW=" + test.window.String(), "--set", fmt.Sprintf("TEMPERATURE_THRESHOLD=999,%v", test.threshold)}); err != nil {
+			if err := runBacktest(t.Context(), &out, []string{"--file", test.file, "--json", "--set", "THROTTLE_WINDOW=" + test.window.String(), "--set", fmt.Sprintf("TEMPERATURE_THRESHOLD=999,%v", test.threshold)}); err != nil {
 				t.Fatal(err)
 			}
 			var got struct {
@@ -141,7 +141,7 @@ func TestBacktestRefuses(t *testing.T) {
 		{[]string{"--file", rules, "--set", "TEMPERATURE_THRESHOLD=80"}, "must name the columns"},
 	} {
 		var out strings.Builder
-		err := backtestTo(t.Context(), &out, nil, tt.args)
+		err := runBacktest(t.Context(), &out, tt.args)
 		var coded interface{ ExitCode() int }
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &coded) || coded.ExitCode() != exitUsage || out.Len() > 0 {
 			t.Errorf("%q: %v, %q; want %q and exit code 2", tt.args, err, out.String(), tt.want)
@@ -175,7 +175,7 @@ func TestBacktestIsDocumented(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var out strings.Builder
-	if err := backtestTo(t.Context(), &out, nil, strings.Fields(found[3])); err != nil || out.String() != found[4] {
+	if err := runBacktest(t.Context(), &out, strings.Fields(found[3])); err != nil || out.String() != found[4] {
 		t.Errorf("%v: the page has other words than\n%s", err, out.String())
 	}
 }
@@ -190,7 +190,7 @@ func TestBacktestOfAHub(t *testing.T) {
 	environment(t, map[string]string{"EVENTHUB_CONNECTION_STRING": hub.ConnectionString()})
 	backtest := func(args ...string) (string, error) {
 		var out strings.Builder
-		err := backtestTo(t.Context(), &out, nil, append([]string{"--since", "1h", "--set", "TEMPERATURE_THRESHOLD=80"}, args...))
+		err := runBacktest(t.Context(), &out, append([]string{"--since", "1h", "--set", "TEMPERATURE_THRESHOLD=80"}, args...))
 		return out.String(), err
 	}
 	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "holds no events of the last 1h") {

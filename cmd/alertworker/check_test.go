@@ -25,7 +25,6 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
-	"alertworker/internal/ops/checkup"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -63,7 +62,7 @@ func runCheck(t *testing.T, hub string, env map[string]string, args ...string) (
 	maps.Copy(all, env)
 	environment(t, all)
 	var b bytes.Buffer
-	err := checkTo(t.Context(), checkup.Output{W: &b}, args)
+	err := check(t.Context(), &b, args)
 	if err != nil {
 		code = exitFailed
 		var coded interface{ ExitCode() int }

@@ -6,15 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/config"
 	"alertworker/internal/notify/deadletter"
-	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/ops/deadletters"
 )
@@ -35,11 +31,7 @@ const (
 )
 
 // deadLetters is `alertworker deadletters`. It has the configuration of the worker.
-func deadLetters(ctx context.Context, args []string) error {
-	return deadLettersTo(ctx, os.Stdout, args)
-}
-
-func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
+func deadLetters(ctx context.Context, out io.Writer, args []string) error {
 	name := ""
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
@@ -58,46 +50,22 @@ func deadLettersTo(ctx context.Context, out io.Writer, args []string) error {
 	return &usageError{fmt.Errorf("unknown command %q: deadletters has list, replay and discard; see alertworker deadletters --help", name)}
 }
 
-// letterStores are what the commands need.
-type letterStores struct {
-	*deadletter.Store
-	config    config.Config
-	stores    stores
-	receivers []receivers.Receiver
-}
-
-// openLetters opens the dead letters and receivers that are configured. The caller closes
-// them.
-func openLetters(ctx context.Context) (*letterStores, error) {
-	c, log, err := configure()
+// openLetters opens the dead letters. The caller closes the session.
+func openLetters(ctx context.Context) (*session, error) {
+	s, err := openSession()
 	if err != nil {
 		return nil, err
 	}
-	b := &letterStores{config: c}
-	if b.stores, err = newStores(c); err != nil {
-		b.Close()
+	if !s.config.HasStorage() {
+		err = &usageError{errors.New("without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
+	} else if s.deadLetters, err = s.openDeadLetters(ctx, s.config, s.log); err != nil {
+		err = fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", s.config.DeadLetterContainer, err)
+	}
+	if err != nil {
+		s.Close()
 		return nil, err
 	}
-	if b.receivers, err = openReceivers(c, b.stores.identity, log); err != nil {
-		b.Close()
-		return nil, err
-	}
-	if !c.HasStorage() {
-		b.Close()
-		return nil, &usageError{errors.New("without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
-	}
-	if b.Store, err = b.stores.openDeadLetters(ctx, c, log); err != nil {
-		b.Close()
-		return nil, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, err)
-	}
-	return b, nil
-}
-
-func (b *letterStores) Close() {
-	b.stores.Close()
-	for _, r := range b.receivers {
-		r.Close()
-	}
+	return s, nil
 }
 
 // listLetters is `alertworker deadletters list`.
@@ -110,22 +78,22 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	b, err := openLetters(ctx)
+	s, err := openLetters(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
+	defer s.Close()
 
 	n := 0
 	for _, kind := range kinds {
-		for page, err := range b.List(ctx, kind, since.time()) {
+		for page, err := range s.deadLetters.List(ctx, kind, since.time()) {
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				err = deadletters.WriteJSON(out, page, b.receivers)
+				err = deadletters.WriteJSON(out, page, s.receivers)
 			} else {
-				err = deadletters.WriteTable(out, page, b.receivers, n == 0)
+				err = deadletters.WriteTable(out, page, s.receivers, n == 0)
 			}
 			if err != nil {
 				return fmt.Errorf("print dead letters: %w", err)
@@ -150,26 +118,27 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	b, err := openLetters(ctx)
+	s, err := openLetters(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	r := &deadletters.Replay{Store: b.Store, Receivers: b.receivers, Config: b.config, Rules: b.config.Rules().Rules, To: *to, DryRun: *dryRun, Out: out}
+	defer s.Close()
+	r := &deadletters.Replay{Store: s.deadLetters, Receivers: s.receivers, Config: s.config, Rules: s.config.Rules().Rules, To: *to, DryRun: *dryRun, Out: out}
 	if err := r.Check(); err != nil {
 		return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 	}
-	if r.Leases, err = b.stores.openLeases(ctx, b.config, zap.NewNop()); err != nil {
-		return fmt.Errorf("open THROTTLE_STORE=%s: %w", b.config.ThrottleStore, err)
+	if err := s.connectLeases(ctx); err != nil {
+		return err
 	}
-	if b.config.ThrottleStore == config.StoreMemory {
+	r.Leases = s.leases
+	if s.config.ThrottleStore == config.StoreMemory {
 		fmt.Fprintln(out, "THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within THROTTLE_WINDOW")
 	}
 	for _, id := range ids {
 		r.ByID(ctx, id)
 	}
 	if *all {
-		for page, listErr := range b.List(ctx, deadletter.Undelivered, since.time()) {
+		for page, listErr := range s.deadLetters.List(ctx, deadletter.Undelivered, since.time()) {
 			if err = listErr; err != nil {
 				break
 			}
@@ -198,19 +167,19 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	b, err := openLetters(ctx)
+	s, err := openLetters(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
+	defer s.Close()
 	n, failed := 0, 0
 	discard := func(letters []deadletter.Letter) error {
-		done, err := deadletters.Discard(ctx, out, b.Store, letters, *dryRun)
+		done, err := deadletters.Discard(ctx, out, s.deadLetters, letters, *dryRun)
 		n += done
 		return err
 	}
 	for _, id := range ids {
-		l, err := b.Get(ctx, kinds[0], id)
+		l, err := s.deadLetters.Get(ctx, kinds[0], id)
 		if err == nil {
 			err = discard([]deadletter.Letter{l})
 		}
@@ -220,7 +189,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	if *all {
-		for page, listErr := range b.List(ctx, kinds[0], since.time()) {
+		for page, listErr := range s.deadLetters.List(ctx, kinds[0], since.time()) {
 			if err = listErr; err == nil {
 				err = discard(page)
 			}
@@ -311,18 +280,4 @@ func (s *age) String() string {
 		return ""
 	}
 	return fmt.Sprintf(" with a reading from the last %v", s.Duration)
-}
-
-// parseArgs is parseFlags with arguments before, between or after the flags; it
-// returns them.
-func parseArgs(f *flag.FlagSet, args []string) (others []string, err error) {
-	for {
-		if err := f.Parse(args); err != nil {
-			return nil, parseFlags(f, args) // which fails in the same way, with the error for users
-		}
-		if f.NArg() == 0 {
-			return others, nil
-		}
-		others, args = append(others, f.Arg(0)), f.Args()[1:]
-	}
 }

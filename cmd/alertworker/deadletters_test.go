@@ -94,7 +94,7 @@ func (l *letterWorld) command(t *testing.T, args ...string) (output string, code
 	t.Helper()
 	environment(t, l.env)
 	var b bytes.Buffer
-	err := deadLettersTo(t.Context(), &b, args)
+	err := deadLetters(t.Context(), &b, args)
 	if err != nil {
 		code = exitFailed
 		var coded interface{ ExitCode() int }
@@ -444,7 +444,7 @@ func TestDeadLetters(t *testing.T) {
 		})
 		var b bytes.Buffer
 		ids := l.left(t)
-		err := deadLettersTo(ctx, &b, append([]string{"replay"}, ids...))
+		err := deadLetters(ctx, &b, append([]string{"replay"}, ids...))
 		if err == nil || len(l.Deliveries()) != 1 || len(l.left(t)) < 1 {
 			t.Errorf("%v, %d deliveries, %d letters left:\n%s", err, len(l.Deliveries()), len(l.left(t)), b.String())
 		}

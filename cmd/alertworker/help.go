@@ -1,6 +1,11 @@
 package main
 
-import "alertworker/internal/config"
+import (
+	"context"
+	"io"
+
+	"alertworker/internal/config"
+)
 
 const helpHead = `alertworker reads telemetry from an Azure IoT Hub and sends an alert when a device reports a temperature at or
 above a threshold: at most one per device within the window, and none is ever lost, however many replicas run.
@@ -41,5 +46,8 @@ Exit codes
   2  invalid configuration or command line
 `
 
-// helpText returns what `alertworker --help` prints.
-func helpText() string { return helpHead + config.Help() + helpExitCodes }
+// printHelp is `alertworker --help`.
+func printHelp(_ context.Context, out io.Writer, _ []string) error {
+	_, err := io.WriteString(out, helpHead+config.Help()+helpExitCodes)
+	return err
+}

@@ -14,7 +14,6 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
-	"alertworker/internal/ops/checkup"
 )
 
 // keyless returns settings that use Azure Storage with the managed identity of an App
@@ -127,7 +126,7 @@ func TestCheckOfIdentity(t *testing.T) {
 	hub := hubWith(t)
 	t.Setenv("EVENTHUB_CONNECTION_STRING", hub.ConnectionString())
 	var out strings.Builder
-	if err := checkTo(t.Context(), checkup.Output{W: &out}, nil); err == nil {
+	if err := check(t.Context(), &out, nil); err == nil {
 		t.Error("no error")
 	}
 	expect(t, out.String(), "identity", "✗", "tried environment variables")

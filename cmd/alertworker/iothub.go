@@ -2,13 +2,25 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/config"
 	"alertworker/internal/telemetry/iothub"
 	"alertworker/internal/telemetry/transport"
 )
+
+// findHub is resolveHub; it also waits for a token if the hub is read without a key.
+func (s stores) findHub(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, error) {
+	if c.EventHubNamespace != "" {
+		if err := s.identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
+			return c, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
+		}
+	}
+	return resolveHub(ctx, c, log)
+}
 
 // resolveHub returns c reading from the Event Hubs endpoint of its
 // IOTHUB_CONNECTION_STRING, or c itself if it has none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // local is `alertworker local`. Only the devices are simulated: AMQP and HTTP go over
 // loopback sockets. It fails if, by what was published and what the receiver got, an
 // alert was lost or came too early.
-func local(ctx context.Context, args []string) error {
+func local(ctx context.Context, _ io.Writer, args []string) error {
 	var o simulator.Options
 	flags := newFlags("local", "run everything on this machine, without Azure: devices, hub, workers and a receiver")
 	o.Define(flags)

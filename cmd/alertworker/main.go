@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -30,43 +31,36 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:]))
 }
 
+// commands are what an argument can name. They print their results to out.
+var commands = map[string]func(ctx context.Context, out io.Writer, args []string) error{
+	"":            func(ctx context.Context, _ io.Writer, _ []string) error { return run(ctx) },
+	"audit":       runAudit,
+	"backtest":    runBacktest,
+	"check":       check,
+	"deadletters": deadLetters,
+	"devhub":      serveHub,
+	"local":       local,
+	"silence":     silence,
+	"silences":    listSilences,
+	"test":        test,
+	"why":         why,
+	"version":     printVersion, "-version": printVersion, "--version": printVersion,
+	"help": printHelp, "-h": printHelp, "-help": printHelp, "--help": printHelp,
+}
+
 // command runs the command in args and returns the exit code.
 func command(ctx context.Context, args []string) int {
 	name := ""
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
-	var err error
-	switch name {
-	case "":
-		err = run(ctx)
-	case "local":
-		err = local(ctx, args)
-	case "devhub":
-		err = serveHub(ctx, args)
-	case "audit":
-		err = runAudit(ctx, args)
-	case "backtest":
-		err = runBacktest(ctx, args)
-	case "check":
-		err = check(ctx, args)
-	case "test":
-		err = test(ctx, args)
-	case "why":
-		err = why(ctx, args)
-	case "deadletters":
-		err = deadLetters(ctx, args)
-	case "silence":
-		err = silence(ctx, os.Stdout, args)
-	case "silences":
-		err = listSilences(ctx, os.Stdout, args)
-	case "version", "-version", "--version":
-		fmt.Println(version())
-	case "help", "-h", "-help", "--help":
-		fmt.Print(helpText())
-	default:
-		err = &usageError{fmt.Errorf("unknown command %q; see alertworker --help", name)}
+	do := commands[name]
+	if do == nil {
+		do = func(context.Context, io.Writer, []string) error {
+			return &usageError{fmt.Errorf("unknown command %q; see alertworker --help", name)}
+		}
 	}
+	err := do(ctx, os.Stdout, args)
 	if err == nil {
 		return exitStopped
 	}
@@ -91,6 +85,11 @@ type silentError struct{ code int }
 
 func (e *silentError) Error() string { return fmt.Sprint("exit code ", e.code) }
 func (e *silentError) ExitCode() int { return e.code }
+
+func printVersion(_ context.Context, out io.Writer, _ []string) error {
+	_, err := fmt.Fprintln(out, version())
+	return err
+}
 
 // version names the build: its number, the commit it was built from, and Go's version.
 func version() string {

@@ -12,8 +12,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/config"
 	"alertworker/internal/muting"
 	"alertworker/internal/records"
@@ -33,27 +31,22 @@ func silences(c config.Config, s records.Store) muting.Store {
 	return muting.Store{Records: s, Name: groupName(c) + "/silences"}
 }
 
-// openSilences opens them for commands, which have the configuration of the worker.
-func openSilences(ctx context.Context) (muting.Store, func(), error) {
-	c, _, err := configure()
+// openSilences opens them for commands. The caller closes the session.
+func openSilences(ctx context.Context) (muting.Store, *session, error) {
+	s, err := openSession()
 	if err != nil {
-		return muting.Store{}, func() {}, err
+		return muting.Store{}, nil, err
 	}
-	if c.CheckpointStore == config.StoreMemory {
-		return muting.Store{}, func() {}, &usageError{errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those")}
+	if s.config.CheckpointStore == config.StoreMemory {
+		err = &usageError{errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those")}
+	} else {
+		err = s.connectRecords(ctx)
 	}
-	s, err := newStores(c)
 	if err != nil {
-		return muting.Store{}, func() {}, err
+		s.Close()
+		return muting.Store{}, nil, err
 	}
-	if c, err = resolveHub(ctx, c, zap.NewNop()); err != nil {
-		return muting.Store{}, s.Close, err
-	}
-	rs, err := s.openRecords(ctx, c, zap.NewNop())
-	if err != nil {
-		return muting.Store{}, s.Close, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, err)
-	}
-	return silences(c, rs), s.Close, nil
+	return silences(s.config, s.records), s, nil
 }
 
 // silence is `alertworker silence`.
@@ -82,11 +75,11 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	if err := s.Check(*lasts); err != nil {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}
-	store, done, err := openSilences(ctx)
-	defer done()
+	store, opened, err := openSilences(ctx)
 	if err != nil {
 		return err
 	}
+	defer opened.Close()
 	if s, err = store.Add(ctx, s, *lasts); err != nil {
 		return err
 	}
@@ -105,11 +98,11 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	if !isList && !isEnd {
 		return &usageError{errors.New("say list, or end and an id; see alertworker silences --help")}
 	}
-	store, done, err := openSilences(ctx)
-	defer done()
+	store, opened, err := openSilences(ctx)
 	if err != nil {
 		return err
 	}
+	defer opened.Close()
 	if isEnd {
 		s, err := store.End(ctx, args[1])
 		if err == nil {

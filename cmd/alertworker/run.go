@@ -136,7 +136,7 @@ func connect(ctx context.Context, c config.Config, s stores, m *status.Monitor, 
 }
 
 func connectOnce(ctx context.Context, c config.Config, s stores, log *zap.Logger) (config.Config, stores, *peers.Member, error) {
-	c, err := resolveHub(ctx, c, log)
+	c, err := s.findHub(ctx, c, log)
 	if err != nil {
 		return c, s, nil, &openError{status.ByHub, err}
 	}

@@ -76,22 +76,10 @@ func newStores(c config.Config) (stores, error) {
 	return s, nil
 }
 
-// newReadStores is newStores for commands that change nothing: a container that is missing is an error.
-func newReadStores(c config.Config) (stores, error) {
-	s, err := newStores(c)
-	azure.ReadOnly(s.http)
-	return s, err
-}
-
 // open connects to the stores that c names, creates containers that are missing and,
 // for stores without a key, waits for a token. Its error is an *openError, around an
 // *invalidError if no retry can help.
 func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
-	if c.EventHubNamespace != "" {
-		if err := s.identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
-			return s, &openError{status.ByHub, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)}
-		}
-	}
 	var err error
 	if s.records, err = s.openRecords(ctx, c, log); err != nil {
 		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}

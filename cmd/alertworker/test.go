@@ -10,19 +10,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/config"
-	"alertworker/internal/lab/console"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/transport"
-	"alertworker/internal/throttle"
 )
 
 const testDoes = "send a reading that is over the limit the whole way: through the hub and a running worker to the receivers, and\n" +
@@ -32,11 +27,7 @@ const testDoes = "send a reading that is over the limit the whole way: through t
 	"az iot device send-d2c-message, and follow it with --sent; or test without the hub, with --http"
 
 // test is `alertworker test`.
-func test(ctx context.Context, args []string) error {
-	return testTo(ctx, checkup.Output{W: os.Stdout, Color: console.Detect(os.Stdout, os.Getenv).Color}, args)
-}
-
-func testTo(ctx context.Context, out checkup.Output, args []string) error {
+func test(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("test", testDoes)
 	device := flags.String("device", "", "`NAME` of the device; alerts of names that begin with "+notify.TestDevice+" are marked as tests. By default it is\nanother one each time, because a device that has had an alert is quiet for the rest of the window")
 	address := flags.String("http", "", "send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN")
@@ -47,16 +38,12 @@ func testTo(ctx context.Context, out checkup.Output, args []string) error {
 	if *device == "" && !*sent {
 		*device = notify.TestDevice + "-" + strings.ToLower(rand.Text()[:6])
 	}
-	c, log, err := configure()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Sync() }()
-	s, err := newStores(c)
+	s, err := openSession()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	c := s.config
 	t := checkup.Test{Device: *device, Timeout: c.NotifyTimeout, Recoveries: true}
 	if t.Rule, err = checkup.TestRule(c.Rules()); err != nil {
 		return err
@@ -67,7 +54,7 @@ func testTo(ctx context.Context, out checkup.Output, args []string) error {
 	case c.ThrottleStore == config.StoreMemory && *address == "":
 		return &usageError{errors.New("with THROTTLE_STORE=memory only the worker knows what becomes of a reading: use --http")}
 	case *sent:
-		fmt.Fprintf(out.W, "waiting for a reading of %s: %s at %v\n", *device, t.Rule.Field, t.Rule.Levels[0].Limit)
+		fmt.Fprintf(out, "waiting for a reading of %s: %s at %v\n", *device, t.Rule.Field, t.Rule.Levels[0].Limit)
 	case *address != "":
 		t.Recoveries = false
 		if t.Send, err = sendHTTP(*address, *device, c); err != nil {
@@ -76,65 +63,47 @@ func testTo(ctx context.Context, out checkup.Output, args []string) error {
 	case c.IoTHubConnectionString.IsSet():
 		return &usageError{errors.New("an IoT Hub takes messages only from its devices: send one as the device and follow it with --sent, or use --http")}
 	default:
-		t.Send = s.sendHub(c, *device)
+		t.Send = s.sendHub(*device)
 	}
 	if c.ThrottleStore != config.StoreMemory {
-		if t.Gates, err = s.testGates(ctx, c, &t, log); err != nil {
+		if t.Gates, err = s.testGates(ctx, &t); err != nil {
 			return err
 		}
 	}
 	if !notify.IsTest(*device) {
-		fmt.Fprintf(out.W, "alerts of %s are not marked as tests\n", *device)
+		fmt.Fprintf(out, "alerts of %s are not marked as tests\n", *device)
 	}
-	if !t.Run(ctx, out) {
+	if !t.Run(ctx, findings(out)) {
 		return &silentError{exitFailed}
 	}
 	return nil
 }
 
 // testGates returns the gates of those who get the alerts of t.
-func (s stores) testGates(ctx context.Context, c config.Config, t *checkup.Test, log *zap.Logger) (gates []checkup.Gate, err error) {
-	rs, err := openReceivers(c, s.identity, log)
-	if err != nil {
+func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []checkup.Gate, err error) {
+	if err := s.connectLeases(ctx); err != nil {
 		return nil, err
 	}
-	leases, err := s.openLeases(ctx, c, log)
-	if err != nil {
-		return nil, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, err)
-	}
-	if c, err = resolveHub(ctx, c, log); err != nil {
-		return nil, err
-	}
-	level := t.Rule.Levels[0].Name
-	for _, r := range rs {
-		defer r.Close()
-		if !r.Filters.Cover(t.Rule.Name, level) {
-			continue
+	level := &t.Rule.Levels[0]
+	for _, r := range s.receivers {
+		if r.Filters.Cover(t.Rule.Name, level.Name) {
+			gates = append(gates, checkup.Gate{Name: r.Name, Gate: newGate(s.config, s.leases, r.ID, &t.Rule, level, nil)})
 		}
-		gates = append(gates, checkup.Gate{Name: r.Name, Gate: throttle.New(throttle.Config{
-			Store: leases, Scope: c.Scope(), Receiver: r.ID, Rule: t.Rule.Name, Level: level, Per: t.Rule.Per, Window: t.Rule.Window, SendTimeout: c.NotifyTimeout,
-		})})
 	}
 	if len(gates) == 0 {
-		return nil, fmt.Errorf("nobody gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level))
+		return nil, fmt.Errorf("nobody gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
 	}
 	return gates, nil
 }
 
 // sendHub returns what sends a reading to the hub.
-func (s stores) sendHub(c config.Config, device string) func(context.Context, []byte) (string, error) {
-	hub := eventhubs.Config{
-		ConnectionString: c.EventHubConnectionString.Reveal(), Namespace: c.EventHubNamespace, Transport: transport.Transport(c.EventHubTransport),
-		Hub: c.EventHubName, ConsumerGroup: c.EventHubConsumerGroup,
-	}
+func (s *session) sendHub(device string) func(context.Context, []byte) (string, error) {
 	return func(ctx context.Context, body []byte) (string, error) {
-		if c.EventHubNamespace != "" {
-			if err := s.identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
-				return "", err
-			}
-			hub.Credential = s.identity
+		c, err := s.findHub(ctx, s.config, zap.NewNop())
+		if err != nil {
+			return "", err
 		}
-		if err := eventhubs.Send(ctx, hub, device, body); err != nil {
+		if err := eventhubs.Send(ctx, sourceConfig(c, s.stores, zap.NewNop()), device, body); err != nil {
 			return "", fmt.Errorf("%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub takes messages only from its devices: use --sent or --http)", err)
 		}
 		return "the hub took the reading", nil

@@ -14,7 +14,6 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
-	"alertworker/internal/ops/checkup"
 	"alertworker/internal/ops/status"
 )
 
@@ -49,7 +48,7 @@ func TestTest(t *testing.T) {
 	)
 	w.becomes(status.Leaving, http.StatusOK)
 
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		args, want []string
 		messages   int
 	}{
@@ -69,30 +68,30 @@ func TestTest(t *testing.T) {
 			2,
 		},
 	} {
-		if slices.Contains(test.args, "--sent") {
+		if slices.Contains(tt.args, "--sent") {
 			time.AfterFunc(time.Second, func() {
-				if _, err := hub.Publish(devhub.Message{Device: test.args[1], Body: []byte(`{"temp":80}`)}); err != nil {
+				if _, err := hub.Publish(devhub.Message{Device: tt.args[1], Body: []byte(`{"temp":80}`)}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		var out bytes.Buffer
-		if err := testTo(t.Context(), checkup.Output{W: &out}, test.args); err != nil {
-			t.Errorf("%q: %v", test.args, err)
+		if err := test(t.Context(), &out, tt.args); err != nil {
+			t.Errorf("%q: %v", tt.args, err)
 		}
-		for _, want := range test.want {
+		for _, want := range tt.want {
 			if !strings.Contains(out.String(), want) {
-				t.Errorf("%q does not say %q:\n%s", test.args, want, out.String())
+				t.Errorf("%q does not say %q:\n%s", tt.args, want, out.String())
 			}
 		}
 		mu.Lock()
-		n := len(slices.DeleteFunc(slices.Clone(got), func(device string) bool { return device != test.args[1] }))
-		if n != test.messages {
-			t.Errorf("%q: receivers got %d tests, want %d", test.args, n, test.messages)
+		n := len(slices.DeleteFunc(slices.Clone(got), func(device string) bool { return device != tt.args[1] }))
+		if n != tt.messages {
+			t.Errorf("%q: receivers got %d tests, want %d", tt.args, n, tt.messages)
 		}
 		mu.Unlock()
 	}
-	if err := testTo(t.Context(), checkup.Output{W: io.Discard}, []string{"--http", "http://" + nobody(t)}); err == nil {
+	if err := test(t.Context(), io.Discard, []string{"--http", "http://" + nobody(t)}); err == nil {
 		t.Error("it passes without a worker")
 	}
 }

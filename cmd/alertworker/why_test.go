@@ -19,7 +19,7 @@ import (
 func ask(t *testing.T, args ...string) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := whyTo(t.Context(), &b, args); err != nil {
+	if err := why(t.Context(), &b, args); err != nil {
 		t.Fatalf("why %q: %v\n%s", args, err, b.String())
 	}
 	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), emulators.AzuriteKey) {
@@ -116,7 +116,7 @@ func TestWhyUsage(t *testing.T) {
 	environment(t, nil)
 	for _, args := range [][]string{nil, {"a", "b"}, {"a", "--last", "-1h"}, {"a", "--no"}} {
 		var b bytes.Buffer
-		if err := whyTo(t.Context(), &b, args); err == nil || b.Len() > 0 {
+		if err := why(t.Context(), &b, args); err == nil || b.Len() > 0 {
 			t.Errorf("%q: %v %s", args, err, b.String())
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"alertworker/internal/ledger"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -34,9 +36,9 @@ func (e Expected) Add(n worker.BacktestNotice) {
 
 // Stores are what is known of notices. All are read after the events.
 type Stores struct {
-	Gate        func(receiver int, rule, level string) *throttle.Gate // called by one goroutine
-	Letters     map[Key]time.Time                                     // when the hub took the latest reading of which a dead letter is kept
-	Checkpoints map[string]telemetry.Position                         // by partition
+	Gates       map[Key]*throttle.Gate        // without devices
+	Letters     map[Key]time.Time             // when the hub took the latest reading of which a dead letter is kept
+	Checkpoints map[string]telemetry.Position // by partition
 	Ledgers     []ledger.Content
 }
 
@@ -80,29 +82,18 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) 
 		}
 	}
 	r := Report{Counts: map[string]int{}}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	var mu sync.Mutex
-	var reading sync.WaitGroup
-	places := make(chan struct{}, storeCalls)
+	reading, ctx := errgroup.WithContext(ctx)
+	reading.SetLimit(storeCalls)
 	for key, n := range expected {
 		if n.At.After(until) {
 			continue
 		}
-		gate := s.Gate(key.Receiver, key.Rule, key.Level)
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		reading.Go(func() {
-			defer func() { <-places }()
+		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level}]
+		reading.Go(func() error {
 			proof, err := gate.Prove(ctx, throttle.Request{Device: n.About, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery})
 			if err != nil {
-				stop(err)
-				return
+				return err
 			}
 			at, settled := s.Checkpoints[n.Partition]
 			kind := Missing
@@ -123,13 +114,14 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) 
 			if r.Counts[kind]++; kind == Missing {
 				r.Missing = append(r.Missing, n)
 			}
+			return nil
 		})
 	}
-	reading.Wait()
+	err := reading.Wait()
 	slices.SortFunc(r.Missing, func(a, b worker.BacktestNotice) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Receiver, b.Receiver))
 	})
-	return r, context.Cause(ctx)
+	return r, err
 }
 
 // limits are what an audit does not prove.

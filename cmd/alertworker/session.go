@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/azure"
+	"alertworker/internal/config"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
+)
+
+// A session is what commands have that look at what workers share, or change it. They have the configuration of a worker.
+type session struct {
+	stores
+	config    config.Config
+	receivers []receivers.Receiver
+	log       *zap.Logger
+}
+
+// openSession reads the configuration and connects to nothing. The caller closes the session.
+func openSession() (*session, error) {
+	c, log, err := configure()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{config: c, log: log}
+	if s.stores, err = newStores(c); err != nil {
+		return nil, err
+	}
+	if s.receivers, err = openReceivers(c, s.identity, log); err != nil {
+		s.stores.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// openReader is openSession for commands that change nothing: a container that is missing is an error.
+func openReader() (*session, error) {
+	s, err := openSession()
+	if err == nil {
+		azure.ReadOnly(s.http)
+	}
+	return s, err
+}
+
+func (s *session) Close() {
+	for _, r := range s.receivers {
+		r.Close()
+	}
+	s.stores.Close()
+	_ = s.log.Sync() // fails on terminals and pipes, which have nothing to flush
+}
+
+// connect finds the hub and opens all stores.
+func (s *session) connect(ctx context.Context) (err error) {
+	if s.config, err = s.findHub(ctx, s.config, zap.NewNop()); err != nil {
+		return err
+	}
+	s.stores, err = s.open(ctx, s.config, zap.NewNop())
+	return err
+}
+
+// inMemory reports whether a store is in memory, of which only the worker knows.
+func (s *session) inMemory() bool {
+	return s.config.ThrottleStore == config.StoreMemory || s.config.CheckpointStore == config.StoreMemory
+}
+
+// connectLeases opens the throttle store alone.
+func (s *session) connectLeases(ctx context.Context) (err error) {
+	if s.leases, err = s.openLeases(ctx, s.config, zap.NewNop()); err != nil {
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", s.config.ThrottleStore, err)
+	}
+	return nil
+}
+
+// connectRecords opens the checkpoint store alone.
+func (s *session) connectRecords(ctx context.Context) (err error) {
+	if s.records, err = s.openRecords(ctx, s.config, zap.NewNop()); err != nil {
+		return fmt.Errorf("open CHECKPOINT_STORE=%s: %w", s.config.CheckpointStore, err)
+	}
+	return nil
+}
+
+// eachGate calls do with the gate of each receiver for each level of each rule.
+func (s *session) eachGate(do func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate)) {
+	set := s.config.Rules()
+	for i, to := range s.receivers {
+		for j := range set.Rules {
+			rule := &set.Rules[j]
+			for k := range rule.Levels {
+				do(i, rule, &rule.Levels[k], newGate(s.config, s.leases, to.ID, rule, &rule.Levels[k], nil))
+			}
+		}
+	}
+}
