@@ -24,72 +24,58 @@ type Worker interface {
 	AlarmCounts() []worker.AlarmCounts
 }
 
+// A collector is a prometheus.Collector that is asked at each scrape. It describes nothing before, so that no metric has to
+// be listed twice.
+type collector func(to chan<- prometheus.Metric)
+
+func (collector) Describe(chan<- *prometheus.Desc)      {}
+func (c collector) Collect(to chan<- prometheus.Metric) { c(to) }
+
+func gauge(to chan<- prometheus.Metric, d *prometheus.Desc, v float64, label ...string) {
+	to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label...)
+}
+
 // Watch exports the state of w and its source, which are read at each scrape. store
 // is the name that Store was given for the gates' store. Lag is exported while
 // somebody reports to the returned LagTracker. Watch may be called once.
 func (m *Metrics) Watch(w Worker, source func() telemetry.SourceStats, store string) *LagTracker {
 	lag := newLagTracker(w.Partitions)
-	m.registry.MustRegister(&replica{worker: w, source: source, store: store, lag: lag, checkpoints: map[string]checkpoint{}})
+	r := &replica{worker: w, source: source, store: store, lag: lag, checkpoints: map[string]checkpoint{}}
+	m.registry.MustRegister(collector(r.collect))
 	return lag
 }
 
 // Duties exports whether this replica is the leader, and how often each duty has failed.
 // leading and failures, a leader.Roster's, are called at each scrape. Duties may be called once.
 func (m *Metrics) Duties(leading func() (term int64, ok bool), failures func() map[string]int) {
-	m.registry.MustRegister(dutyFailures(failures))
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "duty_leader",
-		Help: "1 if this replica is the leader, which performs the duties of all replicas; otherwise 0.",
-	}, func() float64 {
+	m.registry.MustRegister(collector(func(to chan<- prometheus.Metric) {
 		_, ok := leading()
-		return number(ok)
+		gauge(to, leaderDesc, number(ok))
+		for duty, n := range failures() {
+			gauge(to, dutyFailuresDesc, float64(n), duty)
+		}
 	}))
-}
-
-// dutyFailures is a prometheus.Collector.
-type dutyFailures func() map[string]int
-
-var dutyFailuresDesc = desc("duty_consecutive_failures", "Runs of the duty that have failed in a row, on the leader; 0 after a success, and on other replicas.", "duty")
-
-func (dutyFailures) Describe(to chan<- *prometheus.Desc) { to <- dutyFailuresDesc }
-
-func (failures dutyFailures) Collect(to chan<- prometheus.Metric) {
-	for duty, n := range failures() {
-		to <- prometheus.MustNewConstMetric(dutyFailuresDesc, prometheus.GaugeValue, float64(n), duty)
-	}
 }
 
 // Standby exports whether this replica waits for replicas with other settings to
 // stop. standby is called at each scrape. Standby may be called once.
 func (m *Metrics) Standby(standby func() bool) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "standby",
-		Help: "1 while this replica stands by because replicas with other settings are active; otherwise 0.",
-	}, func() float64 { return number(standby()) }))
+	m.registry.MustRegister(collector(func(to chan<- prometheus.Metric) { gauge(to, standbyDesc, number(standby())) }))
 }
 
 // Blocked exports what is in the way of alerts. report, a status.Monitor's, is called at
 // each scrape. Blocked may be called once.
 func (m *Metrics) Blocked(report func() status.Report) {
-	m.registry.MustRegister(blocked(report))
-}
-
-// blocked is a prometheus.Collector.
-type blocked func() status.Report
-
-var blockedDesc = desc("blocked", "1 while this prevents alerts from leaving; otherwise 0. receiver: at least one is down. credentials: set in addition to the service that rejected them.", "by")
-
-func (blocked) Describe(to chan<- *prometheus.Desc) { to <- blockedDesc }
-
-func (b blocked) Collect(to chan<- prometheus.Metric) {
-	present := map[status.By]bool{}
-	for _, p := range b().Problems {
-		present[p.By] = true
-		present[status.ByCredentials] = present[status.ByCredentials] || p.Refused
-	}
-	for _, by := range status.Bys {
-		to <- prometheus.MustNewConstMetric(blockedDesc, prometheus.GaugeValue, number(present[by]), string(by))
-	}
+	m.registry.MustRegister(collector(func(to chan<- prometheus.Metric) {
+		present := map[status.By]bool{}
+		for _, p := range report().Problems {
+			present[p.By] = true
+			present[status.ByCredentials] = present[status.ByCredentials] || p.Refused
+		}
+		for _, by := range status.Bys {
+			gauge(to, blockedDesc, number(present[by]), string(by))
+		}
+	}))
 }
 
 func number(is bool) float64 {
@@ -166,23 +152,17 @@ var (
 	forgottenDesc = desc("devices_forgotten_total", "Devices that are no longer expected to report, because they were silent for as long as forget in their rules, or because an operator removed them.")
 	unwatchedDesc = desc("messages_unwatched_total", "Messages of devices that rules about silence do not watch, because their partition has 100,000 others.")
 
+	leaderDesc       = desc("duty_leader", "1 if this replica is the leader, which performs the duties of all replicas; otherwise 0.")
+	dutyFailuresDesc = desc("duty_consecutive_failures", "Runs of the duty that have failed in a row, on the leader; 0 after a success, and on other replicas.", "duty")
+	standbyDesc      = desc("standby", "1 while this replica stands by because replicas with other settings are active; otherwise 0.")
+	blockedDesc      = desc("blocked", "1 while this prevents alerts from leaving; otherwise 0. receiver: at least one is down. credentials: set in addition to the service that rejected them.", "by")
+
 	ledgerAlarmsDesc  = desc("partition_ledger_alarms", "Alarms that this replica keeps for the partition, in memory and in its ledger; absent if no rule has state.", "partition")
 	ledgerWritesDesc  = desc("partition_ledger_writes_total", "Writes of the partition's ledger since this replica took the partition over; absent if no rule has state.", "partition")
 	ledgerFailingDesc = desc("partition_ledger_failing_seconds", "How long the partition's ledger could not be read or written; 0 if it can; absent if no rule has state.", "partition")
-
-	descs = []*prometheus.Desc{
-		eventsDesc, overDesc, suppressedDesc, filteredDesc, quietedDesc, untrackedDesc, scatteredDesc, unsharedDesc, timesDesc, overridesDesc,
-		alarmsDesc, levelOverDesc, openedDesc, clearedDesc, sentDesc, resolvedDesc,
-		gateDesc, ambiguousDesc, deadDesc, receiverDownDesc,
-		hubPartitionsDesc, ownedDesc, unreadDesc, lostDesc, linksFailedDesc, linksStalledDesc,
-		movesDesc, startedOverDesc, eventsLostDesc,
-		lagEventsDesc, lagBehindDesc, lagSecondsDesc, unsettledDesc, oldestDesc, deliveringDesc, checkpointDesc,
-		ledgerAlarmsDesc, ledgerWritesDesc, ledgerFailingDesc,
-		knownDesc, forgottenDesc, unwatchedDesc,
-	}
 )
 
-// A replica is a prometheus.Collector that reads a worker and its source at each scrape.
+// A replica reads a worker and its source at each scrape.
 type replica struct {
 	worker Worker
 	source func() telemetry.SourceStats
@@ -199,19 +179,11 @@ type checkpoint struct {
 	since time.Time // the last scrape at which it was up to date, or the first that saw it
 }
 
-func (*replica) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range descs {
-		to <- d
-	}
-}
-
-func (r *replica) Collect(to chan<- prometheus.Metric) {
+func (r *replica) collect(to chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n int64, label ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), label...)
 	}
-	gauge := func(d *prometheus.Desc, v float64, label ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label...)
-	}
+	gauge := func(d *prometheus.Desc, v float64, label ...string) { gauge(to, d, v, label...) }
 
 	stats := r.worker.Stats()
 	for i := range stats.Events {
