@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify/deadletter"
-	"alertworker/internal/ops/checkup"
 	"alertworker/internal/ops/deadletters"
 )
 
@@ -185,7 +185,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		}
 		if err != nil {
 			failed++
-			fmt.Fprintf(out, "%s: %v\n", checkup.OneLine(id), err)
+			fmt.Fprintf(out, "%s: %v\n", humanize.OneLine(id), err)
 		}
 	}
 	if *all {

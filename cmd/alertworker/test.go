@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/telemetry/eventhubs"
@@ -137,7 +138,7 @@ func sendHTTP(address, device string, c config.Config) (func(context.Context, []
 		}
 		var answer struct{ Status string }
 		if resp.StatusCode != http.StatusOK || json.Unmarshal(text, &answer) != nil || answer.Status != "ok" {
-			return "", fmt.Errorf("the worker answered %s: %s", resp.Status, checkup.OneLine(string(text)))
+			return "", fmt.Errorf("the worker answered %s: %s", resp.Status, humanize.OneLine(string(text)))
 		}
 		return "the worker took the reading and alerted", nil
 	}, nil

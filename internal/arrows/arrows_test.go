@@ -64,18 +64,19 @@ const arrows = `
 	internal/build
 	internal/azure   internal/backoff
 	internal/httpapi
+	internal/humanize
 	internal/peers   internal/records internal/rules
-	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure
+	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure internal/humanize
 
-	internal/ops/admin    internal/muting internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi
+	internal/ops/admin    internal/muting internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/httpapi internal/humanize
 	internal/ops/audit    internal/ledger internal/telemetry internal/throttle internal/worker
-	internal/ops/backtesting internal/rules internal/telemetry internal/worker
-	internal/ops/checkup  internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure
+	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/humanize
+	internal/ops/checkup  internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
 	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
-	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/ops/checkup
+	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/humanize
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
-	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker
+	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker internal/humanize
 	internal/ops/tally    internal/notify internal/records internal/azure
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 

@@ -19,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -251,14 +252,10 @@ func didYouMean(name string, known []string) string {
 			best, distance = k, d
 		}
 	}
-	switch {
-	case best != "":
+	if best != "" {
 		return "; did you mean " + best + "?"
-	case len(known) == 1:
-		return ": must be " + known[0]
 	}
-	last := len(known) - 1
-	return ": must be " + strings.Join(known[:last], ", ") + " or " + known[last]
+	return ": must be " + humanize.Or(known)
 }
 
 // file reads the whole file.
@@ -832,12 +829,7 @@ func shown(name string) string {
 // printable makes text out of the file fit for one line of an error, of bounded length.
 func printable(text string) string {
 	const most = 120
-	text = strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return utf8.RuneError
-	}, text)
+	text = humanize.Clean(text)
 	if utf8.RuneCountInString(text) > most {
 		text = string([]rune(text)[:most]) + "…"
 	}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/notify/heartbeat"
@@ -371,8 +372,7 @@ func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 	for _, c := range choices {
 		words = append(words, string(c))
 	}
-	last := len(words) - 1
-	e.add(variable, "is %s; must be %s", show(string(value)), strings.Join(words[:last], ", ")+" or "+words[last])
+	e.add(variable, "is %s; must be %s", show(string(value)), humanize.Or(words))
 }
 
 // A Warning is about a setting that works, but perhaps not as intended.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/humanize"
 	"alertworker/internal/ops/leader"
-	"alertworker/internal/ops/status"
 )
 
 // dutiesStatus returns the status of the duties and when it was read. An error says that it is not up
@@ -109,7 +109,7 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		return nil
 	}
 	d, at, err := a.dutiesStatus(r.Context())
-	v := &dutiesView{Leader: d.Leader, Since: status.Span(max(time.Second, at.Sub(d.Since)))}
+	v := &dutiesView{Leader: d.Leader, Since: humanize.Span(max(time.Second, at.Sub(d.Since)))}
 	switch {
 	case at.IsZero():
 		v.Old = "The throttle store has not answered yet."
@@ -120,7 +120,7 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	for _, t := range slices.Backward(d.Terms) {
 		const day, clock = "Jan 2 ", time.TimeOnly
 		row := termRow{
-			Leader: t.Leader, From: t.From.Format(day + clock), Until: t.Until.Format(day + clock), Took: status.Span(t.Until.Sub(t.From)),
+			Leader: t.Leader, From: t.From.Format(day + clock), Until: t.Until.Format(day + clock), Took: humanize.Span(t.Until.Sub(t.From)),
 			End: t.End.String(), Cause: t.Cause, Bad: t.End != leader.HandedBack,
 		}
 		if t.From.Format(day) == t.Until.Format(day) {
@@ -135,7 +135,7 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		}
 		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
 		if run.Took > 0 {
-			row.Took = status.Span(run.Took)
+			row.Took = humanize.Span(run.Took)
 		}
 		v.Runs = append(v.Runs, row)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify/heartbeat"
@@ -180,7 +181,7 @@ func (a *Admin) page(r *http.Request) page {
 	m := merged(all)
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
-		Now: now.UTC(), Up: status.Span(max(time.Second, now.Sub(a.Started))),
+		Now: now.UTC(), Up: humanize.Span(max(time.Second, now.Sub(a.Started))),
 		Figures: a.figures(m.Counts), Token: a.Token != "", Plots: m.plots(),
 		Silences: a.inForce(now),
 	}
@@ -192,7 +193,7 @@ func (a *Admin) page(r *http.Request) page {
 		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(m.Alarms), a.Rules.Stateful()
 		p.Open, p.MoreOpen = m.alarmRows(now)
 	case len(a.Rules.Rules) > 0:
-		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), status.Span(a.Rules.Rules[0].Window)
+		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), humanize.Span(a.Rules.Rules[0].Window)
 	}
 	for _, r := range m.Receivers {
 		row := receiverRow{Name: r.Name, Down: r.Down, Taken: count(r.Taken), Waiting: r.Waiting}
@@ -217,7 +218,7 @@ func (a *Admin) page(r *http.Request) page {
 	}
 	p.Duties = a.dutiesView(r)
 	if h := a.Heartbeat; h != nil {
-		p.Heartbeat = &heartbeatView{Host: h.Target.Host(), Every: status.Span(h.Target.Interval)}
+		p.Heartbeat = &heartbeatView{Host: h.Target.Host(), Every: humanize.Span(h.Target.Interval)}
 		if m.Heartbeat != nil {
 			p.Heartbeat.Call = *m.Heartbeat
 		}
@@ -254,7 +255,7 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 			}
 			rows[problem.What] = len(p.Problems)
 			row := problemRow{
-				What: status.Capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
+				What: humanize.Capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
 			}
 			if len(all) > 1 {
 				row.Replicas = s.Replica
@@ -403,9 +404,9 @@ func aged(who string, at, now time.Time, err error) string {
 	case age <= askAgain+askTimeout:
 		return ""
 	case err == nil: // it is being asked
-		return "This is the state " + status.Span(age) + " ago."
+		return "This is the state " + humanize.Span(age) + " ago."
 	default:
-		return who + " does not respond: this is the state " + status.Span(age) + " ago."
+		return who + " does not respond: this is the state " + humanize.Span(age) + " ago."
 	}
 }
 
@@ -426,10 +427,10 @@ func waiting(s worker.PartitionState, now time.Time) string {
 		if l.Writes == 0 {
 			text = "waits for its ledger, for "
 		}
-		parts = append(parts, text+status.Span(now.Sub(l.Since)))
+		parts = append(parts, text+humanize.Span(now.Sub(l.Since)))
 	}
 	if s.Unsettled > 0 {
-		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), status.Span(now.Sub(s.Oldest))))
+		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), humanize.Span(now.Sub(s.Oldest))))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -476,7 +477,7 @@ func (s Snapshot) alertRows(now time.Time) (windows []windowRow, alerts []alertR
 		left := t.Window - now.Sub(t.At)
 		if key := (window{t.Device, about, t.Receiver}); left > 0 && !t.Recovery && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: status.Span(left), Percent: int(100 * left / t.Window)})
+			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Window)})
 		}
 	}
 	return windows, alerts
@@ -487,7 +488,7 @@ func (a *Admin) storeView(now time.Time) *storeView {
 	if all == nil {
 		return nil
 	}
-	v := &storeView{Over: status.Span(callsFor)}
+	v := &storeView{Over: humanize.Span(callsFor)}
 	for _, op := range []struct {
 		lease.Operation
 		name, help string
@@ -550,5 +551,5 @@ func until(d time.Duration) string {
 	if d <= 0 {
 		return "now"
 	}
-	return "in " + status.Span(d)
+	return "in " + humanize.Span(d)
 }

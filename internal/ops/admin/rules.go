@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/ops/status"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/worker"
 )
@@ -43,12 +43,12 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: status.Span(r.Window), Notified: r.Resolved}
+			row := ruleRow{Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: humanize.Span(r.Window), Notified: r.Resolved}
 			if j == 0 {
 				row.Rule, row.Field = r.Name, cmp.Or(paths(r.Field), "any message")
 			}
 			if l.For > 0 {
-				row.For = status.Span(l.For)
+				row.For = humanize.Span(l.For)
 			}
 			if r.Stateful() {
 				if !r.Silence() {
@@ -69,7 +69,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 // limit shows what a level of r alerts at.
 func limit(r *rules.Rule, l *rules.Level) string {
 	if r.Silence() {
-		return "silent for " + status.Span(l.Silent)
+		return "silent for " + humanize.Span(l.Silent)
 	}
 	return sign(r) + " " + number(l.Limit)
 }
@@ -107,7 +107,7 @@ func (s Snapshot) alarmRows(now time.Time) (rows []alarmRow, more string) {
 		total += n.Open
 	}
 	for _, o := range s.Open {
-		rows = append(rows, alarmRow{Device: o.Device, About: about(o.Rule, o.Level), Lasts: status.Span(max(0, now.Sub(o.Since)))})
+		rows = append(rows, alarmRow{Device: o.Device, About: about(o.Rule, o.Level), Lasts: humanize.Span(max(0, now.Sub(o.Since)))})
 	}
 	if n := total - len(rows); n > 0 {
 		more = count(int64(n))

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
@@ -274,7 +275,7 @@ func replicaRows(all []Snapshot, partitions []telemetry.PartitionStatus, now tim
 			}
 		}
 		rows = append(rows, replicaRow{
-			Name: s.Replica, Version: s.Version, Up: status.Span(max(time.Second, now.Sub(s.Started))),
+			Name: s.Replica, Version: s.Version, Up: humanize.Span(max(time.Second, now.Sub(s.Started))),
 			State: string(s.Status.State), Class: classOf(s.Status.State), Partitions: strconv.Itoa(owned),
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/ops/status"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -167,7 +167,7 @@ func (f findings) why() (code, text string) {
 	}
 	if i := slices.IndexFunc(f.state.Alarms, func(s worker.AlarmState) bool { return s.Silence && s.Phase == rules.Open }); i >= 0 {
 		s := f.state.Alarms[i]
-		return whySilent, fmt.Sprintf("It has not been heard since %s, for longer than %s%s%s", f.clock(s.Since), status.Span(time.Duration(s.Limit)*time.Second), which(s.Rule, s.Level), f.also())
+		return whySilent, fmt.Sprintf("It has not been heard since %s, for longer than %s%s%s", f.clock(s.Since), humanize.Span(time.Duration(s.Limit)*time.Second), which(s.Rule, s.Level), f.also())
 	}
 	h := f.state.Last
 	switch {
@@ -255,7 +255,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert while the alarm of level %s is open, since %s", reading, limit, higher.Level, f.clock(higher.Since))
 	case worker.StaysPending:
 		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
-			reading, limit, f.clock(alarm.Since), status.Span(level.For), f.clock(alarm.Since.Add(level.For)))
+			reading, limit, f.clock(alarm.Since), humanize.Span(level.For), f.clock(alarm.Since.Add(level.For)))
 	case worker.StaysOpen:
 		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
 			reading, below, limit, below, number(rule.ClearOf(level, r.Limit)), f.clock(alarm.Since), f.also())
@@ -287,7 +287,7 @@ func (f findings) until(t time.Time) string {
 			now = g.Now
 		}
 	}
-	return fmt.Sprintf("%s (another %s)", f.clock(t), status.Span(max(0, t.Sub(now))))
+	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(max(0, t.Sub(now))))
 }
 
 func (f findings) waiting() string {
@@ -346,7 +346,7 @@ func (f findings) unseen() (code, text string) {
 				return whyOpen, fmt.Sprintf("Its alarm has been open since %s: %s reached %s%s", f.clock(s.Since), number(s.Value), limit, f.also())
 			default:
 				return whyPending, fmt.Sprintf("Its readings have reached %s since %s, but not for %s yet: the first from %s on causes an alert",
-					limit, f.clock(s.Since), status.Span(last), f.clock(s.Since.Add(last)))
+					limit, f.clock(s.Since), humanize.Span(last), f.clock(s.Since.Add(last)))
 			}
 		}
 	}
@@ -369,8 +369,8 @@ func (f findings) notSeen() string {
 		return "Its last reading is known only to the replica that reads its partition" + nowhere
 	}
 	partitions := "partition " + f.partitions[0]
-	if n := len(f.partitions); n > 1 {
-		partitions = "partitions " + strings.Join(f.partitions[:n-1], ", ") + " and " + f.partitions[n-1]
+	if len(f.partitions) > 1 {
+		partitions = "partitions " + humanize.And(f.partitions)
 	}
 	return fmt.Sprintf("This replica has seen nothing of the device since %s; it reads %s, and another replica may know more%s", f.clock(f.state.Since), partitions, nowhere)
 }
@@ -416,7 +416,7 @@ func (f findings) latest() (of findings, name string) {
 func (f findings) at(t time.Time) string {
 	ago := "just now"
 	if d := f.now.Sub(t); d >= time.Second {
-		ago = status.Span(d) + " ago"
+		ago = humanize.Span(d) + " ago"
 	}
 	return fmt.Sprintf("at %s (%s)", f.clock(t), ago)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry"
 )
 
@@ -21,7 +21,7 @@ const (
 // Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the first candidate.
 func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "%s, %s to %s (%s)\n", count(r.Readings, "event"), r.From.Format(stamp), r.To.Format(stamp), span(r.To.Sub(r.From)))
+	fmt.Fprintf(out, "%s, %s to %s (%s)\n", humanize.Count(r.Readings, "event"), r.From.Format(stamp), r.To.Format(stamp), span(r.To.Sub(r.From)))
 	if skipped != "" {
 		fmt.Fprintf(out, "lines: %s\n", skipped)
 	}
@@ -31,18 +31,18 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts a day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.1f\t%s\t%s\n", clean(c.Name), c.alarms, c.alerts, len(c.reported()), c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.longest)
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.1f\t%s\t%s\n", humanize.Clean(c.Name), c.alarms, c.alerts, len(c.reported()), c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.longest)
 	}
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
 		for i, to := range c.To {
-			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", clean(c.Name), c.sent[i].alerts, c.sent[i].recoveries, to.Name)
+			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", humanize.Clean(c.Name), c.sent[i].alerts, c.sent[i].recoveries, to.Name)
 		}
 	}
 	fmt.Fprintln(out, "\nnoisiest\tdevice\talerts\talarms")
 	for _, c := range r.Candidates {
 		for _, name := range c.noisiest(shownDevices) {
-			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", clean(c.Name), clean(name), c.devices[name].alerts, c.devices[name].alarms)
+			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", humanize.Clean(c.Name), humanize.Clean(name), c.devices[name].alerts, c.devices[name].alarms)
 		}
 	}
 	if diff {
@@ -50,7 +50,7 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	}
 	for _, c := range r.Candidates {
 		if notes := c.notes(); notes != "" {
-			fmt.Fprintf(out, "\n%s: %s\n", clean(c.Name), notes)
+			fmt.Fprintf(out, "\n%s: %s\n", humanize.Clean(c.Name), notes)
 		}
 	}
 	return out.Flush()
@@ -58,10 +58,10 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 
 func (r *Run) printDiff(out io.Writer) {
 	base := r.Candidates[0]
-	fmt.Fprintf(out, "\ncompared with\t%s\n", clean(base.Name))
+	fmt.Fprintf(out, "\ncompared with\t%s\n", humanize.Clean(base.Name))
 	for _, c := range r.Candidates[1:] {
-		fmt.Fprintf(out, "%s\tnewly reported\t%s\n", clean(c.Name), some(without(c.reported(), base.reported())))
-		fmt.Fprintf(out, "%s\tno longer reported\t%s\n", clean(c.Name), some(without(base.reported(), c.reported())))
+		fmt.Fprintf(out, "%s\tnewly reported\t%s\n", humanize.Clean(c.Name), some(without(c.reported(), base.reported())))
+		fmt.Fprintf(out, "%s\tno longer reported\t%s\n", humanize.Clean(c.Name), some(without(base.reported(), c.reported())))
 	}
 }
 
@@ -70,7 +70,7 @@ func some(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}
-	text := clean(strings.Join(names[:min(shownDevices, len(names))], ", "))
+	text := humanize.Clean(strings.Join(names[:min(shownDevices, len(names))], ", "))
 	if more := len(names) - shownDevices; more > 0 {
 		text += fmt.Sprintf(" and %d more (--json names all)", more)
 	}
@@ -104,7 +104,7 @@ func (l Longest) String() string {
 	if l.Device == "" {
 		return "none"
 	}
-	text := span(l.Lasted) + " " + clean(l.Device)
+	text := span(l.Lasted) + " " + humanize.Clean(l.Device)
 	if l.Open {
 		text += ", still open"
 	}
@@ -120,23 +120,6 @@ func span(d time.Duration) string {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
 	return d.Round(time.Second).String()
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// clean replaces what a terminal would act upon.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
 }
 
 // PrintJSON writes r as one JSON object. Differences are to the first candidate.

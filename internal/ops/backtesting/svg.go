@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"alertworker/internal/humanize"
 )
 
 const (
@@ -38,7 +40,7 @@ func (r *Run) Draw(w io.Writer) error {
 	for i, c := range r.Candidates {
 		top := plotStep * i
 		base := top + 24 + plotHeight
-		fmt.Fprintf(&b, `<text x="%d" y="%d">%s: %s, %s, %s</text>`+"\n", plotLeft, top+16, html.EscapeString(clean(c.Name)), count(c.alerts, "alert"), count(c.alarms, "alarm"), count(len(c.reported()), "device"))
+		fmt.Fprintf(&b, `<text x="%d" y="%d">%s: %s, %s, %s</text>`+"\n", plotLeft, top+16, html.EscapeString(humanize.Clean(c.Name)), humanize.Count(c.alerts, "alert"), humanize.Count(c.alarms, "alarm"), humanize.Count(len(c.reported()), "device"))
 		fmt.Fprintf(&b, `<line class="axis" x1="%d" y1="%d" x2="%d" y2="%[2]d"/>`+"\n", plotLeft, base, plotLeft+plotWidth)
 		for j, n := range bars[i] {
 			if n > 0 {
@@ -51,7 +53,7 @@ func (r *Run) Draw(w io.Writer) error {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="%s">%s</text>`+"\n", x, plotStep*len(bars)+16, anchor, text)
 	}
 	label(plotLeft, "start", r.From.Format(stamp))
-	label(plotLeft+plotWidth/2, "middle", fmt.Sprintf("highest bar: %s in %s", count(most, "alert"), span(time.Duration(wide)*bucket*time.Second)))
+	label(plotLeft+plotWidth/2, "middle", fmt.Sprintf("highest bar: %s in %s", humanize.Count(most, "alert"), span(time.Duration(wide)*bucket*time.Second)))
 	label(plotLeft+plotWidth, "end", r.To.Format(stamp))
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())

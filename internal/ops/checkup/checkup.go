@@ -19,6 +19,7 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
@@ -262,7 +263,7 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 			busy++
 		}
 	}
-	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, count(len(snapshot.Partitions), "partition"))
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, humanize.Count(len(snapshot.Partitions), "partition"))
 	if newest.IsZero() {
 		text += ", no events yet"
 	} else {
@@ -370,7 +371,7 @@ func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string
 	if len(written) == 0 {
 		return fmt.Sprintf("no checkpoints yet: the first start begins at %v", k.config.EventHubStart)
 	}
-	text := count(len(written), "checkpoint")
+	text := humanize.Count(len(written), "checkpoint")
 	snapshot, err := k.snapshot()
 	if err != nil {
 		return text
@@ -387,7 +388,7 @@ func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string
 		}
 		behind += max(0, last[id]-c.Sequence) // workers go on while we look
 	}
-	text = fmt.Sprintf("%s, %s behind", text, count(int(behind), "event"))
+	text = fmt.Sprintf("%s, %s behind", text, humanize.Count(int(behind), "event"))
 	if others > 0 {
 		belong := "belong"
 		if others == 1 {
@@ -468,7 +469,7 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	if today == maxCounted {
 		more = " or more"
 	}
-	return fmt.Sprintf("container %q: can be written and listed; %s%s from today's readings", k.config.DeadLetterContainer, count(today, "dead letter"), more), nil
+	return fmt.Sprintf("container %q: can be written and listed; %s%s from today's readings", k.config.DeadLetterContainer, humanize.Count(today, "dead letter"), more), nil
 }
 
 // storageError adds to an error of Azure Storage what to do if it did not answer.
@@ -559,13 +560,6 @@ func (k *checkup) testAlert() notify.Alert {
 		Replica:     c.ReplicaName,
 		Test:        true,
 	}
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func milliseconds(d time.Duration) string {

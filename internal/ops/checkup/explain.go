@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -39,7 +40,7 @@ func Explain(r *rules.Rule) string {
 		beyond = "at or below"
 	}
 	if len(r.Is) > 0 {
-		fmt.Fprintf(&b, "alerts when %s %s %s", fields(r.Field), is, or(r.Is))
+		fmt.Fprintf(&b, "alerts when %s %s %s", fields(r.Field), is, humanize.Or(r.Is))
 	} else {
 		fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
 	}
@@ -51,7 +52,7 @@ func Explain(r *rules.Rule) string {
 		if i > 0 {
 			word = "and"
 		}
-		fmt.Fprintf(&b, ", %s %s is %s", word, c.Name, or(c.Values))
+		fmt.Fprintf(&b, ", %s %s is %s", word, c.Name, humanize.Or(c.Values))
 	}
 	if v := r.Valid; v != nil {
 		fmt.Fprintf(&b, "; ignores readings %s", outside(v))
@@ -88,7 +89,7 @@ func silent(r *rules.Rule) string {
 	for _, l := range r.Levels {
 		parts = append(parts, noted(config.Plain(l.Silent), l.Name))
 	}
-	return or(parts)
+	return humanize.Or(parts)
 }
 
 // outside shows the readings that are not valid.
@@ -137,7 +138,7 @@ func limits(r *rules.Rule) string {
 		}
 		parts = append(parts, noted(l.Limit, strings.Join(notes, ", ")))
 	}
-	return or(parts)
+	return humanize.Or(parts)
 }
 
 // clears shows those of r: 65 (warning) or 75 (critical), or 65 if it is one for all.
@@ -151,7 +152,7 @@ func clears(r *rules.Rule) string {
 	if same {
 		return fmt.Sprint(r.Levels[0].Clear)
 	}
-	return or(parts)
+	return humanize.Or(parts)
 }
 
 func noted(value any, note string) string {
@@ -159,12 +160,4 @@ func noted(value any, note string) string {
 		return fmt.Sprint(value)
 	}
 	return fmt.Sprintf("%v (%s)", value, note)
-}
-
-// or joins parts: a, b or c.
-func or(parts []string) string {
-	if last := len(parts) - 1; last > 0 {
-		return strings.Join(parts[:last], ", ") + " or " + parts[last]
-	}
-	return parts[0]
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -56,9 +57,9 @@ func (k *checkup) kedaLag(ctx context.Context) (string, error) {
 	counted, ahead := kedaCount(after.Partitions, written)
 	if ahead != nil {
 		return fmt.Sprintf("scales to its maximum until a worker has written new checkpoints: those of %s are far ahead of the hub, which was made again or failed over",
-			count(len(ahead), "partition")), nil
+			humanize.Count(len(ahead), "partition")), nil
 	}
-	return fmt.Sprintf("counts %s as unprocessed; %s", count(int(counted), "event"), kedaAdvice(arrivals(before.Partitions, after.Partitions), took, c.CheckpointInterval)), nil
+	return fmt.Sprintf("counts %s as unprocessed; %s", humanize.Count(int(counted), "event"), kedaAdvice(arrivals(before.Partitions, after.Partitions), took, c.CheckpointInterval)), nil
 }
 
 // kedaAdvice says which threshold is needed if so many events have arrived within took.

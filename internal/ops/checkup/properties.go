@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -67,7 +68,7 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 			other++
 		}
 	}
-	text := fmt.Sprintf("%s (%s): in %d of %s", p.name, p.use, used, count(len(events), "event"))
+	text := fmt.Sprintf("%s (%s): in %d of %s", p.name, p.use, used, humanize.Count(len(events), "event"))
 	if literal > 0 {
 		text += fmt.Sprintf("; in %d it is the text %s: the twin has no such path", literal, path)
 	}
@@ -107,7 +108,7 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		n[kind]++
 		example[kind] = e.Device
 	}
-	text := fmt.Sprintf("%s (the device's time): in %d of %s", where, n[rules.TimeUsed]+n[rules.TimeBackward], count(len(events), "event"))
+	text := fmt.Sprintf("%s (the device's time): in %d of %s", where, n[rules.TimeUsed]+n[rules.TimeBackward], humanize.Count(len(events), "event"))
 	if late >= time.Minute {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"alertworker/internal/humanize"
 )
 
 // A step is one line of a check. do returns by the time ctx ends, with what it
@@ -87,7 +87,7 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 	}
 	verdict := fmt.Sprintf("%d of %d checks passed", passed, len(steps))
 	if warned > 0 {
-		verdict += ", " + count(warned, "warning")
+		verdict += ", " + humanize.Count(warned, "warning")
 	}
 	if open > 0 {
 		verdict += fmt.Sprintf(", %d could not be tried", open)
@@ -114,16 +114,5 @@ func (o Output) line(width int, name, summary string, err error) {
 	if o.Color {
 		mark = color + mark + reset
 	}
-	fmt.Fprintf(o.W, "%s %-*s  %s\n", mark, width, name, OneLine(summary))
-}
-
-// OneLine makes text that may come from a service or a device fit for one line of a terminal.
-func OneLine(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
+	fmt.Fprintf(o.W, "%s %-*s  %s\n", mark, width, name, humanize.OneLine(summary))
 }

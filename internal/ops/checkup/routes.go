@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/rules"
@@ -53,7 +54,7 @@ func condition(filters notify.Filters, rule, level string) string {
 		if f.Property == "" {
 			return ""
 		}
-		parts = append(parts, fmt.Sprintf("where %s is %s", f.Property, or(append([]string(nil), f.Values...))))
+		parts = append(parts, fmt.Sprintf("where %s is %s", f.Property, humanize.Or(f.Values)))
 	}
 	return strings.Join(parts, ", or ")
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -112,13 +113,13 @@ func (s *sample) verdict() (string, error) {
 	switch {
 	case s.reasons[telemetry.ReasonOK] > 0:
 	case s.others > 0:
-		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, count(s.events, "event"), s.others, s.hint()))
+		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, humanize.Count(s.events, "event"), s.others, s.hint()))
 	case other == s.events:
-		return "", undecided(fmt.Sprintf("%s read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", count(s.events, "event")))
+		return "", undecided(fmt.Sprintf("%s read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", humanize.Count(s.events, "event")))
 	case s.reasons[telemetry.ReasonNoDevice] == own:
-		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", count(s.events, "event"))
+		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", humanize.Count(s.events, "event"))
 	default:
-		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, count(s.events, "event"), s.undecoded(), s.hint())
+		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, humanize.Count(s.events, "event"), s.undecoded(), s.hint())
 	}
 	var matched []string
 	for i, n := range s.found {
@@ -257,5 +258,5 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 	if !again {
 		return "", undecided("no device was seen twice: to see whether each is in one partition, run the check again when they have sent more")
 	}
-	return fmt.Sprintf("%s, each in one", count(len(in), "device")), nil
+	return fmt.Sprintf("%s, each in one", humanize.Count(len(in), "device")), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
@@ -29,7 +30,7 @@ func (k *checkup) silence(ctx context.Context, r *rules.Rule) (string, error) {
 	case known == 0:
 		return "", undecided("no device is known yet: a device is, from its first message on, once a worker with this rule reads it")
 	}
-	return fmt.Sprintf("%s known in %s, %d silent now", count(known, "device"), count(partitions, "partition"), silent), nil
+	return fmt.Sprintf("%s known in %s, %d silent now", humanize.Count(known, "device"), humanize.Count(partitions, "partition"), silent), nil
 }
 
 // silences counts what the replicas of a group have kept.

@@ -10,10 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
-	"alertworker/internal/ops/checkup"
 )
 
 // WriteJSON prints letters to the receivers rs, or to former ones, one per line.
@@ -101,7 +101,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 	widths := []int{0, 11, 0, 8, 8, 11, 24, 0} // minimum widths: pages should look alike
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = checkup.OneLine(cell)
+			row[i] = humanize.OneLine(cell)
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/pace"
 	"alertworker/internal/notify/receivers"
-	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -411,7 +411,7 @@ func (r *Replay) line(l deadletter.Letter, to, what string) {
 	if to != "" {
 		about += " to " + to
 	}
-	fmt.Fprintln(r.Out, checkup.OneLine(about+": "+what))
+	fmt.Fprintln(r.Out, humanize.OneLine(about+": "+what))
 }
 
 // unknown is the error for a receiver that does not exist.
@@ -434,7 +434,7 @@ func Discard(ctx context.Context, out io.Writer, store Store, letters []deadlett
 			}
 		}
 		discarded++
-		fmt.Fprintln(out, checkup.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+what))
+		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+what))
 	}
 	return discarded, nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry"
 )
 
@@ -44,12 +45,12 @@ func (m Member) trouble(now time.Time) string {
 	switch {
 	case m.Status.State == Leaving || m.Status.State == Idle || m.Status.State == Standby:
 	case len(m.Status.Problems) > 0:
-		return m.Status.Headline + " " + Capital(m.Status.Problems[0].Line(now))
+		return m.Status.Headline + " " + humanize.Capital(m.Status.Problems[0].Line(now))
 	default:
 		return m.Status.Headline
 	}
 	if m.Late > lateLimit {
-		return fmt.Sprintf("Readings are read %s late.", Span(m.Late))
+		return fmt.Sprintf("Readings are read %s late.", humanize.Span(m.Late))
 	}
 	return ""
 }
@@ -72,5 +73,5 @@ func Unowned(partitions []telemetry.PartitionStatus) string {
 	if n := len(names) - most; n > 0 {
 		return fmt.Sprintf("Partitions %s and %d more are read by no replica.", strings.Join(names[:most], ", "), n)
 	}
-	return "Partitions " + list(names) + " are read by no replica."
+	return "Partitions " + humanize.And(names) + " are read by no replica."
 }

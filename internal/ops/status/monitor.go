@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
@@ -222,11 +223,11 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 	case down > 0 && down == receivers:
 		r.State, r.Headline = Blocked, "No alerts are leaving: all receivers are down."
 	case down > 0:
-		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %s %s down.", down, many(receivers, "receiver"), isAre(down))
+		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %s %s down.", down, humanize.Count(receivers, "receiver"), isAre(down))
 	case len(others) > 0:
 		r.State, r.Headline = Impaired, "Alerts are leaving, but "+strings.Join(others, ", and ")+"."
 	case !idle.IsZero():
-		r.State, r.Headline = Idle, "Alerts would leave, but no event has arrived for "+Span(time.Since(idle))+"."
+		r.State, r.Headline = Idle, "Alerts would leave, but no event has arrived for "+humanize.Span(time.Since(idle))+"."
 	default:
 		r.State, r.Headline = Leaving, "Alerts are leaving."
 		if r.Waiting > 0 {
@@ -249,7 +250,7 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		m.unread = now
 	}
 	p := Problem{
-		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, many(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
+		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, humanize.Count(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
 		Effect: "Their readings wait in the hub. A moment of this is normal when partitions change hands.",
 	}
 	for i, id := range byNumber(slices.Collect(maps.Keys(s.Faults))) {
@@ -259,7 +260,7 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		p.Refused = p.Refused || s.Faults[id].Refused
 	}
 	if more := len(s.Faults) - 1; more > 0 {
-		p.Why += fmt.Sprintf(" (and %s)", many(more, "other partition"))
+		p.Why += fmt.Sprintf(" (and %s)", humanize.Count(more, "other partition"))
 	}
 	return p, true
 }
@@ -316,7 +317,7 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 	if len(of) > 1 {
 		partitions, its, waits = "partitions ", "their ledgers", "wait"
 	}
-	partitions += list(names)
+	partitions += humanize.And(names)
 	what := fmt.Sprintf("%s cannot write %s", partitions, its)
 	effect := "Alerts leave, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
 	if len(waiting) > 0 {
@@ -335,14 +336,6 @@ func byNumber(names []string) []string {
 	return names
 }
 
-// list returns names as part of a sentence.
-func list(names []string) string {
-	if n := len(names) - 1; n > 0 {
-		return strings.Join(names[:n], ", ") + " and " + names[n]
-	}
-	return names[0]
-}
-
 // paced says which receivers take alerts more slowly than they come, and how long that will last.
 func paced(all []worker.ReceiverState) string {
 	var parts []string
@@ -354,7 +347,7 @@ func paced(all []worker.ReceiverState) string {
 		if to.Limited {
 			word = "rate-limited"
 		}
-		parts = append(parts, fmt.Sprintf("%s is %s (%s): %s, about %s", to.Name, word, pace(to.Rate), waits(to.Waiting), Span(to.Left)))
+		parts = append(parts, fmt.Sprintf("%s is %s (%s): %s, about %s", to.Name, word, pace(to.Rate), waits(to.Waiting), humanize.Span(to.Left)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -379,11 +372,11 @@ func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	}
 	p.Effect = "Alerts wait"
 	if r.Waiting > 0 {
-		p.Effect = Capital(waits(r.Waiting))
+		p.Effect = humanize.Capital(waits(r.Waiting))
 	}
 	p.Effect += " until it takes them, or until NOTIFY_GIVE_UP."
 	if left := r.Retry.Sub(now); left >= time.Second {
-		p.Effect += " Next attempt in " + Span(left) + "."
+		p.Effect += " Next attempt in " + humanize.Span(left) + "."
 	}
 	return p
 }
@@ -403,9 +396,9 @@ func (l load) until(now time.Time, end string) string {
 	if l.alerts == 0 {
 		return "No alert is waiting yet."
 	}
-	text := Capital(waits(l.alerts))
+	text := humanize.Capital(waits(l.alerts))
 	if !l.oldest.IsZero() {
-		text += fmt.Sprintf(", the oldest about a reading from %s ago", Span(now.Sub(l.oldest)))
+		text += fmt.Sprintf(", the oldest about a reading from %s ago", humanize.Span(now.Sub(l.oldest)))
 	}
 	return text + ". " + end
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"alertworker/internal/humanize"
 )
 
 // A State is the short form of a Report.
@@ -57,7 +57,9 @@ type Problem struct {
 }
 
 // Lasts returns for how long there has been p, such as "3 min".
-func (p Problem) Lasts(now time.Time) string { return Span(max(time.Second, now.Sub(p.Since))) }
+func (p Problem) Lasts(now time.Time) string {
+	return humanize.Span(max(time.Second, now.Sub(p.Since)))
+}
 
 // Line returns p in one line.
 func (p Problem) Line(now time.Time) string {
@@ -103,33 +105,4 @@ var words = map[By]struct{ begin, end string }{
 	ByDeadLetters: {"the dead letters cannot be opened", "the dead letters can be opened"},
 	ByReceiver:    {"receiver is down", "receiver is back"},
 	ByDevices:     {"the devices send nothing", "the devices send again"},
-}
-
-// Span formats a duration for people, in at most two units: "40 ms", "3 min", "5 h 12 min".
-func Span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int((d+time.Second/2)/time.Second))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d/time.Minute))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
-	}
-	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
-}
-
-// Capital returns s, which is not empty, with a capital letter first.
-func Capital(s string) string {
-	r, n := utf8.DecodeRuneInString(s)
-	return string(unicode.ToUpper(r)) + s[n:]
-}
-
-// many returns a number of things in words.
-func many(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

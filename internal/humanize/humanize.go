@@ -1,0 +1,71 @@
+// Package humanize writes numbers, durations and lists for people, and makes text from outside fit to be printed.
+package humanize
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Count returns a number of things: "1 event", "2 events".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// And returns words as a list: "a, b and c".
+func And(words []string) string { return list(words, " and ") }
+
+// Or returns words as a list: "a, b or c".
+func Or(words []string) string { return list(words, " or ") }
+
+func list(words []string, last string) string {
+	if n := len(words) - 1; n > 0 {
+		return strings.Join(words[:n], ", ") + last + words[n]
+	}
+	return strings.Join(words, "")
+}
+
+// Capital returns s with a capital letter first.
+func Capital(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	if n == 0 {
+		return s
+	}
+	return string(unicode.ToUpper(r)) + s[n:]
+}
+
+// Span formats a duration in at most two units: "40 ms", "3 min", "5 h 12 min".
+func Span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int((d+time.Second/2)/time.Second))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d/time.Minute))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
+	}
+	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
+}
+
+// Clean replaces whatever a terminal would act upon rather than print: control characters, escape sequences, text that
+// changes direction.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// OneLine returns s clean and in one line, with single spaces.
+func OneLine(s string) string {
+	return Clean(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "))
+}

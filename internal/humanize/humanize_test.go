@@ -1,0 +1,34 @@
+package humanize_test
+
+import (
+	"testing"
+	"time"
+
+	"alertworker/internal/humanize"
+)
+
+func TestHumanize(t *testing.T) {
+	for _, tt := range []struct{ got, want string }{
+		{humanize.Count(0, "event"), "0 events"},
+		{humanize.Count(1, "event"), "1 event"},
+		{humanize.Count(2, "event"), "2 events"},
+		{humanize.And(nil), ""},
+		{humanize.And([]string{"a"}), "a"},
+		{humanize.And([]string{"a", "b"}), "a and b"},
+		{humanize.Or([]string{"a", "b", "c"}), "a, b or c"},
+		{humanize.Capital(""), ""},
+		{humanize.Capital("öl"), "Öl"},
+		{humanize.Span(-time.Second), "0 ms"},
+		{humanize.Span(40 * time.Millisecond), "40 ms"},
+		{humanize.Span(119 * time.Second), "119 s"},
+		{humanize.Span(3*time.Minute + 40*time.Second), "3 min"},
+		{humanize.Span(5*time.Hour + 12*time.Minute), "5 h 12 min"},
+		{humanize.Span(71 * time.Hour), "2 days"},
+		{humanize.Clean("a\x1b[2J\u202eb\n"), "a\uFFFD[2J\uFFFDb\uFFFD"},
+		{humanize.OneLine(" a\n\tb\xff\x00"), "a b\uFFFD\uFFFD"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}
