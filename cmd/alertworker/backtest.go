@@ -275,7 +275,7 @@ func field(candidates []*backtesting.Candidate) (one string) {
 				continue
 			}
 			path, _, _ := strings.Cut(r.Field, ",")
-			if path = strings.TrimSpace(path); one != "" && path != one {
+			if one != "" && path != one {
 				return ""
 			}
 			one = path

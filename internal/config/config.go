@@ -45,7 +45,7 @@ type Config struct {
 	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp" desc:"amqp (port 5671), or websocket: AMQP over WebSockets (port 443), through the proxy of HTTPS_PROXY if that is set"`
 
 	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" instead:"RULES_FILE" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
-	TemperatureField             fieldPaths    `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
+	TemperatureField             string        `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
 	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD" desc:"a device is normal again below this temperature; not above the threshold"`
 	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: on the first reading"`
 	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY" desc:"application property of a message whose number replaces the threshold for its device, for example from a message enrichment"`
@@ -239,12 +239,6 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	}
 	return nil
 }
-
-// fieldPaths are dotted paths separated by commas, as telemetry.NewDecoder
-// reads them.
-type fieldPaths string
-
-func (p fieldPaths) String() string { return string(p) }
 
 // A Choice is one of a few words, in any case.
 type Choice string

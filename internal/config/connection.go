@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,17 +188,5 @@ func checkCosmos(s string) error {
 	return err
 }
 
-// isHostName reports whether s is a host name with a dot in it and nothing else.
-func isHostName(s string) bool {
-	if len(s) > 253 || !strings.Contains(s, ".") {
-		return false
-	}
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || strings.Trim(label, alphanumerics+"-") != "" || label[0] == '-' {
-			return false
-		}
-	}
-	return true
-}
-
-const alphanumerics = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+// hostName is a host name with a dot in it, except for its length.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}(\.[A-Za-z0-9][A-Za-z0-9-]{0,62})+$`)

@@ -29,7 +29,7 @@ func (c Config) Rules() rules.Set {
 	}
 	return rules.Set{Quiet: c.QuietProperty, Time: c.TimeProperty, Rules: []rules.Rule{{
 		Name:     rules.DefaultName,
-		Field:    c.TemperatureField.String(),
+		Field:    withoutSpaces(c.TemperatureField),
 		Levels:   []rules.Level{level},
 		Window:   c.ThrottleWindow,
 		Resolved: c.NotifyResolved,

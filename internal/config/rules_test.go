@@ -51,6 +51,7 @@ func TestRules(t *testing.T) {
 		env  map[string]string
 		want rules.Set
 	}{
+		"field":           {valid("TEMPERATURE_FIELD= temperature , temp"), rules.Set{Rules: one(func(*rules.Rule) {})}},
 		"threshold":       {valid(), rules.Set{Rules: one(func(*rules.Rule) {})}},
 		"clear":           {valid("TEMPERATURE_CLEAR=75"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 75 })}},
 		"clear at zero":   {valid("TEMPERATURE_CLEAR=0"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 0 })}},

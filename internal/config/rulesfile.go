@@ -126,6 +126,18 @@ var refused = map[token.Type]string{
 	token.FoldedType:     "text over several lines (>) is not supported: write it on one line",
 }
 
+// typographicQuotes are what word processors and chats make of typed quotation marks, and typographicMinus of hyphens.
+const (
+	typographicQuotes = "“”„‟‘’‚‛«»"
+	typographicMinus  = "−–—‐‑"
+)
+
+// typographic reports whether t begins with a quotation mark that YAML does not take for one.
+func typographic(t *token.Token) bool {
+	first, _ := utf8.DecodeRuneInString(strings.TrimSpace(t.Value))
+	return t.Type == token.StringType && strings.ContainsRune(typographicQuotes, first)
+}
+
 // document returns the one document in text, nil if there is none that could be read.
 func (r *rulesReader) document(text []byte) ast.Node {
 	if !utf8.Valid(text) {
@@ -164,9 +176,6 @@ func (r *rulesReader) document(text []byte) ast.Node {
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil && r.typed(source) {
-		return nil
-	}
 	if err != nil {
 		// Its text quotes the file; its message and its token do not.
 		var detailed interface {
@@ -174,7 +183,7 @@ func (r *rulesReader) document(text []byte) ast.Node {
 			GetToken() *token.Token
 		}
 		if errors.As(err, &detailed) {
-			r.wrongAt(detailed.GetToken(), "is not YAML: %s", printable(detailed.GetMessage()))
+			r.wrongAt(detailed.GetToken(), "is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen", printable(strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")))
 		} else {
 			r.wrongAt(nil, "is not YAML")
 		}
@@ -308,6 +317,9 @@ func (r *rulesReader) file(root ast.Node) {
 		r.wrong(all, "%v", err)
 	}
 }
+
+// ruleKeys are the settings of a rule.
+var ruleKeys = []string{"name", "title", "field", "unit", "above", "below", "is", "silent", "forget", "clear", "hysteresis", "for", "window", "per", "resolved", "override", "valid", "only", "runbook"}
 
 // rule reads one rule. name is where it has a valid name, nil if it has none.
 func (r *rulesReader) rule(n ast.Node) (rule rules.Rule, name ast.Node) {
@@ -455,7 +467,12 @@ func (r *rulesReader) field(n ast.Node) string {
 		r.wrong(n, "%v", err)
 		return ""
 	}
-	paths := strings.Split(text, ",")
+	return withoutSpaces(text)
+}
+
+// withoutSpaces returns the paths of a field without the spaces around them.
+func withoutSpaces(field string) string {
+	paths := strings.Split(field, ",")
 	for i, path := range paths {
 		paths[i] = strings.TrimSpace(path)
 	}

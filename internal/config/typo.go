@@ -14,6 +14,9 @@ var families = []string{"THROTTLE_", "NOTIFY_", "EVENTHUB_", "IOTHUB_", "CHECKPO
 // sets for a service named, for example, notify.
 var othersNames = regexp.MustCompile(`^NOTIFY_SOCKET$|_SERVICE_HOST$|_SERVICE_PORT(_.*)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?$`)
 
+// plainName is a name that a message can show.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+
 const (
 	maxNameWarnings = 20
 	maxName         = 64
@@ -45,7 +48,7 @@ func misspelled(environ []string) []Warning {
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || known[name] || len(name) > maxName || !isName(name) || othersNames.MatchString(name) {
+		if value == "" || known[name] || len(name) > maxName || !plainName.MatchString(name) || othersNames.MatchString(name) {
 			continue
 		}
 		text := nearMiss(name)
@@ -86,8 +89,6 @@ func content(name, value string) (what, home string) {
 	}
 	return belongsTo(pairs)
 }
-
-func isName(s string) bool { return s != "" && strings.Trim(s, alphanumerics+"_") == "" }
 
 // nearMiss returns what an unknown name was probably meant to be; empty if it does
 // not resemble any of ours.

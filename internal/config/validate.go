@@ -81,7 +81,9 @@ func (c *Config) validateHub(e *configError) {
 		}
 	}
 	if c.EventHubNamespace != "" {
-		validateNamespace(c.EventHubNamespace, e)
+		if len(c.EventHubNamespace) > 253 || !hostName.MatchString(c.EventHubNamespace) {
+			e.add("EVENTHUB_NAMESPACE", "is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(c.EventHubNamespace))
+		}
 		if c.EventHubName == "" {
 			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE requires the name of the event hub")
 		}
@@ -105,12 +107,6 @@ func (c *Config) validateHub(e *configError) {
 // entityName is a name in an Event Hubs namespace.
 var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-9])?$`)
 
-func validateNamespace(namespace string, e *configError) {
-	if !isHostName(namespace) {
-		e.add("EVENTHUB_NAMESPACE", "is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(namespace))
-	}
-}
-
 func (c *Config) validateReadings(e *configError) {
 	if !finite(c.TemperatureThreshold) {
 		e.add("TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
@@ -125,10 +121,7 @@ func (c *Config) validateReadings(e *configError) {
 	}
 	between(e, "TEMPERATURE_FOR", c.TemperatureFor, 0, rules.MaxFor)
 	property := func(variable, name string) {
-		if name == "" {
-			return
-		}
-		if err := checkProperty(name); err != nil {
+		if err := checkProperty(name); name != "" && err != nil {
 			e.add(variable, "%v", err)
 		}
 	}
@@ -139,8 +132,8 @@ func (c *Config) validateReadings(e *configError) {
 	} else if !strings.HasPrefix(c.TimeProperty, "body:") {
 		property("TIME_PROPERTY", c.TimeProperty)
 	}
-	if _, err := telemetry.NewDecoder(c.TemperatureField.String()); err != nil {
-		if mayBeSecret(c.TemperatureField.String()) {
+	if _, err := telemetry.NewDecoder(c.TemperatureField); err != nil {
+		if mayBeSecret(c.TemperatureField) {
 			err = errors.New("it may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas")
 		}
 		e.add("TEMPERATURE_FIELD", "is invalid: %v", err)

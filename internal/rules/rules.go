@@ -47,7 +47,7 @@ const (
 // A Rule compares one field with one or more levels, or says how long a device may be silent.
 type Rule struct {
 	Name     string           // lower-case letters, digits and hyphens, at most 32
-	Field    string           // as telemetry.NewDecoder takes it. Of a rule about silence it may be empty: then every message counts, else those with a reading there
+	Field    string           // as telemetry.NewDecoder takes it, without spaces. Of a rule about silence it may be empty: then every message counts, else those with a reading there
 	Below    bool             // readings at or below a limit are worth an alert; else those at or above it
 	Is       []string         // not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has the limit 1
 	Valid    *telemetry.Range // readings outside of it are none; nil: all are valid

@@ -45,7 +45,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 			l := &r.Levels[j]
 			row := ruleRow{Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: humanize.Span(r.Window), Notified: r.Resolved}
 			if j == 0 {
-				row.Rule, row.Field = r.Name, cmp.Or(paths(r.Field), "any message")
+				row.Rule, row.Field = r.Name, cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message") // a line may break between paths
 			}
 			if l.For > 0 {
 				row.For = humanize.Span(l.For)
@@ -72,15 +72,6 @@ func limit(r *rules.Rule, l *rules.Level) string {
 		return "silent for " + humanize.Span(l.Silent)
 	}
 	return sign(r) + " " + number(l.Limit)
-}
-
-// paths shows the paths of a field so that a line may break between them.
-func paths(field string) string {
-	all := strings.Split(field, ",")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return strings.Join(all, ", ")
 }
 
 func sign(r *rules.Rule) string {

@@ -164,7 +164,7 @@ func (w *world) busy(alerts int) {
 // ruled are rules of all kinds.
 func ruled(o *admin.Options) {
 	o.Rules = rules.Set{Quiet: "quiet", Rules: []rules.Rule{
-		{Name: "hot", Field: "temperature, temp", Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
+		{Name: "hot", Field: "temperature,temp", Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
 			{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"},
 		}},
 		{Name: "cold-chain", Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 2}}},

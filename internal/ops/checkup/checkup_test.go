@@ -135,7 +135,7 @@ func TestSample(t *testing.T) {
 			"", "9 read: temperature in 8, hottest 93.5, threshold 80; 1 not decoded: missing 1; numbers found at coreTemp (1), rpm (1): set TEMPERATURE_FIELD=temperature,coreTemp if that is a temperature too", warned},
 		"more than a tenth, and no likely field": {"temperature,temp", []telemetry.Event{hot, event("d", "", `{"rpm":900}`)},
 			"", "2 read: temperature in 1, hottest 93.5, threshold 80; 1 not decoded: missing 1; numbers found at rpm (1): add the one that is a temperature to TEMPERATURE_FIELD", warned},
-		"another field": {"temperature , temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},
+		"another field": {"temperature,temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},
 			"", "no reading at temperature or temp in 2 events (missing 2); numbers found at machine.coreTemp (1), machine.rpm (2): set TEMPERATURE_FIELD=machine.coreTemp if that is the temperature", failed},
 		"no likely field": {"temp", []telemetry.Event{event("d", "", `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}`)},
 			"", "no reading at temp in 1 event (missing 1); numbers found at a (1), b (1), c (1), d (1), e (1): set TEMPERATURE_FIELD to the one that is the temperature", failed},
@@ -176,7 +176,7 @@ func TestSample(t *testing.T) {
 func TestExplain(t *testing.T) {
 	two := []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute}}
 	for want, r := range map[string]rules.Rule{
-		"alerts when temperature (or temp) is at or above 80; at most one alert per device in 1m": rules.Threshold("temperature, temp", 80, time.Minute).Rules[0],
+		"alerts when temperature (or temp) is at or above 80; at most one alert per device in 1m": rules.Threshold("temperature,temp", 80, time.Minute).Rules[0],
 		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, with a recovery; at most one alert per device and level in 10m": {
 			Field: "temperature,temp", Levels: two, Window: 10 * time.Minute, Resolved: true,
 		},

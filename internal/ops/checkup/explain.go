@@ -105,14 +105,11 @@ func outside(v *telemetry.Range) string {
 
 // fields shows where a reading is: a (or b, or c).
 func fields(list string) string {
-	paths := strings.Split(list, ",")
-	for i, path := range paths {
-		paths[i] = strings.TrimSpace(path)
+	first, others, several := strings.Cut(list, ",")
+	if !several {
+		return first
 	}
-	if len(paths) == 1 {
-		return paths[0]
-	}
-	return fmt.Sprintf("%s (or %s)", paths[0], strings.Join(paths[1:], ", or "))
+	return fmt.Sprintf("%s (or %s)", first, strings.ReplaceAll(others, ",", ", or "))
 }
 
 // lasts returns how long readings must have reached a limit of r, and whether that is the same for all.

@@ -47,7 +47,6 @@ func newSample(r *rules.Rule, inFile bool) (*sample, error) {
 		return nil, err
 	}
 	for path := range strings.SplitSeq(r.Field, ",") {
-		path = strings.TrimSpace(path)
 		d, err := decoder(path)
 		if err != nil {
 			return nil, err

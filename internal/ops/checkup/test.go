@@ -65,7 +65,7 @@ func body(r *rules.Rule, over bool) []byte {
 		value = level.Clear - 1
 	}
 	path, _, _ := strings.Cut(r.Field, ",")
-	parts := strings.Split(strings.TrimSpace(path), ".")
+	parts := strings.Split(path, ".")
 	for _, part := range slices.Backward(parts) {
 		value = map[string]any{part: value}
 	}
