@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"alertworker/internal/httpapi"
-	"alertworker/internal/humanize"
 	"alertworker/internal/ops/leader"
 )
 
@@ -86,22 +85,9 @@ const runsShown = 5
 type dutiesView struct {
 	Old    string // how old this is, if the store does not respond
 	Leader string
-	Since  string // for how long the leader has led
-	Terms  []termRow
-	Runs   []runRow
-}
-
-type termRow struct {
-	Leader, From, Until, Took string
-	End, Cause                string
-	Bad                       bool
-}
-
-type runRow struct {
-	At                           time.Time
-	Duty, Replica, Outcome, Took string
-	Detail                       string
-	Failed                       bool
+	Led    time.Duration  // for how long the leader has led
+	Terms  []leader.Ended // the latest first
+	Runs   []leader.Run   // likewise
 }
 
 func (a *Admin) dutiesView(r *http.Request) *dutiesView {
@@ -109,7 +95,7 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		return nil
 	}
 	d, at, err := a.dutiesStatus(r.Context())
-	v := &dutiesView{Leader: d.Leader, Since: humanize.Span(max(time.Second, at.Sub(d.Since)))}
+	v := &dutiesView{Leader: d.Leader, Led: max(time.Second, at.Sub(d.Since))}
 	switch {
 	case at.IsZero():
 		v.Old = "The throttle store has not answered yet."
@@ -117,27 +103,13 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	case err != nil:
 		v.Old = aged("The throttle store", at, time.Now(), err)
 	}
-	for _, t := range slices.Backward(d.Terms) {
-		const day, clock = "Jan 2 ", time.TimeOnly
-		row := termRow{
-			Leader: t.Leader, From: t.From.Format(day + clock), Until: t.Until.Format(day + clock), Took: humanize.Span(t.Until.Sub(t.From)),
-			End: t.End.String(), Cause: t.Cause, Bad: t.End != leader.HandedBack,
-		}
-		if t.From.Format(day) == t.Until.Format(day) {
-			row.Until = t.Until.Format(clock)
-		}
-		v.Terms = append(v.Terms, row)
-	}
+	v.Terms = slices.Clone(d.Terms)
+	slices.Reverse(v.Terms)
 	shown := map[string]int{}
 	for _, run := range slices.Backward(d.Runs) {
-		if shown[run.Duty]++; shown[run.Duty] > runsShown {
-			continue
+		if shown[run.Duty]++; shown[run.Duty] <= runsShown {
+			v.Runs = append(v.Runs, run)
 		}
-		row := runRow{At: run.Start.UTC(), Duty: run.Duty, Replica: run.Replica, Outcome: run.Outcome.String(), Detail: run.Detail, Failed: run.Outcome == leader.Failed}
-		if run.Took > 0 {
-			row.Took = humanize.Span(run.Took)
-		}
-		v.Runs = append(v.Runs, row)
 	}
 	return v
 }

@@ -37,6 +37,10 @@ var (
 	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 		"css":   func() template.CSS { return template.CSS(pageCSS) },
 		"js":    func() template.JS { return template.JS(pageJS) },
+		"about": about,
+		"count": count,
+		"span":  humanize.Span,
+		"until": until,
 		"split": func(path string) []string { return strings.Split(path, "/") },
 	}).Parse(pageHTML))
 
@@ -75,10 +79,10 @@ type page struct {
 	Source, Replica, Version string
 	Threshold, Window        string // of the only rule, if Rules is empty
 	RuleCount                int
-	Rules                    []ruleRow // empty if there is one threshold and nothing else
-	Stateful                 bool      // a rule keeps alarms
-	Open                     []alarmRow
-	MoreOpen                 string // how many are not shown; empty if none
+	Rules                    []ruleRow   // empty if there is one threshold and nothing else
+	Stateful                 bool        // a rule keeps alarms
+	Open                     []openAlarm // the longest first
+	MoreOpen                 string      // how many are not shown; empty if none
 	Silences                 []muting.Silence
 	Now                      time.Time
 	Up                       string
@@ -92,13 +96,13 @@ type page struct {
 	Figures                  []figure
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store does not respond
-	Receivers                []receiverRow
+	Receivers                []receiver
 	Several                  bool // there are several receivers
 	Store                    *storeView
 	Windows                  []windowRow
 	NoWindows                string // instead of them
 	MoreWindows              int    // not shown
-	Alerts                   []alertRow
+	Alerts                   []sent // the latest first
 	Duties                   *dutiesView
 	Heartbeat                *heartbeatView
 	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
@@ -132,14 +136,6 @@ type partitionRow struct {
 	Checkpoint string
 }
 
-type receiverRow struct {
-	Name    string
-	Down    bool
-	Retry   string
-	Taken   string
-	Waiting int
-}
-
 // A storeView has the recent latencies of the throttle store.
 type storeView struct {
 	Over string // the time that the latencies cover
@@ -157,20 +153,6 @@ type windowRow struct {
 	Percent                       int // of the window that is left
 }
 
-type alertRow struct {
-	At          time.Time
-	Today       bool
-	Device      string
-	About       string // rule and level; empty if there is only a threshold
-	Resolved    bool   // it said that the device is normal again
-	Temperature string
-	Receiver    string
-	Partition   string
-	Sequence    int64
-	ID          string
-	Suppressed  string
-}
-
 func (a *Admin) page(r *http.Request) page {
 	now := time.Now()
 	all := []Snapshot{a.snapshot(now, maxAlerts)}
@@ -182,7 +164,7 @@ func (a *Admin) page(r *http.Request) page {
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now.UTC(), Up: humanize.Span(max(time.Second, now.Sub(a.Started))),
-		Figures: a.figures(m.Counts), Token: a.Token != "", Plots: m.plots(),
+		Figures: a.figures(m.Counts), Token: a.Token != "", Plots: m.plots(), Receivers: m.Receivers,
 		Silences: a.inForce(now),
 	}
 	for i := range a.Rules.Rules {
@@ -191,16 +173,9 @@ func (a *Admin) page(r *http.Request) page {
 	switch {
 	case !a.plain:
 		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(m.Alarms), a.Rules.Stateful()
-		p.Open, p.MoreOpen = m.alarmRows(now)
+		p.Open, p.MoreOpen = m.Open, m.moreOpen()
 	case len(a.Rules.Rules) > 0:
 		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), humanize.Span(a.Rules.Rules[0].Window)
-	}
-	for _, r := range m.Receivers {
-		row := receiverRow{Name: r.Name, Down: r.Down, Taken: count(r.Taken), Waiting: r.Waiting}
-		if r.Down {
-			row.Retry = until(r.Retry.Sub(now))
-		}
-		p.Receivers = append(p.Receivers, row)
 	}
 	var partitions []telemetry.PartitionStatus
 	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
@@ -208,7 +183,7 @@ func (a *Admin) page(r *http.Request) page {
 	p.Replicas = replicaRows(all, partitions, now)
 	p.Several = len(p.Receivers) > 1
 	p.Store = a.storeView(now)
-	p.Windows, p.Alerts = m.alertRows(now)
+	p.Windows, p.Alerts = m.windowRows(now), m.Alerts
 	p.NoWindows = "None known to this replica: the next reading over the threshold of a device causes an alert."
 	if p.State != status.Leaving || !a.plain {
 		p.NoWindows = "None known to this replica."
@@ -461,26 +436,25 @@ func compareIDs(x, y string) int {
 	return strings.Compare(x, y)
 }
 
-func (s Snapshot) alertRows(now time.Time) (windows []windowRow, alerts []alertRow) {
+// windowRows returns the windows in force after the alerts of s.
+func (s Snapshot) windowRows(now time.Time) (windows []windowRow) {
 	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
 	for _, t := range s.Alerts {
-		_, fraction, _ := strings.Cut(number(t.Threshold), ".")
-		decimals := max(1, len(fraction))
 		about := about(t.Rule, t.Level)
-		at := t.At.UTC()
-		alerts = append(alerts, alertRow{
-			At: at, Today: at.YearDay() == now.UTC().YearDay() && now.Sub(at) < 24*time.Hour,
-			Device: t.Device, About: about, Resolved: t.Recovery, Temperature: strconv.FormatFloat(t.Temperature, 'f', decimals, 64), Receiver: t.Receiver,
-			Partition: t.Partition, Sequence: t.Sequence, ID: t.ID, Suppressed: count(t.Suppressed),
-		})
 		left := t.Window - now.Sub(t.At)
 		if key := (window{t.Device, about, t.Receiver}); left > 0 && !t.Recovery && !seen[key] {
 			seen[key] = true
 			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Window)})
 		}
 	}
-	return windows, alerts
+	return windows
+}
+
+// Reading is the temperature, with as many decimals as the threshold has.
+func (s sent) Reading() string {
+	_, fraction, _ := strings.Cut(number(s.Threshold), ".")
+	return strconv.FormatFloat(s.Temperature, 'f', max(1, len(fraction)), 64)
 }
 
 func (a *Admin) storeView(now time.Time) *storeView {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
@@ -88,22 +87,16 @@ func clearSign(r *rules.Rule) string {
 	return "<"
 }
 
-// An alarmRow is an open alarm.
-type alarmRow struct{ Device, About, Lasts string }
-
-// alarmRows returns the alarms that have been open for the longest, and how many more there are.
-func (s Snapshot) alarmRows(now time.Time) (rows []alarmRow, more string) {
-	total := 0
+// moreOpen returns how many alarms are open that s does not list; empty if none.
+func (s Snapshot) moreOpen() string {
+	more := -len(s.Open)
 	for _, n := range s.Alarms {
-		total += n.Open
+		more += n.Open
 	}
-	for _, o := range s.Open {
-		rows = append(rows, alarmRow{Device: o.Device, About: about(o.Rule, o.Level), Lasts: humanize.Span(max(0, now.Sub(o.Since)))})
+	if more <= 0 {
+		return ""
 	}
-	if n := total - len(rows); n > 0 {
-		more = count(int64(n))
-	}
-	return rows, more
+	return count(int64(more))
 }
 
 // ruleFigures returns what rules count besides, where they can.
