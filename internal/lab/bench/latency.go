@@ -37,7 +37,7 @@ func (b *bench) latency(ctx context.Context) error {
 	defer hub.Close()
 
 	began := time.Now()
-	w, err := b.worker(ctx, 1, map[string]string{
+	w, err := b.worker(1, map[string]string{
 		"EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "STORAGE_CONNECTION_STRING": azurite.ConnectionString,
 		"THROTTLE_STORE": "blob", "CHECKPOINT_STORE": "blob", "NOTIFY_URLS": "http://" + to.addr,
 	})

@@ -91,7 +91,7 @@ func (b *bench) runStorm(ctx context.Context, s storm, settings map[string]strin
 		}
 	}()
 	for range s.replicas {
-		w, err := b.worker(ctx, 1, all)
+		w, err := b.worker(1, all)
 		if err != nil {
 			return err
 		}

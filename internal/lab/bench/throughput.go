@@ -78,22 +78,25 @@ func (b *bench) reads(ctx context.Context, name string, cores int, r readings, s
 	if err != nil {
 		return 0, err
 	}
-	p, err := start(ctx, cores, self, []string{"read", name, fmt.Sprint(r.partitions), fmt.Sprint(r.events)}, settings)
+	p, err := start(cores, self, []string{"read", name, fmt.Sprint(r.partitions), fmt.Sprint(r.events)}, settings)
 	if err != nil {
 		return 0, err
 	}
-	return p.wait()
+	defer p.Kill()
+	if err := wait(ctx, 10*time.Millisecond, runLimit, p.Ended); err != nil {
+		return 0, err
+	}
+	return p.CPU(), p.Err()
 }
 
 // works returns what a worker takes for all events.
 func (b *bench) works(ctx context.Context, cores int, settings map[string]string) (cost, error) {
-	p, err := b.worker(ctx, cores, settings)
+	p, err := b.worker(cores, settings)
 	if err != nil {
 		return cost{}, err
 	}
 	if err := wait(ctx, 100*time.Millisecond, runLimit, func() bool { return p.counter(metricEvents) >= b.events }); err != nil {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
+		p.Kill()
 		return cost{}, err
 	}
 	return p.stop()

@@ -2,49 +2,40 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"alertworker/internal/lab/process"
 )
 
 // A program is a process that is measured.
 type program struct {
-	cmd  *exec.Cmd
-	said *bytes.Buffer // on stderr; read it once the process has ended
-	addr string        // where a worker serves HTTP
+	*process.Process
+	addr string // where a worker serves HTTP
 }
 
 // start starts a program with settings besides the environment that all have.
-func start(ctx context.Context, cores int, path string, args []string, settings map[string]string) (*program, error) {
-	cmd := exec.CommandContext(ctx, path, args...)
+func start(cores int, path string, args []string, settings map[string]string) (*program, error) {
+	cmd := exec.Command(path, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), fmt.Sprint("GOMAXPROCS=", cores)}
 	for name, value := range settings {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	var said bytes.Buffer // warnings about stores in memory, say
-	cmd.Stderr = &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return &program{cmd: cmd, said: &said}, cmd.Start()
-}
-
-// wait waits for the process to end and returns the CPU time that it used.
-func (p *program) wait() (time.Duration, error) {
-	if err := p.cmd.Wait(); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, p.said)
-	}
-	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(), nil
+	p, err := process.Start(filepath.Base(path), cmd, func(string) {}) // warnings about stores in memory, say
+	return &program{Process: p}, err
 }
 
 // worker starts a worker with stores in memory, unless settings say otherwise.
-func (b *bench) worker(ctx context.Context, cores int, settings map[string]string) (*program, error) {
+func (b *bench) worker(cores int, settings map[string]string) (*program, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
@@ -53,10 +44,8 @@ func (b *bench) worker(ctx context.Context, cores int, settings map[string]strin
 		"TEMPERATURE_THRESHOLD": "80", "NOTIFY_URLS": "log:", "EVENTHUB_START": "earliest", "LOG_LEVEL": "error",
 		"THROTTLE_STORE": "memory", "CHECKPOINT_STORE": "memory", "HTTP_ADDR": addr,
 	}
-	for name, value := range settings {
-		all[name] = value
-	}
-	p, err := start(ctx, cores, b.binary, nil, all)
+	maps.Copy(all, settings)
+	p, err := start(cores, b.binary, nil, all)
 	if err != nil {
 		return nil, err
 	}
@@ -82,20 +71,14 @@ type cost struct {
 // stop ends a worker and returns what it used.
 func (p *program) stop() (cost, error) {
 	peak := p.peak()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return cost{}, err
-	}
-	cpu, err := p.wait()
-	if err != nil {
-		return cost{}, fmt.Errorf("the worker: %w", err)
-	}
-	return cost{cpu, peak}, nil
+	err := p.Stop()
+	return cost{p.CPU(), peak}, err
 }
 
 // peak returns the most memory that a running process has had. What wait4 says of a child's memory
 // includes ours before the exec.
 func (p *program) peak() int {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.OS().Pid))
 	if err != nil {
 		return 0
 	}

@@ -97,6 +97,14 @@ func (p *Process) Ended() bool {
 	}
 }
 
+// Err returns how p, which has ended, did that: nil for exit code 0.
+func (p *Process) Err() error { return p.err }
+
+// CPU returns the time that p, which has ended, has used of processors.
+func (p *Process) CPU() time.Duration {
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
 // Unexpected returns the error of a process that has ended but should not have.
 func (p *Process) Unexpected() error {
 	if p.err == nil {
