@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"alertworker/internal/lab/devhub"
-	"alertworker/internal/lab/nettest"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -26,7 +25,7 @@ func far(s *eventhubs.Source, roundTrip time.Duration) {
 		if err != nil {
 			return nil, err
 		}
-		return nettest.Distant(c, roundTrip), nil
+		return atDistance(c, roundTrip), nil
 	})
 }
 
