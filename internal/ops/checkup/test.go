@@ -43,11 +43,11 @@ type Gate struct {
 // TestRule returns the first rule of set that alerts on a single reading, whatever else its message has.
 func TestRule(set rules.Set) (rules.Rule, error) {
 	for _, r := range set.Rules {
-		if r.Levels[0].For == 0 && len(r.Only) == 0 {
+		if r.Levels[0].For == 0 && len(r.Only) == 0 && !r.Silence() {
 			return r, nil
 		}
 	}
-	return rules.Rule{}, errors.New("no rule alerts on a single reading: each has a duration or looks only at some messages; start a worker with a simpler rule beside them to test the way of an alert")
+	return rules.Rule{}, errors.New("no rule alerts on a single reading: each has a duration, looks only at some messages or is about silence; start a worker with a simpler rule beside them to test the way of an alert")
 }
 
 // body is a reading at the rule's first limit, or one that is normal.

@@ -84,3 +84,16 @@ func work(gate *throttle.Gate, body string, answer throttle.Answer) {
 		}
 	}
 }
+
+// The way of an alert is tried with a rule that a single reading opens, and not with one about silence.
+func TestTestRule(t *testing.T) {
+	silent := rules.Rule{Name: "offline", Levels: []rules.Level{{Silent: time.Hour}}}
+	slow := rules.Rule{Name: "slow", Field: "temp", Levels: []rules.Level{{Limit: 80, Clear: 80, For: time.Minute}}}
+	hot := rules.Rule{Name: "hot", Field: "temp", Levels: []rules.Level{{Limit: 80, Clear: 80}}}
+	if r, err := checkup.TestRule(rules.Set{Rules: []rules.Rule{silent, slow, hot}}); err != nil || r.Name != "hot" {
+		t.Errorf("got %q, %v", r.Name, err)
+	}
+	if r, err := checkup.TestRule(rules.Set{Rules: []rules.Rule{silent, slow}}); err == nil {
+		t.Errorf("got %q, want an error", r.Name)
+	}
+}
