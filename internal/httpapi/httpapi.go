@@ -82,15 +82,24 @@ func NotAllowed(w http.ResponseWriter, allow string) {
 // Write responds with v as JSON.
 func Write(w http.ResponseWriter, status int, v any) { write(w, status, "application/json", v) }
 
+// Text responds with text.
+func Text(w http.ResponseWriter, status int, text string) {
+	respond(w, status, "text/plain; charset=utf-8", []byte(text))
+}
+
 func write(w http.ResponseWriter, status int, contentType string, v any) {
 	body, err := json.Marshal(v)
 	if err != nil { // cannot happen: ours consist of strings, numbers and times
 		status, body = http.StatusInternalServerError, []byte("{}")
 	}
+	respond(w, status, contentType, append(body, '\n'))
+}
+
+func respond(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // fails only if the caller has gone
+	_, _ = w.Write(body) // fails only if the caller has gone
 }

@@ -234,7 +234,7 @@ func isSilences(path string) bool {
 
 // serveAlive succeeds as long as the process responds: a failure here would mean a
 // restart, which helps with nothing else.
-func serveAlive(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "alive\n") }
+func serveAlive(w http.ResponseWriter, _ *http.Request) { httpapi.Text(w, http.StatusOK, "alive\n") }
 
 // serveReady reports whether the replica does what it is for. It is not ready, 503, while it
 // starts or drains, and while it cannot use the hub, the checkpoint store or the throttle store,
@@ -247,7 +247,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !report.Ready {
 		code = http.StatusServiceUnavailable
 	}
-	plain(w, code, report.Lines(time.Now()))
+	httpapi.Text(w, code, report.Lines(time.Now()))
 }
 
 // serveStatus serves the same as JSON, always with 200.
@@ -256,13 +256,4 @@ func (a *Admin) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		Replica string `json:"replica"`
 		status.Report
 	}{a.Replica, a.Options.Status()})
-}
-
-func plain(w http.ResponseWriter, status int, text string) {
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // fails only if the caller has gone
 }

@@ -275,7 +275,7 @@ func (a *Admin) findings(ctx context.Context, device string) findings {
 		asking.Go(func() {
 			defer func() { <-turns }()
 			s, err := to.Gate.Inspect(ctx, device)
-			f.gates[i] = gateState{receiver: to.Name, rule: to.Rule, level: to.Level, window: a.window(to.Rule), State: s, err: err}
+			f.gates[i] = gateState{receiver: to.Name, rule: to.Rule, level: to.Level, window: a.rule(to.Rule).Window, State: s, err: err}
 		})
 	}
 	asking.Wait()
@@ -302,25 +302,20 @@ func (a *Admin) sortAlarms(all []worker.AlarmState) {
 	})
 }
 
-// tells reports whether a rule tells when a device is normal again.
-func (a *Admin) tells(rule string) bool {
-	return slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return r.Name == rule && r.Resolved })
-}
-
-// window returns the window of a rule.
-func (a *Admin) window(rule string) time.Duration {
+// rule returns a rule by its name; a zero one if it is not configured.
+func (a *Admin) rule(name string) (found rules.Rule) {
 	for _, r := range a.Rules.Rules {
-		if r.Name == rule {
-			return r.Window
+		if r.Name == name {
+			return r
 		}
 	}
-	return 0
+	return found
 }
 
 func (a *Admin) windowView(g gateState) windowView {
 	s := g.State
 	v := windowView{
-		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Recovery, Notified: s.Notified && a.tells(g.rule), State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
+		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Recovery, Notified: s.Notified && a.rule(g.rule).Resolved, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
 		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
 		StoreTime: known(s.Now), Suppressed: s.Suppressed,
 	}
@@ -361,13 +356,10 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
-	switch {
-	case errors.Is(err, throttle.ErrSending):
-		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusConflict, Detail: detail})
-	default:
-		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: detail})
+	status := http.StatusServiceUnavailable
+	if errors.Is(err, throttle.ErrSending) {
+		status = http.StatusConflict
 	}
+	w.Header().Set("Retry-After", strconv.Itoa(retrySending))
+	httpapi.Fail(w, httpapi.Problem{Status: status, Detail: strings.ReplaceAll(err.Error(), "\n", "; ")})
 }

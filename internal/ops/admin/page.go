@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/httpapi"
 	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/muting"
@@ -61,7 +62,7 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, a.page(r)); err != nil {
 		a.Log.Error("the status page could not be rendered", zap.Error(err))
-		plain(w, http.StatusInternalServerError, "the status page could not be rendered: see the log\n")
+		httpapi.Text(w, http.StatusInternalServerError, "the status page could not be rendered: see the log\n")
 		return
 	}
 	h := w.Header()
