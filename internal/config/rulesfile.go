@@ -638,12 +638,17 @@ func (r *rulesReader) byLevel(n ast.Node, what string) (g given, ok bool) {
 	return g, ok
 }
 
+// limitKey returns what the file calls the limits of a rule.
+func limitKey(rule *rules.Rule) string {
+	if rule.Below {
+		return "below"
+	}
+	return "above"
+}
+
 // limits reads the limits of a rule, and what values say of each: clear or hysteresis, and override.
 func (r *rulesReader) limits(rule *rules.Rule, limits ast.Node, values map[string]ast.Node) {
-	what := "above"
-	if rule.Below {
-		what = "below"
-	}
+	what := limitKey(rule)
 	g, ok := r.byLevel(limits, what)
 	at := map[string]ast.Node{} // where each level's limit is
 	if g.one != nil {
@@ -706,16 +711,15 @@ func (r *rulesReader) countLevels(n ast.Node, what string, levels int) (ok bool)
 	return ok
 }
 
-// apply calls set with the value of each level that n gives one. all says whether one value may stand for several levels.
-func (r *rulesReader) apply(rule *rules.Rule, n ast.Node, what string, all bool, set func(l *rules.Level, value ast.Node, what string)) {
-	g, _ := r.byLevel(n, what)
+// apply calls set with the value of each level that g gives one. all says whether one value may stand for several levels.
+func (r *rulesReader) apply(rule *rules.Rule, g given, what string, all bool, set func(l *rules.Level, value ast.Node, what string)) {
 	var names []string
 	for i := range rule.Levels {
 		names = append(names, rule.Levels[i].Name)
 	}
 	if g.one != nil {
 		if len(names) > 1 && !all {
-			r.wrong(n, "%s must be given by level, as in %s: {%s: …}, because the rule has more than one", what, what, names[0])
+			r.wrong(g.one, "%s must be given by level, as in %s: {%s: …}, because the rule has more than one", what, what, names[0])
 			return
 		}
 		for i := range rule.Levels {
@@ -727,25 +731,25 @@ func (r *rulesReader) apply(rule *rules.Rule, n ast.Node, what string, all bool,
 		name := g.names[i]
 		index := slices.Index(names, name)
 		switch {
+		case index >= 0:
+			set(&rule.Levels[index], m.value, strings.TrimSuffix(what+" of "+name, " of "))
 		case names[0] == "":
 			r.wrong(m.key, "%s is not a level: the rule has one limit without a name", name)
-		case index < 0:
-			r.wrong(m.key, "%s is not a level of this rule%s", name, didYouMean(name, names))
 		default:
-			set(&rule.Levels[index], m.value, what+" of "+name)
+			r.wrong(m.key, "%s is not a level of this rule%s", name, didYouMean(name, names))
 		}
 	}
 }
 
 // lasts reads n, the value of for. The rule has no levels if they could not be read.
 func (r *rulesReader) lasts(rule *rules.Rule, n ast.Node) {
-	if _, byLevel := members(n); !byLevel {
+	if g, _ := r.byLevel(n, "for"); g.one != nil {
 		d := r.duration(n, "for", 0, rules.MaxFor)
 		for i := range rule.Levels {
 			rule.Levels[i].For = d
 		}
 	} else if len(rule.Levels) > 0 {
-		r.apply(rule, n, "for", true, func(l *rules.Level, value ast.Node, what string) {
+		r.apply(rule, g, "for", true, func(l *rules.Level, value ast.Node, what string) {
 			l.For = r.duration(value, what, 0, rules.MaxFor)
 		})
 	}
@@ -754,7 +758,8 @@ func (r *rulesReader) lasts(rule *rules.Rule, n ast.Node) {
 // clears reads n, the value of clear, or of hysteresis: how far clear is from the limit.
 func (r *rulesReader) clears(rule *rules.Rule, n ast.Node, key string) {
 	wrong := len(r.mistakes)
-	r.apply(rule, n, key, true, func(l *rules.Level, value ast.Node, what string) {
+	g, _ := r.byLevel(n, key)
+	r.apply(rule, g, key, true, func(l *rules.Level, value ast.Node, what string) {
 		if len(r.mistakes) > wrong && value == n {
 			return // one number is wrong once, not for each level
 		}
@@ -783,22 +788,39 @@ func (r *rulesReader) clears(rule *rules.Rule, n ast.Node, key string) {
 	}
 }
 
+// overrides reads n, the value of override: one property for the limit, or some by what they replace, which is a level, the
+// one limit by its key, or clear.
 func (r *rulesReader) overrides(rule *rules.Rule, n ast.Node) {
 	seen := map[string]string{}
-	r.apply(rule, n, "override", false, func(l *rules.Level, value ast.Node, what string) {
-		text, _, ok := scalar(value)
-		if !ok {
-			text = ""
-		}
+	property := func(value ast.Node, of, what string) string {
+		text, _, _ := scalar(value)
 		if err := checkProperty(text); err != nil {
 			r.wrong(value, "%s %v", what, err)
-			return
+			return ""
 		}
 		if other, ok := seen[text]; ok {
-			r.wrong(value, "%s is the property of %s too: they would have the same limit", what, other)
+			r.wrong(value, "%s is the property of %s too: they would be the same", what, other)
 		}
-		seen[text] = l.Name
-		l.Override = text
+		seen[text] = of
+		return text
+	}
+	g, _ := r.byLevel(n, "override")
+	limits := given{one: g.one}
+	for i, name := range g.names {
+		switch {
+		case name == "clear":
+			clear := property(g.levels[i].value, name, "override of clear")
+			for j := range rule.Levels {
+				rule.Levels[j].ClearOverride = clear
+			}
+			continue
+		case rule.Levels[0].Name == "" && name == limitKey(rule):
+			name = ""
+		}
+		limits.levels, limits.names = append(limits.levels, g.levels[i]), append(limits.names, name)
+	}
+	r.apply(rule, limits, "override", false, func(l *rules.Level, value ast.Node, what string) {
+		l.Override = property(value, cmp.Or(l.Name, limitKey(rule)), what)
 	})
 }
 

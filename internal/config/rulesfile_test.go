@@ -155,7 +155,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":              {rule("above: 1, resolved: yes"), "line 2, column 48: resolved must be true or false"},
 		"per with recoveries":   {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: a site has no single moment in which it is normal again; write resolved: false"},
-		"per and silent":        {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per is set beside silent: messages about silent devices are one for each device; remove it"},
+		"per and silent":        {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per is set beside silent: a device that sends nothing does not say what it shares its alerts by; remove it"},
 		"per of the twin":       {rule("above: 1, per: $twin.tags.site"), "line 2, column 43: per must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"per by level":          {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of an application property: 1 to 128 printable characters without spaces"},
 		"override":              {rule("above: 1, override: 70"), ""},
@@ -163,7 +163,10 @@ func TestRulesFileMistakes(t *testing.T) {
 		"override with a space": {rule("above: 1, override: a limit"), "line 2, column 48: override must be the name of an application property: 1 to 128 printable characters without spaces"},
 		"override for two":      {rule("above: {a: 1, b: 2}, override: limit"), "line 2, column 59: override must be given by level, as in override: {a: …}, because the rule has more than one"},
 		"override of no level":  {rule("above: {a: 1, b: 2}, override: {c: limit}"), "line 2, column 60: c is not a level of this rule: must be a or b"},
-		"one override twice":    {rule("above: {a: 1, b: 2}, override: {a: x, b: x}"), "line 2, column 69: override of b is the property of a too: they would have the same limit"},
+		"one override twice":    {rule("above: {a: 1, b: 2}, override: {a: x, b: x}"), "line 2, column 69: override of b is the property of a too: they would be the same"},
+		"override of two keys":  {rule("above: {a: 1, b: 2}, override: {above: x}"), "line 2, column 60: above is not a level of this rule: must be a or b"},
+		"override of the other": {rule("above: 1, override: {below: x, clear: y z}"), "line 2, column 49: below is not a level: the rule has one limit without a name\nline 2, column 66: override of clear must be the name of an application property: 1 to 128 printable characters without spaces"},
+		"override by one name":  {rule("above: 1, override: {above: x, clear: x}"), "line 2, column 56: override is the property of clear too: they would be the same"},
 		"two documents":         {"rules: [{name: a, field: temp, above: 1}]\n---\nrules: []\n", "line 3, column 1: is a second document: one file holds one list of rules"},
 		"tab":                   {"rules:\n\t- name: hot\n", "line 2, column 1: is not YAML: found character 'tab' that cannot start any token" + notYAML},
 		"indentation":           {"rules:\n- name: hot\n  field: temp\n above: 3\n", "line 4, column 2: is not YAML: value is not allowed in this context" + notYAML},
@@ -205,24 +208,29 @@ func TestRulesFileAccepts(t *testing.T) {
 	words[0].Is = []string{"open", "3", "true"}
 	valid[0].Valid = &telemetry.Range{From: -60, To: math.Inf(1)}
 	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
+	lowest := with(rules.Level{Limit: 2, Clear: 2, Override: "low", ClearOverride: "high"})
+	lowest[0].Below = true
 	for name, test := range map[string]struct {
 		text string
 		want []rules.Rule
 	}{
-		"JSON":             {`{"rules": [{"name": "hot", "field": "temp", "above": -18.5}]}`, with(rules.Level{Limit: -18.5, Clear: -18.5})},
-		"Windows":          {"\uFEFFrules:\r\n- name: hot\r\n  field: temp\r\n  above: 8e1\r\n", with(rules.Level{Limit: 80, Clear: 80})},
-		"header":           {"---\nrules:\n- name: hot\n  field: temp\n  above: +1.\n...\n", with(rules.Level{Limit: 1, Clear: 1})},
-		"odd names":        {"rules: [{name: hot, field: temp, above: {null: .5, 1: 2, true: 3}}]", with(rules.Level{Name: "null", Limit: 0.5, Clear: 0.5}, rules.Level{Name: "1", Limit: 2, Clear: 2}, rules.Level{Name: "true", Limit: 3, Clear: 3})},
-		"below, any order": {"rules: [{name: hot, field: temp, below: {critical: -0, warning: 2}, clear: {warning: 4, critical: 3}}]", below},
-		"one named level":  {"rules: [{name: hot, field: temp, above: {critical: 80}, clear: 75, override: limit}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, Override: "limit"})},
-		"a boolean":        {"rules: [{name: hot, field: temp, above: true}]", with(rules.Level{Limit: 1, Clear: 1})},
-		"hysteresis":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
-		"for":              {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
-		"for of all":       {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
-		"per":              {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
-		"words":            {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
-		"valid":            {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
-		"in quotes":        {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
+		"JSON":              {`{"rules": [{"name": "hot", "field": "temp", "above": -18.5}]}`, with(rules.Level{Limit: -18.5, Clear: -18.5})},
+		"Windows":           {"\uFEFFrules:\r\n- name: hot\r\n  field: temp\r\n  above: 8e1\r\n", with(rules.Level{Limit: 80, Clear: 80})},
+		"header":            {"---\nrules:\n- name: hot\n  field: temp\n  above: +1.\n...\n", with(rules.Level{Limit: 1, Clear: 1})},
+		"odd names":         {"rules: [{name: hot, field: temp, above: {null: .5, 1: 2, true: 3}}]", with(rules.Level{Name: "null", Limit: 0.5, Clear: 0.5}, rules.Level{Name: "1", Limit: 2, Clear: 2}, rules.Level{Name: "true", Limit: 3, Clear: 3})},
+		"below, any order":  {"rules: [{name: hot, field: temp, below: {critical: -0, warning: 2}, clear: {warning: 4, critical: 3}}]", below},
+		"one named level":   {"rules: [{name: hot, field: temp, above: {critical: 80}, clear: 75, override: limit}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, Override: "limit"})},
+		"clear by property": {"rules: [{name: hot, field: temp, above: 80, override: {clear: low}}]", with(rules.Level{Limit: 80, Clear: 80, ClearOverride: "low"})},
+		"both by property":  {"rules: [{name: hot, field: temp, above: {a: 70, b: 80}, clear: 65, override: {b: high, clear: low}}]", with(rules.Level{Name: "a", Limit: 70, Clear: 65, ClearOverride: "low"}, rules.Level{Name: "b", Limit: 80, Clear: 65, Override: "high", ClearOverride: "low"})},
+		"limit by its key":  {"rules: [{name: hot, field: temp, below: 2, override: {clear: high, below: low}}]", lowest},
+		"a boolean":         {"rules: [{name: hot, field: temp, above: true}]", with(rules.Level{Limit: 1, Clear: 1})},
+		"hysteresis":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
+		"for":               {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
+		"for of all":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
+		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
+		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
+		"valid":             {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
+		"in quotes":         {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parse(test.text)
@@ -287,8 +295,15 @@ func text(all []rules.Rule, show []string) string {
 		}
 		if r.Levels[0].Name == "" {
 			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n  for: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear, r.Levels[0].For)
+			var overrides []string
 			if p := r.Levels[0].Override; p != "" {
-				fmt.Fprintf(&b, "  override: %q\n", p)
+				overrides = append(overrides, fmt.Sprintf("%s: %q", direction, p))
+			}
+			if p := r.Levels[0].ClearOverride; p != "" {
+				overrides = append(overrides, fmt.Sprintf("clear: %q", p))
+			}
+			if len(overrides) > 0 {
+				fmt.Fprintf(&b, "  override: {%s}\n", strings.Join(overrides, ", "))
 			}
 			continue
 		}
@@ -300,6 +315,9 @@ func text(all []rules.Rule, show []string) string {
 			if l.Override != "" {
 				overrides = append(overrides, fmt.Sprintf("%q: %q", l.Name, l.Override))
 			}
+		}
+		if p := r.Levels[0].ClearOverride; p != "" {
+			overrides = append(overrides, fmt.Sprintf("clear: %q", p))
 		}
 		fmt.Fprintf(&b, "  %s: {%s}\n  clear: {%s}\n  for: {%s}\n", direction, strings.Join(limits, ", "), strings.Join(clears, ", "), strings.Join(lasts, ", "))
 		if len(overrides) > 0 {
@@ -330,6 +348,7 @@ func FuzzRulesFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
+		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
 		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))

@@ -15,9 +15,12 @@ const (
 	OverrideUsed   Override = iota // a number
 	OverrideAbsent                 // no such property, or the $twin. literal that IoT Hub leaves for a path that the twin does not have
 	OverrideOther                  // something that is no number
+	OverrideBeyond                 // a clear beyond the limit of the same device, where an alarm would end while it lasts
 )
 
-func (o Override) String() string { return [...]string{"used", "absent", "not_a_number"}[o] }
+func (o Override) String() string {
+	return [...]string{"used", "absent", "not_a_number", "beyond_limit"}[o]
+}
 
 // Limit returns the number that replaces a level's limit for the device that sent p, the
 // property that Level.Override names. A number is finite, and may be written as text, as IoT
@@ -38,6 +41,19 @@ func Limit(p telemetry.Property) (float64, Override) {
 		return 0, OverrideOther
 	}
 	return f, OverrideUsed
+}
+
+// ClearFor returns the value beyond which an alarm of l ends for the device that sent p, the property that
+// Level.ClearOverride names, and whose limit is limit. Unless the Override is OverrideUsed it is what ClearOf returns.
+func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64, Override) {
+	clear, kind := Limit(p)
+	if kind == OverrideUsed && clear != limit && r.Breaching(clear, limit) {
+		kind = OverrideBeyond
+	}
+	if kind != OverrideUsed {
+		return r.ClearOf(l, limit), kind
+	}
+	return clear, kind
 }
 
 // maxShared is as long as a device's ID may be, in bytes.

@@ -58,6 +58,31 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+func TestClearFor(t *testing.T) {
+	high := rules.Rule{Levels: []rules.Level{{Limit: -15, Clear: -16}}}
+	low := rules.Rule{Below: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}}
+	for _, tt := range []struct {
+		rule  rules.Rule
+		limit float64
+		value any
+		want  float64
+		kind  rules.Override
+	}{
+		{high, 8, "5", 5, rules.OverrideUsed},
+		{high, 8, 8, 8, rules.OverrideUsed},
+		{high, 8, "8.5", 7, rules.OverrideBeyond},
+		{high, 8, "cool", 7, rules.OverrideOther},
+		{high, -15, "$twin.tags.clear", -16, rules.OverrideAbsent},
+		{low, 0, 3, 3, rules.OverrideUsed},
+		{low, 0, -1, 2, rules.OverrideBeyond},
+		{low, 2, nil, 4, rules.OverrideAbsent},
+	} {
+		if got, kind := tt.rule.ClearFor(&tt.rule.Levels[0], property(tt.value), tt.limit); got != tt.want || kind != tt.kind {
+			t.Errorf("%#v: got %v, %v; want %v, %v", tt.value, got, kind, tt.want, tt.kind)
+		}
+	}
+}
+
 func TestQuiet(t *testing.T) {
 	enqueued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {

@@ -197,7 +197,7 @@ func play(r *rules.Rule, s *scene, p panel) (lanes []lane, told []event) {
 			if p.own {
 				moment.Device = at.Microseconds() + 1
 			}
-			next := r.Next(&r.Levels[i], was, value, l.limit, moment)
+			next := r.Next(&r.Levels[i], was, value, l.limit, l.clear, moment)
 			breaching := r.Breaching(value, l.limit)
 			l.steps = append(l.steps, step{now, value, breaching, next, inhibited, quiet})
 			open := next.Phase == rules.Open

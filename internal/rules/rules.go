@@ -74,6 +74,8 @@ type Level struct {
 	// Override is the name of an application property with a number that replaces Limit for
 	// one device. It is empty if there is none.
 	Override string
+	// ClearOverride names the property with a number that replaces Clear likewise. See ClearFor.
+	ClearOverride string
 	// Silent, unless it is 0, is how long after its last message a device is silent. The rule has no limits then.
 	Silent time.Duration
 }
@@ -92,7 +94,7 @@ func (r *Rule) HeardBy() string {
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
 // kept: it is about silence, has a duration, a clear of its own, or tells when a device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.Silence() || r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit })
+	return r.Silence() || r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" })
 }
 
 // Stateful reports whether any rule of s is.
@@ -217,19 +219,20 @@ func (r *Rule) ClearOf(l *Level, limit float64) float64 {
 	return limit + (l.Clear - l.Limit)
 }
 
-// Cleared reports whether value ends an alarm of a level whose limit is, for this device, limit.
-func (r *Rule) Cleared(l *Level, value, limit float64) bool {
+// Cleared reports whether value ends an alarm that ends beyond clear.
+func (r *Rule) Cleared(value, clear float64) bool {
 	if r.Below {
-		return value > r.ClearOf(l, limit)
+		return value > clear
 	}
-	return value < r.ClearOf(l, limit)
+	return value < clear
 }
 
-// Next returns the state of a level after a reading. limit is the level's, or what replaces it for this device.
-func (r *Rule) Next(l *Level, s State, value, limit float64, at Moment) State {
+// Next returns the state of a level after a reading. limit and clear are the level's, or what replaces them for this
+// device: see Limit and ClearFor.
+func (r *Rule) Next(l *Level, s State, value, limit, clear float64, at Moment) State {
 	breaching := r.Breaching(value, limit)
 	switch {
-	case s.Phase == Open && r.Cleared(l, value, limit):
+	case s.Phase == Open && r.Cleared(value, clear):
 		return State{}
 	case s.Phase == Open:
 		return s

@@ -25,7 +25,7 @@ func (r reading) moment() rules.Moment { return rules.Moment{Hub: r.at * 1e6, De
 func run(r *rules.Rule, limit float64, readings []reading) (states []rules.State) {
 	var s rules.State
 	for _, one := range readings {
-		s = r.Next(&r.Levels[0], s, one.value, limit, one.moment())
+		s = r.Next(&r.Levels[0], s, one.value, limit, r.ClearOf(&r.Levels[0], limit), one.moment())
 		states = append(states, s)
 	}
 	return states
@@ -144,7 +144,7 @@ func TestNextLooksBack(t *testing.T) {
 			// Of the readings since the last one that cleared, those that breach without a break,
 			// up to the first such row that lasts.
 			start := i
-			for start >= 0 && !r.Cleared(&r.Levels[0], readings[start].value, limit) {
+			for start >= 0 && !r.Cleared(readings[start].value, r.ClearOf(&r.Levels[0], limit)) {
 				start--
 			}
 			want := rules.State{}
@@ -165,7 +165,7 @@ func TestNextLooksBack(t *testing.T) {
 			if (s.Since.Hub == 0) != (s.Phase == rules.Normal) && readings[0].at != 0 {
 				t.Fatalf("after reading %d: %v", i, s)
 			}
-			if cleared := r.Cleared(&r.Levels[0], readings[i].value, limit); cleared && breaching(i) {
+			if cleared := r.Cleared(readings[i].value, r.ClearOf(&r.Levels[0], limit)); cleared && breaching(i) {
 				t.Fatalf("reading %d breaches and clears", i)
 			}
 		}
@@ -187,7 +187,7 @@ func TestNextTakesTurns(t *testing.T) {
 				t.Fatalf("opens with reading %d: %v", i, s)
 			case opened && was.Phase == rules.Normal && r.Levels[0].For > 0:
 				t.Fatalf("opens with reading %d without having been pending", i)
-			case closed && (!r.Cleared(&r.Levels[0], readings[i].value, limit) || s != (rules.State{})):
+			case closed && (!r.Cleared(readings[i].value, r.ClearOf(&r.Levels[0], limit)) || s != (rules.State{})):
 				t.Fatalf("closes with reading %d: %v", i, s)
 			case was.Phase != rules.Normal && s.Phase != rules.Normal && s.Since != was.Since:
 				t.Fatalf("begins anew with reading %d: %v after %v", i, s, was)
@@ -210,7 +210,7 @@ func TestNextReplays(t *testing.T) {
 			s = states[cut-1]
 		}
 		for i := cut; i < len(readings); i++ {
-			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, readings[i].moment()); s != states[i] {
+			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, r.ClearOf(&r.Levels[0], limit), readings[i].moment()); s != states[i] {
 				t.Fatalf("reading %d: got %v, want %v", i, s, states[i])
 			}
 		}

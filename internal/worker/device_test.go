@@ -130,6 +130,30 @@ func TestDeviceWithItsOwnLimit(t *testing.T) {
 	})
 }
 
+// A device's alarm ends beyond its own clear, unless that is beyond its own limit.
+func TestDeviceWithItsOwnClear(t *testing.T) {
+	for clear, want := range map[any]string{"5": "alert 1, recovery 4", "9": "alert 1, recovery 3", "$twin.tags.clear": "alert 1, recovery 3"} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			s := with(t, func(r *rules.Rule) {
+				r.Levels = []rules.Level{{Limit: -15, Clear: -17, Override: "maxTemp", ClearOverride: "clear"}}
+			}, r)
+			s.start(p)
+			for _, temperature := range []int{9, 6, 5, 4} {
+				p.publishProperties("fridge", fmt.Sprintf(`{"temperature":%d}`, temperature), map[string]any{"maxTemp": 8, "clear": clear})
+				time.Sleep(2 * window)
+			}
+			s.end()
+			if got := r.notified("fridge"); got != want {
+				t.Errorf("clear %v: notified of %s; want %s", clear, got, want)
+			}
+			if n, beyond := s.worker.Stats().Override[rules.OverrideBeyond].Load(), clear == "9"; n > 0 != beyond {
+				t.Errorf("clear %v: %d readings are counted whose clear is beyond their limit", clear, n)
+			}
+		})
+	}
+}
+
 // What a delivery waits for, in each of its states.
 func TestDeviceThatWaits(t *testing.T) {
 	down := &notify.Error{Untaken: true, Err: errors.New("connection refused")}

@@ -46,7 +46,7 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 		for j := range r.Levels {
 			l := newLevel(c, r, &r.Levels[j], &stats[len(levels)])
 			l.index, l.below = uint8(len(levels)), len(r.Levels)-1-j
-			r.override = r.override || l.Override != ""
+			r.override = r.override || l.Override != "" || l.ClearOverride != ""
 			r.levels = append([]*level{l}, r.levels...)
 			levels = append(levels, l)
 		}
@@ -117,6 +117,10 @@ func (s *stream) overridden(e *telemetry.Event, r *rule, value float64, o *obser
 		if l.Override != "" && kind == rules.OverrideUsed {
 			o.decided(NoLimit, l, value, limit, true)
 		}
+		if l.ClearOverride != "" {
+			_, kind := l.clearFor(e, limit)
+			s.stats.Override[kind].Add(1)
+		}
 		reached = reached || r.Breaching(value, limit)
 	}
 	return reached
@@ -132,6 +136,14 @@ func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
 		return l.Limit, kind
 	}
 	return limit, kind
+}
+
+// clearFor returns what ends an alarm of l for e's device, whose limit is limit, and what e has for its override.
+func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Override) {
+	if l.ClearOverride == "" {
+		return l.rule.ClearOf(l.Level, limit), rules.OverrideAbsent
+	}
+	return l.rule.ClearFor(l.Level, e.Properties.Get(l.ClearOverride), limit)
 }
 
 // evaluate takes e through every rule: it changes the device's alarms, and takes the reading to
@@ -215,7 +227,8 @@ func (v *evaluation) apply(r *rule, value float64) {
 func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	device, a := v.event.Device, v.alarms
 	was := a.of(device, l)
-	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, v.at), due: was.due}
+	clear, _ := l.clearFor(v.event, rd.limit)
+	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, clear, v.at), due: was.due}
 	switch {
 	case next.Phase == rules.Normal:
 	case was == (kept{}) && !a.room(device):
@@ -237,7 +250,7 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 		next.due = nil
 	case turned:
 		l.stats.Cleared.Add(1)
-		next.due = v.recover(l, rd, was)
+		next.due = v.recover(l, rd, clear, was)
 	}
 	a.set(device, l, next)
 	if v.backtest != nil {
@@ -263,8 +276,8 @@ func (v *evaluation) date(rd *reading, since rules.Moment) {
 	}
 }
 
-// recover returns the recovery by the reading rd, which cleared the alarm was; nil if nobody wants it.
-func (v *evaluation) recover(l *level, rd *reading, was kept) *dueNotice {
+// recover returns the recovery by the reading rd, which is beyond clear and ended the alarm was; nil if nobody wants it.
+func (v *evaluation) recover(l *level, rd *reading, clear float64, was kept) *dueNotice {
 	receivers := v.wanting(l)
 	if !l.rule.Resolved || receivers == 0 {
 		return nil
@@ -276,7 +289,7 @@ func (v *evaluation) recover(l *level, rd *reading, was kept) *dueNotice {
 	rd.more = v.more(l.rule)
 	v.date(rd, was.Since)
 	r := &dueNotice{reading: *rd, log: v.logName, receivers: receivers}
-	r.limit = l.rule.ClearOf(l.Level, rd.limit)
+	r.limit = clear
 	return r
 }
 

@@ -105,7 +105,7 @@ func (a *Admin) ruleFigures(n counts) (all []figure) {
 		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
 	}
 	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
-		own := figure{Name: "Limits of devices", Value: count(n.Override), Help: "readings compared with the number that their message has, instead of the rule's limit"}
+		own := figure{Name: "Limits of devices", Value: count(n.Override), Help: "readings compared with the number that their message has, instead of the rule's limit or clear"}
 		if n.NotNumber > 0 {
 			own.Class, own.Detail = "warn", count(n.NotNumber)+" are not numbers: the limit of the rule was used"
 		}

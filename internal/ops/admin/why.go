@@ -257,8 +257,12 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		return whyPending, fmt.Sprintf("%s reaches %s, as its readings have since %s, but not for %s yet: the first from %s on causes an alert",
 			reading, limit, f.clock(alarm.Since), humanize.Span(level.For), f.clock(alarm.Since.Add(level.For)))
 	case worker.StaysOpen:
+		clear := number(rule.ClearOf(level, r.Limit))
+		if level.ClearOverride != "" {
+			clear += " (or its property " + level.ClearOverride + ")"
+		}
 		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
-			reading, below, limit, below, number(rule.ClearOf(level, r.Limit)), f.clock(alarm.Since), f.also())
+			reading, below, limit, below, clear, f.clock(alarm.Since), f.also())
 	}
 	return whyBelow, fmt.Sprintf("%s is %s %s%s", reading, below, limit, f.also())
 }

@@ -183,8 +183,8 @@ func TestExplain(t *testing.T) {
 		"alerts when t has been at or above 70 (warning, for 10m) or 80 (critical, for 0s, or the property max); normal again below 70 (warning) or 80 (critical), without a recovery; at most one alert per device and level in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, {Name: "critical", Limit: 80, Clear: 80, Override: "max"}},
 		},
-		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4, without a recovery; at most one alert per device in 1m": {
-			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest"}},
+		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4 (or the property warm), without a recovery; at most one alert per device in 1m": {
+			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest", ClearOverride: "warm"}},
 		},
 		"alerts when door has been open or ajar for 3m, only when mode is run or start, and site is berlin; normal again with any other value, with a recovery; at most one alert per device in 1m": {
 			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
@@ -310,24 +310,27 @@ func TestProperties(t *testing.T) {
 	set := rules.Set{Quiet: "mute", Rules: []rules.Rule{
 		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},
 		{Name: "cold", Per: "site", Levels: []rules.Level{{Override: "minTemp"}}},
+		{Name: "own", Levels: []rules.Level{{Limit: 80, Override: "maxTemp", ClearOverride: "clearAt"}}},
 	}}
 	var events []telemetry.Event
 	for _, p := range []map[string]any{
-		{"maxTemp": "85", "mute": "true"},
-		{"maxTemp": "$twin.tags.maxTemp", "mute": "2026-01-31T12:00:00Z"},
-		{"maxTemp": "high", "mute": "false"},
+		{"maxTemp": "85", "mute": "true", "clearAt": "84"},
+		{"maxTemp": "$twin.tags.maxTemp", "mute": "2026-01-31T12:00:00Z", "clearAt": 84},
+		{"maxTemp": "high", "mute": "false", "clearAt": 80},
 		nil,
 	} {
 		events = append(events, telemetry.Event{Device: "d", Properties: telemetrytest.Properties(p)})
 	}
 	all := properties(set)
-	if len(all) != 4 {
+	if len(all) != 6 {
 		t.Fatalf("got %d properties", len(all))
 	}
 	for i, want := range []string{
 		"! maxTemp (the limit of hot, critical): in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
 		"! minTemp (the limit of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
+		"! maxTemp (the limit of own): in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
 		"! site (per of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
+		"! clearAt (clear of own): in 2 of 4 events; in 1 it is something else and not used: must be a number at or below the device's limit",
 		"mute (quiet): in 3 of 4 events",
 	} {
 		got, err := all[i].verdict(events)

@@ -58,9 +58,13 @@ func Explain(r *rules.Rule) string {
 		fmt.Fprintf(&b, "; ignores readings %s", outside(v))
 	}
 	if r.Stateful() {
-		ends, sent := "below "+clears(r), "without a recovery"
+		ends, sent := "below ", "without a recovery"
 		if r.Below {
-			ends = "above " + clears(r)
+			ends = "above "
+		}
+		ends += clears(r)
+		if own := r.Levels[0].ClearOverride; own != "" {
+			ends += " (or the property " + own + ")"
 		}
 		if len(r.Is) > 0 {
 			ends = "with any other value"

@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // A property is an application property that a rule, or all of them, look at.
 type property struct {
 	name, use, must string
-	valid           func(telemetry.Property) bool
+	valid           func(telemetry.Property, *telemetry.Event) bool
 }
 
 // properties returns those that set looks at.
@@ -28,19 +29,35 @@ func properties(set rules.Set) (all []property) {
 			if l.Name != "" {
 				of += ", " + l.Name
 			}
-			all = append(all, property{l.Override, "the limit of " + of, "a number", func(p telemetry.Property) bool {
+			all = append(all, property{l.Override, "the limit of " + of, "a number", func(p telemetry.Property, _ *telemetry.Event) bool {
 				_, kind := rules.Limit(p)
 				return kind == rules.OverrideUsed
 			}})
 		}
 	}
 	for _, r := range set.Rules {
+		if name := r.Levels[0].ClearOverride; name != "" {
+			side := "at or below"
+			if r.Below {
+				side = "at or above"
+			}
+			all = append(all, property{name, "clear of " + r.Name, "a number " + side + " the device's limit", func(p telemetry.Property, e *telemetry.Event) bool {
+				return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
+					limit, kind := rules.Limit(e.Properties.Get(l.Override))
+					if kind != rules.OverrideUsed {
+						limit = l.Limit
+					}
+					_, kind = r.ClearFor(&l, p, limit)
+					return kind != rules.OverrideUsed
+				})
+			}})
+		}
 		if r.Per != "" {
-			all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", func(p telemetry.Property) bool { return rules.Shared(p) != "" }})
+			all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", func(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" }})
 		}
 	}
 	if set.Quiet != "" {
-		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property) bool {
+		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property, _ *telemetry.Event) bool {
 			text, _ := p.Text()
 			_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
 			_, isBool := p.Bool()
@@ -59,7 +76,7 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 		text, _ := v.Text()
 		switch {
 		case v.IsNull():
-		case p.valid(v):
+		case p.valid(v, &events[i]):
 			used++
 		case strings.HasPrefix(string(text), "$twin."):
 			literal++

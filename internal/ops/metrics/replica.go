@@ -116,7 +116,7 @@ var (
 	scatteredDesc  = desc("devices_in_several_partitions_total", "Alerts of devices whose previous alert came from another partition of the same hub. Rules with state need all readings of a device in one.")
 	unsharedDesc   = desc("readings_without_per_total", "Readings over a limit of a rule with per whose message does not have that property: they alert by device.")
 	timesDesc      = desc("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by whether the device's time is used; otherwise the hub's time counts.", "result")
-	overridesDesc  = desc("overrides_total", "Readings compared with a limit that a property of the message may replace, by what that property was.", "result")
+	overridesDesc  = desc("overrides_total", "Readings compared with a limit or clear that a property of the message may replace, by what that property was.", "result")
 	gateDesc       = desc("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", "store", "result")
 	ambiguousDesc  = desc("ambiguous_sends_total", "Sends that may have delivered an alert for a second time; they have the same id as the first.")
 	deadDesc       = desc("dead_letters_total", "Alerts that will not be delivered to a receiver, stored as dead letters.")
