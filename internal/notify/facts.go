@@ -88,11 +88,11 @@ func (s Style) Facts(a Alert) []Fact {
 		facts = append(facts, Fact{"Since", s.moment(a.Since) + ", for " + plain(lasted)})
 	}
 	if !a.Resolved {
-		of := ""
+		of := "reading"
 		if a.PerValue != "" {
-			of = " of all its devices"
+			of = "device"
 		}
-		facts = append(facts, Fact{"Suppressed", readings(a.Suppressed) + of + " since the last alert"})
+		facts = append(facts, Fact{"Suppressed", count(a.Suppressed, of) + " since the last alert"})
 	}
 	if a.Ambiguous {
 		facts = append(facts, Fact{"Repeat", "possible: an earlier attempt may have arrived"})
@@ -135,11 +135,11 @@ func plain(d time.Duration) string {
 	return s
 }
 
-func readings(n int64) string {
+func count(n int64, of string) string {
 	if n == 1 {
-		return "1 reading"
+		return "1 " + of
 	}
-	return strconv.FormatInt(n, 10) + " readings"
+	return strconv.FormatInt(n, 10) + " " + of + "s"
 }
 
 // A Severity is how urgent an alert is, in the words that most services share.

@@ -51,7 +51,7 @@ type Alert struct {
 	Remember    time.Duration // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
 	Token       int64         // grows with every alert and every resolved of the device, rule and level
 	Expires     time.Time     // by the store's clock; an alert taken later may come twice
-	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows
+	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with such readings
 	Replica     string
 	Test        bool // sent by `alertworker check --notify`, or about a device that IsTest
 	// Ambiguous means that the receiver may have taken this alert before. It is about the

@@ -74,7 +74,8 @@ type Grant struct {
 	Expires   time.Time // the end of the claim, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
 	Before    string    // Request.Log of the last alert for which the key was claimed before; empty if none is known
-	// Suppressed is how many readings this replica kept quiet since the device's last alert.
+	// Suppressed is how many readings this replica kept quiet since the device's last alert; of a window that devices share,
+	// of how many of them.
 	Suppressed int64
 }
 
@@ -179,11 +180,20 @@ func New(c Config) *Gate {
 // Recent reports whether the device's recorded window is known, without asking
 // the store, to be still in force, and counts one more suppressed reading if so. It
 // allocates nothing.
-func (g *Gate) Recent(device string) bool { return g.windows.suppress(device, 0, instant{}) }
+func (g *Gate) Recent(device string) bool { return g.windows.suppress(device, 1, 0, instant{}) }
+
+// RecentShared is Recent for the window of value, which device shares with others: it counts devices, each once.
+func (g *Gate) RecentShared(value, device string) bool {
+	recent := g.windows.suppress(value, 0, 0, instant{})
+	if recent {
+		g.windows.share(value, device)
+	}
+	return recent
+}
 
 // RecentSince is Recent for a window that began at since or later.
 func (g *Gate) RecentSince(device string, since time.Time) bool {
-	return g.windows.suppress(device, g.window, g.windows.at(since))
+	return g.windows.suppress(device, 1, g.window, g.windows.at(since))
 }
 
 // Remember is how long a receiver must remember what it was sent: the window, or a claim if
@@ -192,6 +202,9 @@ func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTi
 
 // Suppressed counts n more suppressed readings of device, for its next alert to tell.
 func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
+
+// SuppressedShared counts device among those whose readings were suppressed in the window of value, which they share.
+func (g *Gate) SuppressedShared(value, device string) { g.windows.share(value, device) }
 
 // Refused starts device's window on this replica alone: its alert is a dead letter, because the receiver
 // refuses what it says, and would refuse the next one too. A recovery waits for its end.

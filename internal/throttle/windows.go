@@ -3,7 +3,6 @@ package throttle
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"math"
 	"sync"
 	"time"
 )
@@ -63,8 +62,13 @@ type window struct {
 	tag        [3]uint32 // of the device; zero in an empty slot
 	mono       uint32    // when it ends by the monotonic clock, in ms since windows.start
 	wait       uint32    // how long after that the key frees, in ms
-	suppressed uint32    // readings kept quiet since the last alert
+	suppressed uint32    // readings kept quiet since the last alert, or devices: see share; above countBits, which alert that was
 }
+
+const (
+	countBits = 24
+	maxCount  = 1<<countBits - 1
+)
 
 // An instant is a moment by both clocks.
 type instant struct {
@@ -99,7 +103,10 @@ func (m *window) waits(now instant) time.Duration {
 
 // lock returns the locked shard of device, and its tag.
 func (w *windows) lock(device string) (s *shard, tag [3]uint32) {
-	lo, hi := siphash(w.key, device)
+	return w.lockHash(siphash(w.key, device))
+}
+
+func (w *windows) lockHash(lo, hi uint64) (s *shard, tag [3]uint32) {
 	tag = [3]uint32{uint32(hi), uint32(hi >> 32), uint32(lo >> 32)}
 	if tag == [3]uint32{} {
 		tag[0] = 1
@@ -122,9 +129,9 @@ func (s *shard) find(tag [3]uint32) *window {
 	return nil
 }
 
-// suppress reports whether device's window is in force, counting one reading if so. A window that lasts
+// suppress reports whether device's window is in force, counting n readings if so. A window that lasts
 // longer than length from since on does not count, unless length is 0: it began before.
-func (w *windows) suppress(device string, length time.Duration, since instant) bool {
+func (w *windows) suppress(device string, n int64, length time.Duration, since instant) bool {
 	now := w.now()
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
@@ -132,8 +139,35 @@ func (w *windows) suppress(device string, length time.Duration, since instant) b
 	if m == nil || !m.inForce(now) || length > 0 && time.Duration(int32(m.mono-since.mono))*time.Millisecond < min(length, horizon) {
 		return false
 	}
-	m.count(1)
+	m.count(n)
 	return true
+}
+
+// share counts device among those whose readings the window of value, which they share, kept quiet since the last alert, unless it
+// is counted already. That takes a place like that of a window.
+func (w *windows) share(value, device string) {
+	lo, hi := siphash(w.key, value)
+	s, tag := w.lockHash(lo, hi)
+	m := s.find(tag)
+	if m == nil {
+		s.mu.Unlock()
+		return
+	}
+	of := *m
+	s.mu.Unlock()
+	s, tag = w.lockHash(siphash([2]uint64{lo, hi}, device))
+	m = s.find(tag)
+	counted := m != nil && m.suppressed == of.suppressed&^maxCount
+	if m == nil {
+		m = s.take(w.now(), tag)
+	}
+	if m != nil {
+		m.wall, m.mono, m.suppressed = of.wall, of.mono, of.suppressed&^maxCount
+	}
+	s.mu.Unlock()
+	if !counted {
+		w.add(value, 1)
+	}
 }
 
 // sent starts device's window anew: it ends at end, and the key frees at frees.
@@ -162,7 +196,7 @@ func (w *windows) set(device string, end, frees time.Time, restart bool) {
 		m.wait = uint32(wait/time.Millisecond) + 2 // end was rounded down, and so is this
 	}
 	if restart {
-		m.suppressed = 0
+		m.suppressed = m.suppressed&^maxCount + maxCount + 1
 	}
 }
 
@@ -237,7 +271,7 @@ func (m *window) kept(now instant) bool {
 
 // count adds n suppressed readings, as far as they can be counted.
 func (m *window) count(n int64) {
-	m.suppressed = uint32(min(int64(m.suppressed)+n, math.MaxUint32))
+	m.suppressed += uint32(min(n, int64(maxCount-m.suppressed&maxCount)))
 }
 
 // wait returns how long the key of device is known to be still held by a window, and whether
@@ -274,7 +308,7 @@ func (w *windows) suppressed(device string) int64 {
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
 	if m := s.find(tag); m != nil {
-		return int64(m.suppressed)
+		return int64(m.suppressed & maxCount)
 	}
 	return 0
 }

@@ -64,12 +64,12 @@ func TestMillionWindows(t *testing.T) {
 	}
 	const sample = 8 // or it takes too long with the race detector
 	for i := 0; i < million; i += sample {
-		if !w.suppress(deviceName(i), 0, instant{}) {
+		if !w.suppress(deviceName(i), 1, 0, instant{}) {
 			t.Fatalf("device %d of a million is forgotten", i)
 		}
 	}
 	for i := million; i < 2*million; i += sample { // and two of them are never one
-		if w.suppress(deviceName(i), 0, instant{}) {
+		if w.suppress(deviceName(i), 1, 0, instant{}) {
 			t.Fatalf("device %d is taken for another", i)
 		}
 	}
@@ -82,7 +82,7 @@ func TestMillionWindows(t *testing.T) {
 	}
 	known := 0
 	for i := 0; i < million+more; i += sample {
-		if w.suppress(deviceName(i), 0, instant{}) {
+		if w.suppress(deviceName(i), 1, 0, instant{}) {
 			known += sample
 		}
 	}
@@ -174,7 +174,7 @@ func TestWindowsAreAMap(t *testing.T) {
 				}
 				now = time.Now()
 				inForce := m != nil && now.Before(m.end)
-				if got := w.suppress(device, 0, instant{}); got != inForce {
+				if got := w.suppress(device, 1, 0, instant{}); got != inForce {
 					rt.Fatalf("step %d: in force is %t, want %t", n, got, inForce)
 				}
 				if inForce {
@@ -223,24 +223,53 @@ func TestBothClocksEndAWindow(t *testing.T) {
 	}
 }
 
-// Counts stop at what 32 bits hold.
+// Counts stop at what their bits hold.
 func TestSuppressedDoesNotOverflow(t *testing.T) {
 	w := newWindows(NewWindows())
 	w.sent("oven", time.Now().Add(time.Minute), time.Time{})
-	w.add("oven", math.MaxUint32-1)
+	w.add("oven", maxCount-1)
 	for range 3 {
-		w.suppress("oven", 0, instant{})
+		w.suppress("oven", 1, 0, instant{})
 	}
-	if got := w.suppressed("oven"); got != math.MaxUint32 {
+	if got := w.suppressed("oven"); got != maxCount {
 		t.Errorf("%d", got)
 	}
+}
+
+// Devices that share a window are counted once each, and anew after the next alert.
+func TestWindowsCountDevices(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, end := newWindows(NewWindows()), time.Now().Add(time.Minute)
+		counted := map[string]map[string]bool{}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			site := rapid.SampledFrom([]string{"berlin", "paris"}).Draw(t, "site")
+			switch device := deviceName(rapid.IntRange(0, 20).Draw(t, "device")); rapid.IntRange(0, 20).Draw(t, "step") {
+			case 0:
+				w.sent(site, end, end)
+				counted[site] = map[string]bool{}
+			case 1:
+				w.remember(site, end, end)
+				if counted[site] == nil {
+					counted[site] = map[string]bool{}
+				}
+			default:
+				w.share(site, device)
+				if counted[site] != nil {
+					counted[site][device] = true
+				}
+			}
+			if got := w.suppressed(site); got != int64(len(counted[site])) {
+				t.Fatalf("%s: %d devices, want %d", site, got, len(counted[site]))
+			}
+		}
+	})
 }
 
 // A window of years is remembered for as long as the figures reach, not forgotten or misread.
 func TestLongWindow(t *testing.T) {
 	w := newWindows(NewWindows())
 	w.sent("oven", time.Now().AddDate(3, 0, 0), time.Now().AddDate(4, 0, 0))
-	if !w.suppress("oven", 0, instant{}) {
+	if !w.suppress("oven", 1, 0, instant{}) {
 		t.Error("it is not in force")
 	}
 }
@@ -261,7 +290,7 @@ func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
 			for i := range 2000 {
 				device := deviceName((i * (n + 1)) % 3000)
 				w.sent(device, time.Now().Add(time.Hour), time.Now())
-				w.suppress(device, 0, instant{})
+				w.suppress(device, 1, 0, instant{})
 				w.add(device, 1)
 				w.wait(device)
 			}
@@ -300,11 +329,11 @@ func TestGatesShareTheBound(t *testing.T) {
 			w.sent(deviceName(i), end, end)
 		}
 	}
-	if other := newWindows(table); other.suppress(deviceName(1), 0, instant{}) {
+	if other := newWindows(table); other.suppress(deviceName(1), 1, 0, instant{}) {
 		t.Error("a window of another gate suppresses")
 	}
 	for _, w := range gates {
-		if !w.suppress(deviceName(999), 0, instant{}) {
+		if !w.suppress(deviceName(999), 1, 0, instant{}) {
 			t.Error("a window is forgotten")
 		}
 	}

@@ -79,6 +79,9 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	if d.head.more != nil {
 		a.Shown, a.PerValue = d.head.more.shown, d.head.more.per
 	}
+	if a.PerValue != "" { // these are devices
+		a.Suppressed = g.Suppressed
+	}
 	if l.Silent > 0 {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
 		a.Threshold, a.LastHeard, a.Forgotten = 0, fromMicros0(d.due.heard), d.due.forgotten
@@ -145,7 +148,7 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 		q.awaitOwner(d, err)
 		return
 	}
-	if d.level.rule.Per != "" && d.cause == notGivenUp && q.gate(d).Recent(d.about(d.head)) { // meanwhile another device's alert was taken
+	if d.level.rule.Per != "" && d.cause == notGivenUp && d.level.recent(q.gate(d), d.device, d.about(d.head), false, s.since) { // meanwhile another device's alert was taken
 		if g != nil {
 			g.Skip()
 		}
@@ -415,7 +418,7 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 		q.settle(d, coversAll, result.Outcome.String())
 	case throttle.Throttled:
 		s.stats.Suppressed.Add(1)
-		q.gate(d).Suppressed(d.about(d.head), 1)
+		q.suppressed(d, 1)
 		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
 	case throttle.Unconfirmed:
 		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)

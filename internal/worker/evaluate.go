@@ -347,7 +347,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 			}
 			d.join(rd, before)
 			v.stats.Suppressed.Add(1)
-		case l.recent(l.gates[i], about, opened, v.since):
+		case l.recent(l.gates[i], device, about, opened, v.since):
 			v.stats.Suppressed.Add(1)
 			continue
 		default:
@@ -383,10 +383,13 @@ func (s *stream) silenced(device, rule string, at time.Time, property func(name 
 	return false
 }
 
-// recent reports whether a window is known to be in force that covers a reading about what about names, which has opened an
-// alarm or not. since is the take-over.
-func (l *level) recent(g *throttle.Gate, about string, opened bool, since time.Time) bool {
-	if opened && l.rule.Per == "" { // with it no recovery was ever sent
+// recent reports whether a window is known to be in force that covers a reading of device about what about names, which has
+// opened an alarm or not. since is the take-over.
+func (l *level) recent(g *throttle.Gate, device, about string, opened bool, since time.Time) bool {
+	switch {
+	case about != device:
+		return g.RecentShared(about, device)
+	case opened && l.rule.Per == "": // with it no recovery was ever sent
 		return g.RecentSince(about, since)
 	}
 	return g.Recent(about)

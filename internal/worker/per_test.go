@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,32 @@ func TestOneMessagePerSite(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message says how many devices of the site were suppressed since the last one, however often each was.
+func TestSuppressedDevicesOfASite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, bySite, r)
+		s.start(p)
+		for _, devices := range []int{5, 3, 1} {
+			for range 4 {
+				for n := range devices {
+					p.publishOf(fmt.Sprint("freezer-", n), "berlin", hot)
+				}
+				time.Sleep(window / 5)
+			}
+			time.Sleep(window / 4)
+		}
+		s.end()
+		var counts []int64
+		for _, a := range r.all() {
+			counts = append(counts, a.Suppressed)
+		}
+		if want := []int64{0, 5, 3}; !slices.Equal(counts, want) {
+			t.Errorf("messages count %v devices, want %v", counts, want)
+		}
+	})
 }
 
 // Without the property, or with what IoT Hub leaves where the twin has none, each device has its own messages.

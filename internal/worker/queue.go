@@ -105,13 +105,23 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 		d.suppressed, d.joined = d.suppressed+d.joined-1, 0
 		q.getReady(d)
 	default:
-		q.gate(d).Suppressed(d.about(d.head), int64(d.suppressed)+int64(d.joined))
+		q.suppressed(d, int64(d.suppressed)+int64(d.joined))
 		delete(q.deliveries, alarmKey{d.device, d.level})
 		q.letGo(d)
 		if s.alarms != nil {
 			q.schedule(d.device, d.level)
 		}
 		d.end(outcome)
+	}
+}
+
+// suppressed counts n readings of d's device for the next alert.
+func (q *queue) suppressed(d *delivery, n int64) {
+	switch about := d.about(d.head); {
+	case about == d.device:
+		q.gate(d).Suppressed(about, n)
+	case n > 0:
+		q.gate(d).SuppressedShared(about, d.device)
 	}
 }
 
