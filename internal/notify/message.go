@@ -66,6 +66,8 @@ func (a Alert) Message() string {
 // silence says what an alert about silence does.
 func (a Alert) silence() string {
 	switch {
+	case a.Forgotten && a.Device == Partition(a.Partition):
+		return "has been silent for a day: from now on its silent devices are reported one by one"
 	case a.Forgotten:
 		return "has been silent for so long that it is not watched any more"
 	case a.Resolved:
@@ -75,6 +77,9 @@ func (a Alert) silence() string {
 	}
 	return "has not been heard for " + plain(a.Silent) + ", since " + a.Since.UTC().Format(minute)
 }
+
+// Partition names a whole partition where an alert about silence has a device.
+func Partition(id string) string { return "partition/" + id }
 
 const minute = "2006-01-02 15:04 MST"
 

@@ -310,7 +310,7 @@ const (
 )
 
 // wholeName is what alarms about the whole partition have for a device.
-func (s *stream) wholeName() string { return "partition/" + s.id }
+func (s *stream) wholeName() string { return notify.Partition(s.id) }
 
 // watchWhole reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer than a
 // quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard again, or

@@ -193,6 +193,11 @@ func TestDarkPartition(t *testing.T) {
 						t.Errorf("notified about %s of %s; want %s", device, got, want)
 					}
 				}
+				for _, a := range r.alerts("partition/0") {
+					if want := a.Resolved && tt.back == 0; strings.Contains(a.Message(), "silent for a day") != want {
+						t.Errorf("the message is %q", a.Message())
+					}
+				}
 			})
 		})
 	}
