@@ -56,6 +56,7 @@ type partition struct {
 	dropped int64         // numbers that no event has
 	held    bool          // Receive gives nothing
 	lastErr error         // what Last answers
+	ahead   time.Duration // of the hub's clock
 }
 
 func newPartition(id string) *partition {
@@ -77,12 +78,12 @@ func (p *partition) publishBody(device, body string) telemetry.Event {
 func (p *partition) publishProperties(device, body string, properties map[string]any) telemetry.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := int64(len(p.log)+1) + p.dropped
+	n, now := int64(len(p.log)+1)+p.dropped, time.Now().Add(p.ahead)
 	e := telemetry.Event{
-		Position:   telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: time.Now()},
+		Position:   telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: now},
 		Device:     device,
 		Body:       []byte(body),
-		Enqueued:   time.Now(),
+		Enqueued:   now,
 		Properties: telemetrytest.Properties(properties),
 	}
 	p.log = append(p.log, e)

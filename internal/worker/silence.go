@@ -566,6 +566,11 @@ func (s *stream) writeRoster(ctx context.Context, last bool) error {
 	content := w.roster.Encode()
 	w.written = time.Now()
 	w.mu.Unlock()
+	if !last { // a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else asks
+		s.mu.Lock()
+		s.askOwner()
+		s.mu.Unlock()
+	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	err := w.file.Write(ctx, content)

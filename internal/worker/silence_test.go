@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
@@ -543,5 +544,54 @@ func TestSilenceEndedByAFormerOwner(t *testing.T) {
 		if got := r.notified("oven"); got != "alert 1, recovery 2" {
 			t.Errorf("notified of %s", got)
 		}
+	})
+}
+
+// Where the hub's clock jumps forward, that time counts as passed: who is not heard since is silent, until it is.
+func TestSilenceWhenTheHubsClockJumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const m = time.Minute
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		p.talk("other", m)
+		p.mu.Lock()
+		p.ahead = time.Hour
+		p.mu.Unlock()
+		p.talk("other", m)
+		time.Sleep(10 * time.Second)
+		if got := r.notified(""); got != "alert 1" || r.alerts("oven") == nil {
+			t.Errorf("notified of %s", got)
+		}
+		p.talk("oven", m)
+		for range 10 {
+			p.talk("oven", m)
+			p.talk("other", 0)
+		}
+		s.end()
+		if got := r.notified(""); got != "alert 1, recovery 4" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// An owner whose take-over another one's overtook learns of it, though nothing changes that its ledger would have to hold: the other
+// may have opened a silence, of which nobody else would tell the end.
+func TestSilenceOfAnOverlappingOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
+			t.Fatal(err)
+		}
+		p.talk("oven", 2*time.Minute)
+		time.Sleep(10 * time.Second)
+		if n := len(s.worker.Partitions()); n != 0 {
+			t.Errorf("it still reads %d partitions", n)
+		}
+		s.end()
 	})
 }

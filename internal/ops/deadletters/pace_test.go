@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/deadletters"
+	"alertworker/internal/throttle"
 )
 
 // memory counts what is replayed.
@@ -109,6 +110,42 @@ func TestBacklog(t *testing.T) {
 				for device, n := range s.alerts {
 					if n != 1 {
 						t.Errorf("%s was sent %d times", device, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A device may have been heard since the dead letter of its silence was written: it is not sent, its recovery is.
+func TestSilences(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		alert notify.Alert
+		sent  bool
+	}{
+		{"silent", notify.Alert{Silent: time.Minute}, false},
+		{"heard again", notify.Alert{Silent: time.Minute, Resolved: true}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, leases := &service{alerts: map[string]int{}}, memlease.New()
+				a := tt.alert
+				a.ID, a.Device, a.Rule, a.Sequence, a.Log, a.Enqueued = "id", "oven", "offline", 8, "log", time.Now()
+				gate := throttle.New(throttle.Config{Store: leases, Scope: config.Config{}.Scope(), Receiver: "r", Rule: a.Rule, Silence: true, Window: time.Minute, SendTimeout: 10 * time.Second})
+				taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
+				if result, err := gate.Do(t.Context(), throttle.Request{Device: a.Device, ID: "first", Enqueued: time.Now(), Log: a.Log, Sequence: 7, Part: throttle.Silence}, taken); err != nil || result.Outcome != throttle.Sent {
+					t.Fatal(result, err)
+				}
+				time.Sleep(time.Hour)
+				for _, dry := range []bool{true, false} {
+					r := &deadletters.Replay{
+						Store: &memory{}, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: leases, Out: t.Output(), DryRun: dry,
+						Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+					}
+					r.Send(t.Context(), []deadletter.Letter{{ID: "id", Kind: deadletter.Undelivered, Receiver: "r", Alert: a}})
+					if r.Delivered == 1 != tt.sent || r.Failed == 1 == tt.sent || s.messages == 1 != (tt.sent && !dry) {
+						t.Errorf("dry run %v: %d delivered, %d not, %d messages", dry, r.Delivered, r.Failed, s.messages)
 					}
 				}
 			})
