@@ -100,14 +100,14 @@ func Decode(packed []byte) (*Roster, error) {
 	}
 	origin := in.Time.UnixMilli()
 	for f := range r.fields {
-		of := func(d int) *Heard { return &r.heard[d*len(r.fields)+f] }
+		of := func(d int) *Place { return &r.heard[d*len(r.fields)+f] }
 		for d := range r.names {
 			of(d).Sequence = in.Sequence - from.number()
 		}
 		for d := range r.names {
 			switch at := from.number(); {
 			case at == 0:
-				*of(d) = Heard{}
+				*of(d) = Place{}
 			case at > 0:
 				of(d).Time = origin - (at - 1)
 			default:
@@ -116,7 +116,7 @@ func Decode(packed []byte) (*Roster, error) {
 		}
 		for d := range r.names {
 			if quiet := from.number(); of(d).Time != 0 {
-				of(d).Quiet = quiet
+				r.set(d*len(r.fields)+f, Heard{of(d).Sequence, of(d).Time, quiet})
 			}
 		}
 	}

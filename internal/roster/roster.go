@@ -41,7 +41,8 @@ type Roster struct {
 	fields []string // what events must have to count, as the user of the roster calls it
 	index  index
 	names  []string
-	heard  []Heard // one for each device and field
+	heard  []Place // one for each device and field; its time is 0 if there is none
+	quiet  []int64 // Heard.Quiet likewise; nil as long as nobody was quiet, as without the property
 }
 
 // New returns an empty roster. What an event must have to count is called fields, of which there is at least one.
@@ -64,14 +65,17 @@ func (r *Roster) Known(field string) (n int) {
 }
 
 // Device returns the number of a device, which is valid until the next Forget; -1 if it is not known.
-func (r *Roster) Device(name string) int {
-	device, _ := r.index.find(name, r.names)
+func (r *Roster) Device(name string) int { return r.Find(name, Hash(name)) }
+
+// Find is Device for a name whose hash is known.
+func (r *Roster) Find(name string, hash uint64) int {
+	device, _ := r.index.find(name, hash, r.names)
 	return device
 }
 
 // Add returns the number of a device, which is known from now on; -1 if there is no room for it.
 func (r *Roster) Add(name string) int {
-	device, slot := r.index.find(name, r.names)
+	device, slot := r.index.find(name, Hash(name), r.names)
 	if device >= 0 {
 		return device
 	}
@@ -79,7 +83,10 @@ func (r *Roster) Add(name string) int {
 		return -1
 	}
 	r.names = append(r.names, strings.Clone(name))
-	r.heard = append(r.heard, make([]Heard, len(r.fields))...)
+	r.heard = append(r.heard, make([]Place, len(r.fields))...)
+	if r.quiet != nil {
+		r.quiet = append(r.quiet, make([]int64, len(r.fields))...)
+	}
 	r.index.add(slot, r.names)
 	return len(r.names) - 1
 }
@@ -88,12 +95,29 @@ func (r *Roster) Add(name string) int {
 func (r *Roster) Name(device int) string { return r.names[device] }
 
 // Heard returns the last event of a device that counts for a field.
-func (r *Roster) Heard(device, field int) Heard { return r.heard[device*len(r.fields)+field] }
+func (r *Roster) Heard(device, field int) Heard {
+	at := device*len(r.fields) + field
+	h := Heard{Sequence: r.heard[at].Sequence, Time: r.heard[at].Time}
+	if r.quiet != nil {
+		h.Quiet = r.quiet[at]
+	}
+	return h
+}
 
 // Hear records an event of a device, unless a later one is known.
 func (r *Roster) Hear(device, field int, h Heard) {
-	if known := &r.heard[device*len(r.fields)+field]; known.Time == 0 || h.Sequence > known.Sequence {
-		*known = h
+	if at := device*len(r.fields) + field; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {
+		r.set(at, h)
+	}
+}
+
+func (r *Roster) set(at int, h Heard) {
+	r.heard[at] = Place{h.Sequence, h.Time}
+	if r.quiet == nil && h.Quiet != 0 {
+		r.quiet = make([]int64, len(r.heard), cap(r.heard))
+	}
+	if r.quiet != nil {
+		r.quiet[at] = h.Quiet
 	}
 }
 
@@ -102,21 +126,26 @@ func (r *Roster) Hear(device, field int, h Heard) {
 func (r *Roster) Forget(device, field int) (all bool) {
 	n := len(r.fields)
 	of := r.heard[device*n : (device+1)*n]
-	of[field] = Heard{}
+	r.set(device*n+field, Heard{})
 	for _, h := range of {
-		if h != (Heard{}) {
+		if h != (Place{}) {
 			return false
 		}
 	}
 	last := len(r.names) - 1
 	r.index.remove(device, r.names)
 	if device != last {
-		copy(of, r.heard[last*n:])
+		for f := range n {
+			r.set(device*n+f, r.Heard(last, f))
+		}
 		r.index.move(last, device, r.names)
 		r.names[device] = r.names[last]
 	}
 	r.names[last] = ""
 	r.names, r.heard = r.names[:last], r.heard[:last*n]
+	if r.quiet != nil {
+		r.quiet = r.quiet[:last*n]
+	}
 	return true
 }
 

@@ -1,10 +1,10 @@
 package worker
 
 import (
-	"hash/maphash"
 	"sync/atomic"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -20,7 +20,6 @@ type alarms struct {
 	counts   map[*level]*[4]int // by the index of what is counted
 	total    [4]int
 
-	seed    maphash.Seed
 	devices atomic.Int32             // len(byDevice)
 	filter  [filterSize]atomic.Int32 // devices by a hash, so that one without alarms is known without a lock
 	history history
@@ -80,19 +79,15 @@ func (n *dueNotice) silence() bool { return n != nil && n.part == throttle.Silen
 
 func newAlarms(changes int) *alarms {
 	return &alarms{
-		byDevice: map[string]*deviceAlarms{}, counts: map[*level]*[4]int{}, seed: maphash.MakeSeed(),
+		byDevice: map[string]*deviceAlarms{}, counts: map[*level]*[4]int{},
 		history: history{kept: map[alarmKey]kept{}, bound: changes},
 	}
 }
 
-// mayHave reports whether device may have an alarm. It takes no lock: one goroutine alone
+// mayHave reports whether the device with this hash may have an alarm. It takes no lock: one goroutine alone
 // reads the partition, so no alarm of its devices opens meanwhile.
-func (a *alarms) mayHave(device string) bool {
-	return a.devices.Load() > 0 && a.filter[a.slot(device)].Load() > 0
-}
-
-func (a *alarms) slot(device string) uint64 {
-	return maphash.String(a.seed, device) % filterSize
+func (a *alarms) mayHave(hash uint64) bool {
+	return a.devices.Load() > 0 && a.filter[hash%filterSize].Load() > 0
 }
 
 // room reports whether one more alarm, of device, may be kept.
@@ -122,7 +117,7 @@ func (a *alarms) set(device string, l *level, k kept) {
 		d = &deviceAlarms{}
 		a.byDevice[device] = d
 		a.devices.Add(1)
-		a.filter[a.slot(device)].Add(1)
+		a.filter[roster.Hash(device)%filterSize].Add(1)
 	}
 	at := -1
 	for i := range d.alarms {
@@ -146,7 +141,7 @@ func (a *alarms) set(device string, l *level, k kept) {
 	if len(d.alarms) == 0 {
 		delete(a.byDevice, device)
 		a.devices.Add(-1)
-		a.filter[a.slot(device)].Add(-1)
+		a.filter[roster.Hash(device)%filterSize].Add(-1)
 	}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -135,5 +136,35 @@ func BenchmarkSent(b *testing.B) {
 		events[0].Device = devices[n]
 		s.take(events)
 		s.work.Wait()
+	}
+}
+
+// What a rule about silence adds to an event: to be compared with none.
+func BenchmarkSilence(b *testing.B) {
+	none := rules.Threshold("temperature,temp", 30, time.Hour)
+	silent := none
+	silent.Rules = append(silent.Rules[:1:1], rules.Rule{Name: "offline", Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: time.Hour}}})
+	for _, devices := range []int{100, 1000, 30_000} {
+		for name, set := range map[string]rules.Set{"none": none, "silent": silent} {
+			b.Run(fmt.Sprint(devices, " ", name), func(b *testing.B) {
+				s := benchRules(b, set)
+				s.alarms = newAlarms(maxChanges)
+				batches := make([][]telemetry.Event, devices/100)
+				for n := range batches {
+					batches[n] = batch(normalBody)
+					for i := range batches[n] {
+						batches[n][i].Device = fmt.Sprintf("press-%06d", 100*n+i)
+					}
+					s.take(batches[n])
+				}
+				b.ReportAllocs()
+				n := 0
+				for b.Loop() {
+					s.take(batches[n%len(batches)])
+					n++
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*100), "ns/event")
+			})
+		}
 	}
 }

@@ -83,10 +83,10 @@ func suffix(r *rules.Rule, level string) string {
 	return s
 }
 
-// mayMatter reports whether e, in which the decoder found found, may matter to a rule: a value reaches a limit,
+// mayMatter reports whether e, whose device has this hash and in which the decoder found found, may matter to a rule: a value reaches a limit,
 // or the device has an alarm. It notes limits of the device's own in o, unless that is nil. This is the hot path: it
 // takes no lock and allocates nothing.
-func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
+func (s *stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
 	reached := false
 	for _, r := range s.rules {
 		f := &found[r.reads.Field]
@@ -98,7 +98,7 @@ func (s *stream) mayMatter(e *telemetry.Event, found []telemetry.Found, o *obser
 			reached = true
 		}
 	}
-	return reached || s.alarms != nil && s.alarms.mayHave(e.Device)
+	return reached || s.alarms != nil && s.alarms.mayHave(hash)
 }
 
 // applies reports whether r's conditions hold for e.

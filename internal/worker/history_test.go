@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -188,13 +189,13 @@ func TestSettledIsDueNowhere(t *testing.T) {
 func TestAlarmCounts(t *testing.T) {
 	a := newAlarms(maxChanges)
 	warning, critical := &level{}, &level{}
-	if a.mayHave("oven") {
+	if a.mayHave(roster.Hash("oven")) {
 		t.Error("an alarm of nobody")
 	}
 	open := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	a.set("oven", warning, open)
 	a.set("oven", critical, kept{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
-	if !a.mayHave("oven") || a.of("oven", warning) != open || a.of("kiln", warning) != (kept{}) || a.total != [4]int{1, 1, 0} {
+	if !a.mayHave(roster.Hash("oven")) || a.of("oven", warning) != open || a.of("kiln", warning) != (kept{}) || a.total != [4]int{1, 1, 0} {
 		t.Errorf("%+v", a.total)
 	}
 	a.set("oven", warning, kept{due: &dueNotice{}})
@@ -203,10 +204,10 @@ func TestAlarmCounts(t *testing.T) {
 		t.Errorf("%+v", a.total)
 	}
 	a.set("oven", warning, kept{})
-	if a.mayHave("oven") || len(a.byDevice) != 0 || a.total != [4]int{} {
+	if a.mayHave(roster.Hash("oven")) || len(a.byDevice) != 0 || a.total != [4]int{} {
 		t.Errorf("%+v", a)
 	}
-	if n := testing.AllocsPerRun(10, func() { a.mayHave("oven"); a.of("oven", warning) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); a.of("oven", warning) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -47,15 +48,15 @@ func (in *Intake) Close() {
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
 	s := in.s
 	found := make([]telemetry.Found, s.fields)
-	reason := s.Decoder.DecodeAll(&e, found)
+	reason, hash := s.Decoder.DecodeAll(&e, found), roster.Hash(e.Device)
 	s.stats.Events[reason].Add(1)
 	s.seen.mu.Lock()
-	s.seen.add(&e, reason, found, time.Now().UnixMicro())
+	s.seen.add(&e, hash, reason, found, time.Now().UnixMicro())
 	s.seen.mu.Unlock()
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
-	case !s.mayMatter(&e, found, nil):
+	case !s.mayMatter(&e, hash, found, nil):
 		return telemetry.VerdictNormal, nil
 	case s.full() || !in.enter():
 		if s.covered(&e, found) {

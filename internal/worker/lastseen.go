@@ -1,11 +1,11 @@
 package worker
 
 import (
-	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -22,8 +22,6 @@ const (
 //
 // A batch takes one lock and allocates nothing.
 type lastSeen struct {
-	seed maphash.Seed
-
 	mu           sync.Mutex
 	since        int64 // every device seen since then is there; in Unix µs, by this machine's clock
 	tags         [seenSets][seenWays]uint64
@@ -65,22 +63,22 @@ func (o *observation) decided(d Decision, l *level, value, limit float64, own bo
 }
 
 func newLastSeen(now time.Time) *lastSeen {
-	return &lastSeen{seed: maphash.MakeSeed(), since: now.UnixMicro()}
+	return &lastSeen{since: now.UnixMicro()}
 }
 
-// tag returns the tag of device, which is not 0, and its set.
-func (s *lastSeen) tag(device string) (tag uint64, set int) {
-	tag = max(maphash.String(s.seed, device), 1)
+// tag returns the tag of the device with this hash, which is not 0, and its set.
+func (s *lastSeen) tag(hash uint64) (tag uint64, set int) {
+	tag = max(hash, 1)
 	return tag, int(tag % seenSets)
 }
 
-// add records what decoding gave for e, which was read at now, and returns where; nil if e has no device.
-// The caller holds s.mu.
-func (s *lastSeen) add(e *telemetry.Event, reason telemetry.Reason, found []telemetry.Found, now int64) *observation {
+// add records what decoding gave for e, whose device has this hash and which was read at now, and returns where; nil if e has no
+// device. The caller holds s.mu.
+func (s *lastSeen) add(e *telemetry.Event, hash uint64, reason telemetry.Reason, found []telemetry.Found, now int64) *observation {
 	if e.Device == "" {
 		return nil
 	}
-	o := s.place(e.Device)
+	o := s.place(hash)
 	o.at = now
 	switch {
 	case reason == telemetry.ReasonOK && len(found) == 0: // no rule reads anything
@@ -95,9 +93,9 @@ func (s *lastSeen) add(e *telemetry.Event, reason telemetry.Reason, found []tele
 	return o
 }
 
-// place returns the observation of device, an empty one if it was not there.
-func (s *lastSeen) place(device string) *observation {
-	tag, set := s.tag(device)
+// place returns the observation of the device with this hash, an empty one if it was not there.
+func (s *lastSeen) place(hash uint64) *observation {
+	tag, set := s.tag(hash)
 	tags, observations := &s.tags[set], &s.observations[set]
 	home := int(tag >> 32 % seenWays) // where the search begins, and nearly always ends
 	for i := range seenWays {
@@ -124,7 +122,7 @@ func (s *lastSeen) find(device string) (o *observation, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since = fromMicros(s.since)
-	tag, set := s.tag(device)
+	tag, set := s.tag(roster.Hash(device))
 	for i := range s.tags[set] {
 		if s.tags[set][i] == tag {
 			found := s.observations[set][i]

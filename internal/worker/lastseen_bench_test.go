@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -28,7 +29,8 @@ func BenchmarkLastSeen(b *testing.B) {
 			for b.Loop() {
 				h.mu.Lock()
 				for i := range batches[n%len(batches)] {
-					h.add(&batches[n%len(batches)][i], telemetry.ReasonOK, found, time.Now().UnixMicro())
+					e := &batches[n%len(batches)][i]
+					h.add(e, roster.Hash(e.Device), telemetry.ReasonOK, found, time.Now().UnixMicro())
 				}
 				h.mu.Unlock()
 				n++

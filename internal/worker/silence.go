@@ -76,9 +76,9 @@ func newSilences(w *Worker, partition string) *silences {
 // millis is t in ms, rounded up like micros.
 func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// hear records e, the next event after the position before. The caller holds w.mu. It takes no lock and allocates
+// hear records e, the next event after the position before, whose device has this hash. The caller holds w.mu. It takes no lock and allocates
 // nothing, unless the device was not known or has an alarm.
-func (s *stream) hear(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+func (s *stream) hear(before telemetry.Position, e *telemetry.Event, hash uint64, reason telemetry.Reason) {
 	w := s.unheard
 	if e.Undecodable == "" {
 		at := millis(e.Enqueued)
@@ -100,13 +100,13 @@ func (s *stream) hear(before telemetry.Position, e *telemetry.Event, reason tele
 			continue
 		}
 		if device < 0 {
-			if device = s.known(e.Device); device < 0 {
+			if device = s.known(e.Device, hash); device < 0 {
 				return
 			}
 		}
 		w.roster.Hear(device, i, h)
 	}
-	if device >= 0 && s.alarms.mayHave(e.Device) {
+	if device >= 0 && s.alarms.mayHave(hash) {
 		s.mu.Lock()
 		s.endSilences(device, e.Device, before, e)
 		s.mu.Unlock()
@@ -115,9 +115,9 @@ func (s *stream) hear(before telemetry.Position, e *telemetry.Event, reason tele
 
 // known returns the number of a device in the roster, -1 if there is no room for it, or if it is one of a test, which sends
 // one message. The caller holds w.mu.
-func (s *stream) known(name string) int {
+func (s *stream) known(name string, hash uint64) int {
 	r := s.unheard.roster
-	device := r.Device(name)
+	device := r.Find(name, hash)
 	if device < 0 && !notify.IsTest(name) {
 		if device = r.Add(name); device < 0 {
 			s.stats.Unwatched.Add(1)

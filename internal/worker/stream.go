@@ -16,6 +16,7 @@ import (
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/ledger"
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -130,18 +131,18 @@ func (s *stream) take(events []telemetry.Event) {
 	}
 	for i := range events {
 		e := &events[i]
-		reason := s.Decoder.DecodeAll(e, s.found)
+		reason, hash := s.Decoder.DecodeAll(e, s.found), roster.Hash(e.Device)
 		if s.unheard != nil {
-			s.hear(at, e, reason)
+			s.hear(at, e, hash, reason)
 			if e.UpTo(s.replay) {
 				at = e.Position
 				continue
 			}
 		}
 		n[reason]++
-		o := s.seen.add(e, reason, s.found, now)
+		o := s.seen.add(e, hash, reason, s.found, now)
 		switch {
-		case reason == telemetry.ReasonOK && s.mayMatter(e, s.found, o):
+		case reason == telemetry.ReasonOK && s.mayMatter(e, hash, s.found, o):
 			if e.UpTo(s.skip) {
 				break
 			}
