@@ -20,3 +20,6 @@ func (w *Worker) MostWaiting() int {
 	}
 	return most
 }
+
+// RaceEnabled is whether the race detector slows the test down.
+const RaceEnabled = raceEnabled
