@@ -595,3 +595,83 @@ func TestSilenceOfAnOverlappingOwner(t *testing.T) {
 		s.end()
 	})
 }
+
+// The hub's times may go back a little within a partition: an event that was taken just after a deadline does not prove that none
+// before it is still to come.
+func TestSilenceWhenTheHubsTimesGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.lastErr = errors.New("the hub does not answer")
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		p.talk("other", silent+time.Second)
+		time.Sleep(10 * time.Second)
+		p.mu.Lock()
+		p.ahead = -11*time.Second - 500*time.Millisecond // half a second before the deadline
+		p.mu.Unlock()
+		p.talk("oven", 0)
+		time.Sleep(time.Minute)
+		s.end()
+		if got := r.notified(""); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// Where the roster is missing, or too old to read on from there, a device may have been heard since what is known of it: its
+// deadline starts anew.
+func TestSilenceWithoutAGoodRoster(t *testing.T) {
+	const m = time.Minute
+	for name, old := range map[string]bool{"missing": false, "too old": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				p.generation = "a"
+				levels := func(r *rules.Rule) {
+					r.Levels = []rules.Level{{Name: "warning", Silent: 15 * m}, {Name: "critical", Silent: 60 * m}}
+				}
+				s := silence(t, levels, r)
+				s.start(p)
+				p.talk("oven", 0)
+				time.Sleep(16 * m)
+				kept := map[string]records.Record{}
+				for _, name := range []string{"0", "roster/0"} {
+					record, err := s.ledgers.Read(t.Context(), name, 1<<20)
+					if err != nil {
+						t.Fatal(err)
+					}
+					kept[name] = record
+				}
+				r.set(func(context.Context, notify.Alert) error { return errBusy })
+				p.talk("oven", 0)
+				time.Sleep(2 * m)
+				s.end()
+				if !old {
+					if err := s.ledgers.Delete(t.Context(), "roster/0", records.Any); err != nil {
+						t.Fatal(err)
+					}
+					delete(kept, "roster/0")
+				}
+				for name, record := range kept {
+					if _, err := s.ledgers.Write(t.Context(), records.Record{Name: name, Values: record.Values, Content: record.Content, ETag: records.Any}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.set(nil)
+				next := silence(t, levels, r)
+				next.store, next.ledgers = s.store, s.ledgers
+				next.start(p.reopen())
+				time.Sleep(50 * m) // since the first event more than 60 minutes, since the second one less
+				if got := r.notified("oven"); got != "warning alert 1" {
+					t.Errorf("notified of %s", got)
+				}
+				time.Sleep(12 * m)
+				next.end()
+				if got := r.notified("oven"); !strings.HasPrefix(got, "warning alert 1, critical alert ") {
+					t.Errorf("notified of %s", got)
+				}
+			})
+		})
+	}
+}
