@@ -92,6 +92,11 @@ func inProcess(o simulator.Options) simulator.Start {
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(context.Background())
+		if r.member, err = shared.member(ctx, c, shared.records, log); err != nil {
+			cancel()
+			o.close()
+			return nil, err
+		}
 		l := &localWorker{page: o.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)

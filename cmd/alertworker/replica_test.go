@@ -81,6 +81,9 @@ func TestHandOverOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r.member, err = shared.member(t.Context(), c, shared.records, log); err != nil {
+		t.Fatal(err)
+	}
 	order.ready = func() int {
 		resp, err := http.Get("http://" + r.http.listener.Addr().String() + "/readyz")
 		if err != nil {
