@@ -18,9 +18,9 @@ import (
 	"alertworker/internal/worker"
 )
 
-const auditDoes = "compare the alerts and recoveries that the readings in the hub call for with what the stores say became of them;\n" +
+const auditDoes = "compare the alerts and recoveries that the hub's readings call for with what became of them, according to the stores;\n" +
 	"exit 0 if all are accounted for, 1 if not. Nothing is sent, written or created: a container that is missing is an error.\n" +
-	"One read of the throttle store for each device, level and receiver\n" +
+	"It reads the throttle store once for each device, level and receiver\n" +
 	"Usage: alertworker audit --since 24h [--group GROUP]"
 
 // runAudit is `alertworker audit`. It has the configuration of the worker.

@@ -60,7 +60,7 @@ func TestAudit(t *testing.T) {
 	defer receiver.Close()
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS="+receiver.URL,
 		"NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=10s")
-	w.logs("reading begins") // its containers are there
+	w.logs("starting to read") // its containers are there
 	publish := func(device string, temperatures ...float64) {
 		t.Helper()
 		for _, temperature := range temperatures {

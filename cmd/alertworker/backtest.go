@@ -22,7 +22,7 @@ import (
 	"alertworker/internal/worker"
 )
 
-const backtestDoes = "say what rules would have done with readings of the past. Nothing is sent, written or disturbed.\n" +
+const backtestDoes = "show what rules would have done with past readings. Nothing is sent, written or disturbed.\n" +
 	"The settings in force are those of the environment; candidates are compared with them\n" +
 	"Usage: alertworker backtest --file READINGS.csv | --since 24h [--rules a.yaml] [--set TEMPERATURE_THRESHOLD=75,80,85]"
 
@@ -121,7 +121,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	case run.Readings == 0 && failed != nil:
 		return failed
 	case run.Readings == 0 && ctx.Err() == nil:
-		return fmt.Errorf("the hub holds no events of the last %v: its retention may be shorter, or nothing was sent", b.history.since)
+		return fmt.Errorf("the hub holds no events from the last %v: its retention may be shorter, or nothing was sent", b.history.since)
 	case run.Readings == 0:
 		return nil
 	}

@@ -193,7 +193,7 @@ func TestBacktestOfAHub(t *testing.T) {
 		err := runBacktest(t.Context(), &out, append([]string{"--since", "1h", "--set", "TEMPERATURE_THRESHOLD=80"}, args...))
 		return out.String(), err
 	}
-	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "holds no events of the last 1h") {
+	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "holds no events from the last 1h") {
 		t.Errorf("of an empty hub: %v", err)
 	}
 	start := time.Now().Add(-30 * time.Minute)

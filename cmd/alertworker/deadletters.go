@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, those that were\n" +
-		"replayed since, and events that could not be decoded (with DEAD_LETTER_MALFORMED), each oldest first\n" +
+	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, those replayed since,\n" +
+		"and events that could not be decoded (with DEAD_LETTER_MALFORMED), each oldest first\n" +
 		"Usage: alertworker deadletters list [--state undelivered|replayed|undecodable] [--since 24h] [--json]"
 
-	replayDoes = "send alerts that could not be delivered to their receivers again, with the same id,\n" +
-		"at the receivers' pace and several in one message where they take that.\n" +
-		"The dead letter of a delivered alert becomes one that was replayed; others stay. Alerts for a device stay\n" +
+	replayDoes = "send undelivered alerts to their receivers again, with the same ids and at the receivers' pace,\n" +
+		"several in one message where receivers accept that.\n" +
+		"The dead letter of a delivered alert becomes a replayed one; others stay. Alerts for a device stay\n" +
 		"THROTTLE_WINDOW apart: one within it is not sent, and the output says when it can be\n" +
 		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 

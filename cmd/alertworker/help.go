@@ -16,14 +16,14 @@ Commands
   (none)    run the worker, configured by environment variables only
   local     try it on this machine, without Azure: simulated devices, alerts in the terminal
   check     connect to everything that is configured and read a few events; --notify also sends a test alert
-  backtest  say what these or other rules would have done with recorded readings; nothing is sent
-  audit     compare what should have been sent, by the readings in the hub, with what the stores say was
-  test      send a reading through a running worker to the receivers, and say how long each step took
+  backtest  show what these or other rules would have done with recorded readings; nothing is sent
+  audit     compare what should have been sent, by the readings in the hub, with what the stores say was sent
+  test      send a reading through a running worker to the receivers, and report how long each step took
   why DEVICE
-            say why a device was or was not alerted, from what all replicas share; --last 2h reads its last readings
+            explain why a device was or was not alerted; --last 2h also shows its latest readings
   deadletters list | replay | discard
             list alerts that could not be delivered, send them again, or delete them
-  silence   send no alerts of some devices or of a rule for a time; silences list | end
+  silence   mute the alerts of some devices, or of a rule, for a time; silences list | end
   devhub    run an in-memory Event Hubs namespace for development; prints its connection string
   version   print the version, commit and Go version
   For the flags of a command: alertworker COMMAND --help

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	silenceDoes = "send no alerts of some devices, or of a rule, for a time. Everything is evaluated and counted, and recoveries are sent.\n" +
-		"All replicas know it within 15 s. A device that is still hot when it ends alerts with its next reading\n" +
+	silenceDoes = "mute the alerts of some devices, or of a rule, for a time. Readings are still evaluated and counted, and recoveries\n" +
+		"are sent. All replicas know it within 15 s. A device that is still hot when it ends alerts with its next reading\n" +
 		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h --why \"service\""
 
 	silencesDoes = "list the silences in force, or end one\n" +
@@ -55,7 +55,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("silence", silenceDoes)
 	flags.StringVar(&s.Device, "device", "", "only this `DEVICE`; * stands for any characters")
 	flags.StringVar(&s.Rule, "rule", "", "only alerts of this `RULE`")
-	flags.Func("where", "only about messages with this application property, `NAME=VALUE`", func(text string) error {
+	flags.Func("where", "only readings whose messages have this application property, `NAME=VALUE`", func(text string) error {
 		s.Property, s.Value, _ = strings.Cut(text, "=")
 		if s.Property == "" || s.Value == "" {
 			return errors.New("must be NAME=VALUE")
@@ -63,7 +63,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return nil
 	})
 	lasts := flags.Duration("for", 0, "how long, as a `DURATION` such as 2h")
-	flags.StringVar(&s.Why, "why", "", "the `REASON`, for others to see")
+	flags.StringVar(&s.Why, "why", "", "the `REASON`, shown to others")
 	flags.StringVar(&s.Who, "who", "", "your `NAME` (default: the user of this machine)")
 	if err := parseFlags(flags, args); err != nil {
 		return err
@@ -96,7 +96,7 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	}
 	isList, isEnd := len(args) == 1 && args[0] == "list", len(args) == 2 && args[0] == "end"
 	if !isList && !isEnd {
-		return &usageError{errors.New("say list, or end and an id; see alertworker silences --help")}
+		return &usageError{errors.New("use list, or end and an id; see alertworker silences --help")}
 	}
 	store, opened, err := openSilences(ctx)
 	if err != nil {

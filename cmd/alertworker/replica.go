@@ -294,7 +294,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	}
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
-			r.worker.Log.Warn("cannot read the silences: alerts that are silenced may be sent", zap.Error(err))
+			r.worker.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
 		}
 		end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
 			err := r.member.Keep(ctx, r.muting.Refresh)

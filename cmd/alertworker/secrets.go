@@ -39,7 +39,7 @@ func secretsChange(ctx context.Context, c config.Config, log *zap.Logger) bool {
 			continue
 		}
 		if _, _, err := config.Load(); err != nil {
-			log.Error("files of secrets have changed, but not to something valid: the old secrets stay in use", zap.Error(err))
+			log.Error("secret files have changed, but are not valid: the old secrets stay in use", zap.Error(err))
 			rejected = now
 			continue
 		}

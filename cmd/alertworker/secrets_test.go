@@ -81,7 +81,7 @@ func TestRotatedSecrets(t *testing.T) {
 	hot("oven-2")
 	w.becomes(status.Blocked, 200, "the receiver is down", "answered 401")
 	file("urls", "ftp://")
-	w.logs("files of secrets have changed, but not to something valid")
+	w.logs("secret files have changed, but are not valid")
 	file("urls", "http://me:second@"+address)
 	arrive(2)
 	w.becomes(status.Leaving, 200)

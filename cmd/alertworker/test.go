@@ -21,16 +21,16 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-const testDoes = "send a reading that is over the limit the whole way: through the hub and a running worker to the receivers, and\n" +
-	"one that is normal again, if recoveries are sent; say how long each step took, and end the device's windows.\n" +
+const testDoes = "send a reading over the limit all the way through the hub and a running worker to the receivers, and then\n" +
+	"a normal one, if recoveries are sent; report how long each step took, and end the device's windows.\n" +
 	"It needs the worker's settings, and the right to send to the hub: the key of a policy with Send, or the role\n" +
-	"Azure Event Hubs Data Sender. An IoT Hub takes messages only from its devices: send one as the device, for example with\n" +
+	"Azure Event Hubs Data Sender. An IoT Hub accepts messages only from its devices: send one as the device, for example with\n" +
 	"az iot device send-d2c-message, and follow it with --sent; or test without the hub, with --http"
 
 // test is `alertworker test`.
 func test(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("test", testDoes)
-	device := flags.String("device", "", "`NAME` of the device; alerts of names that begin with "+notify.TestDevice+" are marked as tests. By default it is\nanother one each time, because a device that has had an alert is quiet for the rest of the window")
+	device := flags.String("device", "", "`NAME` of the device; alerts of names that begin with "+notify.TestDevice+" are marked as tests. By default it is\na new name each time, because a device that has had an alert is quiet for the rest of the window")
 	address := flags.String("http", "", "send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN")
 	sent := flags.Bool("sent", false, "send nothing, and follow the reading that the device sends now")
 	if err := parseFlags(flags, args); err != nil {
@@ -51,7 +51,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 	}
 	switch {
 	case *sent && (*address != "" || *device == ""):
-		return &usageError{errors.New("--sent needs --device, and no --http")}
+		return &usageError{errors.New("--sent requires --device, and excludes --http")}
 	case c.ThrottleStore == config.StoreMemory && *address == "":
 		return &usageError{errors.New("with THROTTLE_STORE=memory only the worker knows what becomes of a reading: use --http")}
 	case *sent:
@@ -62,7 +62,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 			return &usageError{err}
 		}
 	case c.IoTHubConnectionString.IsSet():
-		return &usageError{errors.New("an IoT Hub takes messages only from its devices: send one as the device and follow it with --sent, or use --http")}
+		return &usageError{errors.New("an IoT Hub accepts messages only from its devices: send one as the device and follow it with --sent, or use --http")}
 	default:
 		t.Send = s.sendHub(*device)
 	}
@@ -92,7 +92,7 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 		}
 	}
 	if len(gates) == 0 {
-		return nil, fmt.Errorf("nobody gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
+		return nil, fmt.Errorf("no receiver gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
 	}
 	return gates, nil
 }
@@ -105,7 +105,7 @@ func (s *session) sendHub(device string) func(context.Context, []byte) (string, 
 			return "", err
 		}
 		if err := eventhubs.Send(ctx, sourceConfig(c, s.stores, zap.NewNop()), device, body); err != nil {
-			return "", fmt.Errorf("%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub takes messages only from its devices: use --sent or --http)", err)
+			return "", fmt.Errorf("%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub accepts messages only from its devices: use --sent or --http)", err)
 		}
 		return "the hub took the reading", nil
 	}
@@ -118,7 +118,7 @@ func sendHTTP(address, device string, c config.Config) (func(context.Context, []
 		return nil, errors.New("--http must be the URL of a worker, such as http://localhost:8080")
 	}
 	if !c.HTTPIngestToken.IsSet() {
-		return nil, errors.New("--http needs HTTP_INGEST_TOKEN, as the worker has it")
+		return nil, errors.New("--http needs the worker's HTTP_INGEST_TOKEN")
 	}
 	at := strings.TrimSuffix(u.String(), "/") + "/devices/" + url.PathEscape(device) + "/telemetry"
 	return func(ctx context.Context, body []byte) (string, error) {

@@ -13,15 +13,15 @@ import (
 	"alertworker/internal/throttle"
 )
 
-const whyDoes = "say why a device was or was not alerted: its alarms, windows and dead letters, as all replicas share\n" +
-	"them. Nothing is sent, taken over or changed\n" +
+const whyDoes = "explain why a device was or was not alerted, from the alarms, windows and dead letters that all replicas\n" +
+	"share. Nothing is sent, taken over or changed\n" +
 	"Usage: alertworker why DEVICE [--last 2h] [--json]"
 
 // why is `alertworker why`. It has the configuration of the worker.
 func why(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("why", whyDoes)
 	var history historyFlags
-	history.define(flags, "last", "also read what the device sent in the last `DURATION` from the hub, such as 2h: all that the hub received then is read")
+	history.define(flags, "last", "also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub received in that time")
 	asJSON := flags.Bool("json", false, "print what GET /devices/{id} answers")
 	devices, err := parseArgs(flags, args)
 	if err != nil {

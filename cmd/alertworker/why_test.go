@@ -56,7 +56,7 @@ func TestWhy(t *testing.T) {
 		"CHECKPOINT_CONTAINER="+azurite.NewContainer(), "THROTTLE_CONTAINER="+azurite.NewContainer(), "DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
 		"NOTIFY_URLS=name=hook "+receiver.URL+"/t0k3n", "NOTIFY_RESOLVED=true", "TEMPERATURE_THRESHOLD_PROPERTY=maxTemp", "THROTTLE_WINDOW=10m", "REPLICA_NAME=replica-a",
 		"HTTP_ADMIN_TOKEN=0123456789abcdef0123456789abcdef")
-	w.logs("reading begins") // its containers are there
+	w.logs("starting to read") // its containers are there
 
 	var got string
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {

@@ -36,7 +36,7 @@ import (
 //	desc       what it is for
 type Config struct {
 	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"Event hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; UseDevelopmentEmulator=true is supported"`
-	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"name of the event hub, if the connection string has no EntityPath or there is none"`
+	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"name of the event hub, if there is no connection string, or one without EntityPath"`
 	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a connection string, without a key: host name of the namespace, NAME.servicebus.windows.net"`
 	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service connection string, HostName=...; keeps working when the hub fails over"`
 	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"consumer group to read from; no other program should use it"`
@@ -45,7 +45,7 @@ type Config struct {
 	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp" desc:"amqp (port 5671), or websocket: AMQP over WebSockets (port 443), through the proxy of HTTPS_PROXY if that is set"`
 
 	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" instead:"RULES_FILE" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
-	TemperatureField             string        `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths, of which the first that holds a number is used"`
+	TemperatureField             string        `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths; the first that holds a number is used"`
 	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD" desc:"a device is normal again below this temperature; not above the threshold"`
 	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: on the first reading"`
 	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY" desc:"application property of a message whose number replaces the threshold for its device, for example from a message enrichment"`
@@ -75,7 +75,7 @@ type Config struct {
 	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64; two, separated by a space, while one replaces the other"`
 	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; messages link to it"`
 	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC" desc:"time zone of times in messages, for example Europe/Berlin"`
-	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also send a recovery when a device is normal again; the default of resolved in RULES_FILE"`
+	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also send a recovery when a device is normal again; the default for resolved in RULES_FILE"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an undelivered alert becomes a dead letter; keep it below the hub's retention"`

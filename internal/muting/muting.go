@@ -159,7 +159,7 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 	return one, s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
 		one.From, one.Until = now.UTC(), now.Add(d).UTC()
 		if len(all) >= most {
-			return nil, fmt.Errorf("there are %d silences, those that ended within a day included: that is the most; end them only to make room tomorrow", len(all))
+			return nil, fmt.Errorf("there are already %d silences, including those that ended within the last day: that is the limit; those that have ended make room after a day", len(all))
 		}
 		return append(all, one), nil
 	})

@@ -72,7 +72,7 @@ type backWindow struct {
 func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, error) {
 	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
 	if len(set.Rules) == 0 {
-		return nil, errors.New("there are only rules about silence, and a recording does not say what it lacks")
+		return nil, errors.New("all rules are about silence, which a recording cannot show")
 	}
 	decoder, err := set.Decoder()
 	if err != nil {

@@ -415,7 +415,7 @@ func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
 			}
 			if w.roster.Forget(device, column) {
 				s.stats.Forgotten.Add(1)
-				s.log.Info("a device has been silent for so long that nothing more is expected of it", zap.String("device", name), zap.Time("heard", time.UnixMilli(h.Time).UTC()))
+				s.log.Info("a device has been silent for so long that it is no longer watched", zap.String("device", name), zap.Time("heard", time.UnixMilli(h.Time).UTC()))
 				break
 			}
 		}
@@ -457,7 +457,7 @@ func (s *stream) forgetDevice(name string) (known bool) {
 	}
 	w.kept, w.written = telemetry.Position{}, time.Time{} // the roster is written soon
 	s.stats.Forgotten.Add(1)
-	s.log.Info("an operator has a device forgotten: nothing more is expected of it", zap.String("device", name))
+	s.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
 	return true
 }
 
@@ -488,7 +488,7 @@ func (w *silences) load(ctx context.Context, log *zap.Logger) error {
 	case r != nil:
 		w.roster, w.found = r.With(w.names), true
 	case why != nil:
-		log.Error("the roster of devices cannot be used: a device that is silent now is not known until it is heard again", zap.Error(why))
+		log.Error("the roster of devices cannot be used: devices that are silent now are unknown until they are heard again", zap.Error(why))
 	}
 	return nil
 }

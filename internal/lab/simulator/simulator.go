@@ -87,7 +87,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.DurationVar(&o.Silent, "silent", 0, "some devices die and come back: alert when one has not been heard for this `DURATION`; 0: none dies")
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
-	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on emulators of Azure: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
+	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on Azure's emulators: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
 	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos")
 	flags.DurationVar(&o.kill, "kill", 0, "with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand")
 	flags.IntVar(&o.port, "http", 0, "with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any")

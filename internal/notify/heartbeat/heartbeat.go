@@ -72,7 +72,7 @@ func Parse(text string) (*Target, error) {
 			}
 			t.fails = false
 		default:
-			return nil, errors.New("must be a URL, with interval=… or fail=off and a space in front of it if wanted")
+			return nil, errors.New("must be a URL, optionally preceded by interval=… or fail=off and a space")
 		}
 	}
 	u, err := url.Parse(words[len(words)-1])

@@ -83,7 +83,7 @@ func TestParseErrors(t *testing.T) {
 		"interval=2h https://x/" + secret:    "1s to 1h0m0s",
 		"interval=" + secret + " https://x":  "1s to 1h0m0s",
 		"fail=on https://x/" + secret:        "must be off",
-		"https://x/" + secret + " https://y": "must be a URL, with",
+		"https://x/" + secret + " https://y": "must be a URL, optionally preceded by",
 	} {
 		if target, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v, %v; want %q", text, target, err, want)

@@ -44,7 +44,7 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 	switch {
 	case c.refuses(code, body):
 		e.Refused, e.Limited, e.RetryAfter = true, false, 0
-		hint = "the receiver refuses it for good"
+		hint = "the receiver rejects it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials
 	case RefusesMessage(code, body):

@@ -225,7 +225,7 @@ func (e Entry) check() error {
 	case is != "" && plain:
 		return fmt.Errorf("would be sent in clear text: did you mean %s+https://…?", name)
 	case plain && !local && e.NeedsEventGridToken():
-		return errors.New("would send a token of the identity for everybody to read: must be eventgrid+https://…")
+		return errors.New("would send the identity's token in clear text: must be eventgrid+https://…")
 	case len(e.Secrets) > 0 && !e.IsWebhook() || e.SecretFile != "" && !e.IsWebhook():
 		return errors.New("has secret=…, but only webhooks are signed")
 	case e.Batch > 1 && find(e.url.Scheme).batch == 0:

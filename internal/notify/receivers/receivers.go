@@ -127,7 +127,7 @@ type opened struct {
 func checkID(id string, found map[string]opened) error {
 	for other, first := range found {
 		if strings.EqualFold(id, other) {
-			return fmt.Errorf("has the id of entry %d but for upper and lower case", first.number)
+			return fmt.Errorf("differs from the id of entry %d only in case", first.number)
 		}
 	}
 	return nil
@@ -146,9 +146,9 @@ func (o opened) join(e Entry, r *Receiver) error {
 		}
 		return fmt.Errorf("has the %s of entry %d", what, o.number)
 	case e.url.String() != o.entry.url.String():
-		return fmt.Errorf("is entry %d but for what may change in it, such as a key: if both are wanted, put a name=… of its own in front of each", o.number)
+		return fmt.Errorf("differs from entry %d only in what may rotate, such as a key: if both are wanted, put a name=… of its own in front of each", o.number)
 	case !reflect.DeepEqual(one, other):
-		return fmt.Errorf("is the receiver of entry %d with other attributes: must be the same but for level=, rule= and where=, or have a name=… of its own", o.number)
+		return fmt.Errorf("is the receiver of entry %d with other attributes: only level=, rule= and where= may differ, unless it has a name=… of its own", o.number)
 	case len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{}) ||
 		slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) }):
 		return fmt.Errorf("is the same receiver as entry %d", o.number)

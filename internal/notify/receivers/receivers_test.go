@@ -145,11 +145,11 @@ func TestFilters(t *testing.T) {
 		{"level=a https://a/", "https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/", "level=a https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/", "level=b rate=1/s https://a/", "entry 2 is the receiver of entry 1 with other attributes"},
-		{"level=a https://a/?key=1", "level=b https://a/?key=2", "entry 2 is entry 1 but for what may change in it"},
+		{"level=a https://a/?key=1", "level=b https://a/?key=2", "entry 2 differs from entry 1 only in what may rotate"},
 		{"name=x https://a/", "name=x https://b/", "entry 2 has the name of entry 1"},
 		{"id=x name=a https://a/", "id=x name=b https://b/", "entry 2 has the id of entry 1"},
 		{"id=x name=a https://a/", "id=y name=a https://b/", "entry 2 has the name of entry 1"},
-		{"id=x https://a/", "id=X https://b/", "entry 2 has the id of entry 1 but for upper and lower case"},
+		{"id=x https://a/", "id=X https://b/", "entry 2 differs from the id of entry 1 only in case"},
 	} {
 		if _, err := receivers.Open([]string{bad.one, bad.other}, receivers.Options{Log: zap.NewNop()}); err == nil || !strings.HasPrefix(err.Error(), bad.want) {
 			t.Errorf("%s and %s: %v", bad.one, bad.other, err)
@@ -168,7 +168,7 @@ func TestWrongChannel(t *testing.T) {
 		"https://events.pagerduty.com/v2/enqueue":                         "did you mean pagerduty://ROUTING_KEY?",
 		"https://t.westeurope-1.eventgrid.azure.net/api/events":           "did you mean eventgrid+https://…?",
 		"slack+http://hooks.slack.com/services/S3CRET":                    "would be sent in clear text: did you mean slack+https://…?",
-		"eventgrid+http://example.com":                                    "would send a token of the identity for everybody to read",
+		"eventgrid+http://example.com":                                    "would send the identity's token in clear text",
 		"https://contoso.webhook.office.com/webhookb2/S3CRET":             "is an Office 365 connector, which Microsoft has retired",
 		"teams+https://outlook.office.com/webhook/S3CRET":                 "is an Office 365 connector, which Microsoft has retired",
 		"secret=whsec_S3CRET https://a/":                                  "has an invalid secret: must be whsec_",
@@ -261,7 +261,7 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		"entry 7 has no scheme: must be https://…, teams+https://…, ",
 		"entry 8 has an unknown scheme",
 		"entry 9 is not a URL",
-		"entry 11 is entry 10 but for what may change in it",
+		"entry 11 differs from entry 10 only in what may rotate",
 		"entry 12 is the same receiver as entry 1",
 		"entry 13 cannot be used: a fragment",
 		`entry 14 has the unknown scheme "opsgenie"`,

@@ -424,7 +424,7 @@ func judge(err error) *notify.Error {
 	case answer.Code/100 != 5:
 		return &notify.Error{Err: err}
 	case refusesMessage(answer.Msg):
-		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server refuses it for good: %w", err)}
+		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
 	}
 	return &notify.Error{Untaken: true, Err: fmt.Errorf("the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w", err)}
 }

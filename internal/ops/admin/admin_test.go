@@ -146,7 +146,7 @@ func TestReady(t *testing.T) {
 		check(200, "ready: alerts are leaving.\n") // it owns none
 		w.set(func() { w.reading.Owned, w.reading.Reading = 3, 1 })
 		check(503, "not ready: alerts are leaving, but 2 of 3 partitions that this replica owns are not being read.\n"+
-			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. A moment of this is normal when partitions change hands.\n")
+			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. This is normal for a moment when partitions change hands.\n")
 		w.set(func() { w.reading.Reading = 4 }) // one was lost and is still being settled
 		w.set(func() {
 			w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}

@@ -40,7 +40,7 @@ type newSilence struct {
 func (n newSilence) parse() (s muting.Silence, lasts time.Duration, err error) {
 	s = muting.Silence{Device: n.Device, Rule: n.Rule, Why: n.Why, Who: n.Who}
 	if s.Who == "" {
-		return s, 0, errors.New("say who silences: others see it")
+		return s, 0, errors.New("say who is silencing: others see it")
 	}
 	if n.Where != "" {
 		s.Property, s.Value, _ = strings.Cut(n.Where, "=")

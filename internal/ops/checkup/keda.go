@@ -56,7 +56,7 @@ func (k *checkup) kedaLag(ctx context.Context) (string, error) {
 	}
 	counted, ahead := kedaCount(after.Partitions, written)
 	if ahead != nil {
-		return fmt.Sprintf("scales to its maximum until a worker has written new checkpoints: those of %s are far ahead of the hub, which was made again or failed over",
+		return fmt.Sprintf("scales to its maximum until a worker has written new checkpoints: those of %s are far ahead of the hub, which was recreated or failed over",
 			humanize.Count(len(ahead), "partition")), nil
 	}
 	return fmt.Sprintf("counts %s as unprocessed; %s", humanize.Count(int(counted), "event"), kedaAdvice(arrivals(before.Partitions, after.Partitions), took, c.CheckpointInterval)), nil

@@ -28,7 +28,7 @@ func (k *checkup) silence(ctx context.Context, r *rules.Rule) (string, error) {
 	case err != nil:
 		return "", k.storageError(err)
 	case known == 0:
-		return "", undecided("no device is known yet: a device is, from its first message on, once a worker with this rule reads it")
+		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message")
 	}
 	return fmt.Sprintf("%s known in %s, %d silent now", humanize.Count(known, "device"), humanize.Count(partitions, "partition"), silent), nil
 }

@@ -47,7 +47,7 @@ func TestRule(set rules.Set) (rules.Rule, error) {
 			return r, nil
 		}
 	}
-	return rules.Rule{}, errors.New("no rule alerts on a single reading: each has a duration, looks only at some messages or is about silence; start a worker with a simpler rule beside them to test the way of an alert")
+	return rules.Rule{}, errors.New("no rule alerts on a single reading, because each has a duration, looks only at some messages or is about silence: to test an alert's whole way, start a worker with a simpler rule")
 }
 
 // body is a reading at the rule's first limit, or one that is normal.
@@ -184,7 +184,7 @@ func (t *Test) follow(ctx context.Context, i int, start time.Time, look func(thr
 		case last != nil:
 			return "", last
 		case claimed > 0:
-			return "", fmt.Errorf("claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is refused is a dead letter", by, seconds(claimed), roughly(time.Since(start)))
+			return "", fmt.Errorf("claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected becomes a dead letter", by, seconds(claimed), roughly(time.Since(start)))
 		}
 		return "", fmt.Errorf("no worker has claimed it within %s: is one running with these settings, and reading? See its status page", roughly(time.Since(start)))
 	}

@@ -181,7 +181,7 @@ func (m *Monitor) starting() Report {
 	r := Report{State: Starting, Headline: "Starting: no alerts are leaving yet.", Problems: []Problem{}}
 	o := m.opening
 	if o.err != nil {
-		p := problem(o.by, o.fault, "This replica cannot start to read, and tries again until that works.")
+		p := problem(o.by, o.fault, "This replica cannot start reading, and keeps trying.")
 		r.Problems = append(r.Problems, p)
 		r.State, r.Headline = Blocked, "No alerts are leaving: "+p.What+"."
 	}
@@ -251,7 +251,7 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 	}
 	p := Problem{
 		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, humanize.Count(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
-		Effect: "Their readings wait in the hub. A moment of this is normal when partitions change hands.",
+		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
 	}
 	for i, id := range byNumber(slices.Collect(maps.Keys(s.Faults))) {
 		if i == 0 {

@@ -341,7 +341,7 @@ func (h *hub) check(ctx context.Context) error {
 	case state.at != h.at: // resolve has noticed
 		return nil
 	case generation != h.generation:
-		err = fmt.Errorf("%w: it was created again, at %v", errAnotherHub, state.created)
+		err = fmt.Errorf("%w: it was recreated at %v", errAnotherHub, state.created)
 	case len(state.partitions) < partitions:
 		err = fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
 	}

@@ -117,7 +117,7 @@ func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*s
 	switch fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); {
 	case len(fresh) == 0:
 	case len(fresh) == len(partitions):
-		s.log.Info("no partition has a checkpoint, as at a first start: reading begins", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
+		s.log.Info("no partition has a checkpoint, as on a first start: starting to read", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	default:
 		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	}

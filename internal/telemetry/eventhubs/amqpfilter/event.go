@@ -101,7 +101,7 @@ var (
 	errShort      = errors.New("cut short, or a value of an unknown type")
 	errSection    = errors.New("unknown section, or none where one must begin")
 	errOrder      = errors.New("section repeated or out of order")
-	errField      = errors.New("section or field of another type than it must have")
+	errField      = errors.New("section or field of the wrong type")
 	errSequence   = errors.New("sequence number that is missing or not an integer")
 	errOffset     = errors.New("offset that is not text")
 	errEnqueued   = errors.New("enqueued time that is not a timestamp")
