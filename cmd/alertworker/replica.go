@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -183,7 +184,7 @@ func newGate(c config.Config, store lease.Store, receiver string, rule *rules.Ru
 
 // sharedOf returns what replicas keep of devices in s.
 func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
-	shared := admin.Shared{DeadLetters: s.deadLetters, Folder: ledgerName(c, ""), Name: func(id string) string {
+	shared := admin.Shared{DeadLetters: s.deadLetters, Name: func(id string) string {
 		for _, r := range rs {
 			if r.ID == id {
 				return r.Name
@@ -192,7 +193,10 @@ func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
 		return "that was removed (" + id + ")"
 	}}
 	if set := c.Rules(); set.Stateful() {
-		shared.Ledgers = s.records
+		shared.Records, shared.Ledgers = s.records, ledgerName(c, "")
+		if slices.ContainsFunc(set.Rules, func(r rules.Rule) bool { return r.Silence() }) {
+			shared.Rosters = rosterName(c, "")
+		}
 	}
 	return shared
 }

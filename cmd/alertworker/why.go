@@ -7,14 +7,15 @@ import (
 	"io"
 
 	"alertworker/internal/config"
+	"alertworker/internal/muting"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
 
-const whyDoes = "explain why a device was or was not alerted, from the alarms, windows and dead letters that all replicas\n" +
-	"share. Nothing is sent, taken over or changed\n" +
+const whyDoes = "explain why a device was or was not alerted, from its last readings and the alarms, windows, silences\n" +
+	"and dead letters that all replicas share. Nothing is sent, written or created\n" +
 	"Usage: alertworker why DEVICE [--last 2h] [--json]"
 
 // why is `alertworker why`. It has the configuration of the worker.
@@ -71,7 +72,10 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 
 // admin returns what looks devices up in the stores.
 func (s *session) admin() *admin.Admin {
-	o := admin.Options{Rules: s.config.Rules(), Recorder: &admin.Recorder{}, Shared: sharedOf(s.config, s.stores, s.receivers), Log: s.log}
+	o := admin.Options{
+		Rules: s.config.Rules(), Recorder: &admin.Recorder{}, Shared: sharedOf(s.config, s.stores, s.receivers),
+		Silences: muting.NewBoard(silences(s.config, s.stores.records), s.log), Log: s.log,
+	}
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
 		o.Receivers = append(o.Receivers, admin.Receiver{Name: s.receivers[receiver].Name, Rule: rule.Name, Level: level.Name, Gate: gate})
 	})

@@ -60,6 +60,12 @@ func (s Silence) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// MayMatch reports whether s mutes alerts of a device, of some rule and with some property at least.
+func (s Silence) MayMatch(device string) bool {
+	m := mutesOf([]Silence{s})[0]
+	return m.Matches(device, s.Rule, s.From, func(string) string { return s.Value })
+}
+
 // Check returns what is wrong with s, which is to last for d.
 func (s Silence) Check(d time.Duration) error {
 	for _, text := range []string{s.Device, s.Rule, s.Property, s.Value, s.Why, s.Who} {

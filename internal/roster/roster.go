@@ -104,6 +104,15 @@ func (r *Roster) Heard(device, field int) Heard {
 	return h
 }
 
+// Last returns the last event of a device that counts for a field, by their names; the zero Heard if there is none.
+func (r *Roster) Last(name, field string) Heard {
+	device, f := r.Device(name), slices.Index(r.fields, field)
+	if device < 0 || f < 0 {
+		return Heard{}
+	}
+	return r.Heard(device, f)
+}
+
 // Hear records an event of a device, unless a later one is known.
 func (r *Roster) Hear(device, field int, h Heard) {
 	if at := device*len(r.fields) + field; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {

@@ -2,9 +2,12 @@ package worker
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"alertworker/internal/roster"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
 
@@ -17,6 +20,37 @@ type DeviceState struct {
 	Last       *LastSeen // nil: no event that is remembered
 	Deliveries []DeliveryState
 	Alarms     []AlarmState // in the order of the rules and levels, and then those that are not configured any more
+	Heard      []HeardState // for each rule about silence that knows it
+}
+
+// A HeardState says when a device was heard last in a partition, as a rule about silence counts it.
+type HeardState struct {
+	Partition string
+	Rule      string
+	At        time.Time   // when the hub took the last event that counts
+	Deadlines []time.Time // for each of the rule's levels: the device is silent from then on; zero: nothing is expected of it
+	AsOf      time.Time   // the partition is known up to then; zero: it is being read
+}
+
+// HeardIn returns what a partition's roster has of a device.
+func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []HeardState) {
+	for i := range set.Rules {
+		rule := &set.Rules[i]
+		h := r.Last(device, rule.HeardBy())
+		if !rule.Silence() || h == (roster.Heard{}) {
+			continue
+		}
+		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
+		for _, l := range rule.Levels {
+			var at time.Time
+			if deadline := r.Deadline(h, l.Silent); deadline < math.MaxInt64 {
+				at = time.UnixMilli(deadline).UTC()
+			}
+			state.Deadlines = append(state.Deadlines, at)
+		}
+		all = append(all, state)
+	}
+	return all
 }
 
 // LastSeen is what a worker read last of a device.
@@ -39,7 +73,8 @@ type Reading struct {
 	Decision    Decision
 	Rule, Level string
 	Limit       float64
-	Own         bool // Limit is the device's own
+	Own         bool   // Limit is the device's own
+	Shared      string // what the device shares the rule's alerts by: see rules.Rule.Per; empty if that is not known, or nothing
 }
 
 // A Decision is what became of a reading at one level.
@@ -145,6 +180,11 @@ func (w *Worker) Device(device string) DeviceState {
 		}
 		state.Deliveries = append(state.Deliveries, s.deliveries(device)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
+		if u := s.unheard; u != nil && s.partition != nil {
+			u.mu.Lock()
+			state.Heard = append(state.Heard, HeardIn(u.roster, s.id, device, &w.Rules)...)
+			u.mu.Unlock()
+		}
 	}
 	return state
 }
@@ -175,7 +215,7 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 		seen.Reading = &Reading{Value: o.value, Field: int(o.field), Enqueued: fromMicros(o.enqueued), Sequence: o.sequence, Decision: o.decision}
 		if o.level > 0 {
 			l := levels[o.level-1]
-			seen.Reading.Rule, seen.Reading.Level, seen.Reading.Limit, seen.Reading.Own = l.rule.Name, l.Name, o.limit, o.own
+			seen.Reading.Rule, seen.Reading.Level, seen.Reading.Limit, seen.Reading.Own, seen.Reading.Shared = l.rule.Name, l.Name, o.limit, o.own, o.shared
 		}
 	}
 	if o.reason != telemetry.ReasonOK {

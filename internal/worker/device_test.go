@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -268,6 +269,44 @@ func TestDebugLog(t *testing.T) {
 		}
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
+// A worker knows by which site a hot device shares its alerts, and when it was heard.
+func TestDeviceOfASiteIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, func(r *rules.Rule) {
+			r.Levels = []rules.Level{{Name: "warning", Silent: silent}, {Name: "critical", Silent: 2 * silent}}
+		}, r)
+		s.config.Rules.Quiet = "quiet"
+		s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: window, Levels: []rules.Level{{Limit: 30, Clear: 30}}})
+		decoder, err := s.config.Rules.Decoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.config.Decoder = decoder
+		s.start(p)
+		defer s.end()
+		at := time.Now().UTC()
+		p.publishOf("first", "berlin", hot)
+		p.publishOf("second", "berlin", hot)
+		p.publishProperties("quiet", `{}`, map[string]any{"quiet": "true"})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, device := range []string{"first", "second"} {
+			got := s.worker.Device(device)
+			want := []worker.HeardState{{Partition: "0", Rule: "offline", At: at, Deadlines: []time.Time{at.Add(silent), at.Add(2 * silent)}}}
+			if got.Last == nil || got.Last.Reading == nil || got.Last.Reading.Shared != "berlin" || !reflect.DeepEqual(got.Heard, want) {
+				t.Errorf("of %s it knows %+v and %+v, want %+v", device, got.Last.Reading, got.Heard, want)
+			}
+		}
+		if got := s.worker.Device("quiet").Heard; len(got) != 1 || !got[0].Deadlines[0].IsZero() {
+			t.Errorf("of a quiet device it expects something: %+v", got)
+		}
+		if got := s.worker.Device("unheard").Heard; got != nil {
+			t.Errorf("an unknown device was heard: %+v", got)
 		}
 	})
 }

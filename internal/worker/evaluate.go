@@ -115,7 +115,7 @@ func (s *stream) overridden(e *telemetry.Event, r *rule, value float64, o *obser
 			s.stats.Override[kind].Add(1)
 		}
 		if l.Override != "" && kind == rules.OverrideUsed {
-			o.decided(NoLimit, l, value, limit, true)
+			o.decided(NoLimit, l, value, limit, true, "")
 		}
 		if l.ClearOverride != "" {
 			_, kind := l.clearFor(e, limit)
@@ -183,7 +183,8 @@ type evaluation struct {
 	at      rules.Moment
 
 	over     bool
-	backward bool // the device's clock is behind the beginning of its alarm
+	shared   string // what the device shares the alerts by that were decided about last; empty if nothing
+	backward bool   // the device's clock is behind the beginning of its alarm
 	joined   []*delivery
 }
 
@@ -204,6 +205,7 @@ func (v *evaluation) apply(r *rule, value float64) {
 			open, turned = v.step(l, &rd)
 		}
 		decision := NoLimit
+		v.shared = ""
 		switch {
 		case open && (breaching || exposed) && !inhibited:
 			decision = v.notify(l, rd, turned)
@@ -215,7 +217,7 @@ func (v *evaluation) apply(r *rule, value float64) {
 			decision = StaysOpen
 		}
 		if decision != NoLimit {
-			v.seen.decided(decision, l, value, limit, l.Override != "" && kind == rules.OverrideUsed)
+			v.seen.decided(decision, l, value, limit, l.Override != "" && kind == rules.OverrideUsed, v.shared)
 		}
 		inhibited = inhibited || open
 		exposed = exposed || turned && !open
@@ -321,7 +323,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 	about := device
 	if l.rule.Per != "" {
 		if rd.more = v.more(l.rule); rd.more != nil && rd.more.per != "" {
-			about = rd.more.per
+			about, v.shared = rd.more.per, rd.more.per
 		} else {
 			v.stats.Unshared.Add(1)
 		}

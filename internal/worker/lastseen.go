@@ -9,7 +9,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A stream remembers 4,096 devices in a table of fixed size, 288 KiB.
+// A stream remembers 4,096 devices in a table of fixed size, 352 KiB.
 const (
 	seenSets = 512
 	seenWays = 8 // devices in a set
@@ -51,14 +51,16 @@ type observation struct {
 	own      bool // limit is the device's own
 
 	field uint8 // of the last reading
+
+	shared string // what the device shares the alerts of level's rule by, if that is known
 }
 
 // decided notes what was decided about the last reading, value, at a level, unless more was at another one. It does
 // nothing if o is nil.
-func (o *observation) decided(d Decision, l *level, value, limit float64, own bool) {
+func (o *observation) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
 	if o != nil && (d > o.decision || o.level == 0) {
 		o.decision, o.level, o.limit, o.own = d, l.index+1, limit, own
-		o.value, o.field = value, uint8(l.rule.reads.Field)
+		o.value, o.field, o.shared = value, uint8(l.rule.reads.Field), shared
 	}
 }
 

@@ -1,17 +1,17 @@
 package admin_test
 
 import (
-	"alertworker/internal/ledger"
-	"alertworker/internal/records"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,10 +19,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/ledger"
+	"alertworker/internal/muting"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/records"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -356,7 +360,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		write("1", ledger.Alarm{Device: "open", Rule: "hot", Open: true, Since: since, Value: 91.5, Limit: 90}, ledger.Alarm{Device: "pending", Rule: "hot", Since: since, Value: 81, Limit: 80},
 			ledger.Alarm{Device: "due", Rule: "hot", Due: &ledger.Reading{Enqueued: since}}, ledger.Alarm{Device: "removed", Rule: "old", Open: true, Since: since, Value: 5, Limit: 4})
 		hot := rules.Rule{Name: "hot", Field: "temperature", Resolved: true, Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80, Override: "maxTemp", For: 2 * time.Hour}}}
-		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Ledgers: store, Folder: "group/ledger/"}, Log: zap.NewNop()})
+		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Records: store, Ledgers: "group/ledger/"}, Log: zap.NewNop()})
 		text := func(device string) string {
 			var b strings.Builder
 			if err := a.WriteText(t.Context(), &b, device); err != nil {
@@ -383,6 +387,128 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		}
 		if got := text("open"); !strings.Contains(got, "alarm (rule hot): open since 1999-12-31 23:00:00 UTC, when 91.5 reached 90, its own limit (property maxTemp, instead of 80) (partition 1)\n") {
 			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// A history has these events.
+type history []telemetry.Event
+
+func (h *history) Next(context.Context) (string, []telemetry.Event, error) {
+	if len(*h) == 0 {
+		return "", nil, io.EOF
+	}
+	events := *h
+	*h = nil
+	return "1", events, nil
+}
+
+// What is asked about a device says when it was heard and from when on it is silent, by what it shares its alerts, and who has silenced
+// them: from what replicas share.
+func TestSilentSharedAndSilenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, now := &records.Memory{}, time.Now()
+		offline := rules.Rule{Name: "offline", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Silent: 15 * time.Minute}, {Name: "critical", Silent: 2 * time.Hour}}}
+		hot := rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: time.Hour, Levels: []rules.Level{{Limit: 80, Clear: 80}}}
+		heard := roster.New([]string{""})
+		heard.Position.Time = now.Add(-time.Minute)
+		heard.Hear(heard.Add("probe"), 0, roster.Heard{Sequence: 7, Time: now.Add(-20 * time.Minute).UnixMilli()})
+		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode()); err != nil {
+			t.Fatal(err)
+		}
+		l, _, err := ledger.Open(t.Context(), store, "group/ledger/1")
+		if err == nil {
+			err = l.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{{Device: "probe", Rule: "offline", Level: "warning", Open: true, Silence: true, Since: now.Add(-20 * time.Minute), Limit: 900}}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		board := muting.NewBoard(muting.Store{Records: store, Name: "silences"}, zap.NewNop())
+		silenced, err := board.Add(t.Context(), muting.Silence{Device: "pro*", Rule: "hot", Property: "site", Value: "berlin", Why: "service", Who: "ann"}, 2*time.Hour)
+		if err == nil {
+			_, err = board.Add(t.Context(), muting.Silence{Device: "oven", Why: "move", Who: "eva"}, time.Hour)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := &fakeGate{state: throttle.State{Phase: throttle.Closed, Until: now.Add(time.Hour), Quiet: now.Add(time.Hour), Claimed: now, Now: now, Replica: "a"}}
+		open := func(change func(*admin.Options)) *admin.Admin {
+			o := admin.Options{
+				Rules: rules.Set{Rules: []rules.Rule{offline, hot}}, Recorder: &admin.Recorder{}, Silences: board, Token: token, Log: zap.NewNop(),
+				Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/", Rosters: "group/roster/"},
+				Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
+				Status:    func() status.Report { return status.Report{} },
+			}
+			change(&o)
+			return admin.New(o)
+		}
+		a := open(func(*admin.Options) {})
+		var b strings.Builder
+		if err := a.WriteText(t.Context(), &b, "probe"); err != nil {
+			t.Fatal(err)
+		}
+		const silencedText = "its alerts of rule hot about messages with site=berlin are silenced until 02:00:00 UTC (another 2 h 0 min) by ann (service)"
+		for _, want := range []string{
+			"probe: It has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (rule offline, level warning); " + silencedText + "\n",
+			"alarm (rule offline, level warning): open: not heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
+			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; deadline at 1999-12-31 23:55:00 UTC (5 min ago) for level warning, 01:40:00 UTC (another 100 min) for level critical\n",
+			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is only in its messages: see alertworker why --last\n",
+			"silence " + silenced.ID + ": " + silencedText + "\n",
+		} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("no %q in\n%s", want, b.String())
+			}
+		}
+		if gate.asked != nil {
+			t.Errorf("the gate was asked about %q", gate.asked)
+		}
+
+		// What the hub holds says which site it is.
+		b.Reset()
+		events := &history{
+			{Device: "probe", Enqueued: now, Body: []byte(`{"temperature":91}`), Properties: telemetry.EncodeProperties(map[string]string{"site": "berlin"})},
+			{Device: "probe", Enqueued: now, Body: []byte(`{}`)},
+		}
+		if err := a.WriteReadings(t.Context(), &b, "probe", "2h", events); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"the hub has 2 readings", "91, reaches the limit of 80 (rule hot)\n",
+			"receiver hook (rule hot), shared by devices with site=berlin: a delivered an alert at 00:00:00 UTC (just now); the window is in force until 01:00:00 UTC (another 60 min)\n",
+		} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("no %q in\n%s", want, b.String())
+			}
+		}
+
+		// So does the replica that reads it.
+		reading := worker.Reading{Value: 91, Enqueued: now, Rule: "hot", Limit: 80, Decision: worker.Notified, Shared: "berlin"}
+		a = open(func(o *admin.Options) {
+			o.Worker = &fakeWorker{devices: map[string]worker.DeviceState{"probe": {Partitions: []string{"1"}, Last: &worker.LastSeen{Reading: &reading}, Heard: worker.HeardIn(heard, "1", "probe", &o.Rules)}}}
+		})
+		r := httptest.NewRequest(http.MethodGet, "/devices/probe", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		for _, want := range []string{
+			`an alert about a device with site=berlin was delivered at 00:00:00 UTC (just now), and its window is in force until 01:00:00 UTC`, silencedText,
+			`"heard":[{"rule":"offline","partition":"1","at":"1999-12-31T23:40:00Z","deadlines":[{"level":"warning","at":"1999-12-31T23:55:00Z"},{"level":"critical","at":"2000-01-01T01:40:00Z"}]}]`,
+			`"shared":"site=berlin","state":"closed"`, `"silences":[{"id":"` + silenced.ID + `"`,
+		} {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("no %q in\n%s", want, w.Body)
+			}
+		}
+		if want := []string{"berlin", "berlin"}; !slices.Equal(gate.asked, want) {
+			t.Errorf("the gate was asked about %q, want %q", gate.asked, want)
+		}
+
+		b.Reset()
+		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger"); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+			t.Errorf("%v: %s", err, b.String())
 		}
 	})
 }

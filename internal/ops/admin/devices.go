@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/muting"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -77,11 +79,28 @@ type deviceView struct {
 
 	LastSeen     *lastSeenView `json:"lastSeen,omitempty"`
 	Alarms       []alarmView   `json:"alarms,omitempty"` // that are not normal, or owe a resolved
+	Heard        []heardView   `json:"heard,omitempty"`  // for rules about silence
 	Waiting      []waitingView `json:"waiting,omitempty"`
 	DeadLetter   *letterView   `json:"deadLetter,omitempty"`   // the last one
 	Receivers    []windowView  `json:"receivers"`              // for each level of each rule
 	LastAlert    *alertView    `json:"lastAlert,omitempty"`    // if it is among the last ones of this replica
 	LastResolved *alertView    `json:"lastResolved,omitempty"` // likewise: the device is normal again
+
+	Silences []muting.Silence `json:"silences,omitempty"` // in force, that may be about the device
+}
+
+// A heardView says when a device was heard last, as a rule about silence counts it.
+type heardView struct {
+	Rule      string         `json:"rule"`
+	Partition string         `json:"partition"`
+	At        time.Time      `json:"at"`             // when the hub took the message
+	AsOf      *time.Time     `json:"asOf,omitempty"` // the partition is known up to then; missing: it is being read
+	Deadlines []deadlineView `json:"deadlines"`
+}
+
+type deadlineView struct {
+	Level string     `json:"level,omitempty"`
+	At    *time.Time `json:"at,omitempty"` // the device is silent from then on; missing: nothing is expected of it
 }
 
 // A limitView names a limit. It is empty if there is only one, without a name.
@@ -160,6 +179,7 @@ type letterView struct {
 type windowView struct {
 	Receiver string `json:"receiver"`
 	limitView
+	Shared     string     `json:"shared,omitempty"`  // such as site=berlin: the window of all devices with that
 	State      string     `json:"state"`             // open, sending or closed; unknown if the store does not respond
 	Until      *time.Time `json:"until,omitempty"`   // all times are by the store's clock
 	Seconds    *float64   `json:"seconds,omitempty"` // until then
@@ -190,7 +210,7 @@ type alertView struct {
 
 // showDevice answers with what is known without the store if that does not respond.
 func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string) {
-	httpapi.Write(w, http.StatusOK, a.deviceView(device, a.findings(r.Context(), device)))
+	httpapi.Write(w, http.StatusOK, a.deviceView(device, a.findings(r.Context(), device, nil)))
 }
 
 // deviceView returns what is known of a device for programs.
@@ -216,6 +236,15 @@ func (a *Admin) deviceView(device string, f findings) deviceView {
 		}
 		view.Alarms = append(view.Alarms, alarm)
 	}
+	for _, h := range f.state.Heard {
+		heard := heardView{Rule: h.Rule, Partition: h.Partition, At: h.At, AsOf: known(h.AsOf)}
+		i := slices.IndexFunc(a.Rules.Rules, func(r rules.Rule) bool { return r.Name == h.Rule })
+		for j, at := range h.Deadlines {
+			heard.Deadlines = append(heard.Deadlines, deadlineView{a.Rules.Rules[i].Levels[j].Name, known(at)})
+		}
+		view.Heard = append(view.Heard, heard)
+	}
+	view.Silences = f.silences
 	for _, d := range f.state.Deliveries {
 		view.Waiting = append(view.Waiting, waitingView{
 			Receiver: d.Receiver, limitView: a.limitView(d.Rule, d.Level), Resolved: d.Recovery, For: d.For, Detail: d.String(), Since: d.Since, Next: known(d.Until),
@@ -257,9 +286,10 @@ func (a *Admin) field(i int) string {
 	return ""
 }
 
-// findings looks everywhere for what is known of a device.
-func (a *Admin) findings(ctx context.Context, device string) findings {
-	shared := ctx
+// findings looks everywhere for what is known of a device. shared has by the names of rules what the device shares their alerts
+// by, where the caller knows that.
+func (a *Admin) findings(ctx context.Context, device string, shared map[string]string) findings {
+	whole := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
 	defer cancel()
 	f := findings{
@@ -267,20 +297,47 @@ func (a *Admin) findings(ctx context.Context, device string) findings {
 		state: a.Worker.Device(device), ended: a.Recorder.of(device), gates: make([]gateState, len(a.Receivers)),
 	}
 	f.partitions = slices.SortedFunc(slices.Values(f.state.Partitions), compareIDs)
+	f.share(shared)
 	var asking sync.WaitGroup
-	asking.Go(func() { a.Shared.look(shared, device, &f) })
+	asking.Go(func() { a.Shared.look(whole, device, &f) })
+	asking.Go(func() { f.silences, f.silenceErr = a.silencesOf(whole, device) })
 	turns := make(chan struct{}, inspectAtOnce)
 	for i, to := range a.Receivers {
+		per := a.rule(to.Rule).Per
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			s, err := to.Gate.Inspect(ctx, device)
-			f.gates[i] = gateState{receiver: to.Name, rule: to.Rule, level: to.Level, window: a.rule(to.Rule).Window, State: s, err: err}
+			g, about := gateState{receiver: to.Name, rule: to.Rule, level: to.Level, window: a.rule(to.Rule).Window}, device
+			if per != "" {
+				if about = f.shared[to.Rule]; about == "" {
+					g.err = unsharedError{per}
+				} else if about != device { // which has no such property
+					g.shared = per + "=" + about
+				}
+			}
+			if g.err == nil {
+				g.State, g.err = to.Gate.Inspect(ctx, about)
+			}
+			f.gates[i] = g
 		})
 	}
 	asking.Wait()
 	a.sortAlarms(f.state.Alarms)
 	return f
+}
+
+// share sets what the device shares its alerts by: what the caller knows, else what its last readings and alerts had.
+func (f *findings) share(known map[string]string) {
+	f.shared = map[string]string{}
+	for _, e := range slices.Backward(f.ended) { // the latest comes last
+		if e.shared != "" {
+			f.shared[e.rule] = e.shared
+		}
+	}
+	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Shared != "" {
+		f.shared[h.Reading.Rule] = h.Reading.Shared
+	}
+	maps.Copy(f.shared, known)
 }
 
 // sortAlarms puts alarms into the order of the rules and levels, those of former rules last.
@@ -315,7 +372,7 @@ func (a *Admin) rule(name string) (found rules.Rule) {
 func (a *Admin) windowView(g gateState) windowView {
 	s := g.State
 	v := windowView{
-		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Resolved: s.Recovery, Notified: s.Notified && a.rule(g.rule).Resolved, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
+		Receiver: g.receiver, limitView: a.limitView(g.rule, g.level), Shared: g.shared, Resolved: s.Recovery, Notified: s.Notified && a.rule(g.rule).Resolved, State: s.Phase.String(), Until: known(s.Until), Quiet: known(s.Quiet),
 		AlertID: s.AlertID, Unresolved: s.Unresolved, Token: s.Token, Claimed: known(s.Claimed), Replica: s.Replica,
 		StoreTime: known(s.Now), Suppressed: s.Suppressed,
 	}

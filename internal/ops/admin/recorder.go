@@ -36,6 +36,7 @@ type taken struct {
 type ended struct {
 	device, receiver, partition, alertID string
 	rule, level                          string
+	shared                               string        // what the device shares the rule's alerts by; empty if nothing
 	resolved                             bool          // it said that the device is normal again
 	window                               time.Duration // after it
 	temperature                          float64
@@ -50,7 +51,7 @@ type ended struct {
 func endedOf(a notify.Alert, receiver string) ended {
 	return ended{
 		device: a.Device, receiver: receiver, partition: a.Partition, alertID: a.ID, temperature: a.Temperature,
-		rule: a.RuleName(), level: a.Level, resolved: a.Resolved, window: a.Window,
+		rule: a.RuleName(), level: a.Level, shared: a.PerValue, resolved: a.Resolved, window: a.Window,
 		enqueued: a.Enqueued, sequence: a.Sequence, token: a.Token, at: time.Now(),
 	}
 }

@@ -1,13 +1,17 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -18,12 +22,12 @@ import (
 func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, device string) error {
 	to := json.NewEncoder(out)
 	to.SetIndent("", "  ")
-	return to.Encode(a.deviceView(device, a.findings(ctx, device)))
+	return to.Encode(a.deviceView(device, a.findings(ctx, device, nil)))
 }
 
 // WriteText writes the same for people.
 func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string) error {
-	f := a.findings(ctx, device)
+	f := a.findings(ctx, device, nil)
 	_, text := f.why()
 	if _, err := fmt.Fprintf(out, "%s: %s\n\n", device, text); err != nil {
 		return err
@@ -31,26 +35,84 @@ func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string) err
 	for _, s := range f.state.Alarms {
 		fmt.Fprintf(out, "alarm%s: %s (partition %s)\n", which(s.Rule, s.Level), f.alarmText(s), s.Partition)
 	}
+	for i := range f.set.Rules {
+		if r := &f.set.Rules[i]; r.Silence() {
+			f.writeHeard(out, r)
+		}
+	}
 	for _, g := range f.gates {
-		fmt.Fprintf(out, "receiver %s%s: %s\n", g.receiver, which(g.rule, g.level), f.windowText(g))
+		f.writeWindow(out, g)
+	}
+	for _, s := range f.silences {
+		fmt.Fprintf(out, "silence %s: %s\n", s.ID, f.silenceText(s))
 	}
 	for _, e := range f.ended {
 		if e.reason != "" {
 			fmt.Fprintf(out, "dead letter: %s\n", f.deadLetter(&e))
 		}
 	}
-	for what, err := range map[string]error{"alarms": f.ledgerErr, "dead letters": f.letterErr} {
-		if err != nil {
-			fmt.Fprintf(out, "not all %s are known: %v\n", what, err)
+	for _, missing := range []struct {
+		what string
+		err  error
+	}{{"alarms", f.ledgerErr}, {"times when it was heard", f.rosterErr}, {"dead letters", f.letterErr}, {"silences", f.silenceErr}} {
+		if missing.err != nil {
+			fmt.Fprintf(out, "not all %s are known: %v\n", missing.what, missing.err)
 		}
 	}
 	return nil
 }
 
+// writeHeard writes when the device was heard last, as a rule about silence counts it, and when it is silent.
+func (f findings) writeHeard(out io.Writer, r *rules.Rule) {
+	heard := false
+	for _, h := range f.state.Heard {
+		if h.Rule != r.Name {
+			continue
+		}
+		heard = true
+		var deadlines []string
+		for i, at := range h.Deadlines {
+			text := "none, as it may be silent for ever"
+			switch {
+			case at.IsZero():
+			case at.After(f.now):
+				text = f.until(at)
+			default:
+				text = f.at(at)
+			}
+			if name := r.Levels[i].Name; name != "" {
+				text += " for level " + name
+			}
+			deadlines = append(deadlines, text)
+		}
+		asOf := ""
+		if !h.AsOf.IsZero() {
+			asOf = ", as of " + f.clock(h.AsOf)
+		}
+		fmt.Fprintf(out, "rule %s: last heard %s in partition %s%s; deadline %s\n", r.Name, f.at(h.At), h.Partition, asOf, strings.Join(deadlines, ", "))
+	}
+	if !heard {
+		fmt.Fprintf(out, "rule %s: no partition is known to have heard it\n", r.Name)
+	}
+}
+
+// writeWindow writes what the store knows of a window.
+func (f findings) writeWindow(out io.Writer, g gateState) {
+	shared := ""
+	if g.shared != "" {
+		shared = ", shared by devices with " + g.shared
+	}
+	fmt.Fprintf(out, "receiver %s%s%s: %s\n", g.receiver, which(g.rule, g.level), shared, f.windowText(g))
+}
+
 // alarmText says what state an alarm is in.
 func (f findings) alarmText(s worker.AlarmState) string {
 	text := "normal"
-	if s.Phase != rules.Normal {
+	switch {
+	case s.Phase == rules.Normal:
+	case s.Silence:
+		text = fmt.Sprintf("%s: not heard since %s, for longer than %s", s.Phase, f.clock(s.Since), humanize.Span(time.Duration(s.Limit)*time.Second))
+	default:
 		text = fmt.Sprintf("%s since %s, when %s reached %s", s.Phase, f.clock(s.Since), number(s.Value), number(s.Limit))
 		if _, level := f.level(s.Rule, s.Level); level != nil && level.Override != "" && s.Limit != level.Limit {
 			text += fmt.Sprintf(", its own limit (property %s, instead of %s)", level.Override, number(level.Limit))
@@ -96,6 +158,7 @@ type History interface {
 
 // WriteReadings writes the device's last readings in h, which is of the last so long, and what they reach.
 func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last string, h History) error {
+	shared := map[string]string{}
 	decoder, err := a.Rules.Decoder()
 	if err != nil {
 		return err
@@ -120,7 +183,7 @@ func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last s
 			n++
 			what := ""
 			if reason := decoder.DecodeAll(e, found); reason == telemetry.ReasonOK {
-				what = a.reached(e, found, of)
+				what = a.reached(e, found, of, shared)
 			} else {
 				what = reason.Text()
 			}
@@ -136,15 +199,27 @@ func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last s
 	for _, l := range slices.Backward(lines) {
 		fmt.Fprintln(out, l)
 	}
+	if len(shared) > 0 {
+		f := a.findings(ctx, device, shared)
+		for _, g := range f.gates {
+			if shared[g.rule] != "" {
+				f.writeWindow(out, g)
+			}
+		}
+	}
 	return nil
 }
 
-// reached says what an event's readings reach.
-func (a *Admin) reached(e *telemetry.Event, found []telemetry.Found, of []rules.Reads) (text string) {
+// reached says what an event's readings reach. It sets what the device shares the alerts of rules by.
+func (a *Admin) reached(e *telemetry.Event, found []telemetry.Found, of []rules.Reads, shared map[string]string) (text string) {
 	for i := range a.Rules.Rules {
-		rule, f := &a.Rules.Rules[i], found[of[i].Field]
-		if f.Reason != telemetry.ReasonOK || !rule.Applies(found, of[i].Only, e.Properties) {
+		rule := &a.Rules.Rules[i]
+		if rule.Silence() || found[of[i].Field].Reason != telemetry.ReasonOK || !rule.Applies(found, of[i].Only, e.Properties) {
 			continue
+		}
+		f := found[of[i].Field]
+		if rule.Per != "" {
+			shared[rule.Name] = cmp.Or(rules.Shared(e.Properties.Get(rule.Per)), e.Device)
 		}
 		if text != "" {
 			text += "; "
@@ -173,5 +248,5 @@ func (a *Admin) reached(e *telemetry.Event, found []telemetry.Found, of []rules.
 	if a.Rules.Quiet != "" && rules.Quiet(e.Properties.Get(a.Rules.Quiet), e.Enqueued) {
 		text += ", and is muted"
 	}
-	return text
+	return cmp.Or(text, "no rule compares a value of it")
 }

@@ -9,74 +9,86 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/records"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/worker"
 )
 
 const (
 	sharedTimeout = 10 * time.Second // for what replicas share about a device
-	ledgersAtOnce = 4                // each may be some MB
+	recordsAtOnce = 4                // each may be some MB
 	letterAge     = 48 * time.Hour   // of the readings of the dead letters that are looked through
 	maxLetters    = 2000             // of them
 )
 
 // Shared is where replicas keep what any of them knows of a device.
 type Shared struct {
-	Ledgers     records.Store          // nil: rules keep no alarms
-	Folder      string                 // of the ledgers, with the slash at its end
+	Records     records.Store          // of ledgers and rosters; nil: rules keep no alarms
+	Ledgers     string                 // their folder, with the slash at its end
+	Rosters     string                 // likewise; empty: no rule is about silence
 	DeadLetters *deadletter.Store      // nil: they are only in the log
 	Name        func(id string) string // of a receiver
 }
 
-// look adds to f what is shared about the device: alarms of partitions that are not read here, and dead letters.
+// look adds to f what is shared about the device: alarms of partitions that are not read here, when it was heard if that is not known
+// here, and dead letters.
 func (s Shared) look(ctx context.Context, device string, f *findings) {
 	ctx, cancel := context.WithTimeoutCause(ctx, sharedTimeout, fmt.Errorf("no answer within %v", sharedTimeout))
 	defer cancel()
-	if s.Ledgers != nil {
-		alarms, err := s.alarms(ctx, device, f.partitions)
-		f.state.Alarms, f.searched, f.ledgerErr = append(f.state.Alarms, alarms...), err == nil, err
+	var mu sync.Mutex
+	if s.Records != nil {
+		f.ledgerErr = s.each(ctx, s.Ledgers, f.partitions, func(name, partition string) error {
+			c, err := ledger.Look(ctx, s.Records, name)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, a := range c.Alarms {
+				if a.Device == device {
+					f.state.Alarms = append(f.state.Alarms, stateOf(a, partition))
+				}
+			}
+			return err
+		})
+		f.searched = f.ledgerErr == nil
+	}
+	if s.Rosters != "" && len(f.state.Heard) == 0 {
+		f.rosterErr = s.each(ctx, s.Rosters, f.partitions, func(name, partition string) error {
+			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
+			if err = errors.Join(err, why); err != nil || r == nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, h := range worker.HeardIn(r, partition, device, f.set) {
+				h.AsOf = r.Position.Time
+				f.state.Heard = append(f.state.Heard, h)
+			}
+			return nil
+		})
 	}
 	if s.DeadLetters != nil {
 		f.letterErr = s.letters(ctx, device, f)
 	}
 }
 
-// alarms returns the device's alarms, and due recoveries, in the ledgers of other partitions than these.
-func (s Shared) alarms(ctx context.Context, device string, except []string) (all []worker.AlarmState, err error) {
-	list, err := records.All(ctx, s.Ledgers, s.Folder)
+// each calls read with every record in a folder, but those of some partitions, a few at a time.
+func (s Shared) each(ctx context.Context, folder string, except []string, read func(name, partition string) error) error {
+	list, err := records.All(ctx, s.Records, folder)
 	if err != nil {
-		return nil, fmt.Errorf("list ledgers: %w", err)
+		return fmt.Errorf("list %s: %w", folder, err)
 	}
-	var mu sync.Mutex
-	var failed []error
-	var reading sync.WaitGroup
-	turns := make(chan struct{}, ledgersAtOnce)
+	var reading errgroup.Group
+	reading.SetLimit(recordsAtOnce)
 	for _, r := range list {
-		partition := strings.TrimPrefix(r.Name, s.Folder)
-		if slices.Contains(except, partition) {
-			continue
+		if partition := strings.TrimPrefix(r.Name, folder); !slices.Contains(except, partition) {
+			reading.Go(func() error { return read(r.Name, partition) })
 		}
-		turns <- struct{}{}
-		reading.Go(func() {
-			defer func() { <-turns }()
-			c, err := ledger.Look(ctx, s.Ledgers, r.Name)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = append(failed, err)
-			}
-			for _, a := range c.Alarms {
-				if a.Device == device {
-					all = append(all, stateOf(a, partition))
-				}
-			}
-		})
 	}
-	reading.Wait()
-	return all, errors.Join(failed...)
+	return reading.Wait()
 }
 
 // stateOf returns an alarm of a ledger as a worker would.

@@ -62,6 +62,17 @@ func (a *Admin) inForce(now time.Time) []muting.Silence {
 	return slices.DeleteFunc(slices.Clone(a.Silences.Silences()), func(s muting.Silence) bool { return !now.Before(s.Until) })
 }
 
+// silencesOf returns the silences in force that may be about a device.
+func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence, error) {
+	if a.Silences == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	all, err := a.Silences.List(ctx)
+	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(device) }), err
+}
+
 // serveSilences serves /silences and /silences/{id}.
 func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 	id, one := strings.CutPrefix(r.URL.Path, "/silences/")

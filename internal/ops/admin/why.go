@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"alertworker/internal/humanize"
+	"alertworker/internal/muting"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -40,9 +42,18 @@ type findings struct {
 	ended      []ended // deliveries, the latest first
 	gates      []gateState
 
-	searched  bool  // the ledgers of all partitions
-	ledgerErr error // why they were not
-	letterErr error // why not all dead letters were looked through
+	shared   map[string]string // what the device shares the alerts of rules by, of which that is known, by their names
+	silences []muting.Silence  // in force, that may be about the device
+
+	searched                                    bool  // the ledgers of all partitions
+	ledgerErr, rosterErr, letterErr, silenceErr error // why not all were
+}
+
+// An unsharedError says that a rule's windows are shared by the value of a property, which is not known.
+type unsharedError struct{ per string }
+
+func (e unsharedError) Error() string {
+	return fmt.Sprintf("devices with the same %s share it, and which one this device has is only in its messages: see alertworker why --last", e.per)
 }
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
@@ -50,6 +61,7 @@ type gateState struct {
 	throttle.State
 	receiver    string
 	rule, level string
+	shared      string // such as site=berlin: the window of all devices with that; empty if it is the device's own
 	window      time.Duration
 	err         error
 }
@@ -149,16 +161,37 @@ func (f findings) claimed() (until time.Time) {
 
 func (f findings) storeError() error {
 	for _, g := range f.gates {
-		if g.err != nil {
+		if g.err != nil && !errors.As(g.err, new(unsharedError)) {
 			return g.err
 		}
 	}
 	return nil
 }
 
-// why returns the status of the device and, in a sentence, why it has not been alerted about. What is
-// in the way of an alert comes first, then what the device sent last.
+// why returns the status of the device and, in a sentence, why it has not been alerted about, and what is silenced.
 func (f findings) why() (code, text string) {
+	code, text = f.reason()
+	for _, s := range f.silences {
+		text += "; " + f.silenceText(s)
+	}
+	return code, text
+}
+
+// silenceText says what a silence means for the device, as part of a sentence.
+func (f findings) silenceText(s muting.Silence) string {
+	text := "its alerts"
+	if s.Rule != "" {
+		text += " of rule " + s.Rule
+	}
+	if s.Property != "" {
+		text += fmt.Sprintf(" about messages with %s=%s", s.Property, s.Value)
+	}
+	return fmt.Sprintf("%s are silenced until %s by %s (%s)", text, f.until(s.Until), s.Who, s.Why)
+}
+
+// reason returns the status of the device and why it has not been alerted about. What is
+// in the way of an alert comes first, then what the device sent last.
+func (f findings) reason() (code, text string) {
 	if len(f.state.Deliveries) > 0 {
 		return whyWaiting, f.waiting()
 	}
@@ -245,7 +278,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 	case worker.Muted:
 		return whyQuiet, fmt.Sprintf("%s reaches %s, but is muted: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
 	case worker.Silenced:
-		return whyQuiet, fmt.Sprintf("%s reaches %s, but alerts like this one are silenced: alertworker silences list says by whom, why and until when", reading, limit)
+		return whyQuiet, fmt.Sprintf("%s reaches %s, but alerts like this one were silenced", reading, limit)
 	case worker.Unwanted:
 		return whyUnwanted, fmt.Sprintf("%s reaches %s, but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)", reading, limit)
 	case worker.Notified:
@@ -269,10 +302,11 @@ func (f findings) read(r worker.Reading) (code, text string) {
 
 // hot is why for a device whose last reading, r, reaches limit, which is all that f is about, and is settled.
 func (f findings) hot(r worker.Reading, limit string) (code, text string) {
+	alert := "an alert" + f.sharing()
 	reading := fmt.Sprintf("Its last reading, %s %s, which reaches %s,", number(r.Value), f.at(r.Enqueued), limit)
 	switch quiet, claimed, delivered := f.quiet(), f.claimed(), f.delivered(); {
 	case !quiet.IsZero():
-		return whyWindow, fmt.Sprintf("%s is suppressed: an alert was delivered %s, and its window is in force until %s", reading, f.at(delivered), f.until(quiet))
+		return whyWindow, fmt.Sprintf("%s is suppressed: %s was delivered %s, and its window is in force until %s", reading, alert, f.at(delivered), f.until(quiet))
 	case !claimed.IsZero():
 		return whySending, fmt.Sprintf("%s is settled here, and another replica has a claim until %s: it is sending an alert, or it has died", reading, f.until(claimed))
 	case f.storeError() != nil:
@@ -281,6 +315,16 @@ func (f findings) hot(r worker.Reading, limit string) (code, text string) {
 		return whyDelivered, fmt.Sprintf("%s is covered by the alert that was delivered %s; no window is in force, so the next one causes an alert", reading, f.at(delivered))
 	}
 	return whyDelivered, reading + " is settled; no window is in force, so the next one causes an alert"
+}
+
+// sharing says of which devices the alerts are that all of f is about, if not of this one alone.
+func (f findings) sharing() string {
+	for _, g := range f.gates {
+		if g.shared != "" {
+			return " about a device with " + g.shared
+		}
+	}
+	return ""
 }
 
 // until says when t is, a time to come by the store's clock.
@@ -382,15 +426,19 @@ func (f findings) notSeen() string {
 // also says what else is known of the device's alerts, as the end of a sentence.
 func (f findings) also() string {
 	of, name := f.latest()
+	alert := "its last alert" + name
+	if sharing := of.sharing(); sharing != "" {
+		alert = "the last alert" + sharing + name
+	}
 	switch quiet, claimed, delivered := of.quiet(), of.claimed(), of.delivered(); {
 	case !quiet.IsZero():
-		return fmt.Sprintf("; its last alert%s was delivered %s, and its window is in force until %s", name, f.at(delivered), f.until(quiet))
+		return fmt.Sprintf("; %s was delivered %s, and its window is in force until %s", alert, f.at(delivered), f.until(quiet))
 	case !claimed.IsZero():
 		return fmt.Sprintf("; a replica has a claim%s until %s: it is sending an alert, or it has died", name, f.until(claimed))
 	case delivered.IsZero():
 		return ""
 	default:
-		text := fmt.Sprintf("; its last alert%s was delivered %s", name, f.at(delivered))
+		text := fmt.Sprintf("; %s was delivered %s", alert, f.at(delivered))
 		if r := of.resolved(); r != nil && r.at.After(delivered) {
 			text += ", and the receiver got a recovery " + f.at(r.at)
 		}
