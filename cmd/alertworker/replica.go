@@ -54,8 +54,8 @@ type replica struct {
 	admin     *admin.Admin // nil if HTTP is off
 	trigger   *trigger     // nil if HTTP or the trigger is off
 
-	muting    *muting.Board        // what people have silenced
-	board     *ownership.Board     // what replicas tell each other
+	muting    *muting.Cache        // what people have silenced
+	reports   *ownership.Reports   // what replicas tell each other
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
 	member  *peers.Member
@@ -73,8 +73,8 @@ func (r *replica) waiting() string {
 func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
 	r := &replica{operations: o}
 	s.records = watched(s.records, &o.monitor.Checkpoints)
-	r.board = ownership.NewBoard(s.records, r.report, c.OwnershipExpiry)
-	s.records = r.board
+	r.reports = ownership.NewReports(s.records, r.report, c.OwnershipExpiry)
+	s.records = r.reports
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operation
 			},
 		})
 	}
-	r.muting = muting.NewBoard(silences(c, s.records), log)
+	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Mutes = r.muting.Mutes
 	r.worker = worker.New(config)
 	r.lag = measured.Watch(r.worker, r.source.Stats, store)

@@ -74,7 +74,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 func (s *session) admin() *admin.Admin {
 	o := admin.Options{
 		Rules: s.config.Rules(), Recorder: &admin.Recorder{}, Shared: sharedOf(s.config, s.stores, s.receivers),
-		Silences: muting.NewBoard(silences(s.config, s.stores.records), s.log), Log: s.log,
+		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log), Log: s.log,
 	}
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
 		o.Receivers = append(o.Receivers, admin.Receiver{Name: s.receivers[receiver].Name, Rule: rule.Name, Level: level.Name, Gate: gate})

@@ -45,7 +45,7 @@ const arrows = `
 	internal/lease/leasetest                     internal/lease internal/lab/busytest
 	internal/lease/bloblease                     internal/lease internal/lease/caslease internal/records internal/azure
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
-	internal/notify/receivers                    internal/notify internal/notify/*
+	internal/notify/receivers                    internal/notify internal/notify/* internal/humanize
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/records
 	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
@@ -82,14 +82,14 @@ const arrows = `
 
 	internal/lab/bench      internal/lab/devhub internal/lab/process internal/telemetry/eventhubs
 	internal/lab/busytest
-	internal/lab/console    internal/lab/verify internal/notify
+	internal/lab/console    internal/lab/verify internal/notify internal/humanize
 	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/transport
 	internal/lab/devhub/*   internal/backoff internal/telemetry/amqpvalue
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/nettest
 	internal/lab/process
-	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
+	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/humanize
 	internal/lab/verify
 
 	tools/compose       internal/config

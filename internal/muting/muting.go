@@ -184,8 +184,8 @@ func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
 	})
 }
 
-// A Board is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe for concurrent use.
-type Board struct {
+// A Cache is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe for concurrent use.
+type Cache struct {
 	Store
 	log *zap.Logger
 
@@ -195,67 +195,67 @@ type Board struct {
 	all   atomic.Pointer[[]Silence] // with those that have ended of late
 }
 
-func NewBoard(s Store, log *zap.Logger) *Board {
-	return &Board{Store: s, log: log, known: map[string]Silence{}}
+func NewCache(s Store, log *zap.Logger) *Cache {
+	return &Cache{Store: s, log: log, known: map[string]Silence{}}
 }
 
 // Mutes returns what is muted. It takes no lock; nobody changes it.
-func (b *Board) Mutes() []rules.Mute {
-	if all := b.mutes.Load(); all != nil {
+func (c *Cache) Mutes() []rules.Mute {
+	if all := c.mutes.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
 // Silences returns those that were in force, or had ended of late, when they were last read. Nobody changes them.
-func (b *Board) Silences() []Silence {
-	if all := b.all.Load(); all != nil {
+func (c *Cache) Silences() []Silence {
+	if all := c.all.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
 // Add is that of the Store.
-func (b *Board) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
-	one, err := b.Store.Add(ctx, one, d)
-	return one, b.after(ctx, err)
+func (c *Cache) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
+	one, err := c.Store.Add(ctx, one, d)
+	return one, c.after(ctx, err)
 }
 
 // End is that of the Store.
-func (b *Board) End(ctx context.Context, id string) (Silence, error) {
-	ended, err := b.Store.End(ctx, id)
-	return ended, b.after(ctx, err)
+func (c *Cache) End(ctx context.Context, id string) (Silence, error) {
+	ended, err := c.Store.End(ctx, id)
+	return ended, c.after(ctx, err)
 }
 
 // after reads what was changed, unless err says that nothing was. If that fails, the next round does it.
-func (b *Board) after(ctx context.Context, err error) error {
+func (c *Cache) after(ctx context.Context, err error) error {
 	if err == nil {
-		_ = b.Refresh(ctx)
+		_ = c.Refresh(ctx)
 	}
 	return err
 }
 
 // Refresh reads the silences, and logs which have begun and ended. If they cannot be read, those that are known go on until they end.
-func (b *Board) Refresh(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all, r, err := b.list(ctx)
+func (c *Cache) Refresh(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, r, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
 	mutes := mutesOf(all)
 	for _, s := range all {
-		if _, known := b.known[s.ID]; !known && r.Now.Before(s.Until) {
-			b.known[s.ID] = s
-			b.log.Warn("alerts are silenced", fields(s)...)
+		if _, known := c.known[s.ID]; !known && r.Now.Before(s.Until) {
+			c.known[s.ID] = s
+			c.log.Warn("alerts are silenced", fields(s)...)
 		}
 	}
-	b.mutes.Store(&mutes)
-	b.all.Store(&all)
-	for id, s := range b.known {
+	c.mutes.Store(&mutes)
+	c.all.Store(&all)
+	for id, s := range c.known {
 		if i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id }); i < 0 || !r.Now.Before(all[i].Until) {
-			delete(b.known, id)
-			b.log.Warn("a silence has ended", fields(s)...)
+			delete(c.known, id)
+			c.log.Warn("a silence has ended", fields(s)...)
 		}
 	}
 	return nil

@@ -18,18 +18,18 @@ func TestSilences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := muting.Store{Records: &records.Memory{}, Name: "ns/hub/group/silences"}
 		core, logged := observer.New(zap.InfoLevel)
-		board := muting.NewBoard(store, zap.New(core))
+		cache := muting.NewCache(store, zap.New(core))
 		refresh := func(mutes int, log string) {
 			t.Helper()
-			if err := board.Refresh(t.Context()); err != nil {
+			if err := cache.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var lines []string
 			for _, e := range logged.TakeAll() {
 				lines = append(lines, e.Message+" "+e.ContextMap()["why"].(string))
 			}
-			if got := strings.Join(lines, ", "); len(board.Mutes()) != mutes || got != log {
-				t.Errorf("%d mutes, %q; want %d, %q", len(board.Mutes()), got, mutes, log)
+			if got := strings.Join(lines, ", "); len(cache.Mutes()) != mutes || got != log {
+				t.Errorf("%d mutes, %q; want %d, %q", len(cache.Mutes()), got, mutes, log)
 			}
 		}
 		inForce := func(want int) {
@@ -38,7 +38,7 @@ func TestSilences(t *testing.T) {
 				t.Errorf("%v in force, %v; want %d", all, err, want)
 			}
 		}
-		if board.Mutes() != nil {
+		if cache.Mutes() != nil {
 			t.Error("something is muted before anything is known")
 		}
 		refresh(0, "")
@@ -63,7 +63,7 @@ func TestSilences(t *testing.T) {
 			t.Error(err)
 		}
 		refresh(2, "a silence has ended move")
-		if m := board.Mutes()[1]; !m.Until.Equal(time.Now().UTC().Truncate(time.Second)) {
+		if m := cache.Mutes()[1]; !m.Until.Equal(time.Now().UTC().Truncate(time.Second)) {
 			t.Errorf("it ends at %v, not now, %v", m.Until, time.Now())
 		}
 		inForce(0)
@@ -109,9 +109,9 @@ func TestUnreadable(t *testing.T) {
 	if _, err := store.Records.Write(t.Context(), records.Record{Name: "silences", Content: []byte("?")}); err != nil {
 		t.Fatal(err)
 	}
-	board := muting.NewBoard(store, zap.NewNop())
-	if err := board.Refresh(t.Context()); err == nil || board.Mutes() != nil {
-		t.Errorf("%v, %v", err, board.Mutes())
+	cache := muting.NewCache(store, zap.NewNop())
+	if err := cache.Refresh(t.Context()); err == nil || cache.Mutes() != nil {
+		t.Errorf("%v, %v", err, cache.Mutes())
 	}
 	if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service"}, time.Hour); err == nil {
 		t.Error("it was replaced")

@@ -29,8 +29,8 @@ type receiver struct {
 	turn      int      // index of the queue whose turn is next
 	pace      *pace.Pace
 	messages  int             // under way, from the first claim to the last record
-	asides    []chan struct{} // messages that are no notices and wait, each closed when it may go
-	lastAside bool            // such a message was the last to go
+	refreshes []chan struct{} // that wait, each closed when it may go
+	refreshed bool            // the last message to go was a refresh
 	sending   int             // deliveries in them
 	writing   int             // dead letters being written
 	probing   bool            // whether a probe is under way
@@ -64,10 +64,10 @@ func (r *receiver) dispatch() {
 			}
 		}
 	}
-	r.admitAside(now)
+	r.admitRefresh(now)
 	for r.start(now) {
 	}
-	r.admitAside(now)
+	r.admitRefresh(now)
 	r.shed(now)
 	for r.mayWrite(now) {
 		var from state
@@ -288,7 +288,7 @@ func (r *receiver) setTimer(now time.Duration) {
 			}
 		}
 	}
-	if r.messages < r.places() && (len(r.asides) > 0 || slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len()+q.lines[failed].len() > 0 })) {
+	if r.messages < r.places() && (len(r.refreshes) > 0 || slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len()+q.lines[failed].len() > 0 })) {
 		at(r.pace.Next(now))
 	}
 	if next == r.wake {

@@ -125,7 +125,7 @@ func (q *queue) sendOpen(ctx context.Context, keys []alarmKey) bool {
 	return failure == nil
 }
 
-// takePlace waits until a message may go, and returns false if the receiver is down or ctx ends first. leavePlace must follow.
+// takePlace waits until a refresh may go, and returns false if the receiver is down or ctx ends first. leavePlace must follow.
 func (r *receiver) takePlace(ctx context.Context) bool {
 	turn := make(chan struct{})
 	r.mu.Lock()
@@ -133,7 +133,7 @@ func (r *receiver) takePlace(ctx context.Context) bool {
 		r.mu.Unlock()
 		return false
 	}
-	r.asides = append(r.asides, turn)
+	r.refreshes = append(r.refreshes, turn)
 	r.dispatch()
 	r.mu.Unlock()
 	select {
@@ -143,8 +143,8 @@ func (r *receiver) takePlace(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := slices.Index(r.asides, turn); i >= 0 {
-		r.asides = slices.Delete(r.asides, i, i+1)
+	if i := slices.Index(r.refreshes, turn); i >= 0 {
+		r.refreshes = slices.Delete(r.refreshes, i, i+1)
 		return false
 	}
 	r.messages-- // it came just now
@@ -153,20 +153,20 @@ func (r *receiver) takePlace(ctx context.Context) bool {
 	return false
 }
 
-// admitAside lets a message go that is no notice, in turn with those that are.
-func (r *receiver) admitAside(now time.Duration) {
-	if len(r.asides) == 0 || r.messages >= r.places() || r.pace.Next(now) > now || r.lastAside && r.anyReady() && !r.probed() {
-		r.lastAside = false
+// admitRefresh lets a refresh go, in turn with notices.
+func (r *receiver) admitRefresh(now time.Duration) {
+	if len(r.refreshes) == 0 || r.messages >= r.places() || r.pace.Next(now) > now || r.refreshed && r.anyReady() && !r.probed() {
+		r.refreshed = false
 		return
 	}
-	close(r.asides[0])
-	r.asides = r.asides[1:]
+	close(r.refreshes[0])
+	r.refreshes = r.refreshes[1:]
 	r.messages++
-	r.lastAside = true
+	r.refreshed = true
 	r.pace.Begin(now)
 }
 
-// leavePlace records the answer to a message that began at a time; asked, that there was one.
+// leavePlace records the answer to a refresh that began at a time; asked, that there was one.
 func (r *receiver) leavePlace(began time.Duration, asked bool, failure *notify.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

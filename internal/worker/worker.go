@@ -167,11 +167,10 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // the partition.
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	s := newStream(ctx, w, p.ID())
-	s.partition, s.unheard = p, newSilences(w, p.ID())
+	resumed, _ := p.Resumed()
+	s.partition, s.unheard, s.logName = p, newSilences(w, p.ID()), logName(resumed.Generation, s.id)
 	w.track(s)
 	defer w.untrack(s)
-	resumed, _ := p.Resumed()
-	s.logName = logName(resumed.Generation, s.id)
 	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()
 	var err error
 	if begun {

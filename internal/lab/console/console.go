@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 
 	"golang.org/x/term"
@@ -214,7 +215,7 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 func (c *Console) Event(worker, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.above(c.workerLine(worker, Clean(text)) + "\n")
+	c.above(c.workerLine(worker, humanize.Clean(text)) + "\n")
 }
 
 // Show sets the workers and the hint that the live view shows from now on.

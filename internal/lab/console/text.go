@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify"
 )
@@ -51,7 +51,7 @@ func tenths(d time.Duration) string {
 }
 
 func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
-	name := shorten(Clean(a.Device), maxName)
+	name := shorten(humanize.Clean(a.Device), maxName)
 	c.names = max(c.names, utf8.RuneCountInString(name))
 	what := c.paint(red, "ALERT")
 	far := fmt.Sprintf("%6s over %s", "+"+degrees(a.Temperature-a.Threshold), plainNumber(a.Threshold))
@@ -88,7 +88,7 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 		c.paint(bold, fmt.Sprintf("%7s", value)),
 		far,
 		since,
-		c.paint(dim, Clean(a.Replica)+", "+took))
+		c.paint(dim, humanize.Clean(a.Replica)+", "+took))
 }
 
 func (c *Console) statusLine() string {
@@ -116,7 +116,7 @@ func (c *Console) hottestLines() (lines []string) {
 			heat = yellow
 		}
 		lines = append(lines, fmt.Sprintf("         %s  %s  %s",
-			pad(shorten(Clean(device), maxName), maxName),
+			pad(shorten(humanize.Clean(device), maxName), maxName),
 			c.paint(heat, pad(sparkline(t.readings), history)),
 			c.paint(heat, fmt.Sprintf("%7s", degrees(t.last())))))
 	}
@@ -223,19 +223,8 @@ func evidence[E fmt.Stringer](b *strings.Builder, kind string, all []E) {
 			fmt.Fprintf(b, "  %s: and %s more\n", kind, grouped(len(all)-i))
 			return
 		}
-		fmt.Fprintf(b, "  %s: %s\n", kind, Clean(e.String()))
+		fmt.Fprintf(b, "  %s: %s\n", kind, humanize.Clean(e.String()))
 	}
-}
-
-// Clean replaces whatever a terminal would act upon rather than print: control
-// characters, escape sequences, text that changes direction.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
 }
 
 // shorten cuts s to n characters, the last of them an ellipsis if s was longer.

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"time"
 
-	"alertworker/internal/lab/console"
+	"alertworker/internal/humanize"
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/process"
 	"alertworker/internal/notify"
@@ -219,7 +219,7 @@ func (p *processes) start(w World, name string, i int) (Worker, error) {
 		"REPLICA_NAME=" + name,
 		"HTTP_ADDR=" + p.pages[i],
 	}, p.env...)
-	running, err := process.Start("worker "+name, cmd, func(line string) { _, _ = fmt.Fprintf(w.Log, "%s: %s\n", name, console.Clean(line)) })
+	running, err := process.Start("worker "+name, cmd, func(line string) { _, _ = fmt.Fprintf(w.Log, "%s: %s\n", name, humanize.Clean(line)) })
 	if err != nil {
 		return nil, err
 	}

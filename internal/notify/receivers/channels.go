@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/alertmanager"
 	"alertworker/internal/notify/eventgrid"
@@ -103,8 +104,7 @@ var known = func() string {
 	for _, c := range channels {
 		all = append(all, c.example)
 	}
-	last := len(all) - 1
-	return strings.Join(all[:last], ", ") + " or " + all[last]
+	return humanize.Or(all)
 }()
 
 // find returns the channel of a scheme, the zero one if there is none.

@@ -423,10 +423,10 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		board := muting.NewBoard(muting.Store{Records: store, Name: "silences"}, zap.NewNop())
-		silenced, err := board.Add(t.Context(), muting.Silence{Device: "pro*", Rule: "hot", Property: "site", Value: "berlin", Why: "service", Who: "ann"}, 2*time.Hour)
+		cache := muting.NewCache(muting.Store{Records: store, Name: "silences"}, zap.NewNop())
+		silenced, err := cache.Add(t.Context(), muting.Silence{Device: "pro*", Rule: "hot", Property: "site", Value: "berlin", Why: "service", Who: "ann"}, 2*time.Hour)
 		if err == nil {
-			_, err = board.Add(t.Context(), muting.Silence{Device: "oven", Why: "move", Who: "eva"}, time.Hour)
+			_, err = cache.Add(t.Context(), muting.Silence{Device: "oven", Why: "move", Who: "eva"}, time.Hour)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -434,7 +434,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		gate := &fakeGate{state: throttle.State{Phase: throttle.Closed, Until: now.Add(time.Hour), Quiet: now.Add(time.Hour), Claimed: now, Now: now, Replica: "a"}}
 		open := func(change func(*admin.Options)) *admin.Admin {
 			o := admin.Options{
-				Rules: rules.Set{Rules: []rules.Rule{offline, hot}}, Recorder: &admin.Recorder{}, Silences: board, Token: token, Log: zap.NewNop(),
+				Rules: rules.Set{Rules: []rules.Rule{offline, hot}}, Recorder: &admin.Recorder{}, Silences: cache, Token: token, Log: zap.NewNop(),
 				Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/", Rosters: "group/roster/"},
 				Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
 				Status:    func() status.Report { return status.Report{} },

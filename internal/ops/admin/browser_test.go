@@ -55,12 +55,12 @@ func TestInABrowser(t *testing.T) {
 	})
 	server := httptest.NewServer(w.admin)
 	defer server.Close()
-	board := muting.NewBoard(muting.Store{Records: &records.Memory{}, Name: "silences"}, zap.NewNop())
+	cache := muting.NewCache(muting.Store{Records: &records.Memory{}, Name: "silences"}, zap.NewNop())
 	long := muting.Silence{Device: strings.Repeat("Feuerungsautomat", 8), Rule: "hot", Property: "site", Value: "berlin", Why: strings.Repeat("service ", 20), Who: strings.Repeat("x", 120)}
-	if _, err := board.Add(t.Context(), long, time.Hour); err != nil {
+	if _, err := cache.Add(t.Context(), long, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	ofRules := newWorld(t, ruled, func(o *admin.Options) { o.Silences = board })
+	ofRules := newWorld(t, ruled, func(o *admin.Options) { o.Silences = cache })
 	ofRules.busy(6)
 	ofRules.alarming()
 	ofRules.admin.Past()
@@ -149,7 +149,7 @@ func TestInABrowser(t *testing.T) {
 		form.requestSubmit();
 	}`)
 	b.until(`document.querySelector("#silence .answer").textContent.startsWith("Silenced until ") && document.querySelectorAll("[data-end]").length === 2`)
-	if s := board.Silences()[1]; s.Device != "oven-*" || s.Rule != "cold-chain" || s.Why != "service" || s.Who != "<ann>" || s.Until.Sub(s.From) != 2*time.Hour {
+	if s := cache.Silences()[1]; s.Device != "oven-*" || s.Rule != "cold-chain" || s.Why != "service" || s.Who != "<ann>" || s.Until.Sub(s.From) != 2*time.Hour {
 		t.Errorf("the form has silenced %+v", s)
 	}
 	b.screenshot("silence")

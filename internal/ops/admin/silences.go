@@ -18,7 +18,7 @@ const (
 	silenceBytes    = 4 << 10          // of a request
 )
 
-// Silences are what people have silenced, a muting.Board.
+// Silences are what people have silenced, a muting.Cache.
 type Silences interface {
 	Silences() []muting.Silence // that this replica knows, with those that have ended of late
 	List(ctx context.Context) ([]muting.Silence, error)

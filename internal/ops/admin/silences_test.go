@@ -18,9 +18,9 @@ import (
 // Who has the token silences, sees who has silenced what, and ends it; the page shows it to everybody.
 func TestSilences(t *testing.T) {
 	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
-	board := muting.NewBoard(store, zap.NewNop())
+	cache := muting.NewCache(store, zap.NewNop())
 	a := admin.New(admin.Options{
-		Token: "secret", Silences: board, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
+		Token: "secret", Silences: cache, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
 		Status: func() status.Report { return status.Report{} },
 	})
 	ask := func(token, method, path, body string) (int, string) {

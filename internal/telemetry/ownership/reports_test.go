@@ -12,24 +12,24 @@ import (
 )
 
 // Replicas see what the others report, as long as they live.
-func TestBoard(t *testing.T) {
+func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store records.Memory
 		said := map[string]string{"a": "I am a", "b": "I am b", "c": strings.Repeat("x", 100<<10)}
-		boards := map[string]*ownership.Board{}
+		replicas := map[string]*ownership.Reports{}
 		for name := range said {
-			boards[name] = ownership.NewBoard(&store, func() []byte { return []byte(said[name]) }, 8*time.Second)
+			replicas[name] = ownership.NewReports(&store, func() []byte { return []byte(said[name]) }, 8*time.Second)
 		}
 		beat := func(names ...string) {
 			for _, name := range names {
-				if err := ownership.Beat(t.Context(), boards[name], "ns/hub/group", name, false); err != nil {
+				if err := ownership.Beat(t.Context(), replicas[name], "ns/hub/group", name, false); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		sees := func(want string) {
 			t.Helper()
-			all, err := boards["a"].Others(t.Context())
+			all, err := replicas["a"].Others(t.Context())
 			if got := fmt.Sprintf("%s", all); got != want || err != nil {
 				t.Errorf("a sees %s, %v, want %s", got, err, want)
 			}
