@@ -479,12 +479,14 @@ func TestRemovedRule(t *testing.T) {
 		b := newBlackboard()
 		cold, hot := rules.Rule{Name: "cold", Window: time.Minute}, rules.Rule{Name: "hot", Window: 24 * time.Hour}
 		changed := rules.Rule{Name: "hot", Window: time.Hour}
-		one, two := start(t, b, ruled(cold)), start(t, b, ruled(hot))
-		time.Sleep(time.Minute)
+		one := start(t, b, ruled(cold))
+		time.Sleep(4 * time.Second)
+		two := start(t, b, ruled(hot))
+		time.Sleep(65 * time.Second)
 		b.fail(errors.New("outage"))
 		time.Sleep(time.Hour)
 		b.fail(nil)
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second) // one has renewed the record, and two has not
 		three := start(t, b, ruled(changed))
 		time.Sleep(time.Hour)
 		one.is(t, true)

@@ -114,6 +114,39 @@ func TestSuppressedDevicesOfASite(t *testing.T) {
 	})
 }
 
+// A replica counts each device once also if it learns of the window from the store.
+func TestSuppressedDevicesOfAnotherReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := &receiver{}, memlease.New()
+		var partitions []*partition
+		for _, name := range []string{"0", "1"} {
+			p, s := newPartition(name), newReplica(t, store, r)
+			bySite(&s.config.Rules.Rules[0])
+			s.config.Replica = name
+			partitions = append(partitions, p)
+			s.start(p)
+			defer s.end()
+		}
+		partitions[0].publishOf("freezer-9", "berlin", hot)
+		for range 4 {
+			time.Sleep(window / 5)
+			for n := range 3 {
+				partitions[1].publishOf(fmt.Sprint("freezer-", n), "berlin", hot)
+			}
+		}
+		time.Sleep(window / 2)
+		partitions[1].publishOf("freezer-0", "berlin", hot)
+		time.Sleep(time.Second)
+		var counts []int64
+		for _, a := range r.all() {
+			counts = append(counts, a.Suppressed)
+		}
+		if want := []int64{0, 3}; !slices.Equal(counts, want) {
+			t.Errorf("messages count %v devices, want %v", counts, want)
+		}
+	})
+}
+
 // Without the property, or with what IoT Hub leaves where the twin has none, each device has its own messages.
 func TestDevicesWithoutSite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
