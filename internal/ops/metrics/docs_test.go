@@ -14,34 +14,35 @@ import (
 	"alertworker/internal/ops/metrics/metricstest"
 )
 
-const docsFile = "../../../docs/metrics.md"
+const (
+	docsFile = "../../../docs/metrics.md"
+	head     = "| metric | type | labels | |"
+)
 
-// free are labels whose values docs/metrics.md describes, for they depend on
-// what is set up or built. Those of the others are written out.
+// free are labels whose values docs/metrics.md describes, because they depend on
+// what is set up or built. The values of the others are written out.
 var free = []string{"partition", "receiver", "rule", "level", "store", "version", "revision", "goversion"}
 
-// The tables of docs/metrics.md are those of the registry. They are also the list
-// of names that operators hold on to: think before you change them with -update.
+// The table of docs/metrics.md is that of the registry. It is also the list
+// of names that operators hold on to: think before you change it with -update.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	doc := string(text)
-	for heading, table := range tables(t) {
-		before, rest, ok := strings.Cut(doc, heading+"\n")
-		if !ok {
-			t.Fatalf("%s has no %q", docsFile, heading)
-		}
-		i := strings.Index(rest, "\n\n")
-		if i < 0 {
-			i = len(rest) - 1
-		}
-		is, after := rest[:i+1], rest[i+1:]
-		if is != table && !*update {
-			t.Errorf("%s, below %q, is not what the registry has; go test ./internal/ops/metrics -update writes:\n%s\nit is:\n%s", docsFile, heading, table, is)
-		}
-		doc = before + heading + "\n" + table + after
+	before, rest, ok := strings.Cut(doc, head+"\n")
+	if !ok {
+		t.Fatalf("%s has no %q", docsFile, head)
+	}
+	i := strings.Index(rest, "\n\n")
+	if i < 0 {
+		i = len(rest) - 1
+	}
+	if want := table(t); rest[:i+1] != want && !*update {
+		t.Errorf("%s is not what the registry has; go test ./internal/ops/metrics -update writes:\n%s\nit is:\n%s", docsFile, want, rest[:i+1])
+	} else {
+		doc = before + head + "\n" + want + rest[i+1:]
 	}
 	if *update {
 		if err := os.WriteFile(docsFile, []byte(doc), 0o644); err != nil {
@@ -65,12 +66,11 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// tables are what the registry has, by the heads of the tables of docs/metrics.md.
-func tables(t *testing.T) map[string]string {
+// table is what the registry has, below the head of the table of docs/metrics.md.
+func table(t *testing.T) string {
 	t.Helper()
-	var metrics, labels strings.Builder
-	fmt.Fprintln(&metrics, "|---|---|---|---|")
-	fmt.Fprintln(&labels, "|---|---|---|")
+	var rows strings.Builder
+	fmt.Fprintln(&rows, "|---|---|---|---|")
 	synctest.Test(t, func(t *testing.T) {
 		w := metricstest.NewReplica()
 		w.Step(t)
@@ -84,24 +84,16 @@ func tables(t *testing.T) map[string]string {
 					values[l.GetName()][l.GetValue()] = true
 				}
 			}
-			names := slices.Sorted(maps.Keys(values))
-			fmt.Fprintf(&metrics, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), quoted(names), f.GetHelp())
-			for _, name := range names {
+			var labels []string
+			for _, name := range slices.Sorted(maps.Keys(values)) {
+				label := "`" + name + "`"
 				if !slices.Contains(free, name) {
-					fmt.Fprintf(&labels, "| `%s` | `%s` | %s |\n", f.GetName(), name, quoted(slices.Sorted(maps.Keys(values[name]))))
+					label += ": `" + strings.Join(slices.Sorted(maps.Keys(values[name])), "` `") + "`"
 				}
+				labels = append(labels, label)
 			}
+			fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, "; "), f.GetHelp())
 		}
 	})
-	return map[string]string{
-		"| metric | type | labels | |": metrics.String(),
-		"| metric | label | values |":  labels.String(),
-	}
-}
-
-func quoted(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return "`" + strings.Join(names, "` `") + "`"
+	return rows.String()
 }

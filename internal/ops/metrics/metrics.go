@@ -49,7 +49,7 @@ func New(version string) *Metrics {
 		}, []string{"store", "operation", "result"}),
 		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "store_errors_total",
-			Help: "Calls to the throttle store without a usable response, by reason.",
+			Help: "Calls to the throttle store without a usable response.",
 		}, []string{"store", "reason"}),
 		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "store_clock_skew_seconds",
@@ -57,7 +57,7 @@ func New(version string) *Metrics {
 		}, []string{"store"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "notify_attempts_total",
-			Help: "Attempts to deliver an alert, a recovery or a summary, by result and, if it failed, reason.",
+			Help: "Attempts to deliver an alert, a recovery or a summary.",
 		}, []string{"receiver", "result", "reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "notify_duration_seconds",
@@ -66,7 +66,7 @@ func New(version string) *Metrics {
 		}, []string{"receiver", "result"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "delivery_delay_seconds",
-			Help:    "Time from the reading's arrival at the hub, by the hub's clock, until the receiver accepted the alert, by this machine's clock. Recoveries are not included, because they wait for windows to end.",
+			Help:    "Time from the reading's arrival at the hub, by the hub's clock, until the receiver accepted the alert, by this machine's clock. Recoveries do not count, because they wait for windows to end.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
 		}, []string{"receiver"}),
 	}
