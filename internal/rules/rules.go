@@ -193,7 +193,8 @@ const (
 	Open          // an alarm
 )
 
-func (p Phase) String() string { return [...]string{"normal", "pending", "open"}[p] }
+func (p Phase) String() string               { return [...]string{"normal", "pending", "open"}[p] }
+func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // A State is that of one level of one device. The zero State is normal.
 type State struct {

@@ -63,6 +63,8 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // Text says for people what an event with this reason lacks, as part of a sentence.
 func (r Reason) Text() string {
 	if int(r) < len(reasons) {

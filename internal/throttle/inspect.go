@@ -18,29 +18,32 @@ const (
 	Open    Phase = iota // no window is in force: the next reading over the threshold makes an alert
 	Sending              // a claim holds the key: an alert is being sent, or its sender has died
 	Closed               // a recorded window is in force
+
+	NotKnown Phase = -1 // the store did not answer
 )
 
-func (p Phase) String() string { return [...]string{"open", "sending", "closed"}[p] }
+func (p Phase) String() string               { return [...]string{"unknown", "open", "sending", "closed"}[p+1] }
+func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // A State is what the store, and this replica, know of one device. Its times are the
 // store's clock; zero where there is none.
 type State struct {
-	Phase   Phase
-	Until   time.Time // unless Open: when the claim or the window ends by itself
-	Quiet   time.Time // readings that the hub took before need no alert any more
-	AlertID string    // of the last alert that was sent, or of a recovery after it whose fate is not known
+	Phase   Phase     `json:"state"`
+	Until   time.Time `json:"until,omitzero"`    // if Sending or Closed: when the claim or the window ends by itself
+	Quiet   time.Time `json:"quiet,omitzero"`    // readings that the hub took before need no alert any more
+	AlertID string    `json:"alertId,omitempty"` // of the last alert that was sent, or of a recovery after it whose fate is not known
 	// Unresolved: that alert, or recovery, may have been taken or not. The next one has its ID.
-	Unresolved bool
+	Unresolved bool `json:"unresolved,omitempty"`
 	// Recovery: AlertID is that of a recovery.
-	Recovery bool
+	Recovery bool `json:"resolved,omitempty"`
 	// Notified: the receiver may have got an alert since the last recovery that it took.
-	Notified bool
-	Token    int64     // of the last claim
-	Claimed  time.Time // when it was made
-	Replica  string    // that made it; empty if it is not known
-	Now      time.Time
+	Notified bool      `json:"notified,omitempty"`
+	Token    int64     `json:"token,omitzero"`    // of the last claim
+	Claimed  time.Time `json:"claimed,omitzero"`  // when it was made
+	Replica  string    `json:"replica,omitempty"` // that made it; empty if it is not known
+	Now      time.Time `json:"storeTime,omitzero"`
 	// Suppressed counts readings that this replica kept quiet since the device's last alert.
-	Suppressed int64
+	Suppressed int64 `json:"suppressed"`
 }
 
 // Inspect returns the state of device. It takes nothing and changes nothing; it
@@ -48,7 +51,7 @@ type State struct {
 func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	r, err := g.store.Read(ctx, g.key(device))
 	if err != nil {
-		return State{}, fmt.Errorf("look up the window of device %q: %w", device, err)
+		return State{Phase: NotKnown}, fmt.Errorf("look up the window of device %q: %w", device, err)
 	}
 	n := parseNote(r.Note)
 	s := State{

@@ -15,21 +15,27 @@ import (
 // one of the last 4,096 devices or so of its partition, and its alerts that are not
 // settled.
 type DeviceState struct {
-	Partitions []string  // that are being read, in no particular order
-	Since      time.Time // the worker has read no event of the device since then but Last; zero: it reads nothing
-	Last       *LastSeen // nil: no event that is remembered
-	Deliveries []DeliveryState
-	Alarms     []AlarmState // in the order of the rules and levels, and then those that are not configured any more
-	Heard      []HeardState // for each rule about silence that knows it
+	Partitions []string        `json:"partitions"`         // that are being read, in no particular order
+	Since      time.Time       `json:"since,omitzero"`     // the worker has read no event of the device since then but Last; zero: it reads nothing
+	Last       *LastSeen       `json:"lastSeen,omitempty"` // nil: no event that is remembered
+	Alarms     []AlarmState    `json:"alarms,omitempty"`   // in the order of the rules and levels, and then those that are not configured any more
+	Heard      []HeardState    `json:"heard,omitempty"`    // for each rule about silence that knows it
+	Deliveries []DeliveryState `json:"waiting,omitempty"`
 }
 
 // A HeardState says when a device was heard last in a partition, as a rule about silence counts it.
 type HeardState struct {
-	Partition string
-	Rule      string
-	At        time.Time   // when the hub took the last event that counts
-	Deadlines []time.Time // for each of the rule's levels: the device is silent from then on; zero: nothing is expected of it
-	AsOf      time.Time   // the partition is known up to then; zero: it is being read
+	Partition string     `json:"partition"`
+	Rule      string     `json:"rule"`
+	At        time.Time  `json:"at"`            // when the hub took the last event that counts
+	Deadlines []Deadline `json:"deadlines"`     // for each of the rule's levels
+	AsOf      time.Time  `json:"asOf,omitzero"` // the partition is known up to then; zero: it is being read
+}
+
+// A Deadline says from when on a device is silent; never, if nothing is expected of it: At is zero.
+type Deadline struct {
+	Level string    `json:"level,omitempty"`
+	At    time.Time `json:"at,omitzero"`
 }
 
 // HeardIn returns what a partition's roster has of a device.
@@ -46,7 +52,7 @@ func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []
 			if deadline := r.Deadline(h, l.Silent); deadline < math.MaxInt64 {
 				at = time.UnixMilli(deadline).UTC()
 			}
-			state.Deadlines = append(state.Deadlines, at)
+			state.Deadlines = append(state.Deadlines, Deadline{l.Name, at})
 		}
 		all = append(all, state)
 	}
@@ -55,26 +61,27 @@ func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []
 
 // LastSeen is what a worker read last of a device.
 type LastSeen struct {
-	Partition   string
-	At          time.Time    // when the last event was read, by this machine's clock
-	Reading     *Reading     // the last one; nil: none
-	Undecodable *Undecodable // the last event without a reading; nil: none
+	Partition   string       `json:"partition"`
+	At          time.Time    `json:"at"`                    // when the last event was read, by this machine's clock
+	Reading     *Reading     `json:"reading,omitempty"`     // the last one; nil: none
+	Undecodable *Undecodable `json:"undecodable,omitempty"` // the last event without a reading; nil: none
 }
 
 // A Reading is one of a device.
 type Reading struct {
-	Value    float64   // the first that reached a limit, else the first that was found
-	Field    int       // its index in Rules.Fields
-	Enqueued time.Time // when the hub took it
-	Sequence int64
+	Value    float64   `json:"temperature"`  // the first that reached a limit, else the first that was found
+	Field    int       `json:"-"`            // its index in Rules.Fields
+	Enqueued time.Time `json:"enqueuedTime"` // when the hub took it
+	Sequence int64     `json:"sequence"`
 
 	// What was decided about it, at the level at which most was. Rule is empty if it reached no limit and none is
 	// the device's own.
-	Decision    Decision
-	Rule, Level string
-	Limit       float64
-	Own         bool   // Limit is the device's own
-	Shared      string // what the device shares the rule's alerts by: see rules.Rule.Per; empty if that is not known, or nothing
+	Decision Decision `json:"-"`
+	Rule     string   `json:"rule,omitempty"`
+	Level    string   `json:"level,omitempty"`
+	Limit    float64  `json:"limit,omitzero"`
+	Own      bool     `json:"own,omitempty"`    // Limit is the device's own
+	Shared   string   `json:"shared,omitempty"` // what the device shares the rule's alerts by: see rules.Rule.Per; empty if that is not known, or nothing
 }
 
 // A Decision is what became of a reading at one level.
@@ -93,9 +100,9 @@ const (
 
 // An Undecodable is an event that gave no reading.
 type Undecodable struct {
-	Reason   telemetry.Reason
-	Enqueued time.Time // when the hub took it
-	Sequence int64
+	Reason   telemetry.Reason `json:"reason"`
+	Enqueued time.Time        `json:"enqueuedTime"` // when the hub took it
+	Sequence int64            `json:"sequence"`
 }
 
 // A Wait is what a delivery waits for.
@@ -115,17 +122,17 @@ const (
 
 // A DeliveryState is a delivery that has not ended.
 type DeliveryState struct {
-	Receiver  string
-	Rule      string
-	Level     string
-	Recovery  bool // it says that the device is normal again
-	Partition string
-	Since     time.Time // when the hub took the first reading that is not settled
-	Value     float64   // of the reading that the alert is about
-	Joined    int64     // readings since that one
-	For       Wait
-	Until     time.Time // the earliest time of the next attempt, by this machine's clock; zero: not known
-	Failure   error     // the receiver's last failure, if it matters; no secrets
+	Receiver  string    `json:"receiver"`
+	Rule      string    `json:"rule"`
+	Level     string    `json:"level,omitempty"`
+	Recovery  bool      `json:"resolved,omitempty"` // it says that the device is normal again
+	Partition string    `json:"partition"`
+	Since     time.Time `json:"since"`       // when the hub took the first reading that is not settled
+	Value     float64   `json:"temperature"` // of the reading that the alert is about
+	Joined    int64     `json:"suppressed"`  // readings since that one
+	For       Wait      `json:"for"`
+	Until     time.Time `json:"next,omitzero"` // the earliest time of the next attempt, by this machine's clock; zero: not known
+	Failure   error     `json:"-"`             // the receiver's last failure, if it matters; no secrets
 }
 
 // String says what the delivery waits for, as part of a sentence.

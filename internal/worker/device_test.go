@@ -297,12 +297,12 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		synctest.Wait()
 		for _, device := range []string{"first", "second"} {
 			got := s.worker.Device(device)
-			want := []worker.HeardState{{Partition: "0", Rule: "offline", At: at, Deadlines: []time.Time{at.Add(silent), at.Add(2 * silent)}}}
+			want := []worker.HeardState{{Partition: "0", Rule: "offline", At: at, Deadlines: []worker.Deadline{{Level: "warning", At: at.Add(silent)}, {Level: "critical", At: at.Add(2 * silent)}}}}
 			if got.Last == nil || got.Last.Reading == nil || got.Last.Reading.Shared != "berlin" || !reflect.DeepEqual(got.Heard, want) {
 				t.Errorf("of %s it knows %+v and %+v, want %+v", device, got.Last.Reading, got.Heard, want)
 			}
 		}
-		if got := s.worker.Device("quiet").Heard; len(got) != 1 || !got[0].Deadlines[0].IsZero() {
+		if got := s.worker.Device("quiet").Heard; len(got) != 1 || !got[0].Deadlines[0].At.IsZero() {
 			t.Errorf("of a quiet device it expects something: %+v", got)
 		}
 		if got := s.worker.Device("unheard").Heard; got != nil {

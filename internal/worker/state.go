@@ -35,16 +35,16 @@ type LedgerState struct {
 
 // An AlarmState is one level of one device that is not normal, as of the last event read.
 type AlarmState struct {
-	Partition string
-	Device    string
-	Rule      string
-	Level     string
-	Phase     rules.Phase
-	Since     time.Time // when the first of the readings that reached the limit was taken, by the device's clock if that is known, else by the hub's; zero unless pending or open
-	Value     float64   // of the reading that opened it, or made it pending; 0 unless pending or open
-	Limit     float64   // that it reached; likewise
-	Due       time.Time // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
-	Silence   bool      // the device has not been heard since Since; Limit is in seconds, and there is no Value
+	Partition string      `json:"partition"`
+	Device    string      `json:"device"`
+	Rule      string      `json:"rule"`
+	Level     string      `json:"level,omitempty"`
+	Phase     rules.Phase `json:"state"`
+	Since     time.Time   `json:"since,omitzero"`    // when the first of the readings that reached the limit was taken, by the device's clock if that is known, else by the hub's; zero unless pending or open
+	Value     float64     `json:"value"`             // of the reading that opened it, or made it pending; 0 unless pending or open
+	Limit     float64     `json:"limit"`             // that it reached; likewise
+	Due       time.Time   `json:"due,omitzero"`      // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
+	Silence   bool        `json:"silence,omitempty"` // the device has not been heard since Since; Limit is in seconds, and there is no Value
 }
 
 // AlarmCounts are those of one level.

@@ -66,7 +66,7 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := dutiesAnswer{Leader: d.Leader, Terms: []termAnswer{}, Runs: []runAnswer{}, Read: at.UTC().Round(time.Millisecond)}
 	if d.Leader != "" {
-		answer.Term, answer.Since = d.Term, known(d.Since)
+		answer.Term, answer.Since = d.Term, &d.Since
 	}
 	for _, t := range slices.Backward(d.Terms) {
 		answer.Terms = append(answer.Terms, termAnswer{Term: t.Term, Leader: t.Leader, From: t.From, Until: t.Until, End: t.End.String(), Cause: t.Cause})

@@ -61,7 +61,7 @@ func (r *Recorder) latencies(now time.Time) map[lease.Operation]latency {
 	for op, calls := range r.calls {
 		var l latency
 		var took []time.Duration
-		for _, c := range calls.latest() {
+		for c := range calls.latest() {
 			if now.Sub(c.at) > callsFor {
 				break
 			}

@@ -101,9 +101,9 @@ type page struct {
 	Several                  bool // there are several receivers
 	Store                    *storeView
 	Windows                  []windowRow
-	NoWindows                string // instead of them
-	MoreWindows              int    // not shown
-	Alerts                   []sent // the latest first
+	NoWindows                string     // instead of them
+	MoreWindows              int        // not shown
+	Alerts                   []delivery // the latest first
 	Duties                   *dutiesView
 	Heartbeat                *heartbeatView
 	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
@@ -443,19 +443,19 @@ func (s Snapshot) windowRows(now time.Time) (windows []windowRow) {
 	seen := map[window]bool{}
 	for _, t := range s.Alerts {
 		about := about(t.Rule, t.Level)
-		left := t.Window - now.Sub(t.At)
-		if key := (window{t.Device, about, t.Receiver}); left > 0 && !t.Recovery && !seen[key] {
+		left := t.Until.Sub(now)
+		if key := (window{t.Device, about, t.Receiver}); left > 0 && !t.Resolved && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Window)})
+			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Until.Sub(t.At))})
 		}
 	}
 	return windows
 }
 
 // Reading is the temperature, with as many decimals as the threshold has.
-func (s sent) Reading() string {
-	_, fraction, _ := strings.Cut(number(s.Threshold), ".")
-	return strconv.FormatFloat(s.Temperature, 'f', max(1, len(fraction)), 64)
+func (d delivery) Reading() string {
+	_, fraction, _ := strings.Cut(number(d.Threshold), ".")
+	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }
 
 func (a *Admin) storeView(now time.Time) *storeView {

@@ -2,7 +2,7 @@ package admin
 
 import (
 	"context"
-	"slices"
+	"iter"
 	"sync"
 	"time"
 
@@ -12,47 +12,46 @@ import (
 )
 
 const (
-	maxAlerts = 100  // that a Recorder keeps for the status page
-	maxEnded  = 4096 // deliveries that a Recorder keeps for who asks about a device
+	maxAlerts     = 100  // on the status page
+	maxDeliveries = 4096 // that a Recorder keeps
 )
 
-// A Recorder keeps the last 100 alerts that this replica's receivers took, how its last 4,096
-// deliveries ended, and the durations of the last calls to its store. The zero Recorder is ready for use. It is safe for concurrent use.
+// A Recorder keeps the last 4,096 deliveries of this replica and the durations of the last calls to its store. The zero Recorder is
+// ready for use. It is safe for concurrent use.
 type Recorder struct {
-	mu    sync.Mutex
-	taken ring[taken]
-	ended ring[ended]
-	calls map[lease.Operation]*ring[call] // nil if there is no store
+	mu         sync.Mutex
+	deliveries ring[delivery]
+	calls      map[lease.Operation]*ring[call] // nil if there is no store
 }
 
-// An alert, or that a device is normal again, that a receiver took.
-type taken struct {
-	notify.Alert
-	receiver string
-	at       time.Time
+// A delivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.
+type delivery struct {
+	Receiver    string    `json:"receiver"`
+	Device      string    `json:"device"`
+	Rule        string    `json:"rule"`
+	Level       string    `json:"level,omitempty"`
+	ID          string    `json:"id"`                 // of the alert
+	At          time.Time `json:"at"`                 // when the delivery ended, by this replica's clock
+	Until       time.Time `json:"until"`              // when its window ends, by the same clock
+	Resolved    bool      `json:"resolved,omitempty"` // a recovery
+	Temperature float64   `json:"temperature"`
+	Threshold   float64   `json:"threshold"`
+	Enqueued    time.Time `json:"enqueuedTime"`
+	Partition   string    `json:"partition"`
+	Sequence    int64     `json:"sequence"`
+	Token       int64     `json:"token"`
+	Suppressed  int64     `json:"suppressed"`
+	Shared      string    `json:"shared,omitempty"` // what the device shares the rule's alerts by; empty if nothing
+	Reason      string    `json:"reason,omitempty"` // why it is a dead letter; empty if it is none
+	Letter      string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
 }
 
-// An ended is a delivery that has ended: a receiver took its alert, or it became a dead letter.
-type ended struct {
-	device, receiver, partition, alertID string
-	rule, level                          string
-	shared                               string        // what the device shares the rule's alerts by; empty if nothing
-	resolved                             bool          // it said that the device is normal again
-	window                               time.Duration // after it
-	temperature                          float64
-	enqueued                             time.Time
-	sequence, token                      int64
-	at                                   time.Time // when it ended
-
-	reason string // why it is a dead letter; empty if it is none
-	letter string // the dead letter's id; empty if it is only in the log
-}
-
-func endedOf(a notify.Alert, receiver string) ended {
-	return ended{
-		device: a.Device, receiver: receiver, partition: a.Partition, alertID: a.ID, temperature: a.Temperature,
-		rule: a.RuleName(), level: a.Level, shared: a.PerValue, resolved: a.Resolved, window: a.Window,
-		enqueued: a.Enqueued, sequence: a.Sequence, token: a.Token, at: time.Now(),
+func deliveryOf(a notify.Alert, receiver string) delivery {
+	now := time.Now().UTC()
+	return delivery{
+		Receiver: receiver, Device: a.Device, Rule: a.RuleName(), Level: a.Level, ID: a.ID, At: now, Until: now.Add(a.Window), Resolved: a.Resolved,
+		Temperature: a.Temperature, Threshold: a.Threshold, Enqueued: a.Enqueued.UTC(), Partition: a.Partition, Sequence: a.Sequence, Token: a.Token,
+		Suppressed: a.Suppressed, Shared: a.PerValue,
 	}
 }
 
@@ -71,29 +70,13 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 	if err := l.next.Keep(ctx, d); err != nil {
 		return err
 	}
-	e := endedOf(d.Alert, d.Name)
-	e.reason = d.Reason
+	e := deliveryOf(d.Alert, d.Name)
+	e.Reason = d.Reason
 	if l.id != nil {
-		e.letter = l.id(d)
+		e.Letter = l.id(d)
 	}
-	l.recorder.mu.Lock()
-	defer l.recorder.mu.Unlock()
-	l.recorder.ended.add(e, maxEnded)
+	l.recorder.add(e)
 	return nil
-}
-
-// of returns how the deliveries of a device ended, as far as they are among the last ones, the
-// latest first.
-func (r *Recorder) of(device string) (all []ended) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.ended.values {
-		if e := r.ended.values[(r.ended.oldest+i)%len(r.ended.values)]; e.device == device {
-			all = append(all, e)
-		}
-	}
-	slices.Reverse(all)
-	return all
 }
 
 // Receiver returns an observer that records the alerts that the named receiver takes.
@@ -104,24 +87,31 @@ func (r *Recorder) Receiver(name string) notify.Observer {
 		}
 		return ctx, func(err error) {
 			if err == nil {
-				r.add(taken{Alert: *a.Alert, receiver: name, at: time.Now()})
+				r.add(deliveryOf(*a.Alert, name))
 			}
 		}
 	}
 }
 
-func (r *Recorder) add(t taken) {
+func (r *Recorder) add(d delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken.add(t, maxAlerts)
-	r.ended.add(endedOf(t.Alert, t.receiver), maxEnded)
+	r.deliveries.add(d, maxDeliveries)
 }
 
-// alerts returns the recorded alerts, the latest first.
-func (r *Recorder) alerts() []taken {
+// last returns at most n deliveries that are like that, the latest first.
+func (r *Recorder) last(n int, is func(*delivery) bool) (all []delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.taken.latest()
+	for d := range r.deliveries.latest() {
+		if len(all) == n {
+			break
+		}
+		if is(d) {
+			all = append(all, *d)
+		}
+	}
+	return all
 }
 
 // A ring keeps the last values added.
@@ -140,9 +130,14 @@ func (r *ring[T]) add(v T, most int) {
 	r.oldest = (r.oldest + 1) % most
 }
 
-// latest returns a copy, the latest first.
-func (r *ring[T]) latest() []T {
-	all := slices.Concat(r.values[r.oldest:], r.values[:r.oldest])
-	slices.Reverse(all)
-	return all
+// latest returns the values, the latest first.
+func (r *ring[T]) latest() iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		n := len(r.values)
+		for i := range n {
+			if !yield(&r.values[(r.oldest+n-1-i)%n]) {
+				return
+			}
+		}
+	}
 }

@@ -47,7 +47,7 @@ func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string) err
 		fmt.Fprintf(out, "silence %s: %s\n", s.ID, f.silenceText(s))
 	}
 	for _, e := range f.ended {
-		if e.reason != "" {
+		if e.Reason != "" {
 			fmt.Fprintf(out, "dead letter: %s\n", f.deadLetter(&e))
 		}
 	}
@@ -71,17 +71,17 @@ func (f findings) writeHeard(out io.Writer, r *rules.Rule) {
 		}
 		heard = true
 		var deadlines []string
-		for i, at := range h.Deadlines {
+		for _, d := range h.Deadlines {
 			text := "none, as it may be silent for ever"
 			switch {
-			case at.IsZero():
-			case at.After(f.now):
-				text = f.until(at)
+			case d.At.IsZero():
+			case d.At.After(f.now):
+				text = f.until(d.At)
 			default:
-				text = f.at(at)
+				text = f.at(d.At)
 			}
-			if name := r.Levels[i].Name; name != "" {
-				text += " for level " + name
+			if d.Level != "" {
+				text += " for level " + d.Level
 			}
 			deadlines = append(deadlines, text)
 		}
@@ -99,10 +99,10 @@ func (f findings) writeHeard(out io.Writer, r *rules.Rule) {
 // writeWindow writes what the store knows of a window.
 func (f findings) writeWindow(out io.Writer, g gateState) {
 	shared := ""
-	if g.shared != "" {
-		shared = ", shared by devices with " + g.shared
+	if g.Shared != "" {
+		shared = ", shared by devices with " + g.Shared
 	}
-	fmt.Fprintf(out, "receiver %s%s%s: %s\n", g.receiver, which(g.rule, g.level), shared, f.windowText(g))
+	fmt.Fprintf(out, "receiver %s%s%s: %s\n", g.Receiver, which(g.Rule, g.Level), shared, f.windowText(g))
 }
 
 // alarmText says what state an alarm is in.
@@ -202,7 +202,7 @@ func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last s
 	if len(shared) > 0 {
 		f := a.findings(ctx, device, shared)
 		for _, g := range f.gates {
-			if shared[g.rule] != "" {
+			if shared[g.Rule] != "" {
 				f.writeWindow(out, g)
 			}
 		}

@@ -42,7 +42,7 @@ func (s Shared) look(ctx context.Context, device string, f *findings) {
 	defer cancel()
 	var mu sync.Mutex
 	if s.Records != nil {
-		f.ledgerErr = s.each(ctx, s.Ledgers, f.partitions, func(name, partition string) error {
+		f.ledgerErr = s.each(ctx, s.Ledgers, f.state.Partitions, func(name, partition string) error {
 			c, err := ledger.Look(ctx, s.Records, name)
 			mu.Lock()
 			defer mu.Unlock()
@@ -56,7 +56,7 @@ func (s Shared) look(ctx context.Context, device string, f *findings) {
 		f.searched = f.ledgerErr == nil
 	}
 	if s.Rosters != "" && len(f.state.Heard) == 0 {
-		f.rosterErr = s.each(ctx, s.Rosters, f.partitions, func(name, partition string) error {
+		f.rosterErr = s.each(ctx, s.Rosters, f.state.Partitions, func(name, partition string) error {
 			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
 			if err = errors.Join(err, why); err != nil || r == nil {
 				return err
@@ -115,17 +115,17 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 			return fmt.Errorf("list dead letters: %w", err)
 		}
 		for _, l := range page {
-			if l.Alert.Device != device || slices.ContainsFunc(f.ended, func(e ended) bool { return e.letter == l.ID }) {
+			if l.Alert.Device != device || slices.ContainsFunc(f.ended, func(e delivery) bool { return e.Letter == l.ID }) {
 				continue
 			}
-			e := endedOf(l.Alert, s.Name(l.Receiver))
-			e.at, e.reason, e.letter = l.Kept, l.Reason, l.ID
+			e := deliveryOf(l.Alert, s.Name(l.Receiver))
+			e.At, e.Reason, e.Letter = l.Kept, l.Reason, l.ID
 			f.ended = append(f.ended, e)
 		}
 		if n += len(page); n >= maxLetters {
 			return fmt.Errorf("there are more than %d dead letters: see alertworker deadletters list", maxLetters)
 		}
 	}
-	slices.SortStableFunc(f.ended, func(a, b ended) int { return b.at.Compare(a.at) })
+	slices.SortStableFunc(f.ended, func(a, b delivery) int { return b.At.Compare(a.At) })
 	return nil
 }

@@ -34,7 +34,7 @@ type Snapshot struct {
 	Receivers  []receiver
 	Alarms     []worker.AlarmCounts
 	Open       []openAlarm // the longest first
-	Alerts     []sent      // the latest first
+	Alerts     []delivery  // that receivers took, the latest first
 	Heartbeat  *heartbeat.Call
 }
 
@@ -101,16 +101,6 @@ type openAlarm struct {
 	Since               time.Time
 }
 
-// A sent is an alert that a receiver accepted, or a recovery.
-type sent struct {
-	At                                           time.Time
-	Device, Rule, Level, Receiver, Partition, ID string
-	Temperature, Threshold                       float64
-	Sequence, Suppressed                         int64
-	Window                                       time.Duration
-	Recovery                                     bool
-}
-
 // snapshot returns what there is to show of this replica, with at most n alerts.
 func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	s := Snapshot{
@@ -130,15 +120,7 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	for _, o := range a.Worker.Alarms(maxShared) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since})
 	}
-	for _, t := range a.Recorder.alerts() {
-		if len(s.Alerts) == n {
-			break
-		}
-		s.Alerts = append(s.Alerts, sent{
-			At: t.at, Device: t.Device, Rule: t.RuleName(), Level: t.Level, Receiver: t.receiver, Partition: t.Partition, ID: t.ID,
-			Temperature: t.Temperature, Threshold: t.Threshold, Sequence: t.Sequence, Suppressed: t.Suppressed, Window: t.Window, Recovery: t.Resolved,
-		})
-	}
+	s.Alerts = a.Recorder.last(n, func(d *delivery) bool { return d.Reason == "" })
 	total, states := a.totals(), a.Worker.Partitions()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -237,7 +219,7 @@ func merged(all []Snapshot) Snapshot {
 	}
 	if len(all) > 1 {
 		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
-		slices.SortStableFunc(m.Alerts, func(x, y sent) int { return y.At.Compare(x.At) })
+		slices.SortStableFunc(m.Alerts, func(x, y delivery) int { return y.At.Compare(x.At) })
 	}
 	m.Open, m.Alerts = m.Open[:min(len(m.Open), maxOpen)], m.Alerts[:min(len(m.Alerts), maxAlerts)]
 	return m

@@ -35,12 +35,11 @@ const (
 
 // findings are what is known of a device.
 type findings struct {
-	now        time.Time
-	set        *rules.Set
-	partitions []string // that this replica reads
-	state      worker.DeviceState
-	ended      []ended // deliveries, the latest first
-	gates      []gateState
+	now   time.Time
+	set   *rules.Set
+	state worker.DeviceState
+	ended []delivery // deliveries, the latest first
+	gates []gateState
 
 	shared   map[string]string // what the device shares the alerts of rules by, of which that is known, by their names
 	silences []muting.Silence  // in force, that may be about the device
@@ -58,12 +57,15 @@ func (e unsharedError) Error() string {
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
 type gateState struct {
+	Receiver string `json:"receiver"`
+	Rule     string `json:"rule"`
+	Level    string `json:"level,omitempty"`
+	Shared   string `json:"shared,omitempty"` // such as site=berlin: the window of all devices with that; empty if it is the device's own
 	throttle.State
-	receiver    string
-	rule, level string
-	shared      string // such as site=berlin: the window of all devices with that; empty if it is the device's own
-	window      time.Duration
-	err         error
+	Error string `json:"error,omitempty"` // of err
+
+	window time.Duration
+	err    error
 }
 
 // delivered returns when the receiver took the device's last alert, to within a few seconds; zero if
@@ -79,19 +81,19 @@ func (g gateState) delivered() time.Time {
 }
 
 // alert returns the last alert that a receiver took, nil if none is remembered.
-func (f findings) alert() *ended {
-	return f.last(func(e ended) bool { return e.reason == "" && !e.resolved })
+func (f findings) alert() *delivery {
+	return f.last(func(e delivery) bool { return e.Reason == "" && !e.Resolved })
 }
 
 // resolved returns the last recovery that a receiver got, nil if none is remembered.
-func (f findings) resolved() *ended {
-	return f.last(func(e ended) bool { return e.reason == "" && e.resolved })
+func (f findings) resolved() *delivery {
+	return f.last(func(e delivery) bool { return e.Reason == "" && e.Resolved })
 }
 
 // letter returns the last dead letter, nil if none is remembered.
-func (f findings) letter() *ended { return f.last(func(e ended) bool { return e.reason != "" }) }
+func (f findings) letter() *delivery { return f.last(func(e delivery) bool { return e.Reason != "" }) }
 
-func (f findings) last(is func(ended) bool) *ended {
+func (f findings) last(is func(delivery) bool) *delivery {
 	if i := slices.IndexFunc(f.ended, is); i >= 0 {
 		return &f.ended[i]
 	}
@@ -100,23 +102,23 @@ func (f findings) last(is func(ended) bool) *ended {
 
 // about returns what is known of one level of a rule.
 func (f findings) about(rule, level string) findings {
-	f.ended = slices.DeleteFunc(slices.Clone(f.ended), func(e ended) bool { return e.rule != rule || e.level != level })
-	f.gates = slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool { return g.rule != rule || g.level != level })
+	f.ended = slices.DeleteFunc(slices.Clone(f.ended), func(e delivery) bool { return e.Rule != rule || e.Level != level })
+	f.gates = slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool { return g.Rule != rule || g.Level != level })
 	return f
 }
 
 // undelivered returns the last dead letter, unless its receiver has since taken another of the device and level.
-func (f findings) undelivered() *ended {
+func (f findings) undelivered() *delivery {
 	l := f.letter()
 	if l == nil {
 		return nil
 	}
-	of := f.about(l.rule, l.level)
-	if of.last(func(e ended) bool { return e.reason == "" && e.receiver == l.receiver && e.at.After(l.at) }) != nil {
+	of := f.about(l.Rule, l.Level)
+	if of.last(func(e delivery) bool { return e.Reason == "" && e.Receiver == l.Receiver && e.At.After(l.At) }) != nil {
 		return nil
 	}
 	for _, g := range of.gates {
-		if g.receiver == l.receiver && g.delivered().After(l.at) {
+		if g.Receiver == l.Receiver && g.delivered().After(l.At) {
 			return nil // by another replica, or a replay
 		}
 	}
@@ -126,7 +128,7 @@ func (f findings) undelivered() *ended {
 // delivered returns when the last alert was delivered, by anybody; zero if that is not known.
 func (f findings) delivered() (at time.Time) {
 	if t := f.alert(); t != nil {
-		at = t.at
+		at = t.At
 	}
 	for _, g := range f.gates {
 		if d := g.delivered(); d.After(at.Add(g.window / 2)) { // else it is the same one
@@ -143,8 +145,8 @@ func (f findings) quiet() (until time.Time) {
 			until = g.Until
 		}
 	}
-	if t := f.alert(); t != nil && until.IsZero() && f.storeError() != nil && t.at.Add(t.window).After(f.now) {
-		until = t.at.Add(t.window)
+	if t := f.alert(); t != nil && until.IsZero() && f.storeError() != nil && t.Until.After(f.now) {
+		until = t.Until
 	}
 	return until
 }
@@ -320,8 +322,8 @@ func (f findings) hot(r worker.Reading, limit string) (code, text string) {
 // sharing says of which devices the alerts are that all of f is about, if not of this one alone.
 func (f findings) sharing() string {
 	for _, g := range f.gates {
-		if g.shared != "" {
-			return " about a device with " + g.shared
+		if g.Shared != "" {
+			return " about a device with " + g.Shared
 		}
 	}
 	return ""
@@ -363,17 +365,17 @@ func (f findings) waiting() string {
 	return fmt.Sprintf(what+" since %s: %s", which(first.Rule, first.Level), number(first.Value), f.clock(first.Since), strings.Join(parts, "; "))
 }
 
-func (f findings) deadLetter(l *ended) string {
+func (f findings) deadLetter(l *delivery) string {
 	where := "it is only in the log"
-	if l.letter != "" {
-		where = "`alertworker deadletters replay " + l.letter + "` sends it again"
+	if l.Letter != "" {
+		where = "`alertworker deadletters replay " + l.Letter + "` sends it again"
 	}
 	what := "The alert%s about %s %s became"
-	if l.resolved {
+	if l.Resolved {
 		what = "The recovery%s, with %s %s, became"
 	}
 	return fmt.Sprintf(what+" a dead letter of receiver %s %s: %s; %s",
-		which(l.rule, l.level), number(l.temperature), f.at(l.enqueued), l.receiver, f.at(l.at), l.reason, where)
+		which(l.Rule, l.Level), number(l.Temperature), f.at(l.Enqueued), l.Receiver, f.at(l.At), l.Reason, where)
 }
 
 // unseen is why for a device of which no reading is known here: from its alarms, which all replicas share.
@@ -413,12 +415,12 @@ func (f findings) notSeen() string {
 	case f.searched:
 		nowhere = "; no partition has an alarm of it"
 	}
-	if len(f.partitions) == 0 {
+	if len(f.state.Partitions) == 0 {
 		return "Its last reading is known only to the replica that reads its partition" + nowhere
 	}
-	partitions := "partition " + f.partitions[0]
-	if len(f.partitions) > 1 {
-		partitions = "partitions " + humanize.And(f.partitions)
+	partitions := "partition " + f.state.Partitions[0]
+	if len(f.state.Partitions) > 1 {
+		partitions = "partitions " + humanize.And(f.state.Partitions)
 	}
 	return fmt.Sprintf("This replica has seen nothing of the device since %s; it reads %s, and another replica may know more%s", f.clock(f.state.Since), partitions, nowhere)
 }
@@ -439,8 +441,8 @@ func (f findings) also() string {
 		return ""
 	default:
 		text := fmt.Sprintf("; %s was delivered %s", alert, f.at(delivered))
-		if r := of.resolved(); r != nil && r.at.After(delivered) {
-			text += ", and the receiver got a recovery " + f.at(r.at)
+		if r := of.resolved(); r != nil && r.At.After(delivered) {
+			text += ", and the receiver got a recovery " + f.at(r.At)
 		}
 		return text
 	}

@@ -22,21 +22,21 @@ func TestWhy(t *testing.T) {
 		}
 		return heard(worker.LastSeen{Partition: "3", At: at, Reading: &r})
 	}
-	open := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
-	down := gateState{receiver: "hook", rule: "temperature", window: time.Minute, err: errors.New("connection refused")}
-	window := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
-	over := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
-	failed := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
-	claim := gateState{receiver: "hook", rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
-	taken := ended{receiver: "hook", rule: "temperature", window: time.Minute, at: ago(19 * time.Second)}
-	letter := ended{receiver: "hook", rule: "temperature", at: ago(2 * time.Minute), temperature: 91.5, enqueued: ago(3 * time.Minute), reason: "refused for good: answered 400", letter: "20260302T031100.000Z-0123456789abcdef"}
+	open := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
+	down := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, err: errors.New("connection refused")}
+	window := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
+	over := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
+	failed := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
+	claim := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
+	taken := delivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second), Until: now.Add(41 * time.Second)}
+	letter := delivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Temperature: 91.5, Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
 	logged := letter
-	logged.letter = ""
+	logged.Letter = ""
 
 	threshold := rules.Threshold("temperature", 80, time.Minute)
 	for name, test := range map[string]struct {
 		state        worker.DeviceState
-		ended        []ended
+		ended        []delivery
 		gate         gateState
 		status, want string
 	}{
@@ -48,7 +48,7 @@ func TestWhy(t *testing.T) {
 			"Its last reading is known only to the replica that reads its partition; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), is below the threshold of 80"},
-		"below, after an alert": {reading(21.5, ago(5*time.Second)), []ended{taken}, window, whyBelow,
+		"below, after an alert": {reading(21.5, ago(5*time.Second)), []delivery{taken}, window, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"below, while another replica has a claim": {reading(21.5, now), nil, claim, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; a replica has a claim until 03:14:12 UTC (another 12 s): it is sending an alert, or it has died"},
@@ -68,9 +68,9 @@ func TestWhy(t *testing.T) {
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, down, whyBelow,
 			"Its last reading, 79.9 at 03:14:00 UTC (just now), is below the threshold of 80"},
-		"a window": {reading(91.5, ago(2*time.Second)), []ended{taken}, window, whyWindow,
+		"a window": {reading(91.5, ago(2*time.Second)), []delivery{taken}, window, whyWindow,
 			"Its last reading, 91.5 at 03:13:58 UTC (2 s ago), which reaches the threshold of 80, is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
-		"a window that only memory knows": {reading(91.5, now), []ended{taken}, down, whyWindow,
+		"a window that only memory knows": {reading(91.5, now), []delivery{taken}, down, whyWindow,
 			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"another's claim": {reading(91.5, now), nil, claim, whySending,
 			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled here, and another replica has a claim until 03:14:12 UTC (another 12 s): it is sending an alert, or it has died"},
@@ -80,18 +80,18 @@ func TestWhy(t *testing.T) {
 			"Its last reading, 80 at 02:13:00 UTC (61 min ago), which reaches the threshold of 80, is covered by the alert that was delivered at 02:13:00 UTC (61 min ago); no window is in force, so the next one causes an alert"},
 		"settled": {reading(80, now), nil, open, whyDelivered,
 			"Its last reading, 80 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled; no window is in force, so the next one causes an alert"},
-		"a dead letter": {reading(21.5, now), []ended{letter}, failed, whyDeadLetter,
+		"a dead letter": {reading(21.5, now), []delivery{letter}, failed, whyDeadLetter,
 			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef` sends it again"},
-		"a dead letter in the log": {reading(21.5, now), []ended{logged}, failed, whyDeadLetter,
+		"a dead letter in the log": {reading(21.5, now), []delivery{logged}, failed, whyDeadLetter,
 			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; it is only in the log"},
-		"a dead letter before an alert": {reading(21.5, now), []ended{taken, letter}, down, whyBelow,
+		"a dead letter before an alert": {reading(21.5, now), []delivery{taken, letter}, down, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
-		"a dead letter that was replayed": {reading(21.5, now), []ended{letter}, window, whyBelow,
+		"a dead letter that was replayed": {reading(21.5, now), []delivery{letter}, window, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"waiting comes first": {worker.DeviceState{Last: reading(21.5, now).Last, Deliveries: []worker.DeliveryState{
 			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: worker.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
 			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
-		}}, []ended{letter}, window, whyWaiting,
+		}}, []delivery{letter}, window, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s; an attempt to alert receiver pager is under way"},
 		"another's claim is in the way": {worker.DeviceState{Deliveries: []worker.DeliveryState{
 			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: worker.WaitClaim, Until: now.Add(time.Second)},
@@ -99,7 +99,7 @@ func TestWhy(t *testing.T) {
 			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the claim ends at the latest at 03:14:12 UTC (another 12 s); the next attempt is due in 1 s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := findings{now: now, set: &threshold, partitions: test.state.Partitions, state: test.state, ended: test.ended, gates: []gateState{test.gate}}
+			f := findings{now: now, set: &threshold, state: test.state, ended: test.ended, gates: []gateState{test.gate}}
 			if status, got := f.why(); status != test.status || got != test.want {
 				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)
 			}
@@ -123,7 +123,7 @@ func TestWhyOfRules(t *testing.T) {
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) worker.AlarmState {
 		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Limit: limit, Since: ago(since)}
 	}
-	window := gateState{receiver: "hook", rule: "hot", level: "critical", window: 10 * time.Minute, State: throttle.State{
+	window := gateState{Receiver: "hook", Rule: "hot", Level: "critical", window: 10 * time.Minute, State: throttle.State{
 		Phase: throttle.Closed, Until: now.Add(7 * time.Minute), Quiet: now.Add(7 * time.Minute), Claimed: ago(3 * time.Minute), Now: now,
 	}}
 	for name, test := range map[string]struct {
@@ -131,7 +131,7 @@ func TestWhyOfRules(t *testing.T) {
 		reading      worker.Reading
 		alarms       []worker.AlarmState
 		deliveries   []worker.DeliveryState
-		ended        []ended
+		ended        []delivery
 		gates        []gateState
 		status, want string
 	}{
@@ -156,8 +156,8 @@ func TestWhyOfRules(t *testing.T) {
 		"between, of a rule below": {&set, worker.Reading{Value: 3, Decision: worker.StaysOpen, Rule: "cold", Limit: 2}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
 			"Its last reading, 3 at 03:13:55 UTC (5 s ago), is above the limit of 2 (rule cold) but not above 4, so the alarm that is open since 03:00:00 UTC goes on" +
 				"; its last alert (rule hot, level critical) was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
-		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []ended{
-			{receiver: "hook", rule: "hot", level: "critical", resolved: true, at: ago(time.Minute)}, {receiver: "hook", rule: "hot", level: "critical", at: ago(14 * time.Minute)},
+		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
+			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(time.Minute)}, {Receiver: "hook", Rule: "hot", Level: "critical", At: ago(14 * time.Minute)},
 		}, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)" +
 				"; its last alert (rule hot, level critical) was delivered at 03:00:00 UTC (14 min ago), and the receiver got a recovery at 03:13:00 UTC (60 s ago)"},
@@ -170,9 +170,9 @@ func TestWhyOfRules(t *testing.T) {
 			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: worker.WaitAttempt},
 		}, nil, nil, whyWaiting,
 			"An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: other alerts are being sent to receiver hook first; an attempt to alert receiver hook is under way"},
-		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []ended{
-			{receiver: "hook", rule: "hot", level: "warning", at: ago(time.Minute)},
-			{receiver: "hook", rule: "hot", level: "critical", resolved: true, at: ago(2 * time.Minute), temperature: 64, enqueued: ago(3 * time.Minute), reason: "refused"},
+		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
+			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
+			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},
 		}, nil, whyDeadLetter,
 			"The recovery (rule hot, level critical), with 64 at 03:11:00 UTC (3 min ago), became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused; it is only in the log"},
 	} {
