@@ -39,7 +39,7 @@ func Capital(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
-// Span formats a duration in at most two units: "40 ms", "3 min", "5 h 12 min".
+// Span formats a duration in at most two units: "40 ms", "3 min", "2 h", "5 h 12 min".
 func Span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -49,7 +49,7 @@ func Span(d time.Duration) string {
 	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min", int(d/time.Minute))
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute))
+		return strings.TrimSuffix(fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute)), " 0 min")
 	}
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
 }

@@ -444,16 +444,25 @@ func (s Snapshot) windowRows(now time.Time) (windows []windowRow) {
 	for _, t := range s.Alerts {
 		about := about(t.Rule, t.Level)
 		left := t.Until.Sub(now)
-		if key := (window{t.Device, about, t.Receiver}); left > 0 && !t.Resolved && !seen[key] {
+		device := cmp.Or(t.Shared, t.Device)
+		if key := (window{device, about, t.Receiver}); left > 0 && !t.Resolved && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: t.Device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Until.Sub(t.At))})
+			windows = append(windows, windowRow{Device: device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Until.Sub(t.At))})
 		}
 	}
 	return windows
 }
 
-// Reading is the temperature, with as many decimals as the threshold has.
+// Reading shows what d is about: its value, with as many decimals as the limit has, its word, or how long nothing was heard.
 func (d delivery) Reading() string {
+	switch {
+	case d.Silent > 0 && d.Resolved:
+		return "–"
+	case d.Silent > 0:
+		return silentFor(time.Duration(d.Silent * float64(time.Second)))
+	case d.Word != "":
+		return d.Word
+	}
 	_, fraction, _ := strings.Cut(number(d.Threshold), ".")
 	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }

@@ -36,6 +36,8 @@ type delivery struct {
 	Resolved    bool      `json:"resolved,omitempty"` // a recovery
 	Temperature float64   `json:"temperature"`
 	Threshold   float64   `json:"threshold"`
+	Word        string    `json:"word,omitempty"`   // instead of a number
+	Silent      float64   `json:"silent,omitempty"` // of a rule about silence: the seconds after which a device is silent; there is no reading
 	Enqueued    time.Time `json:"enqueuedTime"`
 	Partition   string    `json:"partition"`
 	Sequence    int64     `json:"sequence"`
@@ -50,7 +52,7 @@ func deliveryOf(a notify.Alert, receiver string) delivery {
 	now := time.Now().UTC()
 	return delivery{
 		Receiver: receiver, Device: a.Device, Rule: a.RuleName(), Level: a.Level, ID: a.ID, At: now, Until: now.Add(a.Window), Resolved: a.Resolved,
-		Temperature: a.Temperature, Threshold: a.Threshold, Enqueued: a.Enqueued.UTC(), Partition: a.Partition, Sequence: a.Sequence, Token: a.Token,
+		Temperature: a.Temperature, Threshold: a.Threshold, Word: a.Word, Silent: a.Silent.Seconds(), Enqueued: a.Enqueued.UTC(), Partition: a.Partition, Sequence: a.Sequence, Token: a.Token,
 		Suppressed: a.Suppressed, Shared: a.PerValue,
 	}
 }

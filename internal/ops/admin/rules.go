@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
@@ -50,7 +51,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 				row.For = humanize.Span(l.For)
 			}
 			if r.Stateful() {
-				if !r.Silence() {
+				if !r.Silence() && len(r.Is) == 0 {
 					row.Clear = clearSign(r) + " " + number(l.Clear)
 				}
 				var n worker.AlarmCounts
@@ -68,9 +69,17 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 // limit shows what a level of r alerts at.
 func limit(r *rules.Rule, l *rules.Level) string {
 	if r.Silence() {
-		return "silent for " + humanize.Span(l.Silent)
+		return silentFor(l.Silent)
 	}
-	return sign(r) + " " + number(l.Limit)
+	if len(r.Is) > 0 {
+		return "is " + humanize.Or(r.Is)
+	}
+	return sign(r) + "\u00a0" + number(l.Limit)
+}
+
+// silentFor is where a line may break after the first word.
+func silentFor(d time.Duration) string {
+	return "silent " + strings.ReplaceAll(humanize.Span(d), " ", "\u00a0")
 }
 
 func sign(r *rules.Rule) string {

@@ -99,6 +99,7 @@ type receiver struct {
 type openAlarm struct {
 	Device, Rule, Level string
 	Since               time.Time
+	Silence             bool // the device has not been heard since
 }
 
 // snapshot returns what there is to show of this replica, with at most n alerts.
@@ -118,7 +119,7 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 		s.Receivers = append(s.Receivers, receiver{Name: r.Name, Down: r.Down, Retry: r.Retry, Taken: r.Taken, Waiting: r.Waiting})
 	}
 	for _, o := range a.Worker.Alarms(maxShared) {
-		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since})
+		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
 	}
 	s.Alerts = a.Recorder.last(n, func(d *delivery) bool { return d.Reason == "" })
 	total, states := a.totals(), a.Worker.Partitions()

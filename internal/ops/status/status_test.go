@@ -248,7 +248,7 @@ func TestIdleStore(t *testing.T) {
 		if got := m.Report(); got.State != status.Leaving {
 			t.Errorf("%+v", got)
 		}
-		if over := logs.TakeAll(); len(over) != 1 || over[0].Message != "the throttle store can be used again" || over[0].ContextMap()["after"] != "24 h 0 min" {
+		if over := logs.TakeAll(); len(over) != 1 || over[0].Message != "the throttle store can be used again" || over[0].ContextMap()["after"] != "24 h" {
 			t.Errorf("the log says %v", over)
 		}
 		stop()
