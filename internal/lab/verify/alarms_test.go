@@ -67,6 +67,9 @@ func TestAlarms(t *testing.T) {
 	own := instant
 	own.Levels = []verify.Level{{Limit: 30, Clear: 28, Override: "limit"}}
 	own.Quiet = "maintenance"
+	ownClear, belowClear := instant, below
+	ownClear.Levels = []verify.Level{{Limit: 30, Clear: 28, OwnClear: "clear"}}
+	belowClear.Levels = []verify.Level{{Limit: 2, Clear: 5, OwnClear: "clear"}}
 	unset := own
 	unset.Levels = []verify.Level{{Limit: 30, Clear: 30, Override: "limit"}}
 	levels := instant
@@ -219,6 +222,26 @@ func TestAlarms(t *testing.T) {
 			name: "recovered out of the blue", rule: own,
 			log:  []any{with(reading(0, 31), "maintenance", "true"), reading(1, 20), recovered(1, 2, 10)},
 			want: findings{opened: 1, recoveries: 1, wrong: 1},
+		},
+		{
+			name: "a device's own clear", rule: ownClear,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 26), "clear", "25"), with(reading(2, 24), "clear", "25"), recovered(2, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
+		},
+		{
+			name: "a device's own clear, not looked at", rule: ownClear,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 26), "clear", "25"), recovered(1, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1, wrong: 1, stale: 1},
+		},
+		{
+			name: "a device's own clear is beyond the limit", rule: ownClear,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 31), "clear", "32"), with(reading(2, 27), "clear", "32"), recovered(2, 2, 10)},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, suppressed: 1},
+		},
+		{
+			name: "a device's own clear of a rule below", rule: belowClear,
+			log:  []any{reading(0, 1), alerted(0, 1, 0), with(reading(1, 6), "clear", "8"), with(reading(2, 9), "clear", "8"), recovered(2, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
 		},
 		{
 			name: "a device that is quiet", rule: own,

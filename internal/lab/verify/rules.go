@@ -26,6 +26,7 @@ type Level struct {
 	Limit    float64
 	Clear    float64       // an alarm ends beyond it; if it is Limit, beyond the device's own limit
 	Override string        // the property whose number replaces Limit; empty: none
+	OwnClear string        // the property whose number replaces Clear, unless it is beyond the device's limit; empty: none
 	For      time.Duration // how long readings must have reached the limit
 	Silent   time.Duration // after how long a device is silent, which the rule is about; 0: it is about limits
 }
@@ -99,10 +100,14 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 		higher, ended := false, false
 		for _, level := range slices.Backward(rule.Levels) {
 			a := alarm{r.Device, rule.Name, level.Name}
-			limit := level.limit(r)
+			limit := number(r, level.Override, level.Limit)
 			ends := level.Clear
 			if limit != level.Limit {
 				ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
+			}
+			own := number(r, level.OwnClear, ends)
+			if own == limit || own > limit == rule.Below {
+				ends = own
 			}
 			breaching, cleared := value >= limit, value < ends
 			if rule.Below {
@@ -169,15 +174,17 @@ func shared(r Reading, per string) string {
 	return ""
 }
 
-// limit returns the limit for the device of r. IoT Hub makes a text of a number, and leaves
+// number returns the number that a property of r has, otherwise if it has none. IoT Hub makes a text of a number, and leaves
 // "$twin.…" where the twin has no such number.
-func (l Level) limit(r Reading) float64 {
-	if l.Override != "" {
-		if own, err := strconv.ParseFloat(r.Properties[l.Override], 64); err == nil && !math.IsNaN(own) && !math.IsInf(own, 0) {
-			return own
-		}
+func number(r Reading, property string, otherwise float64) float64 {
+	if property == "" {
+		return otherwise
 	}
-	return l.Limit
+	own, err := strconv.ParseFloat(r.Properties[property], 64)
+	if err != nil || math.IsNaN(own) || math.IsInf(own, 0) {
+		return otherwise
+	}
+	return own
 }
 
 // quiet reports whether the property suppresses the alerts of r.

@@ -3,7 +3,7 @@
 // device may be within the window, and the last message that a receiver got must be true. It knows
 // nothing of workers and their counters, and decides by itself what a rule makes of a reading.
 //
-// It knows limits with levels, durations by the hub's time or the device's, clear values, limits per device, quiet devices, devices that share
+// It knows limits with levels, durations by the hub's time or the device's, clear values, limits and clear values per device, quiet devices, devices that share
 // alerts, and silence: that none is reported of a device that was heard until the deadline, or long ago; that each
 // is once it must have been proven; and recoveries. It does not know partitions in which nearly all devices fall silent at once, devices that are forgotten or
 // muted, or rules that change.
