@@ -69,8 +69,8 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
 
-bench: ## the worker beside the client's bare loop, in CPU time; ARGS="-rounds 1" is quicker
-	$(GO) run ./internal/lab/bench throughput $(ARGS)
+bench: ## the worker beside the client's bare loop, in CPU time; ARGS="-benchtime 1x" is quicker
+	$(GO) test ./internal/lab/bench -run '^$$' -timeout 1h -bench Throughput -benchtime 5x $(ARGS)
 
 # make test runs the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is
 # no fault of the change at hand, so it runs on a schedule, not here.

@@ -80,7 +80,6 @@ const arrows = `
 	internal/ops/tally    internal/notify internal/records internal/azure
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 
-	internal/lab/bench      internal/lab/devhub internal/lab/process internal/telemetry/eventhubs
 	internal/lab/busytest
 	internal/lab/console    internal/lab/verify internal/notify internal/humanize
 	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/transport
@@ -104,11 +103,11 @@ const arrows = `
 // A third party's package, or one below it, is imported by the packages of its
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
-	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs internal/lab/bench cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/records internal/lease/bloblease internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/records internal/lease/bloblease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/ops/checkup internal/lab/emulators internal/lab/bench cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/ops/checkup internal/lab/emulators cmd/alertworker
 	github.com/Azure/go-amqp                                        internal/lab/devhub internal/telemetry/iothub internal/telemetry/eventhubs internal/telemetry/telemetrytest
 	github.com/coder/websocket                                      internal/telemetry/transport internal/lab/devhub
 	github.com/wneessen/go-mail                                     internal/notify/smtp
@@ -205,7 +204,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs, internal/telemetry/telemetrytest's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/records, internal/lease/bloblease, internal/lab/emulators, internal/lab/bench, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/records, internal/lease/bloblease, internal/lab/emulators, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}
