@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"net/url"
 	"testing"
 	"time"
@@ -51,15 +50,6 @@ func TestLabels(t *testing.T) {
 	})
 }
 
-func TestRequest(t *testing.T) {
-	for base, want := range map[string]string{"": "/api/v2/alerts", "/": "/api/v2/alerts", "/alertmanager/": "/alertmanager/api/v2/alerts"} {
-		r := notifytest.Posted(t, 200, func(url string) error { return open(t, url+base).Notify(t.Context(), notifytest.Alert(1)) })
-		if r.Path != want || r.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("posted to %s as %s", r.Path, r.Header.Get("Content-Type"))
-		}
-	}
-}
-
 // An alert lasts beyond the next one of a device that stays hot, also after it waited for long; it
 // never ends before it starts.
 func TestTimes(t *testing.T) {
@@ -90,32 +80,6 @@ func TestTimes(t *testing.T) {
 			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
 		}
 	}
-}
-
-// What is refreshed is the same alert, in one post.
-func TestRefresh(t *testing.T) {
-	a := notifytest.Sustained()
-	a.Refreshed = true
-	r := notifytest.Posted(t, 200, func(url string) error { return open(t, url).Refresh(t.Context(), []notify.Alert{a, a}) })
-	var got []alert
-	if err := json.Unmarshal(r.Body, &got); err != nil || len(got) != 2 {
-		t.Fatalf("%s: %v", r.Body, err)
-	}
-	if left := time.Until(got[0].EndsAt); !maps.Equal(got[0].Labels, encode(a, link, time.Now()).Labels) || left > 5*time.Minute || left < 4*time.Minute {
-		t.Errorf("%+v", got[0])
-	}
-}
-
-// The answers of api/v2/openapi.yaml, and of a proxy in front.
-func TestAnswers(t *testing.T) {
-	notifytest.RunAnswers(t, []notifytest.Answer{
-		{Code: 200, Taken: true},
-		{Code: 400, Body: `"start time must be before end time"`, Refused: true},
-		{Code: 401}, {Code: 404},
-		{Code: 429, RetryAfter: "5", Wait: 5 * time.Second},
-		{Code: 500, Body: `"internal error"`},
-		{Code: 503},
-	}, func(t *testing.T, url string) notify.Notifier { return open(t, url) })
 }
 
 // Any device makes labels that Alertmanager takes: names and values of UTF-8.

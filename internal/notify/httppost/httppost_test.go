@@ -51,10 +51,6 @@ func open(t testing.TB, rawURL string, opts httppost.Options) poster {
 	return poster{c}
 }
 
-func TestContract(t *testing.T) {
-	notifytest.RunHTTP(t, func(t *testing.T, url string) notify.Notifier { return open(t, url, httppost.Options{Concurrency: 4}) })
-}
-
 func TestAnyOf2xxIsTaken(t *testing.T) {
 	r := notifytest.NewReceiver(t, webhook.Secret{})
 	w := open(t, r.URL, httppost.Options{})

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +83,24 @@ func Alerts() map[string]notify.Alert {
 	}
 }
 
+// Many are n alerts as a storm has them: of two rules, some of them recoveries.
+func Many(n int) []notify.Alert {
+	var alerts []notify.Alert
+	for i := range n {
+		a := Alert(i)
+		switch i % 5 {
+		case 1, 2:
+			a = Sustained()
+			a.Unit, a.Title = "°C", "Oven too hot"
+		case 3:
+			a = Resolved(Sustained())
+		}
+		a.ID, a.Device, a.Temperature, a.Shown = fmt.Sprint(a.ID, "/", i), fmt.Sprintf("oven-%03d", i), a.Temperature+float64(i), notify.Shown("").With("site", "berlin")
+		alerts = append(alerts, a)
+	}
+	return alerts
+}
+
 // Golden compares JSON with testdata/name.json, which it rewrites if update is true.
 func Golden(t *testing.T, update bool, name string, payload []byte) {
 	t.Helper()
@@ -150,68 +165,4 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 			}
 		}
 	})
-}
-
-// A Request is what a channel has posted.
-type Request struct {
-	Path   string // and query
-	Header http.Header
-	Body   []byte
-}
-
-// Posted returns what send posts to a receiver that answers code.
-func Posted(t testing.TB, code int, send func(url string) error) Request {
-	t.Helper()
-	var r Request
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.Path, r.Header = req.URL.RequestURI(), req.Header
-		r.Body, _ = io.ReadAll(req.Body)
-		w.WriteHeader(code)
-	}))
-	defer srv.Close()
-	if err := send(srv.URL); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// An Answer is one that a service documents, and what it means.
-type Answer struct {
-	Code       int
-	RetryAfter string
-	Body       string
-
-	Taken, Refused bool          // otherwise the receiver is down or busy
-	Wait           time.Duration // RetryAfter of the error
-}
-
-// RunAnswers checks what a notifier makes of the answers. open returns a new one for the
-// server at url.
-func RunAnswers(t *testing.T, answers []Answer, open func(t *testing.T, url string) notify.Notifier) {
-	var answer Answer
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if answer.RetryAfter != "" {
-			w.Header().Set("Retry-After", answer.RetryAfter)
-		}
-		w.WriteHeader(answer.Code)
-		_, _ = io.WriteString(w, answer.Body)
-	}))
-	defer srv.Close()
-	n := open(t, srv.URL)
-	for _, answer = range answers {
-		err := n.Notify(t.Context(), Alert(1))
-		if (err == nil) != answer.Taken {
-			t.Errorf("%d %s: got %v, want taken: %v", answer.Code, answer.Body, err, answer.Taken)
-			continue
-		}
-		if err == nil {
-			continue
-		}
-		e := asError(t, err)
-		if e.Refused != answer.Refused || e.RetryAfter != answer.Wait || e.Untaken != (answer.Code < 500) {
-			t.Errorf("%d %s: got Refused %v, RetryAfter %v, Untaken %v; want %v, %v, %v: %v",
-				answer.Code, answer.Body, e.Refused, e.RetryAfter, e.Untaken, answer.Refused, answer.Wait, answer.Code < 500, err)
-		}
-	}
 }

@@ -36,14 +36,6 @@ func Status(code int, header ...string) Behaviour {
 	}
 }
 
-// Echo answers with a status and what was posted. It takes nothing.
-func Echo(code int) Behaviour {
-	return func(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan struct{}) {
-		w.WriteHeader(code)
-		_, _ = io.Copy(w, r.Body)
-	}
-}
-
 // Delay waits for d before it goes on with next.
 func Delay(d time.Duration, next Behaviour) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
@@ -78,13 +70,6 @@ func Close(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ <-chan stru
 	hijack(w).Close()
 }
 
-// Garbage answers with what is not HTTP, and repeats the request's URI.
-func Garbage(w http.ResponseWriter, r *http.Request, _ http.Handler, _ <-chan struct{}) {
-	conn := hijack(w)
-	io.WriteString(conn, "GARBAGE "+r.RequestURI+"\r\n\r\n")
-	conn.Close()
-}
-
 // TakeThen takes the alert and then behaves like then: the answer is lost.
 func TakeThen(then Behaviour) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
@@ -101,8 +86,8 @@ func hijack(w http.ResponseWriter) net.Conn {
 	return conn
 }
 
-// A server behaves as its script says.
-type server struct {
+// A Server behaves as its script says.
+type Server struct {
 	// URL is where it listens: http://127.0.0.1:port.
 	URL string
 
@@ -116,18 +101,18 @@ type server struct {
 
 // Behave sets how the next requests are answered, one each; those after them are
 // answered normally.
-func (s *server) Behave(next ...Behaviour) { s.set(next, Take) }
+func (s *Server) Behave(next ...Behaviour) { s.set(next, Take) }
 
 // BehaveAlways sets how all requests are answered from now on.
-func (s *server) BehaveAlways(b Behaviour) { s.set(nil, b) }
+func (s *Server) BehaveAlways(b Behaviour) { s.set(nil, b) }
 
-func (s *server) set(script []Behaviour, always Behaviour) {
+func (s *Server) set(script []Behaviour, always Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script, s.always = script, always
 }
 
-func (s *server) next() Behaviour {
+func (s *Server) next() Behaviour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.script) == 0 {
@@ -138,7 +123,8 @@ func (s *server) next() Behaviour {
 	return b
 }
 
-func (s *server) start(t testing.TB, take http.Handler) {
+// Start starts s, which is new and ends with the test. take answers normally.
+func (s *Server) Start(t testing.TB, take http.Handler) {
 	s.Arrived = make(chan struct{}, 1)
 	s.always = Take
 	stop := make(chan struct{})
@@ -159,7 +145,7 @@ func (s *server) start(t testing.TB, take http.Handler) {
 // A Receiver is an [inbox.Inbox] on loopback that records deliveries and misbehaves on
 // demand. It is safe for concurrent use and ends with the test.
 type Receiver struct {
-	server
+	Server
 
 	mu         sync.Mutex
 	deliveries []inbox.Delivery
@@ -168,7 +154,7 @@ type Receiver struct {
 // NewReceiver starts a well-behaved Receiver for alerts signed with secret.
 func NewReceiver(t testing.TB, secret webhook.Secret) *Receiver {
 	r := &Receiver{}
-	r.start(t, inbox.New(secret, func(d inbox.Delivery) {
+	r.Start(t, inbox.New(secret, func(d inbox.Delivery) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.deliveries = append(r.deliveries, d)

@@ -1,73 +1,21 @@
 package pagerduty
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
-	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 const (
 	routingKey = "0123456789abcdef0123456789abcdef"
 )
 
 var page = notify.Style{Page: "https://alerts.example.com/"}
-
-// open returns a PagerDuty whose API is the server at raw, without TLS.
-func open(t testing.TB, raw string) *PagerDuty {
-	t.Helper()
-	u, err := url.Parse("pagerduty://" + routingKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := New(u, page, httppost.Options{Transport: &http.Transport{DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if addr != "events.pagerduty.com:443" {
-			t.Errorf("connects to %s", addr)
-		}
-		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(raw, "http://"))
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.Close)
-	return n
-}
-
-func TestGolden(t *testing.T) {
-	for name, a := range notifytest.Alerts() {
-		r := notifytest.Posted(t, 202, func(url string) error { return open(t, url).Notify(t.Context(), a) })
-		if r.Path != "/v2/enqueue" || r.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("posted to %s as %s", r.Path, r.Header.Get("Content-Type"))
-		}
-		notifytest.Golden(t, *update, name, r.Body)
-	}
-}
-
-// https://developer.pagerduty.com/docs/events-api-v2/overview/#response-codes--retry-logic
-func TestAnswers(t *testing.T) {
-	notifytest.RunAnswers(t, []notifytest.Answer{
-		{Code: 202, Body: `{"status":"success","message":"Event processed","dedup_key":"x"}`, Taken: true},
-		{Code: 400, Body: `{"status":"invalid event","message":"Event object is invalid","errors":["Length of 'summary' is incorrect (should be between 1 and 1024)"]}`, Refused: true},
-		{Code: 400, Body: `{"status":"invalid event","message":"Event object is invalid","errors":["Length of 'routing_key' is incorrect (should be 32 characters)"]}`},
-		{Code: 400, Body: `{"status":"invalid event","message":"Event object is invalid","errors":["Invalid routing key"]}`},
-		{Code: 413, Refused: true},
-		{Code: 429},
-		{Code: 429, RetryAfter: "60", Wait: time.Minute},
-		{Code: 500},
-	}, func(t *testing.T, url string) notify.Notifier { return open(t, url) })
-}
 
 func TestKeyAndHost(t *testing.T) {
 	for raw, want := range map[string]string{

@@ -1,12 +1,17 @@
 package receivers
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 	"unicode/utf16"
-
-	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
@@ -67,20 +72,108 @@ func TestMany(t *testing.T) {
 				t.Fatal("nothing holds it to its size")
 			}
 			machine := name == "http" || name == "eventgrid" || name == "alertmanager"
-			notifytest.RunMany(t, maxBatch, machine, func(t *testing.T, raw string) notify.Notifier {
+			testMany(t, maxBatch, machine, func(t *testing.T, raw string) notify.Notifier {
 				if name == "eventgrid" {
 					raw = strings.Replace(raw, "://", "://:key@", 1)
 				}
 				if name != "http" {
 					raw = name + "+" + raw
 				}
-				rs, err := Open([]string{raw + "/a/b"}, Options{Log: zap.NewNop(), Style: notify.Style{Page: "https://alerts.example.com/"}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(rs[0].Close)
-				return rs[0].Notifier
+				return start(t, raw+"/a/b", Options{Style: notify.Style{Page: "https://alerts.example.com/"}})
 			}, fits)
 		})
 	}
+}
+
+// testMany holds a notifier that posts to a URL to the contract of [notify.Batcher]. open returns a new one. fits
+// fails the test if a message is more than the service takes, also if it has most alerts. Where
+// machine is true the receiver drops repeats, by the ids of all alerts, which are in the message.
+func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url string) notify.Notifier, fits func(t *testing.T, body []byte)) {
+	start := func(t *testing.T) (*notifytest.Server, notify.Batcher, func() []string) {
+		var bodies atomic.Value
+		bodies.Store([]string{})
+		s := &notifytest.Server{}
+		s.Start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			bodies.Store(append(bodies.Load().([]string), string(body)))
+		}))
+		n, ok := open(t, s.URL).(notify.Batcher)
+		if !ok {
+			t.Fatal("it is no Batcher")
+		}
+		return s, n, func() []string { return bodies.Load().([]string) }
+	}
+	t.Run("NilMeansAllTaken", func(t *testing.T) {
+		_, n, taken := start(t)
+		for _, count := range []int{1, 2, 40} {
+			before := len(taken())
+			if err := n.NotifyMany(t.Context(), notifytest.Many(count)); err != nil {
+				t.Fatalf("%d: %v", count, err)
+			}
+			if got := len(taken()) - before; got != 1 {
+				t.Fatalf("%d alerts are %d messages", count, got)
+			}
+			body := taken()[before]
+			fits(t, []byte(body))
+			for _, a := range notifytest.Many(count) {
+				if !strings.Contains(body, a.Device) || machine && !strings.Contains(body, a.ID) {
+					t.Errorf("%d: %s is not there:\n%s", count, a.Device, body)
+				}
+			}
+		}
+	})
+	t.Run("Size", func(t *testing.T) {
+		for i, name := range []string{"\u20ac", "<", "\"", "\U0001F525", "\"", "<"} {
+			_, n, taken := start(t)
+			rules := []int{1, 40}[i%2]
+			alerts := notifytest.Many(most)
+			for i := range alerts {
+				alerts[i].Level, alerts[i].Resolved = "", false
+				alerts[i].Device = strings.Repeat(name, 128-3) + fmt.Sprint(100+i)
+				alerts[i].Rule = fmt.Sprint("rule-", i%rules)
+				for range notify.MaxShown {
+					alerts[i].Shown = alerts[i].Shown.With(strings.Repeat("n", 32), strings.Repeat(name, 128))
+				}
+			}
+			if err := n.NotifyMany(t.Context(), alerts); err != nil {
+				t.Fatal(err)
+			}
+			fits(t, []byte(taken()[0]))
+		}
+	})
+	for _, tt := range []struct {
+		name string
+		b    notifytest.Behaviour
+		want notify.Error
+	}{
+		{"422", notifytest.Status(http.StatusUnprocessableEntity), notify.Error{Untaken: true, Status: 422}},
+		{"429", notifytest.Status(http.StatusTooManyRequests, "Retry-After", "7"), notify.Error{Untaken: true, Limited: true, RetryAfter: 7 * time.Second, Status: 429}},
+		{"503", notifytest.Status(http.StatusServiceUnavailable, "Retry-After", "7"), notify.Error{Limited: true, RetryAfter: 7 * time.Second, Status: 503}},
+		{"500", notifytest.Status(http.StatusInternalServerError), notify.Error{Status: 500}},
+		{"Reset", notifytest.Reset, notify.Error{}},
+		{"TakeThenReset", notifytest.TakeThen(notifytest.Reset), notify.Error{}},
+	} {
+		t.Run("Fails/"+tt.name, func(t *testing.T) {
+			s, n, _ := start(t)
+			s.Behave(tt.b)
+			err := n.NotifyMany(t.Context(), notifytest.Many(3))
+			if err == nil {
+				t.Fatal("NotifyMany returned nil")
+			}
+			got := *asError(t, err)
+			got.Err, got.Refused = nil, false // which is the channel's to say
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v: %v", got, tt.want, err)
+			}
+		})
+	}
+	t.Run("ContextOver", func(t *testing.T) {
+		_, n, taken := start(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("the reason")
+		cancel(why)
+		if err := n.NotifyMany(ctx, notifytest.Many(3)); !errors.Is(err, why) || !asError(t, err).Untaken || len(taken()) > 0 {
+			t.Errorf("%v, %d taken", err, len(taken()))
+		}
+	})
 }

@@ -1,8 +1,6 @@
 package webhook_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"flag"
 	"math"
 	"os"
@@ -48,30 +46,8 @@ func TestEncodeGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, filepath.Join("testdata", name+".json"), body)
+			notifytest.Golden(t, *update, name, body)
 		})
-	}
-}
-
-// golden compares a payload with a file.
-func golden(t *testing.T, file string, payload []byte) {
-	t.Helper()
-	var got bytes.Buffer
-	if err := json.Indent(&got, payload, "", "  "); err != nil {
-		t.Fatal(err)
-	}
-	got.WriteByte('\n')
-	if *update {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("payload differs from %s; receivers depend on it. Got:\n%s", file, got.Bytes())
 	}
 }
 

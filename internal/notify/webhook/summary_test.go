@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +52,7 @@ func TestEncodeSummaryGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, filepath.Join("testdata", "summary", name+".json"), body) // not a seed of FuzzDecode
+			notifytest.Golden(t, *update, "summary/"+name, body) // not a seed of FuzzDecode
 		})
 	}
 }

@@ -1,8 +1,6 @@
 package webhook_test
 
 import (
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math"
@@ -29,13 +27,6 @@ func open(t testing.TB, rawURL string, opts webhook.Options) *webhook.Webhook {
 	}
 	t.Cleanup(w.Close)
 	return w
-}
-
-func TestContract(t *testing.T) {
-	key, _ := base64.StdEncoding.DecodeString(testSecret[6:])
-	notifytest.RunHTTP(t, func(t *testing.T, url string) notify.Notifier {
-		return open(t, url, webhook.Options{Secrets: []webhook.Secret{secret(t, testSecret)}, Concurrency: 4})
-	}, testSecret, testSecret[6:], string(key), hex.EncodeToString(key))
 }
 
 func TestRequest(t *testing.T) {

@@ -1,17 +1,14 @@
-package receivers_test
+package receivers
 
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"html"
 	"os"
 	"strings"
 	"testing"
 )
-
-var update = flag.Bool("update", false, "draw the picture in docs anew")
 
 // The pictures of what arrives are drawn from the payloads that are sent.
 //
@@ -26,7 +23,7 @@ func TestPicture(t *testing.T) {
 // So is that of a message for many.
 func TestPictureOfMany(t *testing.T) {
 	var m slackMessage
-	read(t, "slack/testdata/storm.json", &m)
+	read(t, "testdata/slack/storm.json", &m)
 	var drawn bytes.Buffer
 	y := drawMany(t, &drawn, m)
 	picture(t, "storm.svg", 860, y+20, "One message in Slack for 26 devices: the rule and level, how many devices are at or above the limit, the ten hottest with value and limit, the names of the others, two devices that are normal again, and a link to the status page",
@@ -83,7 +80,7 @@ text { fill: #f0f6fc; }
 // read reads a golden payload.
 func read(t *testing.T, file string, into any) {
 	t.Helper()
-	payload, err := os.ReadFile("../" + file)
+	payload, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(payload, into)
 	}
@@ -111,7 +108,7 @@ func drawTeams(t *testing.T, b *bytes.Buffer) {
 			}
 		}
 	}
-	read(t, "teams/testdata/alert.json", &m)
+	read(t, "testdata/teams/alert.json", &m)
 	card := m.Attachments[0].Content
 	write(b, 20, 28, "where", "Microsoft Teams")
 	box(b, 20, 40, 400, 232, "card")
@@ -143,7 +140,7 @@ func drawTeams(t *testing.T, b *bytes.Buffer) {
 
 func drawSlack(t *testing.T, b *bytes.Buffer) {
 	var m slackMessage
-	read(t, "slack/testdata/alert.json", &m)
+	read(t, "testdata/slack/alert.json", &m)
 	write(b, 440, 28, "where", "Slack")
 	box(b, 440, 40, 400, 232, "card")
 	dotted(t, b, 456, 72, "head", m.Blocks[0].Text.Text)
