@@ -358,7 +358,7 @@ func readRelease(t *testing.T, file string) string {
 	}
 	say("duties: term %d since %s", duties.Term, instant(duties.Since))
 	for _, r := range duties.Runs {
-		say("  %s by %s at %s took %v: %v, %s", r.Duty, r.Replica, instant(r.Start), r.Took, r.Outcome, r.Detail)
+		say("  %s by %s at %s took %v: %v, %s", r.Duty, r.Replica, instant(r.Start), time.Duration(r.Seconds*float64(time.Second)), r.Outcome, r.Detail)
 	}
 	for letters, err := range s.deadLetters.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 		if err != nil {

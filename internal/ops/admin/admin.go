@@ -109,7 +109,10 @@ func New(o Options) *Admin {
 	if o.Worker == nil {
 		o.Worker = noWorker{}
 	}
-	a := &Admin{Options: o, plain: oneThreshold(&o.Rules), partitions: newShared[[]telemetry.PartitionStatus](), others: newShared[[]Snapshot](), duties: newShared[leader.Status](), read: rates{}}
+	a := &Admin{
+		Options: o, plain: oneThreshold(&o.Rules), read: rates{},
+		partitions: newShared(o.Partitions), others: newShared(readReports(o.Others)), duties: newShared(o.Duties),
+	}
 	a.sample()
 	return a
 }
@@ -130,18 +133,8 @@ func (noWorker) Alarms(int) []worker.AlarmState      { return nil }
 func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	if a.Options.Partitions != nil {
-		asking.Go(func() {
-			a.partitions.run(ctx, a.Options.Partitions, debug[[]telemetry.PartitionStatus](a, "partitions could not be listed"))
-		})
-	}
-	if a.Options.Others != nil {
-		asking.Go(func() {
-			a.others.run(ctx, readReports(a.Options.Others), debug[[]Snapshot](a, "other replicas' reports could not be read"))
-		})
-	}
-	if a.Options.Duties != nil {
-		asking.Go(func() { a.duties.run(ctx, a.Options.Duties, debug[leader.Status](a, "duties could not be read")) })
+	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.duties.run} {
+		asking.Go(func() { run(ctx, a.Log) })
 	}
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -151,15 +144,6 @@ func (a *Admin) Run(ctx context.Context) {
 			a.sample()
 		case <-ctx.Done():
 			return
-		}
-	}
-}
-
-// debug returns what logs why a service did not answer.
-func debug[T any](a *Admin, what string) func(T, time.Time, error) {
-	return func(_ T, _ time.Time, err error) {
-		if err != nil {
-			a.Log.Debug(what, zap.Error(err))
 		}
 	}
 }

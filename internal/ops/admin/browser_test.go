@@ -39,8 +39,8 @@ func TestInABrowser(t *testing.T) {
 				{Leader: "alertworker-7d9f-k8c2m", From: time.Now().Add(-49 * time.Hour), Until: time.Now().Add(-26 * time.Hour), End: leader.Expired},
 				{Leader: "alertworker-" + strings.Repeat("x", 120), From: time.Now().Add(-26 * time.Hour), Until: time.Now().Add(-12 * time.Minute), End: leader.HandedBack},
 			}, Runs: []leader.Run{
-				{Duty: "sweep", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Took: 4 * time.Second, Outcome: leader.Failed, Detail: "list records: service unavailable"},
-				{Duty: "sweep", Replica: o.Replica, Start: time.Now().Add(-2 * time.Hour), Took: 1400 * time.Millisecond, Outcome: leader.Done, Detail: "deleted 1,204 records"},
+				{Duty: "sweep", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Seconds: 4, Outcome: leader.Failed, Detail: "list records: service unavailable"},
+				{Duty: "sweep", Replica: o.Replica, Start: time.Now().Add(-2 * time.Hour), Seconds: 1.4, Outcome: leader.Done, Detail: "deleted 1,204 records"},
 			}}, nil
 		}
 	})

@@ -5,6 +5,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/humanize"
 )
 
 // minutes is how far back the plots go.
@@ -108,6 +112,7 @@ const (
 // shared is what a service answered last. Requests never call the service: they take the last
 // answer, and have run ask for a newer one.
 type shared[T any] struct {
+	ask    func(context.Context) (T, error) // nil: there is nothing to know
 	wanted chan struct{}
 
 	mu    sync.Mutex
@@ -118,12 +123,12 @@ type shared[T any] struct {
 	at    time.Time // when value was the answer; zero if there was none yet
 }
 
-func newShared[T any]() *shared[T] {
-	return &shared[T]{wanted: make(chan struct{}, 1), done: make(chan struct{})}
+func newShared[T any](ask func(context.Context) (T, error)) *shared[T] {
+	return &shared[T]{ask: ask, wanted: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// run asks when somebody wants an answer, until ctx ends, and passes answers to got.
-func (s *shared[T]) run(ctx context.Context, ask func(context.Context) (T, error), got func(T, time.Time, error)) {
+// run asks when somebody wants an answer, until ctx ends.
+func (s *shared[T]) run(ctx context.Context, log *zap.Logger) {
 	for {
 		select {
 		case <-s.wanted:
@@ -134,14 +139,14 @@ func (s *shared[T]) run(ctx context.Context, ask func(context.Context) (T, error
 			continue
 		}
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
-		value, err := ask(asking)
+		value, err := s.ask(asking)
 		cancel()
 		now := time.Now()
-		got(value, now, err)
 		s.mu.Lock()
-		s.asked, s.err = now, err
-		if err == nil {
+		if s.asked, s.err = now, err; err == nil {
 			s.value, s.at = value, now
+		} else {
+			log.Debug("what the status page shows could not be read", zap.Error(err))
 		}
 		close(s.done)
 		s.done = make(chan struct{})
@@ -154,7 +159,7 @@ func (s *shared[T]) run(ctx context.Context, ask func(context.Context) (T, error
 // for it a moment, but not for a service that has failed.
 func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
 	s.mu.Lock()
-	if old := time.Since(s.asked) >= askAgain; old {
+	if s.ask != nil && time.Since(s.asked) >= askAgain {
 		select {
 		case s.wanted <- struct{}{}:
 		default:
@@ -173,4 +178,19 @@ func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
 	}
 	defer s.mu.Unlock()
 	return s.value, s.at, s.err
+}
+
+// aged says how old an answer of who is that should be newer; empty if it is not old. err is why there
+// is no newer one.
+func aged(who string, at, now time.Time, err error) string {
+	switch age := now.Sub(at); {
+	case at.IsZero():
+		return who + " has not answered yet."
+	case age <= askAgain+askTimeout:
+		return ""
+	case err == nil: // it is being asked
+		return "This is the state " + humanize.Span(age) + " ago."
+	default:
+		return who + " does not respond: this is the state " + humanize.Span(age) + " ago."
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 )
 
@@ -13,6 +14,16 @@ const (
 	callsFor = 5 * time.Minute
 	maxCalls = 1000
 )
+
+// operations are those that are timed, in the order of the page, with what they are for.
+var operations = []struct {
+	lease.Operation
+	help string
+}{
+	{lease.OpAcquire, "acquires the right to alert about a device, or to lead"},
+	{lease.OpExtend, "records the start of a device's window, or renews the leader's lease"},
+	{lease.OpRelease, "releases that right after a failed alert, or when the leader stops"},
+}
 
 // A call of an operation that has ended.
 type call struct {
@@ -25,7 +36,10 @@ type call struct {
 func (r *Recorder) Store() lease.Observer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls = map[lease.Operation]*ring[call]{lease.OpAcquire: {}, lease.OpExtend: {}, lease.OpRelease: {}}
+	r.calls = map[lease.Operation]*ring[call]{}
+	for _, op := range operations {
+		r.calls[op.Operation] = &ring[call]{}
+	}
 	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 		if op == lease.OpRead || op == lease.OpBreak { // by hand
 			return ctx, nil
@@ -44,38 +58,39 @@ func (r *Recorder) called(op lease.Operation, start time.Time, failed bool) {
 
 // A latency is how an operation did of late.
 type latency struct {
-	calls    int
-	more     bool // there were more calls than are remembered
-	errors   int
-	p50, p95 time.Duration // at most so long took half of the calls, and 95 %
+	Operation, Help string
+	Calls, Errors   int64
+	More            bool          // there were more calls than are remembered
+	P50, P95        time.Duration // at most so long took half of the calls, and 95 %
 }
 
-// latencies returns how the operations did until now; nil if there is no store.
-func (r *Recorder) latencies(now time.Time) map[lease.Operation]latency {
+// latencies returns how the operations that were called did until now; nil if there is no store.
+func (r *Recorder) latencies(now time.Time) []latency {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.calls == nil {
 		return nil
 	}
-	all := make(map[lease.Operation]latency, len(r.calls))
-	for op, calls := range r.calls {
-		var l latency
+	all := []latency{}
+	for _, op := range operations {
+		l := latency{Operation: humanize.Capital(string(op.Operation)), Help: op.help}
 		var took []time.Duration
-		for c := range calls.latest() {
+		for c := range r.calls[op.Operation].latest() {
 			if now.Sub(c.at) > callsFor {
 				break
 			}
 			took = append(took, c.took)
 			if c.failed {
-				l.errors++
+				l.Errors++
 			}
 		}
-		if l.calls = len(took); l.calls > 0 {
-			slices.Sort(took)
-			l.p50, l.p95 = took[(l.calls*50+99)/100-1], took[(l.calls*95+99)/100-1]
+		n := len(took)
+		if n == 0 {
+			continue
 		}
-		l.more = l.calls == maxCalls
-		all[op] = l
+		slices.Sort(took)
+		l.Calls, l.More, l.P50, l.P95 = int64(n), n == maxCalls, took[(n*50+99)/100-1], took[(n*95+99)/100-1]
+		all = append(all, l)
 	}
 	return all
 }

@@ -19,7 +19,6 @@ import (
 
 	"alertworker/internal/httpapi"
 	"alertworker/internal/humanize"
-	"alertworker/internal/lease"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
@@ -36,13 +35,18 @@ var (
 	pageJS string
 
 	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-		"css":   func() template.CSS { return template.CSS(pageCSS) },
-		"js":    func() template.JS { return template.JS(pageJS) },
-		"about": about,
-		"count": count,
-		"span":  humanize.Span,
-		"until": until,
-		"split": func(path string) []string { return strings.Split(path, "/") },
+		"css":     func() template.CSS { return template.CSS(pageCSS) },
+		"js":      func() template.JS { return template.JS(pageJS) },
+		"about":   about,
+		"capital": humanize.Capital,
+		"class":   classOf,
+		"count":   count[int64],
+		"latency": latencyText,
+		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
+		"span":    humanize.Span,
+		"split":   func(path string) []string { return strings.Split(path, "/") },
+		"took":    func(seconds float64) string { return humanize.Span(time.Duration(seconds * float64(time.Second))) },
+		"until":   until,
 	}).Parse(pageHTML))
 
 	// pagePolicy lets the page use only its own content and server.
@@ -85,8 +89,7 @@ type page struct {
 	Open                     []openAlarm // the longest first
 	MoreOpen                 string      // how many are not shown; empty if none
 	Silences                 []muting.Silence
-	Now                      time.Time
-	Up                       string
+	Now, Started             time.Time
 	Others                   int // further replicas that this page is about
 	Replicas                 []replicaRow
 	State                    status.State
@@ -98,9 +101,10 @@ type page struct {
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store does not respond
 	Receivers                []receiver
-	Several                  bool // there are several receivers
-	Store                    *storeView
-	Windows                  []windowRow
+	Several                  bool   // there are several receivers
+	StoreOver                string // the time that Store covers; empty if there is no store
+	Store                    []latency
+	Windows                  []delivery // that are in force
 	NoWindows                string     // instead of them
 	MoreWindows              int        // not shown
 	Alerts                   []delivery // the latest first
@@ -110,12 +114,10 @@ type page struct {
 	RuleNames                []string
 }
 
-// A problemRow is what is in the way of alerts.
+// A problemRow is what is in the way of alerts. Since is zero if that is not known.
 type problemRow struct {
-	What, Why, Effect string
-	Lasts             string // empty if that is not known
-	Since             time.Time
-	Replicas          string // that have it; empty if there is only one replica
+	status.Problem
+	Replicas string // that have it; empty if there is only one replica
 }
 
 // A figure is a count of this replica since its start.
@@ -137,34 +139,14 @@ type partitionRow struct {
 	Checkpoint string
 }
 
-// A storeView has the recent latencies of the throttle store.
-type storeView struct {
-	Over string // the time that the latencies cover
-	Rows []storeRow
-}
-
-type storeRow struct {
-	Operation, Calls, P50, P95, Errors string
-	Bad                                bool
-	Help                               string
-}
-
-type windowRow struct {
-	Device, About, Receiver, Left string
-	Percent                       int // of the window that is left
-}
-
 func (a *Admin) page(r *http.Request) page {
 	now := time.Now()
-	all := []Snapshot{a.snapshot(now, maxAlerts)}
-	if a.Options.Others != nil {
-		others, _, _ := a.others.get(r.Context())
-		all = append(all, others...)
-	}
+	others, _, _ := a.others.get(r.Context())
+	all := append([]Snapshot{a.snapshot(now, maxAlerts)}, others...)
 	m := merged(all)
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
-		Now: now.UTC(), Up: humanize.Span(max(time.Second, now.Sub(a.Started))),
+		Now: now.UTC(), Started: a.Started,
 		Figures: a.figures(m.Counts), Token: a.Token != "", Plots: m.plots(), Receivers: m.Receivers,
 		Silences: a.inForce(now),
 	}
@@ -181,10 +163,12 @@ func (a *Admin) page(r *http.Request) page {
 	var partitions []telemetry.PartitionStatus
 	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
 	p.headline(all, partitions, now)
-	p.Replicas = replicaRows(all, partitions, now)
+	p.Replicas = replicaRows(all, partitions)
 	p.Several = len(p.Receivers) > 1
-	p.Store = a.storeView(now)
-	p.Windows, p.Alerts = m.windowRows(now), m.Alerts
+	if p.Store = a.Recorder.latencies(now); p.Store != nil {
+		p.StoreOver = humanize.Span(callsFor)
+	}
+	p.Windows, p.Alerts = m.windows(now), m.Alerts
 	p.NoWindows = "None known to this replica: the next reading over the threshold of a device causes an alert."
 	if p.State != status.Leaving || !a.plain {
 		p.NoWindows = "None known to this replica."
@@ -230,9 +214,7 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 				continue
 			}
 			rows[problem.What] = len(p.Problems)
-			row := problemRow{
-				What: humanize.Capital(problem.What), Lasts: problem.Lasts(now), Since: problem.Since.UTC(), Why: problem.Why, Effect: problem.Effect,
-			}
+			row := problemRow{Problem: problem}
 			if len(all) > 1 {
 				row.Replicas = s.Replica
 			}
@@ -240,9 +222,9 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 		}
 	}
 	if unowned := status.Unowned(partitions); unowned != "" {
-		p.Problems = append(p.Problems, problemRow{
+		p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
 			What: strings.TrimSuffix(unowned, "."), Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
-		})
+		}})
 		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining && p.State != status.Standby {
 			p.State, p.Headline = status.Partly, "Some alerts are not leaving: "+strings.ToLower(unowned[:1])+unowned[1:]
 		}
@@ -322,14 +304,9 @@ func (a *Admin) figures(c counts) []figure {
 
 // partitionRows combines what the stores know with what replicas read, and returns the former too if it is new.
 func (a *Admin) partitionRows(r *http.Request, snapshots []Snapshot, now time.Time) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
-	var all []telemetry.PartitionStatus
-	var at time.Time
+	all, at, err := a.partitions.get(r.Context())
 	if a.Options.Partitions != nil {
-		var err error
-		all, at, err = a.partitions.get(r.Context())
-		if at.IsZero() {
-			old = "The checkpoint store has not answered yet: other replicas' partitions are unknown."
-		} else if old = aged("The checkpoint store", at, now, err); old == "" {
+		if old = aged("The checkpoint store", at, now, err); old == "" {
 			known = all
 		}
 	}
@@ -373,19 +350,6 @@ func (a *Admin) partitionRows(r *http.Request, snapshots []Snapshot, now time.Ti
 	return known, rows, old
 }
 
-// aged says how old an answer is that should be newer; empty if it is not old. err is why there
-// is no newer one.
-func aged(who string, at, now time.Time, err error) string {
-	switch age := now.Sub(at); {
-	case age <= askAgain+askTimeout:
-		return ""
-	case err == nil: // it is being asked
-		return "This is the state " + humanize.Span(age) + " ago."
-	default:
-		return who + " does not respond: this is the state " + humanize.Span(age) + " ago."
-	}
-}
-
 // lag sets how far the sequence number at is behind last.
 func (row *partitionRow) lag(last, at int64) {
 	if last < 0 {
@@ -406,7 +370,7 @@ func waiting(s worker.PartitionState, now time.Time) string {
 		parts = append(parts, text+humanize.Span(now.Sub(l.Since)))
 	}
 	if s.Unsettled > 0 {
-		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(int64(s.Unsettled)), humanize.Span(now.Sub(s.Oldest))))
+		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(s.Unsettled), humanize.Span(now.Sub(s.Oldest))))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -437,21 +401,21 @@ func compareIDs(x, y string) int {
 	return strings.Compare(x, y)
 }
 
-// windowRows returns the windows in force after the alerts of s.
-func (s Snapshot) windowRows(now time.Time) (windows []windowRow) {
+// windows returns the windows in force after the alerts of s.
+func (s Snapshot) windows(now time.Time) (all []delivery) {
 	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
-	for _, t := range s.Alerts {
-		about := about(t.Rule, t.Level)
-		left := t.Until.Sub(now)
-		device := cmp.Or(t.Shared, t.Device)
-		if key := (window{device, about, t.Receiver}); left > 0 && !t.Resolved && !seen[key] {
+	for _, d := range s.Alerts {
+		if key := (window{cmp.Or(d.Shared, d.Device), about(d.Rule, d.Level), d.Receiver}); d.Until.After(now) && !d.Resolved && !seen[key] {
 			seen[key] = true
-			windows = append(windows, windowRow{Device: device, About: about, Receiver: t.Receiver, Left: humanize.Span(left), Percent: int(100 * left / t.Until.Sub(t.At))})
+			all = append(all, d)
 		}
 	}
-	return windows
+	return all
 }
+
+// Left is how much of d's window is left at now, in percent.
+func (d delivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now) / d.Until.Sub(d.At)) }
 
 // Reading shows what d is about: its value, with as many decimals as the limit has, its word, or how long nothing was heard.
 func (d delivery) Reading() string {
@@ -467,39 +431,9 @@ func (d delivery) Reading() string {
 	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }
 
-func (a *Admin) storeView(now time.Time) *storeView {
-	all := a.Recorder.latencies(now)
-	if all == nil {
-		return nil
-	}
-	v := &storeView{Over: humanize.Span(callsFor)}
-	for _, op := range []struct {
-		lease.Operation
-		name, help string
-	}{
-		{lease.OpAcquire, "Acquire", "acquires the right to alert about a device, or to lead"},
-		{lease.OpExtend, "Extend", "records the start of a device's window, or renews the leader's lease"},
-		{lease.OpRelease, "Release", "releases that right after a failed alert, or when the leader stops"},
-	} {
-		l := all[op.Operation]
-		if l.calls == 0 {
-			continue
-		}
-		row := storeRow{
-			Operation: op.name, Help: op.help, Calls: count(int64(l.calls)), P50: latencyText(l.p50), P95: latencyText(l.p95),
-			Errors: count(int64(l.errors)), Bad: l.errors > 0,
-		}
-		if l.more {
-			row.Calls += "+"
-		}
-		v.Rows = append(v.Rows, row)
-	}
-	return v
-}
-
 // count formats n with commas.
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
+func count[T int | int64](n T) string {
+	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}

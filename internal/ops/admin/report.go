@@ -191,7 +191,7 @@ func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last s
 			lines = lines[max(0, len(lines)-shownReadings):]
 		}
 	}
-	fmt.Fprintf(out, "\nthe hub has %s readings of it from the last %s", count(int64(n)), last)
+	fmt.Fprintf(out, "\nthe hub has %s readings of it from the last %s", count(n), last)
 	if n > len(lines) {
 		fmt.Fprintf(out, ", the last %d", len(lines))
 	}

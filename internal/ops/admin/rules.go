@@ -58,7 +58,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
 					n = counts[at]
 				}
-				row.Pending, row.Open, row.Due, row.Alarmed = count(int64(n.Pending)), count(int64(n.Open)), count(int64(n.Due)), n.Open > 0
+				row.Pending, row.Open, row.Due, row.Alarmed = count(n.Pending), count(n.Open), count(n.Due), n.Open > 0
 			}
 			rows = append(rows, row)
 		}
@@ -105,7 +105,7 @@ func (s Snapshot) moreOpen() string {
 	if more <= 0 {
 		return ""
 	}
-	return count(int64(more))
+	return count(more)
 }
 
 // ruleFigures returns what rules count besides, where they can.

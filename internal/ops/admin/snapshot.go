@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"time"
 
-	"alertworker/internal/humanize"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
@@ -168,6 +166,9 @@ func (a *Admin) counts() (c counts) {
 
 // readReports reads what other replicas show.
 func readReports(ask func(context.Context) ([][]byte, error)) func(context.Context) ([]Snapshot, error) {
+	if ask == nil {
+		return nil
+	}
 	return func(ctx context.Context) (all []Snapshot, err error) {
 		reports, err := ask(ctx)
 		for _, r := range reports {
@@ -240,27 +241,24 @@ func (m *Snapshot) addMinutes(s Snapshot) {
 	}
 }
 
-// replicaRow is one of several replicas.
+// A replicaRow is one of several replicas.
 type replicaRow struct {
-	Name, Version, Up, State, Class string
-	Partitions                      string // how many it reads
+	Snapshot
+	Owned int // partitions
 }
 
-func replicaRows(all []Snapshot, partitions []telemetry.PartitionStatus, now time.Time) (rows []replicaRow) {
+func replicaRows(all []Snapshot, partitions []telemetry.PartitionStatus) (rows []replicaRow) {
 	if len(all) == 1 {
 		return nil
 	}
 	for _, s := range all {
-		owned := 0
+		row := replicaRow{Snapshot: s}
 		for _, p := range partitions {
 			if label(p.Owner) == s.Replica {
-				owned++
+				row.Owned++
 			}
 		}
-		rows = append(rows, replicaRow{
-			Name: s.Replica, Version: s.Version, Up: humanize.Span(max(time.Second, now.Sub(s.Started))),
-			State: string(s.Status.State), Class: classOf(s.Status.State), Partitions: strconv.Itoa(owned),
-		})
+		rows = append(rows, row)
 	}
 	return rows
 }

@@ -230,7 +230,7 @@ func earliest(duties []*scheduled) (first *scheduled) {
 // run runs a duty once, records the run in n, and schedules the next.
 func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	start := time.Now()
-	done := Run{Term: t.Token, Start: start}
+	done := runNote{Term: t.Token, Start: start}
 	h := n.Duties[a.Name]
 	h.Runs = last(append(h.Runs, done), maxRuns)
 	n.Duties[a.Name] = h
@@ -242,8 +242,9 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	cancel()
 	h.Mark = storable(call.Mark)
 
-	done.Took, done.Outcome, done.Detail = time.Since(start), Done, report
-	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", done.Took))
+	took := time.Since(start)
+	done.Seconds, done.Outcome, done.Detail = took.Seconds(), Done, report
+	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", took))
 	switch {
 	case err == nil:
 		r.setFailures(a.Name, 0)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -20,21 +21,22 @@ const (
 
 // A Status is the state of the duties, as any replica can read it.
 type Status struct {
-	Leader string    // the replica that leads; empty if none does
-	Term   int64     // the current or last one
-	Since  time.Time // when it began, by the store's clock
-	Terms  []Ended   // the last ten that have ended, latest last
-	Runs   []Run     // the last ten of each duty, latest last
+	Leader string    `json:"leader,omitempty"` // the replica that leads; empty if none does
+	Term   int64     `json:"term,omitzero"`    // the current or last one, as in the leader's log
+	Since  time.Time `json:"since,omitzero"`   // when it began, by the store's clock
+	Terms  []Ended   `json:"terms"`            // the last ten that have ended, latest last
+	Runs   []Run     `json:"runs"`             // the last ten of each duty, latest last
 }
 
 // An Ended is a term that has ended. Names and causes may be truncated. Its times are by the store's
 // clock, to the second.
 type Ended struct {
-	Term        int64
-	Leader      string
-	From, Until time.Time
-	End         End
-	Cause       string // of Lost
+	Term   int64     `json:"term"`
+	Leader string    `json:"leader"`
+	From   time.Time `json:"from"`
+	Until  time.Time `json:"until"`
+	End    End       `json:"end"`
+	Cause  string    `json:"cause,omitempty"` // of Lost
 }
 
 // An End says how a term ended.
@@ -49,17 +51,18 @@ const (
 	Lost
 )
 
-func (e End) String() string { return [...]string{"handed back", "expired", "lost"}[e] }
+func (e End) String() string               { return [...]string{"handed back", "expired", "lost"}[e] }
+func (e End) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // A Run is one attempt at a duty. Details may be truncated. Its times are by the replica's wall clock.
 type Run struct {
-	Duty    string
-	Term    int64         // in which it began
-	Replica string        // that led; empty if the term is not among those in the Status
-	Start   time.Time     // to the second
-	Took    time.Duration // to the millisecond
-	Outcome Outcome
-	Detail  string // the report or the error
+	Duty    string    `json:"duty"`
+	Term    int64     `json:"term"`              // in which it began
+	Replica string    `json:"replica,omitempty"` // that led; empty if the term is not among those in the Status
+	Start   time.Time `json:"start"`             // to the second
+	Seconds float64   `json:"seconds"`           // that it took, to the millisecond
+	Outcome Outcome   `json:"outcome"`
+	Detail  string    `json:"detail,omitempty"` // the report or the error
 }
 
 // An Outcome says how a Run ended.
@@ -74,7 +77,10 @@ const (
 	Interrupted
 )
 
-func (o Outcome) String() string { return [...]string{"begun", "done", "failed", "interrupted"}[o] }
+func (o Outcome) String() string {
+	return [...]string{"begun", "done", "failed", "interrupted"}[o]
+}
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // ReadStatus reads the last leader's note under key. It costs as much as a refused Acquire.
 func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) {
@@ -83,7 +89,7 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 		return Status{}, err
 	}
 	n := parseNote(r.Note)
-	status := Status{Term: r.Token, Since: r.Claimed}
+	status := Status{Term: r.Token, Since: r.Claimed, Terms: []Ended{}, Runs: []Run{}}
 	if r.Now.Before(r.Written.Add(r.Hold)) {
 		status.Leader = n.Leader
 	} else {
@@ -92,15 +98,15 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	leaders := map[int64]string{r.Token: status.Leader}
 	for _, t := range n.Terms {
 		leaders[t.Term] = t.Leader
+		status.Terms = append(status.Terms, Ended(t))
 	}
 	for name, d := range n.Duties {
 		for _, run := range d.Runs {
 			run.Duty, run.Replica = name, leaders[run.Term]
-			status.Runs = append(status.Runs, run)
+			status.Runs = append(status.Runs, Run(run))
 		}
 	}
 	slices.SortFunc(status.Runs, func(x, y Run) int { return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.Duty, y.Duty)) })
-	status.Terms = n.Terms
 	return status, nil
 }
 
@@ -109,22 +115,28 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 type note struct {
 	Leader string             `json:"leader,omitempty"`
 	Lost   string             `json:"lost,omitempty"`  // why the leader could not keep its lease; empty if it could
-	Terms  []Ended            `json:"terms,omitempty"` // latest last
+	Terms  []endedNote        `json:"terms,omitempty"` // latest last
 	Duties map[string]history `json:"duties,omitempty"`
 }
 
 // A history is what the note has about one duty.
 type history struct {
-	Last int64  `json:"last,omitempty"` // when it was last due and settled, Unix seconds
-	Mark string `json:"mark,omitempty"` // see Call
-	Runs []Run  `json:"runs,omitempty"` // latest last, without Duty and Replica
+	Last int64     `json:"last,omitempty"` // when it was last due and settled, Unix seconds
+	Mark string    `json:"mark,omitempty"` // see Call
+	Runs []runNote `json:"runs,omitempty"` // latest last, without Duty and Replica
 }
 
-func (t Ended) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{t.Term, t.Leader, t.From.Unix(), t.Until.Unix(), t.End, t.Cause})
+// An endedNote and a runNote are what they are in a note: arrays.
+type (
+	endedNote Ended
+	runNote   Run
+)
+
+func (t endedNote) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{t.Term, t.Leader, t.From.Unix(), t.Until.Unix(), int(t.End), t.Cause})
 }
 
-func (t *Ended) UnmarshalJSON(b []byte) error {
+func (t *endedNote) UnmarshalJSON(b []byte) error {
 	var from, until int64
 	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End, &t.Cause}); err != nil {
 		return err
@@ -133,16 +145,16 @@ func (t *Ended) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func (r Run) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{r.Term, r.Start.Unix(), r.Took.Milliseconds(), r.Outcome, r.Detail})
+func (r runNote) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{r.Term, r.Start.Unix(), int64(math.Round(r.Seconds * 1000)), int(r.Outcome), r.Detail})
 }
 
-func (r *Run) UnmarshalJSON(b []byte) error {
+func (r *runNote) UnmarshalJSON(b []byte) error {
 	var start, took int64
 	if err := json.Unmarshal(b, &[]any{&r.Term, &start, &took, &r.Outcome, &r.Detail}); err != nil {
 		return err
 	}
-	r.Start, r.Took, r.Outcome = time.Unix(start, 0).UTC(), time.Duration(took)*time.Millisecond, min(max(r.Outcome, Begun), Interrupted)
+	r.Start, r.Seconds, r.Outcome = time.Unix(start, 0).UTC(), float64(took)/1000, min(max(r.Outcome, Begun), Interrupted)
 	return nil
 }
 
@@ -204,7 +216,7 @@ func (n *note) endTerm(r lease.Record) {
 	if r.Token == 0 || n.Leader == "" { // there was none, or it is not known whose it was
 		return
 	}
-	t := Ended{Term: r.Token, Leader: n.Leader, From: r.Claimed.UTC().Truncate(time.Second), Until: r.Written.Add(r.Hold).UTC().Truncate(time.Second)}
+	t := endedNote{Term: r.Token, Leader: n.Leader, From: r.Claimed.UTC().Truncate(time.Second), Until: r.Written.Add(r.Hold).UTC().Truncate(time.Second)}
 	switch {
 	case n.Lost != "":
 		t.End, t.Cause = Lost, n.Lost

@@ -14,7 +14,7 @@ import (
 )
 
 // add adds a run of a duty.
-func (n *note) add(duty string, r Run) {
+func (n *note) add(duty string, r runNote) {
 	if n.Duties == nil {
 		n.Duties = map[string]history{}
 	}
@@ -28,10 +28,10 @@ func TestNoteFits(t *testing.T) {
 	at := time.Unix(1795261928, 0).UTC()
 	usual := note{Leader: "alertworker-7d9f8c6b5-x2x4z", Duties: map[string]history{"janitor": {Last: 1795261928}, "summary": {Last: 1795261928}}}
 	for i := range 20 {
-		usual.add([]string{"janitor", "summary"}[i%2], Run{Term: 1795261928000, Start: at, Took: 12345 * time.Millisecond, Outcome: Done, Detail: "9999 removed"})
+		usual.add([]string{"janitor", "summary"}[i%2], runNote{Term: 1795261928000, Start: at, Seconds: 12.345, Outcome: Done, Detail: "9999 removed"})
 	}
 	for i := range int64(10) {
-		usual.Terms = append(usual.Terms, Ended{Term: 1795261928000 + i, Leader: fmt.Sprint("alertworker-7d9f8c6b5-x2x4", i), From: at, Until: at.Add(time.Hour), End: End(i % 2)})
+		usual.Terms = append(usual.Terms, endedNote{Term: 1795261928000 + i, Leader: fmt.Sprint("alertworker-7d9f8c6b5-x2x4", i), From: at, Until: at.Add(time.Hour), End: End(i % 2)})
 	}
 	usual.Terms[4].End, usual.Terms[4].Cause = Lost, "lease lost: not renewed in time: renewals have failed since 12:00:00, the last: connection refused"
 	if got := parseNote(usual.String()); !reflect.DeepEqual(got, usual) {
@@ -43,11 +43,11 @@ func TestNoteFits(t *testing.T) {
 		n := note{Leader: text.Draw(t, "leader"), Lost: text.Draw(t, "lost"), Duties: map[string]history{"janitor": {Last: rapid.Int64().Draw(t, "last"), Mark: storable(text.Draw(t, "mark"))}}}
 		for duty := range map[string]bool{"janitor": true, "summary": true} {
 			for range rapid.IntRange(0, maxRuns).Draw(t, "runs") {
-				n.add(duty, Run{Term: 1795261928000, Start: at, Took: 5 * time.Minute, Outcome: Failed, Detail: text.Draw(t, "detail")})
+				n.add(duty, runNote{Term: 1795261928000, Start: at, Seconds: 300, Outcome: Failed, Detail: text.Draw(t, "detail")})
 			}
 		}
 		for range rapid.IntRange(0, maxTerms).Draw(t, "terms") {
-			n.Terms = append(n.Terms, Ended{Term: 1795261928000, Leader: text.Draw(t, "of"), From: at, Until: at, End: Lost, Cause: text.Draw(t, "cause")})
+			n.Terms = append(n.Terms, endedNote{Term: 1795261928000, Leader: text.Draw(t, "of"), From: at, Until: at, End: Lost, Cause: text.Draw(t, "cause")})
 		}
 		s := n.String()
 		if len(s) > lease.MaxNote || !utf8.ValidString(s) {
@@ -96,7 +96,7 @@ func FuzzParseNote(f *testing.F) {
 func TestFailuresInARow(t *testing.T) {
 	var h history
 	for _, o := range []Outcome{Failed, Done, Failed, Interrupted, Begun, Failed} {
-		h.Runs = append(h.Runs, Run{Outcome: o})
+		h.Runs = append(h.Runs, runNote{Outcome: o})
 	}
 	if n, none := h.failures(), (history{}).failures(); n != 3 || none != 0 {
 		t.Errorf("%d and %d in a row, want 3 and 0", n, none)

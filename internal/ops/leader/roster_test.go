@@ -242,7 +242,7 @@ func TestLog(t *testing.T) {
 		for i, got := range st.Runs {
 			n := len(at) - 9 + i
 			want := leader.Run{
-				Duty: "janitor", Term: got.Term, Replica: "b", Start: at[n-1].UTC().Truncate(time.Second), Took: time.Duration(n) * time.Second,
+				Duty: "janitor", Term: got.Term, Replica: "b", Start: at[n-1].UTC().Truncate(time.Second), Seconds: float64(n),
 				Outcome: leader.Done, Detail: fmt.Sprint("report ", n),
 			}
 			if n%2 == 0 {
