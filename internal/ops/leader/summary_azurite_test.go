@@ -2,6 +2,7 @@ package leader_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -73,15 +74,19 @@ func TestSummaryOnBlobs(t *testing.T) {
 			}
 			defer hook.Close()
 
-			once := &onceIn{time.Now().Truncate(time.Second).Add(4 * time.Second)}
-			for _, replica := range []string{"a", "b"} {
+			var replicas []lease.Store
+			for range 2 {
 				s, err := open(container)
 				if err != nil {
 					t.Fatal(err)
 				}
+				replicas = append(replicas, s)
+			}
+			once := &onceIn{time.Now().Truncate(time.Second).Add(10 * time.Second)}
+			for i, s := range replicas {
 				c := config(newTally(kept), map[string]notify.Reporter{"r": hook})
 				c.DeadLetters = letters.Count
-				defer run(s, replica, leader.Summary(once, c))()
+				defer run(s, fmt.Sprint(i), leader.Summary(once, c))()
 			}
 			body := <-came
 			select {
