@@ -180,6 +180,28 @@ func AsError(err error) *Error {
 	return &Error{Err: err}
 }
 
+// What is known after an attempt, in metrics and traces.
+const (
+	ResultDelivered = "delivered"
+	ResultRefused   = "refused"   // for good
+	ResultNotTaken  = "not_taken" // certainly; it is tried again
+	ResultUnknown   = "unknown"   // the receiver may have taken it
+)
+
+// Result says what is known after an attempt that ended with err.
+func Result(err error) string {
+	e := AsError(err)
+	switch {
+	case err == nil:
+		return ResultDelivered
+	case e.Refused:
+		return ResultRefused
+	case e.Untaken:
+		return ResultNotTaken
+	}
+	return ResultUnknown
+}
+
 // TestDevice begins the names of devices that nobody needs to look after: `alertworker test` makes them up.
 const TestDevice = "alertworker-test"
 

@@ -126,7 +126,7 @@ type ReceiverState struct {
 	Name    string
 	Down    bool
 	Since   time.Time // of the first failure in a row; zero unless it is down
-	Err     error     // the last failure, which holds no secret; nil unless it is down
+	Err     error     `json:"-"` // the last failure, which holds no secret; nil unless it is down
 	Retry   time.Time // earliest time of the next attempt while it is down; zero if one is under way
 	Taken   int64     // alerts taken since the worker started
 	Waiting int       // alerts that have not been sent yet: they wait, for whatever reason, or are being tried

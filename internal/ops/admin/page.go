@@ -100,7 +100,7 @@ type page struct {
 	Figures                  []figure
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store does not respond
-	Receivers                []receiver
+	Receivers                []worker.ReceiverState
 	Several                  bool   // there are several receivers
 	StoreOver                string // the time that Store covers; empty if there is no store
 	Store                    []latency

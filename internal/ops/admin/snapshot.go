@@ -29,7 +29,7 @@ type Snapshot struct {
 	Counts  counts // since it started
 
 	Partitions []readPartition
-	Receivers  []receiver
+	Receivers  []worker.ReceiverState
 	Alarms     []worker.AlarmCounts
 	Open       []openAlarm // the longest first
 	Alerts     []delivery  // that receivers took, the latest first
@@ -86,14 +86,6 @@ type readPartition struct {
 	Idle      bool   // there is nothing to show
 }
 
-type receiver struct {
-	Name    string
-	Down    bool
-	Retry   time.Time
-	Taken   int64
-	Waiting int
-}
-
 type openAlarm struct {
 	Device, Rule, Level string
 	Since               time.Time
@@ -104,7 +96,7 @@ type openAlarm struct {
 func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	s := Snapshot{
 		Member: status.Member{Replica: a.Replica, Status: a.Options.Status()}, Version: a.Version, Started: a.Started,
-		Counts: a.counts(), Alarms: a.Worker.AlarmCounts(),
+		Counts: a.counts(), Receivers: a.Worker.Receivers(), Alarms: a.Worker.AlarmCounts(),
 	}
 	if a.Late != nil {
 		s.Late = a.Late()
@@ -112,9 +104,6 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	if h := a.Heartbeat; h != nil && !h.Last().At.IsZero() {
 		call := h.Last()
 		s.Heartbeat = &call
-	}
-	for _, r := range a.Worker.Receivers() {
-		s.Receivers = append(s.Receivers, receiver{Name: r.Name, Down: r.Down, Retry: r.Retry, Taken: r.Taken, Waiting: r.Waiting})
 	}
 	for _, o := range a.Worker.Alarms(maxShared) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
@@ -191,7 +180,7 @@ func merged(all []Snapshot) Snapshot {
 		m.Counts.add(s.Counts)
 		m.addMinutes(s)
 		for _, r := range s.Receivers {
-			i := slices.IndexFunc(m.Receivers, func(x receiver) bool { return x.Name == r.Name })
+			i := slices.IndexFunc(m.Receivers, func(x worker.ReceiverState) bool { return x.Name == r.Name })
 			if i < 0 {
 				m.Receivers = append(m.Receivers, r)
 				continue

@@ -9,14 +9,6 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Results of attempts: what is known of the alert or summary.
-const (
-	resultDelivered = "delivered"
-	resultRefused   = "refused"   // for good
-	resultNotTaken  = "not_taken" // certainly; it is tried again
-	resultUnknown   = "unknown"   // the receiver may have taken it
-)
-
 // Receiver returns an observer of the attempts at a receiver. name is the label: from the
 // configuration, without secrets.
 func (m *Metrics) Receiver(name string) notify.Observer {
@@ -27,9 +19,9 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 		attempts.WithLabelValues(result, reason)
 		duration.WithLabelValues(result)
 	}
-	declare(resultDelivered, reasonNone)
-	declare(resultRefused, reasonNone)
-	for _, result := range []string{resultNotTaken, resultUnknown} {
+	declare(notify.ResultDelivered, reasonNone)
+	declare(notify.ResultRefused, reasonNone)
+	for _, result := range []string{notify.ResultNotTaken, notify.ResultUnknown} {
 		for _, reason := range reasons {
 			declare(result, reason)
 		}
@@ -38,7 +30,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 		start := time.Now()
 		return ctx, func(err error) {
 			now := time.Now()
-			result, reason := verdict(ctx, err)
+			result, reason := notify.Result(err), failure(ctx, err)
 			attempts.WithLabelValues(result, reason).Inc()
 			duration.WithLabelValues(result).Observe(now.Sub(start).Seconds())
 			if err == nil && a.Alert != nil && !a.Alert.Resolved { // which may have waited for a window's end
@@ -48,22 +40,15 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 	}
 }
 
-// verdict returns the labels for an attempt that was made under ctx.
-func verdict(ctx context.Context, err error) (result, reason string) {
-	if err == nil {
-		return resultDelivered, reasonNone
-	}
+// failure returns why an attempt that was made under ctx failed, if that says anything about it.
+func failure(ctx context.Context, err error) (reason string) {
 	e := notify.AsError(err)
-	if e.Refused {
-		return resultRefused, reasonNone
-	}
-	result = resultUnknown
-	if e.Untaken {
-		result = resultNotTaken
+	if err == nil || e.Refused {
+		return reasonNone
 	}
 	reason = reasonOf(ctx, err, e.Status)
 	if e.RetryAfter > 0 && (reason == reasonServer || reason == reasonOther) {
 		reason = reasonRetryAfter
 	}
-	return result, reason
+	return reason
 }

@@ -29,7 +29,7 @@ func (t *Tracing) Receiver(name string) notify.Observer {
 			return ctx, nil
 		}
 		return ctx, func(err error) {
-			outcome := outcomeOf(err)
+			outcome := notify.Result(err)
 			span.SetAttributes(outcomeKey.String(outcome))
 			if err != nil {
 				fail(span, outcome, err)
@@ -37,18 +37,4 @@ func (t *Tracing) Receiver(name string) notify.Observer {
 			span.End()
 		}
 	}
-}
-
-// outcomeOf says what is known after an attempt.
-func outcomeOf(err error) string {
-	if err == nil {
-		return "delivered"
-	}
-	switch e := notify.AsError(err); {
-	case e.Refused:
-		return "refused"
-	case e.Untaken:
-		return "not_taken"
-	}
-	return "unknown"
 }
