@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -51,28 +50,23 @@ func openSilences(ctx context.Context) (muting.Store, *session, error) {
 
 // silence is `alertworker silence`.
 func silence(ctx context.Context, out io.Writer, args []string) error {
-	var s muting.Silence
+	var r muting.Request
 	flags := newFlags("silence", silenceDoes)
-	flags.StringVar(&s.Device, "device", "", "only this `DEVICE`; * stands for any characters")
-	flags.StringVar(&s.Rule, "rule", "", "only alerts of this `RULE`")
-	flags.Func("where", "only readings whose messages have this application property, `NAME=VALUE`", func(text string) error {
-		s.Property, s.Value, _ = strings.Cut(text, "=")
-		if s.Property == "" || s.Value == "" {
-			return errors.New("must be NAME=VALUE")
-		}
-		return nil
-	})
-	lasts := flags.Duration("for", 0, "how long, as a `DURATION` such as 2h")
-	flags.StringVar(&s.Why, "why", "", "the `REASON`, shown to others")
-	flags.StringVar(&s.Who, "who", "", "your `NAME` (default: the user of this machine)")
+	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`; * stands for any characters")
+	flags.StringVar(&r.Rule, "rule", "", "only alerts of this `RULE`")
+	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
+	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")
+	flags.StringVar(&r.Why, "why", "", "the `REASON`, shown to others")
+	flags.StringVar(&r.Who, "who", "", "your `NAME` (default: the user of this machine)")
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	if u, err := user.Current(); s.Who == "" && err == nil {
-		s.Who = u.Username
+	if u, err := user.Current(); r.Who == "" && err == nil {
+		r.Who = u.Username
 	}
-	s.Who = cmp.Or(s.Who, os.Getenv("USER"), "unknown")
-	if err := s.Check(*lasts); err != nil {
+	r.Who = cmp.Or(r.Who, os.Getenv("USER"), "unknown")
+	s, lasts, err := r.Silence()
+	if err != nil {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}
 	store, opened, err := openSilences(ctx)
@@ -80,7 +74,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer opened.Close()
-	if s, err = store.Add(ctx, s, *lasts); err != nil {
+	if s, err = store.Add(ctx, s, lasts); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "silenced until %s: %v; to end it before: alertworker silences end %s\n", s.Until.Format(time.DateTime+"Z"), s, s.ID)

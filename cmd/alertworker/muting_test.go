@@ -57,7 +57,7 @@ func TestSilenceCommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"--for 2h --why service":                    "say what to silence",
 		"--device oven --for 2h":                    "say why",
-		"--device oven --why service":               "a silence lasts",
+		"--device oven --why service":               "for must be a duration",
 		"--where site --for 2h --why service":       "must be NAME=VALUE",
 		"--rule hot --for 2h --why service surplus": "unexpected",
 	} {

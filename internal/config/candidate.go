@@ -10,21 +10,17 @@ var deciding = []string{"Readings", "Windows", "Alerts", "Duties, performed by o
 
 // LoadRules is Load for commands that ask what rules decide, and connect to nothing but the hub. changed are variables with other
 // values than in the environment; an empty value unsets one. Only mistakes in variables that decide about alerts count, and with
-// hub in those that say where the hub is. Without NOTIFY_URLS alerts go to the log. It sets the environment while it runs, so
-// it must run alone.
+// hub in those that say where the hub is. Without NOTIFY_URLS alerts go to the log.
 func LoadRules(changed map[string]string, hub bool) (Config, error) {
-	for name, value := range changed {
-		was, set := os.LookupEnv(name)
-		_ = os.Setenv(name, value) // it fails for a name that no variable can have
-		defer func() {
-			if _ = os.Unsetenv(name); set {
-				_ = os.Setenv(name, was)
-			}
-		}()
-	}
+	env := lookup(func(name string) (string, bool) {
+		if value, ok := changed[name]; ok {
+			return value, value != ""
+		}
+		return os.LookupEnv(name)
+	})
 	var e configError
-	c := readVariables(&e)
-	if os.Getenv("NOTIFY_URLS")+os.Getenv("NOTIFY_URLS_FILE") == "" {
+	c := readVariables(env, &e)
+	if env.get("NOTIFY_URLS")+env.get("NOTIFY_URLS_FILE") == "" {
 		c.NotifyURLs = NewURLs("log:")
 		e.problems = slices.DeleteFunc(e.problems, func(p problem) bool { return p.variable == "NOTIFY_URLS" })
 	}

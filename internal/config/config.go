@@ -4,6 +4,7 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -299,7 +300,7 @@ func (e *configError) has(variable string) bool {
 // explains it.
 func Load() (Config, []Warning, error) {
 	var e configError
-	c := readVariables(&e)
+	c := readVariables(os.LookupEnv, &e)
 	c.expand()
 	c.validate(&e)
 
@@ -326,22 +327,36 @@ const developmentStorage = "DefaultEndpointsProtocol=http;AccountName=devstoreac
 	"AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;" +
 	"BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
 
+// A lookup returns a variable, and whether it is set, as os.LookupEnv does.
+type lookup func(name string) (value string, set bool)
+
+func (env lookup) get(name string) string {
+	value, _ := env(name)
+	return value
+}
+
 // readVariables reads all variables.
-func readVariables(e *configError) (c Config) {
+func readVariables(env lookup, e *configError) (c Config) {
 	values := reflect.ValueOf(&c).Elem()
+	var beside []string
 	for i := range values.NumField() {
-		readVariable(values.Type().Field(i), values.Field(i), e)
+		field := values.Type().Field(i)
+		env.read(field, values.Field(i), e)
+		if name := field.Tag.Get("envconfig"); strings.HasPrefix(name, "TEMPERATURE_") && env.get(name) != "" {
+			beside = append(beside, name)
+		}
 	}
+	c.RulesFile.beside = beside
 	return c
 }
 
-// readVariable reads the variable of field into value.
-func readVariable(field reflect.StructField, value reflect.Value, e *configError) {
+// read reads the variable of field into value.
+func (env lookup) read(field reflect.StructField, value reflect.Value, e *configError) {
 	name := field.Tag.Get("envconfig")
-	text := os.Getenv(name)
+	text, set := env(name)
 
 	if hidden, ok := value.Addr().Interface().(redactable); ok {
-		if path := os.Getenv(name + "_FILE"); path != "" {
+		if path := env.get(name + "_FILE"); path != "" {
 			if text != "" {
 				e.add(name, "and %s_FILE are both set: remove one of them", name)
 				return
@@ -362,7 +377,7 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 		switch instead := field.Tag.Get("instead"); {
 		case instead == "":
 			e.add(name, "is missing: %s", missing)
-		case os.Getenv(instead) == "":
+		case env.get(instead) == "":
 			e.add(name, "is missing: %s; or set %s", missing, instead)
 		}
 		return
@@ -371,23 +386,24 @@ func readVariable(field reflect.StructField, value reflect.Value, e *configError
 		e.add(name, "is in quotes, which are part of the value: remove them (docker's --env-file keeps quotes)")
 		return
 	}
-	if err := process(field, value); err != nil {
+	if text == "" && (!set || field.Tag.Get("empty") == "") { // templates pass empty values for what is not set
+		text = field.Tag.Get("default")
+	}
+	if err := process(field, value, text); err != nil {
 		e.add(name, "is %s; must be %s", show(text), expectation(field.Type))
 	}
 }
 
-// process lets envconfig read one field. Asked for the whole struct it would
-// stop at the first wrong value.
-func process(field reflect.StructField, value reflect.Value) error {
-	if os.Getenv(field.Tag.Get("envconfig")) == "" && field.Tag.Get("empty") == "" {
-		// Templates pass empty values for what is not set, and envconfig takes
-		// them as set. So it gets a name that no variable can have.
-		fallback := field.Tag.Get("default")
-		if fallback == "" {
-			return nil
-		}
-		field.Tag = reflect.StructTag(fmt.Sprintf(`envconfig:"=" default:%q`, fallback))
+// process reads text into one field: itself, or by envconfig as the default of a name that no variable can have. Asked for the whole
+// struct, envconfig would stop at the first wrong value.
+func process(field reflect.StructField, value reflect.Value, text string) error {
+	if text == "" {
+		return nil
 	}
+	if itself, ok := value.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return itself.UnmarshalText([]byte(text))
+	}
+	field.Tag = reflect.StructTag(fmt.Sprintf(`envconfig:"=" default:%q`, text))
 	one := reflect.New(reflect.StructOf([]reflect.StructField{field}))
 	if err := envconfig.Process("", one.Interface()); err != nil {
 		return err

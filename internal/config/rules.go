@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -71,13 +70,7 @@ func (c *Config) validateRules(e *configError) {
 // readRules reads RULES_FILE.
 func (c *Config) readRules(e *configError) {
 	var wrong []string
-	var others []string
-	for _, v := range Variables() {
-		if strings.HasPrefix(v.Name, "TEMPERATURE_") && os.Getenv(v.Name) != "" {
-			others = append(others, v.Name)
-		}
-	}
-	if len(others) > 0 {
+	if others := c.RulesFile.beside; len(others) > 0 {
 		wrong = append(wrong, "and "+strings.Join(others, " and ")+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)")
 	}
 	text, err := ReadFile(c.RulesFile.path)

@@ -36,12 +36,13 @@ const (
 
 // A RulesFile is RULES_FILE: the path, and once Load has read it, what is there.
 type RulesFile struct {
-	path string
-	set  rules.Set
+	path   string
+	set    rules.Set
+	beside []string // variables that are set, and that rules in a file replace
 }
 
 // RulesOf returns a RulesFile that has been read, for tests and local mode. Nobody checks the rules.
-func RulesOf(set rules.Set) RulesFile { return RulesFile{"RULES_FILE", set} }
+func RulesOf(set rules.Set) RulesFile { return RulesFile{path: "RULES_FILE", set: set} }
 
 func (f RulesFile) String() string { return f.path }
 

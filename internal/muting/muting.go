@@ -66,6 +66,26 @@ func (s Silence) MayMatch(device string) bool {
 	return m.Matches(device, s.Rule, s.From, func(string) string { return s.Value })
 }
 
+// A Request is a silence as people ask for it.
+type Request struct {
+	Device string `json:"device"`
+	Rule   string `json:"rule"`
+	Where  string `json:"where"` // NAME=VALUE
+	For    string `json:"for"`   // a duration
+	Why    string `json:"why"`
+	Who    string `json:"who"`
+}
+
+// Silence returns the silence, and how long it is to last, or what is wrong with the request.
+func (r Request) Silence() (s Silence, lasts time.Duration, err error) {
+	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who}
+	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
+	if lasts, err = time.ParseDuration(r.For); err != nil {
+		return s, 0, errors.New("for must be a duration, such as 2h")
+	}
+	return s, lasts, s.Check(lasts)
+}
+
 // Check returns what is wrong with s, which is to last for d.
 func (s Silence) Check(d time.Duration) error {
 	for _, text := range []string{s.Device, s.Rule, s.Property, s.Value, s.Why, s.Who} {
@@ -77,11 +97,13 @@ func (s Silence) Check(d time.Duration) error {
 	case s.Device+s.Rule+s.Property == "":
 		return errors.New("say what to silence: devices, a rule, or messages with a property")
 	case (s.Property == "") != (s.Value == ""):
-		return errors.New("a property needs a value: name=value")
+		return errors.New("where must be NAME=VALUE")
 	case d < shortest || d > longest:
 		return fmt.Errorf("a silence lasts %v to %v, not %v", shortest, longest, d)
 	case s.Why == "":
 		return errors.New("say why: others see it")
+	case s.Who == "":
+		return errors.New("say who is silencing: others see it")
 	}
 	return nil
 }

@@ -91,9 +91,10 @@ func TestSilencesThatAreNone(t *testing.T) {
 	}{
 		{muting.Silence{Why: "service"}, time.Hour, "say what to silence"},
 		{muting.Silence{Device: "oven"}, time.Hour, "say why"},
+		{muting.Silence{Device: "oven", Why: "service"}, time.Hour, "say who"},
 		{muting.Silence{Device: "oven", Why: "service"}, 0, "a silence lasts"},
 		{muting.Silence{Device: "oven", Why: "service"}, 31 * 24 * time.Hour, "a silence lasts"},
-		{muting.Silence{Property: "site", Why: "service"}, time.Hour, "needs a value"},
+		{muting.Silence{Property: "site", Why: "service"}, time.Hour, "NAME=VALUE"},
 		{muting.Silence{Device: "oven", Why: "ser\x1bvice"}, time.Hour, "printable"},
 		{muting.Silence{Device: strings.Repeat("x", 201), Why: "service"}, time.Hour, "printable"},
 	} {

@@ -26,34 +26,6 @@ type Silences interface {
 	End(ctx context.Context, id string) (muting.Silence, error)
 }
 
-// A newSilence is the body of PUT /silences: a silence, and how long it lasts.
-type newSilence struct {
-	Device string `json:"device"`
-	Rule   string `json:"rule"`
-	Where  string `json:"where"` // NAME=VALUE
-	For    string `json:"for"`
-	Why    string `json:"why"`
-	Who    string `json:"who"`
-}
-
-// parse returns the silence, or what is wrong with it.
-func (n newSilence) parse() (s muting.Silence, lasts time.Duration, err error) {
-	s = muting.Silence{Device: n.Device, Rule: n.Rule, Why: n.Why, Who: n.Who}
-	if s.Who == "" {
-		return s, 0, errors.New("say who is silencing: others see it")
-	}
-	if n.Where != "" {
-		s.Property, s.Value, _ = strings.Cut(n.Where, "=")
-		if s.Property == "" {
-			return s, 0, errors.New("where must be NAME=VALUE")
-		}
-	}
-	if lasts, err = time.ParseDuration(n.For); err != nil {
-		return s, 0, errors.New(`for must be a duration, such as "2h"`)
-	}
-	return s, lasts, s.Check(lasts)
-}
-
 // inForce returns the silences that this replica knows to be in force.
 func (a *Admin) inForce(now time.Time) []muting.Silence {
 	if a.Silences == nil {
@@ -92,14 +64,14 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 		all, err := a.Silences.List(ctx)
 		answerSilences(w, http.StatusOK, append([]muting.Silence{}, all...), err)
 	case r.Method == http.MethodPut:
-		var body newSilence
+		var body muting.Request
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
 		decoder.DisallowUnknownFields()
 		if decoder.Decode(&body) != nil {
 			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, with device, rule or where`})
 			return
 		}
-		s, lasts, err := body.parse()
+		s, lasts, err := body.Silence()
 		if err != nil {
 			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
 			return

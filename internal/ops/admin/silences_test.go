@@ -48,7 +48,7 @@ func TestSilences(t *testing.T) {
 		{"too long", "secret", "PUT", "/silences", `{"rule": "hot", "for": "9000h", "why": "service", "who": "ann"}`, 400, "a silence lasts"},
 		{"nobody", "secret", "PUT", "/silences", `{"rule": "hot", "for": "2h", "why": "service"}`, 400, "say who"},
 		{"no reason", "secret", "PUT", "/silences", `{"rule": "hot", "for": "2h", "who": "ann"}`, 400, "say why"},
-		{"where without a value", "secret", "PUT", "/silences", `{"where": "site", "for": "2h", "why": "service", "who": "ann"}`, 400, "name=value"},
+		{"where without a value", "secret", "PUT", "/silences", `{"where": "site", "for": "2h", "why": "service", "who": "ann"}`, 400, "NAME=VALUE"},
 		{"another method", "secret", "POST", "/silences", good, 405, "GET, HEAD, PUT"},
 		{"another method of one", "secret", "GET", "/silences/1", "", 405, "DELETE"},
 		{"an unknown one", "secret", "DELETE", "/silences/12345678", "", 404, "no silence with this id is in force"},
