@@ -56,37 +56,39 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 	if err != nil {
 		return nil, fmt.Errorf("event hub client: %w", err)
 	}
+	type state struct {
+		hub  azeventhubs.EventHubProperties
+		ends map[string]azeventhubs.PartitionProperties
+	}
+	holds, err := query(ctx, s, func(ctx context.Context, q inquiry) (is state, err error) {
+		if is.hub, err = q.hub(ctx); err == nil {
+			is.ends, err = q.partitions(ctx, is.hub.PartitionIDs)
+		}
+		return is, err
+	})
+	s.management.close()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	disconnect := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // does not block
-	context.AfterFunc(ctx, disconnect)                                             // GetPartitionProperties ignores its context
 	h := &History{source: s, began: time.Now(), from: since, to: time.Now(), at: since, rate: rate}
 	var reading sync.WaitGroup
 	h.stop = func() {
 		cancel()
 		reading.Wait()
-		disconnect()
+		_ = client.Close(context.Background()) // does not block
 	}
-	hub, err := client.GetEventHubProperties(ctx, nil)
-	if err != nil {
-		h.stop()
-		return nil, s.explain(ctx, s.endpoint(), err)
-	}
-	generation := s.endpoint().generation(hub.CreatedOn)
-	credit := s.config.credit(len(hub.PartitionIDs))
-	for _, id := range hub.PartitionIDs {
-		ends, err := client.GetPartitionProperties(ctx, id, nil)
-		if err != nil {
-			h.stop()
-			return nil, fmt.Errorf("partition %s: %w", id, s.explain(ctx, s.endpoint(), err))
-		}
-		if ends.IsEmpty || ends.LastEnqueuedOn.Before(since) {
+	generation := s.endpoint().generation(holds.hub.CreatedOn)
+	credit := s.config.credit(len(holds.ends))
+	for id, end := range holds.ends {
+		if end.IsEmpty || end.LastEnqueuedOn.Before(since) {
 			continue
 		}
 		p := &past{id: id, batches: make(chan []telemetry.Event, 1)}
 		h.partitions = append(h.partitions, p)
 		reading.Go(func() {
 			defer close(p.batches)
-			p.err = p.readAhead(ctx, client, since, generation, ends.LastEnqueuedSequenceNumber, credit)
+			p.err = p.readAhead(ctx, client, since, generation, end.LastEnqueuedSequenceNumber, credit)
 		})
 	}
 	return h, nil
@@ -118,7 +120,7 @@ func (p *past) readAhead(ctx context.Context, client *azeventhubs.ConsumerClient
 				return false
 			}
 		})
-		if err == nil || busy(err) || failures >= historyFailures || !backoff.Sleep(ctx, backoff.Delay(failures+1, openMin, openMax)) {
+		if err == nil || busy(err) || noGroup(err) || failures >= historyFailures || !backoff.Sleep(ctx, backoff.Delay(failures+1, openMin, openMax)) {
 			return err
 		}
 	}
@@ -199,8 +201,11 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 }
 
 func (h *History) explain(ctx context.Context, p *past) error {
-	if busy(p.err) {
-		return fmt.Errorf("partition %s: a worker reads the consumer group %s: choose one that nobody reads", p.id, h.source.config.ConsumerGroup)
+	switch group := h.source.config.ConsumerGroup; {
+	case busy(p.err):
+		return fmt.Errorf("partition %s: a worker reads the consumer group %s: choose one that nobody reads", p.id, group)
+	case noGroup(p.err):
+		return fmt.Errorf("the hub has no consumer group %s: create it, or choose another one", group)
 	}
 	return fmt.Errorf("partition %s: %w", p.id, h.source.explain(ctx, h.source.endpoint(), p.err))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +130,35 @@ func TestHistoryFails(t *testing.T) {
 	}
 	if _, _, err := taken.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "a worker reads the consumer group others") {
 		t.Errorf("in a worker's consumer group: %v", err)
+	}
+
+	h.RefuseLinks("0", 100, "amqp:not-found")
+	absent, err := open("nowhere", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := absent.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "no consumer group nowhere") || strings.Contains(err.Error(), "EVENTHUB_CONSUMER_GROUP") {
+		t.Errorf("in a consumer group that does not exist: %v", err)
+	}
+
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	go func() {
+		for {
+			c, err := other.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "SSH-2.0-server\r\n")
+			_ = c.Close()
+		}
+	}()
+	at := other.Addr().String()
+	_, err = eventhubs.OpenHistory(t.Context(), eventhubs.Config{ConnectionString: strings.ReplaceAll(h.ConnectionString(), h.Addr(), at), ConsumerGroup: "others"}, time.Now(), 0)
+	if err == nil || !strings.Contains(err.Error(), at) {
+		t.Errorf("of a server that is no hub: %v", err)
 	}
 }

@@ -22,6 +22,9 @@ func busy(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "amqp:link:stolen")
 }
 
+// noGroup reports whether the hub has no such consumer group.
+func noGroup(err error) bool { return err != nil && strings.Contains(err.Error(), "amqp:not-found") }
+
 // refused reports whether the hub refused the credentials, or there are none.
 func refused(err error) bool {
 	var service *azeventhubs.Error
@@ -56,7 +59,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		return fmt.Errorf("%s refused the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)
 	case code == http.StatusForbidden:
 		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
-	case strings.Contains(text, "amqp:not-found"):
+	case noGroup(err):
 		return fmt.Errorf("event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w", at.hub, s.config.ConsumerGroup, err)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
