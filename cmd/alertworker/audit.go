@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/audit"
@@ -73,14 +74,13 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	show := newProgress(source)
-	err = run.Take(ctx, source, func() { show.at(run.Readings) })
-	show.clear()
-	switch {
+	switch err := run.Take(ctx, withProgress(source)); {
 	case err != nil:
 		return err
 	case !run.Complete:
 		return errors.New("stopped before all readings were read: nothing is known")
+	case run.Readings == 0:
+		return fmt.Errorf("the hub holds no events from the last %s: nothing can be proved", humanize.Span(history.since))
 	}
 	run.Finish()
 
@@ -95,7 +95,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if *asJSON {
 		err = report.PrintJSON(out, names)
 	} else {
-		fmt.Fprintf(out, "%d events of the last %v; the latest message of each device, level and receiver:\n", run.Readings, history.since)
+		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
 		err = report.Print(out, names)
 	}
 	if err == nil && len(report.Missing) > 0 {

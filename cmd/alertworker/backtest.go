@@ -17,7 +17,9 @@ import (
 	"golang.org/x/term"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/ops/backtesting"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/worker"
 )
@@ -82,15 +84,21 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+	var svg *os.File
+	if b.svg != "" { // a mistake in its name shows before the readings have been read
+		if svg, err = os.OpenFile(b.svg, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
+			return &usageError{fmt.Errorf("--svg: %w", err)}
+		}
+		defer svg.Close()
+	}
 	var source backtesting.Source
-	skipped := func() (none backtesting.Skipped) { return none }
+	recording := &backtesting.Recording{} // which skips nothing, if it is the hub that is read
 	if b.file != "" {
-		opened, err := backtesting.Open(b.file, field(candidates))
-		if err != nil {
+		if recording, err = backtesting.Open(b.file, field(candidates)); err != nil {
 			return &usageError{err}
 		}
-		defer opened.Close()
-		source, skipped = opened, func() backtesting.Skipped { return opened.Skipped }
+		defer recording.Close()
+		source = recording
 	} else {
 		c, err := config.LoadRules(b.last, true)
 		if err == nil {
@@ -114,27 +122,23 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		defer history.Close()
 		source = history
 	}
-	show := newProgress(source)
-	failed := run.Take(ctx, source, func() { show.at(run.Readings) })
-	show.clear()
+	failed := run.Take(ctx, withProgress(source))
 	switch {
 	case run.Readings == 0 && failed != nil:
 		return failed
 	case run.Readings == 0 && ctx.Err() == nil:
-		return fmt.Errorf("the hub holds no events from the last %v: its retention may be shorter, or nothing was sent", b.history.since)
+		return fmt.Errorf("the hub holds no events from the last %s: its retention may be shorter, or nothing was sent", humanize.Span(b.history.since))
 	case run.Readings == 0:
 		return nil
 	}
 	run.Finish()
-	if b.svg != "" {
-		if err := writeFile(b.svg, run.Draw); err != nil {
-			return err
-		}
-	}
 	if b.asJSON {
-		err = run.PrintJSON(out, skipped())
+		err = run.PrintJSON(out, recording.Skipped)
 	} else {
-		err = run.Print(out, skipped().String(), b.diff)
+		err = run.Print(out, recording.Skipped.String(), b.diff)
+	}
+	if svg != nil {
+		err = errors.Join(err, svg.Truncate(0), run.Draw(svg))
 	}
 	return errors.Join(failed, err)
 }
@@ -158,9 +162,9 @@ func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
 func (h *historyFlags) check() error {
 	switch {
 	case h.since < 0:
-		return fmt.Errorf("--%s %v: want more than 0", h.name, h.since)
+		return fmt.Errorf("--%s %v: must be more than 0", h.name, h.since)
 	case !(h.rate >= 0): // NaN, too
-		return fmt.Errorf("--rate %v: want 0 or more", h.rate)
+		return fmt.Errorf("--rate %v: must be 0 or more", h.rate)
 	}
 	return nil
 }
@@ -177,7 +181,10 @@ func (h *historyFlags) checkGroup(c config.Config) error {
 func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*eventhubs.History, error) {
 	c.EventHubConsumerGroup = cmp.Or(h.group, "$Default")
 	history, err := eventhubs.OpenHistory(ctx, sourceConfig(c, s, zap.NewNop()), time.Now().Add(-h.since), h.rate)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.New("stopped before anything was read")
+	case err != nil:
 		return nil, fmt.Errorf("read what the hub holds: %w", err)
 	}
 	return history, nil
@@ -284,42 +291,35 @@ func field(candidates []*backtesting.Candidate) (one string) {
 	return one
 }
 
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return fmt.Errorf("--svg: %w", err)
-	}
-	return errors.Join(write(f), f.Close())
-}
-
-// progress shows on stderr how far a source has been read, if that is a terminal.
+// progress is a source that shows on stderr how far it has been read, if that is a terminal.
 type progress struct {
-	shown      bool
-	source     backtesting.Source
+	backtesting.Source
+	events     int
 	began, due time.Time
 }
 
-func newProgress(s backtesting.Source) *progress {
+func withProgress(s backtesting.Source) backtesting.Source {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return s
+	}
 	now := time.Now()
-	return &progress{shown: term.IsTerminal(int(os.Stderr.Fd())), source: s, began: now, due: now.Add(time.Second)}
+	return &progress{Source: s, began: now, due: now.Add(time.Second)}
 }
 
-func (p *progress) at(events int) {
-	now := time.Now()
-	if !p.shown || now.Before(p.due) {
-		return
-	}
-	p.due = now.Add(time.Second)
-	took := now.Sub(p.began)
-	left := "?"
-	if share := p.source.Progress(); share > 0 {
-		left = time.Duration(float64(took) * (1 - share) / share).Round(time.Second).String()
-	}
-	fmt.Fprintf(os.Stderr, "\r\x1b[K%d events, %.0f a second, %s left", events, float64(events)/took.Seconds(), left)
-}
-
-func (p *progress) clear() {
-	if p.shown {
+func (p *progress) Next(ctx context.Context) (partition string, events []telemetry.Event, err error) {
+	partition, events, err = p.Source.Next(ctx)
+	p.events += len(events)
+	switch now := time.Now(); {
+	case err != nil:
 		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	case now.After(p.due):
+		p.due = now.Add(time.Second)
+		took := now.Sub(p.began)
+		left := "?"
+		if share := p.Progress(); share > 0 {
+			left = humanize.Span(time.Duration(float64(took) * (1 - share) / share))
+		}
+		fmt.Fprintf(os.Stderr, "\r\x1b[K%d events, %.0f per second, %s left", p.events, float64(p.events)/took.Seconds(), left)
 	}
+	return partition, events, err
 }

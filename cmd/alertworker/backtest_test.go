@@ -139,6 +139,7 @@ func TestBacktestRefuses(t *testing.T) {
 		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--diff"}, "the environment has none"},
 		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=1,2,3,4,5", "--set", "THROTTLE_WINDOW=1m,2m,3m,4m"}, "20 combinations"},
 		{[]string{"--file", rules, "--set", "TEMPERATURE_THRESHOLD=80"}, "must name the columns"},
+		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--svg", dir}, "--svg: open"},
 	} {
 		var out strings.Builder
 		err := runBacktest(t.Context(), &out, tt.args)
@@ -149,12 +150,16 @@ func TestBacktestRefuses(t *testing.T) {
 	}
 }
 
-// docs/questions.md shows what its own program gives.
+// docs/questions.md shows what its own program gives, and README.md how that begins.
 func TestBacktestIsDocumented(t *testing.T) {
 	if _, err := exec.LookPath("awk"); err != nil {
 		t.Skip("awk is not installed")
 	}
 	page, err := os.ReadFile("../../docs/questions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +183,10 @@ func TestBacktestIsDocumented(t *testing.T) {
 	if err := runBacktest(t.Context(), &out, strings.Fields(found[3])); err != nil || out.String() != found[4] {
 		t.Errorf("%v: the page has other words than\n%s", err, out.String())
 	}
+	begins, _, _ := strings.Cut(out.String(), "\n\nmessages")
+	if !strings.Contains(string(readme), begins) {
+		t.Errorf("README.md has other words than\n%s", begins)
+	}
 }
 
 // What the hub holds is read beside a worker's consumer group, and never in it.
@@ -193,7 +202,7 @@ func TestBacktestOfAHub(t *testing.T) {
 		err := runBacktest(t.Context(), &out, append([]string{"--since", "1h", "--set", "TEMPERATURE_THRESHOLD=80"}, args...))
 		return out.String(), err
 	}
-	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "holds no events from the last 1h") {
+	if _, err := backtest("--group", "others"); err == nil || !strings.Contains(err.Error(), "holds no events from the last 60 min") {
 		t.Errorf("of an empty hub: %v", err)
 	}
 	start := time.Now().Add(-30 * time.Minute)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"alertworker/internal/config"
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/checkup"
@@ -30,6 +29,8 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	}
 	if err = history.check(); err == nil && len(devices) != 1 {
 		err = errors.New("name one device")
+	} else if err == nil && *asJSON && history.since > 0 {
+		err = errors.New("--json has no readings: leave out --last")
 	}
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
@@ -67,7 +68,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer source.Close()
-	return a.WriteReadings(ctx, out, device, config.Plain(history.since), source)
+	return a.WriteReadings(ctx, out, device, history.since, withProgress(source))
 }
 
 // admin returns what looks devices up in the stores.

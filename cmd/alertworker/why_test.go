@@ -83,7 +83,7 @@ func TestWhy(t *testing.T) {
 
 	last := ask(t, "oven-7", "--last", "2h")
 	t.Logf("\n%s", last)
-	for _, part := range []string{"the hub has 2 readings", "sequence 1: 91.5, reaches its own limit of 90 (property maxTemp, instead of 80)", "sequence 0: 85, below its own limit of 90"} {
+	for _, part := range []string{"the hub has 2 events of it from the last 2 h", "sequence 1: 91.5, reaches its own limit of 90 (property maxTemp, instead of 80)", "sequence 0: 85, below its own limit of 90"} {
 		if !strings.Contains(last, part) {
 			t.Errorf("no %q in:\n%s", part, last)
 		}
@@ -115,7 +115,7 @@ func TestWhy(t *testing.T) {
 
 func TestWhyUsage(t *testing.T) {
 	environment(t, nil)
-	for _, args := range [][]string{nil, {"a", "b"}, {"a", "--last", "-1h"}, {"a", "--no"}} {
+	for _, args := range [][]string{nil, {"a", "b"}, {"a", "--last", "-1h"}, {"a", "--no"}, {"a", "--json", "--last", "1h"}} {
 		var b bytes.Buffer
 		if err := why(t.Context(), &b, args); err == nil || b.Len() > 0 {
 			t.Errorf("%q: %v %s", args, err, b.String())

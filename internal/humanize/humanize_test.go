@@ -24,6 +24,7 @@ func TestHumanize(t *testing.T) {
 		{humanize.Span(3*time.Minute + 40*time.Second), "3 min"},
 		{humanize.Span(2*time.Hour + 40*time.Second), "2 h"},
 		{humanize.Span(5*time.Hour + 12*time.Minute), "5 h 12 min"},
+		{humanize.Span(5*time.Hour + 20*time.Second), "5 h"},
 		{humanize.Span(71 * time.Hour), "2 days"},
 		{humanize.Clean("a\x1b[2J\u202eb\n"), "a\uFFFD[2J\uFFFDb\uFFFD"},
 		{humanize.OneLine(" a\n\tb\xff\x00"), "a b\uFFFD\uFFFD"},

@@ -250,7 +250,7 @@ func TestDevice(t *testing.T) {
 			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now, Suppressed: 4,
 		}
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
-		want := `{"device":"a/b #1","status":"not_seen","why":"Its last reading is known only to the replica that reads its partition` +
+		want := `{"device":"a/b #1","status":"not_seen","why":"Its last reading is known only to the replica that reads its partition, and to the hub (` + "`alertworker why --last`" + `)` +
 			`; its last alert was delivered at 00:00:00 UTC (just now), and its window is in force until 00:00:41 UTC (another 41 s)",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"example.com","rule":"temperature","state":"closed","until":"2000-01-01T00:00:41.499998795Z",` +
 			`"quiet":"2000-01-01T00:00:41.499998795Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
@@ -336,8 +336,9 @@ func TestDeviceOfRules(t *testing.T) {
 			}
 		}
 
-		if answer := w.authorized("DELETE", "/devices/oven/window"); answer.Code != 204 || fmt.Sprint(w.gate.opened) != "[oven oven oven oven oven oven oven]" {
-			t.Errorf("%d, and ended %v, want those of the 7 levels", answer.Code, w.gate.opened)
+		if answer := w.authorized("DELETE", "/devices/oven/window"); answer.Code != 200 || fmt.Sprint(w.gate.opened) != "[oven oven oven oven oven oven oven]" ||
+			!strings.HasPrefix(answer.Body.String(), `{"notEnded":["rule door-open: devices with the same site share it,`) {
+			t.Errorf("%d, %s, and ended %v, want those of the 7 levels", answer.Code, answer.Body, w.gate.opened)
 		}
 	})
 }
@@ -373,7 +374,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 			"pending": "pending: Its readings have reached the limit of 80 (rule hot) since 1999-12-31 23:00:00 UTC, but not for 2 h yet: the first from 01:00:00 UTC on causes an alert\n",
 			"due":     "due: It has been normal again since 1999-12-31 23:00:00 UTC, and the recovery (rule hot) waits, mostly for the window to end\n",
 			"removed": "removed: Its alarm has been open since 1999-12-31 23:00:00 UTC: 5 reached the limit of 4 (rule old)\n",
-			"none":    "none: Its last reading is known only to the replica that reads its partition; no partition has an alarm of it\n",
+			"none":    "none: Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`); no partition has an alarm of it\n",
 		} {
 			if got := text(device); !strings.HasPrefix(got, want) {
 				t.Errorf("got %s, want %s", got, want)
@@ -452,7 +453,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			"probe: It has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (rule offline, level warning); " + silencedText + "\n",
 			"alarm (rule offline, level warning): open: not heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
 			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; deadline at 1999-12-31 23:55:00 UTC (5 min ago) for level warning, 01:40:00 UTC (another 100 min) for level critical\n",
-			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is only in its messages: see alertworker why --last\n",
+			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)\n",
 			"silence " + silenced.ID + ": " + silencedText + "\n",
 		} {
 			if !strings.Contains(b.String(), want) {
@@ -466,14 +467,15 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		// What the hub holds says which site it is.
 		b.Reset()
 		events := &history{
+			{Device: "probe", Enqueued: now.Add(-time.Hour), Body: []byte(`{"temperature":70}`)},
 			{Device: "probe", Enqueued: now, Body: []byte(`{"temperature":91}`), Properties: telemetry.EncodeProperties(map[string]string{"site": "berlin"})},
 			{Device: "probe", Enqueued: now, Body: []byte(`{}`)},
 		}
-		if err := a.WriteReadings(t.Context(), &b, "probe", "2h", events); err != nil {
+		if err := a.WriteReadings(t.Context(), &b, "probe", 2*time.Hour, events); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"the hub has 2 readings", "91, reaches the limit of 80 (rule hot)\n",
+			"the hub has 3 events of it from the last 2 h\n  00:00:00 UTC  partition 1", "  1999-12-31 23:00:00 UTC  partition 1, sequence 0: 70, below", "91, reaches the limit of 80 (rule hot)\n",
 			"receiver hook (rule hot), shared by devices with site=berlin: a delivered an alert at 00:00:00 UTC (just now); the window is in force until 01:00:00 UTC (another 60 min)\n",
 		} {
 			if !strings.Contains(b.String(), want) {
@@ -497,6 +499,28 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		} {
 			if !strings.Contains(w.Body.String(), want) {
 				t.Errorf("no %q in\n%s", want, w.Body)
+			}
+		}
+
+		// It alerts again once the window that it shares has ended, which the answer names; or says that it is not known.
+		for _, tt := range []struct {
+			seen  worker.DeviceState
+			want  string
+			ended string
+		}{
+			{worker.DeviceState{Last: &worker.LastSeen{Reading: &reading}}, `{"shared":["site=berlin"]}`, "berlin"},
+			{worker.DeviceState{}, `{"notEnded":["rule hot: devices with the same site share it,`, "probe"},
+		} {
+			gate.opened = nil
+			a = open(func(o *admin.Options) {
+				o.Worker = &fakeWorker{devices: map[string]worker.DeviceState{"probe": tt.seen}}
+			})
+			r := httptest.NewRequest(http.MethodDelete, "/devices/probe/window", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			if w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), tt.want) || !slices.Equal(gate.opened, []string{tt.ended}) {
+				t.Errorf("%d, %s, which ended %q; want %s, %q", w.Code, w.Body, gate.opened, tt.want, tt.ended)
 			}
 		}
 		if want := []string{"berlin", "berlin"}; !slices.Equal(gate.asked, want) {

@@ -98,14 +98,8 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 	whole := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
 	defer cancel()
-	f := findings{
-		now: time.Now(), set: &a.Rules,
-		state: a.Worker.Device(device), gates: make([]gateState, len(a.Receivers)),
-		ended: a.Recorder.last(maxDeliveries, func(d *delivery) bool { return d.Device == device }),
-	}
-	f.state.Partitions = append([]string{}, f.state.Partitions...)
-	slices.SortFunc(f.state.Partitions, compareIDs)
-	f.share(shared)
+	f := a.local(device, shared)
+	f.gates = make([]gateState, len(a.Receivers))
 	var asking sync.WaitGroup
 	asking.Go(func() { a.Shared.look(whole, device, &f) })
 	asking.Go(func() { f.silences, f.silenceErr = a.silencesOf(whole, device) })
@@ -115,15 +109,8 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			g, about := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window}, device
-			if rule.Per != "" {
-				if about = f.shared[to.Rule]; about == "" {
-					g.err = unsharedError{rule.Per}
-				} else if about != device { // which has no such property
-					g.Shared = rule.Per + "=" + about
-				}
-			}
-			if g.err == nil {
+			g, about := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window}, ""
+			if about, g.Shared, g.err = f.key(device, rule); g.err == nil {
 				g.State, g.err = to.Gate.Inspect(ctx, about)
 				g.Notified = g.Notified && rule.Resolved // else it tells nobody
 			}
@@ -138,9 +125,15 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 	return f
 }
 
-// share sets what the device shares its alerts by: what the caller knows, else what its last readings and alerts had.
-func (f *findings) share(known map[string]string) {
-	f.shared = map[string]string{}
+// local returns what this replica knows of a device by itself. What the device shares alerts by is what the caller knows, else what
+// its last readings and alerts had.
+func (a *Admin) local(device string, shared map[string]string) findings {
+	f := findings{
+		now: time.Now(), set: &a.Rules, state: a.Worker.Device(device), shared: map[string]string{},
+		ended: a.Recorder.last(maxDeliveries, func(d *delivery) bool { return d.Device == device }),
+	}
+	f.state.Partitions = append([]string{}, f.state.Partitions...)
+	slices.SortFunc(f.state.Partitions, compareIDs)
 	for _, e := range slices.Backward(f.ended) { // the latest comes last
 		if e.Shared != "" {
 			f.shared[e.Rule] = e.Shared
@@ -149,7 +142,22 @@ func (f *findings) share(known map[string]string) {
 	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Shared != "" {
 		f.shared[h.Reading.Rule] = h.Reading.Shared
 	}
-	maps.Copy(f.shared, known)
+	maps.Copy(f.shared, shared)
+	return f
+}
+
+// key returns what the device's alerts of a rule are about: the device, or what it shares them by, which shared then names.
+func (f *findings) key(device string, rule rules.Rule) (about, shared string, err error) {
+	if rule.Per == "" {
+		return device, "", nil
+	}
+	switch about = f.shared[rule.Name]; about {
+	case "":
+		return "", "", unsharedError{rule.Per}
+	case device: // it has no such property
+		return device, "", nil
+	}
+	return about, rule.Per + "=" + about, nil
 }
 
 // sortAlarms puts alarms into the order of the rules and levels, those of former rules last.
@@ -181,22 +189,42 @@ func (a *Admin) rule(name string) (found rules.Rule) {
 	return found
 }
 
-// endWindow ends the device's windows at all receivers, of all rules and levels. After a failure it
-// continues with the next one; a repeated request does the rest.
+// endWindow ends the device's windows at all receivers, of all rules and levels. It names those that it shares, and the rules of
+// which it is not known what the device shares them by. After a failure it continues with the next one; a repeated request does the rest.
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
+	f := a.local(device, nil)
 	var all []error
+	var answer struct {
+		Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
+		NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
+	}
+	add := func(to *[]string, text string) {
+		if text != "" && !slices.Contains(*to, text) {
+			*to = append(*to, text)
+		}
+	}
 	for _, to := range a.Receivers {
-		if err := to.Gate.Reopen(ctx, device); err != nil {
+		about, shared, unknown := f.key(device, a.rule(to.Rule))
+		if unknown != nil {
+			about = device // in case its messages lack the property
+			add(&answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
+		}
+		if err := to.Gate.Reopen(ctx, about); err != nil {
 			all = append(all, err)
 			continue
 		}
-		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name), zap.String("rule", to.Rule), zap.String("alert_level", to.Level))
+		add(&answer.Shared, shared)
+		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name), zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
 	}
 	err := errors.Join(all...)
-	if err == nil {
+	switch {
+	case err == nil && answer.Shared == nil && answer.NotEnded == nil:
 		w.WriteHeader(http.StatusNoContent)
+		return
+	case err == nil:
+		httpapi.Write(w, http.StatusOK, answer)
 		return
 	}
 	status := http.StatusServiceUnavailable

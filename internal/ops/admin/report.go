@@ -130,7 +130,10 @@ func (f findings) windowText(g gateState) string {
 	if by == "" {
 		by = "a replica"
 	}
-	delivered := g.delivered()
+	delivered, message := g.delivered(), "a message"
+	if g.Recovery {
+		message = "a recovery"
+	}
 	switch {
 	case g.err != nil:
 		return fmt.Sprintf("not known: %v", g.err)
@@ -141,9 +144,9 @@ func (f findings) windowText(g gateState) string {
 	case g.Claimed.IsZero():
 		return "no alert is recorded"
 	case g.Unresolved:
-		return fmt.Sprintf("%s sent a message %s, and it is not known whether it was taken; no window is in force", by, f.at(g.Claimed))
+		return fmt.Sprintf("%s sent %s %s, and it is not known whether it was taken; no window is in force", by, message, f.at(g.Claimed))
 	case delivered.IsZero():
-		return fmt.Sprintf("%s sent the last message %s; no window is in force", by, f.at(g.Claimed))
+		return fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
 	}
 	return fmt.Sprintf("an alert was delivered %s; its window is over", f.at(delivered))
 }
@@ -157,8 +160,8 @@ type History interface {
 }
 
 // WriteReadings writes the device's last readings in h, which is of the last so long, and what they reach.
-func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last string, h History) error {
-	shared := map[string]string{}
+func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device string, last time.Duration, h History) error {
+	now, shared := findings{now: time.Now()}, map[string]string{}
 	decoder, err := a.Rules.Decoder()
 	if err != nil {
 		return err
@@ -187,13 +190,16 @@ func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device, last s
 			} else {
 				what = reason.Text()
 			}
-			lines = append(lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", e.Enqueued.UTC().Format("15:04:05 UTC"), partition, e.Sequence, what))
+			lines = append(lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", now.clock(e.Enqueued), partition, e.Sequence, what))
 			lines = lines[max(0, len(lines)-shownReadings):]
 		}
 	}
-	fmt.Fprintf(out, "\nthe hub has %s readings of it from the last %s", count(n), last)
-	if n > len(lines) {
-		fmt.Fprintf(out, ", the last %d", len(lines))
+	fmt.Fprintf(out, "\nthe hub has %s of it from the last %s", humanize.Count(n, "event"), humanize.Span(last))
+	switch {
+	case n == 0:
+		fmt.Fprint(out, ": is this the device's id, in upper and lower case?")
+	case n > len(lines):
+		fmt.Fprintf(out, ", the latest %d:", len(lines))
 	}
 	fmt.Fprintln(out)
 	for _, l := range slices.Backward(lines) {

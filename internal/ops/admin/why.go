@@ -52,7 +52,7 @@ type findings struct {
 type unsharedError struct{ per string }
 
 func (e unsharedError) Error() string {
-	return fmt.Sprintf("devices with the same %s share it, and which one this device has is only in its messages: see alertworker why --last", e.per)
+	return fmt.Sprintf("devices with the same %s share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)", e.per)
 }
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
@@ -416,7 +416,7 @@ func (f findings) notSeen() string {
 		nowhere = "; no partition has an alarm of it"
 	}
 	if len(f.state.Partitions) == 0 {
-		return "Its last reading is known only to the replica that reads its partition" + nowhere
+		return "Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)" + nowhere
 	}
 	partitions := "partition " + f.state.Partitions[0]
 	if len(f.state.Partitions) > 1 {

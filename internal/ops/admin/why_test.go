@@ -45,7 +45,7 @@ func TestWhy(t *testing.T) {
 		"not heard in the only partition": {worker.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotSeen,
 			"This replica has seen nothing of the device since 2026-03-01 03:14:00 UTC; it reads partition 0, and another replica may know more"},
 		"not heard, but another replica has": {worker.DeviceState{}, nil, window, whyNotSeen,
-			"Its last reading is known only to the replica that reads its partition; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`); its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
 		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), is below the threshold of 80"},
 		"below, after an alert": {reading(21.5, ago(5*time.Second)), []delivery{taken}, window, whyBelow,

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -138,13 +139,13 @@ func (r Report) Print(w io.Writer, names []string) error {
 		}
 	}
 	if len(r.Missing) > 0 {
-		fmt.Fprintln(out, "\nDUE\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
+		fmt.Fprintln(out, "\nDUE (UTC)\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
 		for _, n := range r.Missing {
 			what := "alert"
 			if n.Recovery {
 				what = "recovery"
 			}
-			fmt.Fprintf(out, "%s\t%q\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n", n.At.Format(time.DateTime), n.Device, n.Rule, cmp.Or(n.Level, "-"), what, n.Value, names[n.Receiver], n.Partition, n.Sequence)
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n", n.At.Format(time.DateTime), humanize.Clean(n.Device), n.Rule, cmp.Or(n.Level, "-"), what, n.Value, names[n.Receiver], n.Partition, n.Sequence)
 		}
 	}
 	fmt.Fprint(out, "\n", limits)

@@ -69,6 +69,7 @@ type Run struct {
 	Readings   int // events, with a reading or not
 	From, To   time.Time
 	Complete   bool // false: it was stopped
+	zone       *time.Location
 }
 
 // Start prepares the candidates. Days are those of zone.
@@ -80,19 +81,18 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 			return nil, err
 		}
 	}
-	return &Run{Candidates: candidates}, nil
+	return &Run{Candidates: candidates, zone: zone}, nil
 }
 
-// Take has every candidate take what the source has, until ctx ends, which is no error. After each part it calls
-// progress.
-func (r *Run) Take(ctx context.Context, s Source, progress func()) error {
-	for ctx.Err() == nil {
+// Take has every candidate take what the source has, until ctx ends, which is no error.
+func (r *Run) Take(ctx context.Context, s Source) error {
+	for {
 		partition, events, err := s.Next(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
 			r.Complete = true
 			return nil
-		case ctx.Err() != nil:
+		case err != nil && ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
@@ -105,9 +105,7 @@ func (r *Run) Take(ctx context.Context, s Source, progress func()) error {
 		}
 		r.Readings += len(events)
 		r.To = events[len(events)-1].Enqueued
-		progress()
 	}
-	return nil
 }
 
 // Finish sends the recoveries that are due.

@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/ops/backtesting"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
 )
 
@@ -30,7 +31,7 @@ func take(t testing.TB, ctx context.Context, file string, candidates ...*backtes
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := run.Take(ctx, r, func() {}); err != nil {
+	if err := run.Take(ctx, r); err != nil {
 		t.Fatal(err)
 	}
 	run.Finish()
@@ -53,13 +54,13 @@ func TestReport(t *testing.T) {
 	if err := run.Print(&text, "1 empty", true); err != nil {
 		t.Fatal(err)
 	}
-	const want = `7 events, 2026-03-01 00:00 to 2026-03-02 00:01 (24h1m)
+	const want = `7 events, 2026-03-01 00:00 to 2026-03-02 00:01 UTC (24 h 1 min)
 lines: 1 empty
 
-          alarms  alerts  devices  alerts a day  most in a day  longest alarm
-in force  2       3       2        3.0           2 2026-03-01   23h55m kiln, still open
-lower     3       4       2        4.0           3 2026-03-01   23h55m kiln, still open
-higher    1       2       1        2.0           2 2026-03-01   23h55m kiln, still open
+          alarms  alerts  devices  alerts per day  most in a day  longest alarm
+in force  2       3       2        3.0             2 2026-03-01   23 h 55 min kiln, still open
+lower     3       4       2        4.0             3 2026-03-01   23 h 55 min kiln, still open
+higher    1       2       1        2.0             2 2026-03-01   23 h 55 min kiln, still open
 
 messages  alerts  recoveries
 in force  3       0  to hook
@@ -82,11 +83,7 @@ lower          no longer reported  none
 higher         newly reported      none
 higher         no longer reported  oven
 
-in force: 1 events without a reading: its reading is not a number
-
-lower: 1 events without a reading: its reading is not a number
-
-higher: 1 events without a reading: its reading is not a number
+1 event without a reading: its reading is not a number
 `
 	if got := text.String(); got != want {
 		t.Errorf("it prints\n%s\nwant\n%s", got, want)
@@ -117,7 +114,7 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := run.Take(ctx, r, cancel); err != nil {
+	if err := run.Take(ctx, stops{r, cancel}); err != nil {
 		t.Fatal(err)
 	}
 	run.Finish()
@@ -125,6 +122,18 @@ func TestStopped(t *testing.T) {
 	if err := run.Print(&text, "", false); err != nil || !strings.Contains(text.String(), "512 events") || !strings.Contains(text.String(), "stopped: ") {
 		t.Errorf("%v: %s", err, text.String())
 	}
+}
+
+// stops ends a run after its first part.
+type stops struct {
+	backtesting.Source
+	stop func()
+}
+
+func (s stops) Next(ctx context.Context) (string, []telemetry.Event, error) {
+	partition, events, err := s.Source.Next(ctx)
+	s.stop()
+	return partition, events, err
 }
 
 // BenchmarkBacktest takes readings of a thousand devices, of which one in twenty is hot, through one candidate.

@@ -168,7 +168,7 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 	}
 	fields := len(names) - min(timestamp+1, 1) - min(device+1, 1)
 	if timestamp < 0 || fields == 0 {
-		return fmt.Errorf("its first line must name the columns, for example timestamp,device,temperature: it is %q", strings.Join(header, ","))
+		return fmt.Errorf("its first line must name the columns, for example timestamp,device,temperature: it is %.80q", strings.Join(header, ","))
 	}
 	r.rows = func() (row, error) {
 		cells, err := rows.Read()
@@ -349,7 +349,10 @@ func (r *Recording) beginAvro(file io.Reader) error {
 }
 
 // Next implements Source. All events are of one partition.
-func (r *Recording) Next(context.Context) (string, []telemetry.Event, error) {
+func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error) {
+	if ctx.Err() != nil {
+		return "", nil, ctx.Err()
+	}
 	events, err := r.next()
 	return "0", events, err
 }
@@ -413,7 +416,7 @@ func (s Skipped) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{s.Empty, "empty"}, {s.Malformed, "not readable"}, {s.Unordered, "earlier than the one before, taken at its time"}} {
+	}{{s.Empty, "empty"}, {s.Malformed, "not readable"}, {s.Unordered, "out of order, taken at the time of the line before"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,17 +22,17 @@ const (
 // Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the first candidate.
 func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "%s, %s to %s (%s)\n", humanize.Count(r.Readings, "event"), r.From.Format(stamp), r.To.Format(stamp), span(r.To.Sub(r.From)))
+	fmt.Fprintln(out, r.Extent())
 	if skipped != "" {
 		fmt.Fprintf(out, "lines: %s\n", skipped)
 	}
 	if !r.Complete {
 		fmt.Fprintln(out, "stopped: what follows is about these events alone")
 	}
-	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts a day\tmost in a day\tlongest alarm")
+	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.1f\t%s\t%s\n", humanize.Clean(c.Name), c.alarms, c.alerts, len(c.reported()), c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.longest)
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", humanize.Clean(c.Name), c.alarms, c.alerts, len(c.reported()), c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.longest)
 	}
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
@@ -48,12 +49,23 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	if diff {
 		r.printDiff(out)
 	}
+	first := r.Candidates[0].notes()
+	differ := slices.ContainsFunc(r.Candidates, func(c *Candidate) bool { return c.notes() != first })
 	for _, c := range r.Candidates {
-		if notes := c.notes(); notes != "" {
+		if notes := c.notes(); notes != "" && differ {
 			fmt.Fprintf(out, "\n%s: %s\n", humanize.Clean(c.Name), notes)
 		}
 	}
+	if first != "" && !differ {
+		fmt.Fprintf(out, "\n%s\n", first)
+	}
 	return out.Flush()
+}
+
+// Extent says how many events there were, from when to when.
+func (r *Run) Extent() string {
+	from, to := r.From.In(r.zone), r.To.In(r.zone)
+	return fmt.Sprintf("%s, %s to %s (%s)", humanize.Count(r.Readings, "event"), from.Format(stamp), to.Format(stamp+" MST"), humanize.Span(to.Sub(from)))
 }
 
 func (r *Run) printDiff(out io.Writer) {
@@ -81,45 +93,42 @@ func some(names []string) string {
 func (c *Candidate) notes() string {
 	stats := c.test.Stats()
 	var parts []string
-	add := func(n int64, text string) {
+	add := func(n int64, what, text string) {
 		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+			parts = append(parts, humanize.Count(int(n), what)+" "+text)
 		}
 	}
 	for reason := range telemetry.Reason(telemetry.ReasonCount) {
 		if reason != telemetry.ReasonOK {
-			add(stats.Events[reason].Load(), "events without a reading: "+reason.Text())
+			add(stats.Events[reason].Load(), "event", "without a reading: "+reason.Text())
 		}
 	}
-	add(stats.Quieted.Load(), "readings of quiet devices")
-	add(stats.Untracked.Load(), "readings beyond the alarms that a partition keeps")
+	add(stats.Quieted.Load(), "reading", "of quiet devices")
+	add(stats.Untracked.Load(), "reading", "beyond the alarms that a partition keeps")
 	return strings.Join(parts, "; ")
 }
 
-func (c *Candidate) perDay(r *Run) float64 {
-	return float64(c.alerts) / max(r.To.Sub(r.From).Hours()/24, 1)
+// perDay returns the alerts per day, of a recording of less than a day those that there are.
+func (c *Candidate) perDay(r *Run) string {
+	n := float64(c.alerts) / max(r.To.Sub(r.From).Hours()/24, 1)
+	switch {
+	case n >= 10 || n == 0:
+		return fmt.Sprintf("%.0f", n)
+	case n >= 1:
+		return fmt.Sprintf("%.1f", n)
+	}
+	return fmt.Sprintf("%.2f", n)
 }
 
 func (l Longest) String() string {
 	if l.Device == "" {
 		return "none"
 	}
-	text := span(l.Lasted) + " " + humanize.Clean(l.Device)
+	text := humanize.Span(l.Lasted) + " " + humanize.Clean(l.Device)
 	if l.Open {
 		text += ", still open"
 	}
 	return text
-}
-
-// span is a duration as people say it.
-func span(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%.1f days", d.Hours()/24)
-	case d >= time.Minute:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
-	return d.Round(time.Second).String()
 }
 
 // PrintJSON writes r as one JSON object. Differences are to the first candidate.

@@ -52,9 +52,9 @@ func (r *Run) Draw(w io.Writer) error {
 	label := func(x int, anchor, text string) {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="%s">%s</text>`+"\n", x, plotStep*len(bars)+16, anchor, text)
 	}
-	label(plotLeft, "start", r.From.Format(stamp))
-	label(plotLeft+plotWidth/2, "middle", fmt.Sprintf("highest bar: %s in %s", humanize.Count(most, "alert"), span(time.Duration(wide)*bucket*time.Second)))
-	label(plotLeft+plotWidth, "end", r.To.Format(stamp))
+	label(plotLeft, "start", r.From.In(r.zone).Format(stamp))
+	label(plotLeft+plotWidth/2, "middle", fmt.Sprintf("highest bar: %s in %s", humanize.Count(most, "alert"), humanize.Span(time.Duration(wide)*bucket*time.Second)))
+	label(plotLeft+plotWidth, "end", r.To.In(r.zone).Format(stamp))
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
