@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"alertworker/internal/humanize"
@@ -59,7 +60,12 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer source.Close()
 	began := time.Now()
-	candidate := &backtesting.Candidate{Name: inForce, Set: s.config.Rules()}
+	set := s.config.Rules()
+	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
+	if len(set.Rules) == 0 {
+		return errors.New("all rules are about silence, which an audit cannot judge: it does not know who was heard before it begins")
+	}
+	candidate := &backtesting.Candidate{Name: inForce, Set: set}
 	var names []string
 	for _, r := range s.receivers {
 		names = append(names, r.Name)

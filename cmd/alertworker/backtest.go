@@ -278,7 +278,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 func field(candidates []*backtesting.Candidate) (one string) {
 	for _, c := range candidates {
 		for _, r := range c.Set.Rules {
-			if r.Silence() {
+			if r.Field == "" { // any message counts
 				continue
 			}
 			path, _, _ := strings.Cut(r.Field, ",")

@@ -67,7 +67,7 @@ func (a Alert) Message() string {
 func (a Alert) silence() string {
 	switch {
 	case a.Forgotten && a.Device == Partition(a.Partition):
-		return "has been silent for a day: from now on its silent devices are reported one by one"
+		return "has been silent for so long that its devices are reported one by one from now on"
 	case a.Forgotten:
 		return "has been silent for so long that it is not watched any more"
 	case a.Resolved:

@@ -54,7 +54,7 @@ func TestMessage(t *testing.T) {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
 		"partition/7: is heard again (offline)": {
 			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Partition: "7"},
-		"partition/7: has been silent for a day: from now on its silent devices are reported one by one (offline)": {
+		"partition/7: has been silent for so long that its devices are reported one by one from now on (offline)": {
 			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
 	} {
 		if got := a.Message(); got != want {

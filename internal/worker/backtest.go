@@ -3,12 +3,12 @@ package worker
 import (
 	"container/heap"
 	"context"
-	"errors"
-	"slices"
+	"math"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -16,12 +16,16 @@ import (
 
 // A Backtest takes recorded events through the worker's own decoding, rules, alarms and filters, and through
 // windows in the recording's time, as if each receiver took every notice in the moment in which it is due.
-// It sends and stores nothing. It also follows the alarms of rules without state. It is for one goroutine.
+// It sends and stores nothing. It also follows the alarms of rules without state. Silence is proven by the recording going on, in
+// whatever partition. It is for one goroutine.
 type Backtest struct {
 	worker    *Worker
 	observer  Observer
 	streams   map[string]*stream
-	now       int64                     // when the last event was enqueued, in Unix µs
+	order     []*stream                 // in which they came
+	shortest  int64                     // after how long a device can be silent, in µs
+	watchAt   int64                     // before then none is, in Unix µs
+	now       int64                     // as far as the recording has gone, in Unix µs
 	windows   []map[alarmKey]backWindow // by receiver
 	due       dueRecoveriesHeap
 	scheduled int // recoveries so far: of several at the same time the first comes first
@@ -67,13 +71,8 @@ type backWindow struct {
 	notified bool  // of an alert, and of no recovery since
 }
 
-// NewBacktest returns a Backtest of set, less its rules about silence: a recording does not say what it lacks. It fails
-// if there are no others. Of the receivers only the filters count.
+// NewBacktest returns a Backtest of set. Of the receivers only the filters count.
 func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, error) {
-	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
-	if len(set.Rules) == 0 {
-		return nil, errors.New("all rules are about silence, which a recording cannot show")
-	}
 	decoder, err := set.Decoder()
 	if err != nil {
 		return nil, err
@@ -82,8 +81,9 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	if err != nil {
 		return nil, err
 	}
-	c := Config{Rules: set, Decoder: decoder, Clock: clock, Log: zap.NewNop(), Mutes: func() []rules.Mute { return o.Mutes }}
-	b := &Backtest{observer: o, streams: map[string]*stream{}}
+	c := Config{Rules: set, Decoder: decoder, Clock: clock, Log: zap.NewNop(), Mutes: func() []rules.Mute { return o.Mutes },
+		Roster: func(string) *roster.File { return nil }}
+	b := &Backtest{observer: o, streams: map[string]*stream{}, watchAt: math.MaxInt64, shortest: math.MaxInt64}
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
 		c.Receivers = append(c.Receivers, r)
@@ -92,6 +92,11 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	b.worker = New(c)
 	for _, r := range b.worker.rules {
 		r.stateful = true // which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
+	}
+	for _, r := range b.worker.silences {
+		for _, l := range r.levels {
+			b.shortest = min(b.shortest, l.Silent.Microseconds())
+		}
 	}
 	return b, nil
 }
@@ -103,16 +108,28 @@ func (b *Backtest) Take(partition string, events []telemetry.Event) {
 		s = newStream(context.Background(), b.worker, partition)
 		s.cut()
 		s.backtest, s.alarms, s.logName = b, newAlarms(0), logName(events[0].Generation, partition)
-		b.streams[partition] = s
+		if s.unheard = newSilences(b.worker, partition); s.unheard != nil {
+			s.unheard.asking = true // there is no hub
+		}
+		b.streams[partition], b.order = s, append(b.order, s)
 	}
 	for i := range events {
+		events[i].Time = events[i].Enqueued
 		b.advance(micros(events[i].Enqueued))
 		s.take(events[i : i+1])
+		if s.unheard != nil {
+			b.watchAt = min(b.watchAt, b.now+b.shortest)
+		}
 	}
 }
 
 // Finish sends the recoveries that wait for the end of a window, each at its time. Nothing may be taken after it.
 func (b *Backtest) Finish() {
+	if b.watchAt < math.MaxInt64 {
+		b.watchAt = b.now + (clockMargin - eventMargin).Microseconds() // the last event proves no more
+		b.watch()
+		b.watchAt = math.MaxInt64
+	}
 	for len(b.due) > 0 {
 		b.advance(b.due[0].at + 1)
 	}
@@ -121,12 +138,58 @@ func (b *Backtest) Finish() {
 // Stats returns what was counted.
 func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
 
-// advance goes on to a time, and sends the recoveries that were due before. A reading of the same time comes first.
+// advance goes on to a time, and sends the recoveries that were due before, and what is about devices that have fallen silent
+// until then. A reading of the same time comes first.
 func (b *Backtest) advance(to int64) {
-	for len(b.due) > 0 && b.due[0].at < to {
-		b.recover(heap.Pop(&b.due).(dueRecovery))
+	for {
+		switch {
+		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
+			b.watch()
+		case len(b.due) > 0 && b.due[0].at < to:
+			b.recover(heap.Pop(&b.due).(dueRecovery))
+		default:
+			b.now = max(b.now, to)
+			return
+		}
 	}
-	b.now = max(b.now, to)
+}
+
+// watch opens the alarms of devices that have fallen silent by the time watchAt, and sets it to when others may have. It is
+// as if the hub had just said that nothing more has come.
+func (b *Backtest) watch() {
+	b.now, b.watchAt = b.watchAt, math.MaxInt64
+	now := fromMicros(b.now)
+	for _, s := range b.order {
+		w := s.unheard
+		w.asked = proof{at: now, until: now.UnixMilli(), sequence: w.read.Sequence, enqueued: w.read.Time}
+		s.mu.Lock()
+		s.watchAt(now)
+		s.saved(s.opened)
+		s.opened = nil
+		b.watchAt = min(b.watchAt, s.nextSilence(now.UnixMilli())*1000)
+		s.mu.Unlock()
+	}
+}
+
+// nextSilence returns when a known device may be silent or forgotten, in Unix ms: not before now and a tick of a worker. The
+// caller holds s.mu.
+func (s *stream) nextSilence(now int64) int64 {
+	r, next := s.unheard.roster, int64(math.MaxInt64/1000)-clockMargin.Milliseconds()
+	for device := range r.Len() {
+		for _, rule := range s.silences {
+			h := r.Heard(device, rule.column)
+			if h.Time == 0 {
+				continue
+			}
+			next = min(next, h.Time+s.unheard.forget[rule.column].Milliseconds())
+			for _, l := range rule.levels {
+				if s.alarms.of(r.Name(device), l).Phase != rules.Open {
+					next = min(next, r.Deadline(h, l.Silent))
+				}
+			}
+		}
+	}
+	return max(next, now) + clockMargin.Milliseconds()
 }
 
 // alert sends an alert about a reading of device to q's receiver, unless a window covers it.
@@ -141,10 +204,15 @@ func (b *Backtest) alert(q *queue, device string, key alarmKey, r reading) {
 	b.notice(q, device, key, r, q.stream.logName, b.now, false)
 }
 
-// schedule has a recovery wait until the window of the last alert is over. The caller holds stream.mu.
+// schedule has a recovery wait until the window of the last alert is over, and sends what is about silence. The caller holds stream.mu.
 func (b *Backtest) schedule(q *queue, key alarmKey, due *dueNotice) {
-	if due == nil || due.receivers&q.to.bit() == 0 {
+	if due == nil || due.receivers&q.to.bit() == 0 || due.silence() && !due.kept {
 		return // recover finds that the one that waits is not due any more
+	}
+	if due.silence() {
+		q.stream.settleDue(&delivery{device: key.device, level: key.level, due: due}, q.to.bit())
+		b.alert(q, key.device, key, due.reading)
+		return
 	}
 	b.scheduled++
 	heap.Push(&b.due, dueRecovery{max(b.now, b.windows[q.to.index][key].end), b.scheduled, q, key, due})
@@ -179,10 +247,10 @@ func (b *Backtest) notice(q *queue, device string, key alarmKey, r reading, log 
 	})
 }
 
-// changed says that an alarm has become another.
+// changed says that an alarm has become another. Without a Backtest it does nothing.
 func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 	open := is.Phase == rules.Open
-	if b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
+	if b == nil || b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
 		return
 	}
 	since := was.Since

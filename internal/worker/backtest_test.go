@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,20 +46,23 @@ func play(t *testing.T, set rules.Set, recording []recorded, receivers ...*recei
 			p.mu.Lock()
 			n := int64(len(p.log) + 1)
 			p.log = append(p.log, telemetry.Event{
-				Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n)}, Device: r.device, Body: []byte(r.body),
+				Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n), Time: time.Now()}, Device: r.device, Body: []byte(r.body),
 				Enqueued: time.Now(), Properties: telemetrytest.Properties(r.properties),
 			})
 			p.mu.Unlock()
 			p.grown <- struct{}{}
 			synctest.Wait()
 		}
-		pass(25 * time.Hour) // longer than any window
+		p.mu.Lock()
+		p.lastErr = errors.New("the recording has ended")
+		p.mu.Unlock()
+		pass(2 * time.Hour) // longer than any window
 		s.end()
 		events = p.log
 	})
 	for i, r := range receivers {
 		for _, a := range r.alerts("") {
-			real = append(real, noticeText(i, a.Device, a.Rule, a.Level, a.Resolved, a.Sequence, a.Temperature, a.Threshold))
+			real = append(real, noticeText(i, a.Device, a.Rule, a.Level, a.Resolved, a.Sequence, a.Temperature, a.Threshold+a.Silent.Seconds()))
 		}
 	}
 	b, err := worker.NewBacktest(set, to, worker.Observer{Notice: func(n worker.BacktestNotice) {
@@ -84,7 +88,8 @@ func noticeText(receiver int, device, rule, level string, recovery bool, sequenc
 }
 
 // A Backtest says, alert by alert, what the worker does with the same readings in the same time. Readings come every
-// five seconds and windows end in between, because a recovery may take two seconds more than its window.
+// five seconds and windows end in between, because a recovery may take two seconds more than its window. Where there are rules about
+// silence readings come every minute, and deadlines are well in between, because the worker may take twenty seconds to prove one.
 func TestBacktestIsTheWorker(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -115,12 +120,26 @@ func TestBacktestIsTheWorker(t *testing.T) {
 			}
 			set.Rules = append(set.Rules, r)
 		}
+		unit, long, readings, devices := 5*time.Second, time.Duration(800), 40, []string{"oven", "kiln"}
+		if rapid.Bool().Draw(rt, "silence") {
+			unit, long, readings, devices = time.Minute, 30, 15, append(devices, "all") // of a partition that may be dark
+			r := rules.Rule{
+				Name: "offline", Resolved: rapid.Bool().Draw(rt, "recovery"), Levels: []rules.Level{{Silent: 80 * time.Second}},
+				Window: rapid.SampledFrom([]time.Duration{2, 32, 62, 3632}).Draw(rt, "silence's window")*time.Second + 500*time.Millisecond,
+				Forget: rapid.SampledFrom([]time.Duration{20*time.Minute + 20*time.Second, rules.DefaultForget}).Draw(rt, "forget"),
+				Field:  rapid.SampledFrom([]string{"", "a"}).Draw(rt, "hears"),
+			}
+			if rapid.Bool().Draw(rt, "levels of silence") {
+				r.Levels = []rules.Level{{Name: "mild", Silent: 80 * time.Second}, {Name: "severe", Silent: 200 * time.Second}}
+			}
+			set.Rules = append(set.Rules, r)
+		}
 		set.Quiet = rapid.SampledFrom([]string{"", "quiet"}).Draw(rt, "quiet")
 		recording := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) recorded {
 			value := rapid.SampledFrom([]float64{0, 9, 10, 15, 25, -9, -10, -15, -25})
 			r := recorded{
-				device: rapid.SampledFrom([]string{"oven", "kiln"}).Draw(t, "device"),
-				gap:    rapid.SampledFrom([]time.Duration{1, 1, 2, 3, 15, 800}).Draw(t, "gap") * 5 * time.Second,
+				device: rapid.SampledFrom(devices).Draw(t, "device"),
+				gap:    rapid.SampledFrom([]time.Duration{1, 1, 2, 3, 15, long}).Draw(t, "gap") * unit,
 				body:   fmt.Sprintf(`{"a":%v,"b":%v}`, value.Draw(t, "a"), value.Draw(t, "b")),
 			}
 			switch rapid.IntRange(0, 7).Draw(t, "other") {
@@ -136,7 +155,19 @@ func TestBacktestIsTheWorker(t *testing.T) {
 				r.properties = map[string]any{"mode": "on", "site": "berlin"}
 			}
 			return r
-		}), 40, 80).Draw(rt, "readings")
+		}), readings, 2*readings).Draw(rt, "readings")
+		recording = slices.Collect(func(yield func(recorded) bool) {
+			for _, r := range recording {
+				more := 0
+				if r.device == "all" {
+					r.device, more = "d0", 23
+				}
+				yield(r)
+				for n := range more {
+					yield(recorded{fmt.Sprint("d", n+1), 0, r.body, r.properties})
+				}
+			}
+		})
 		receivers := []*receiver{{}, {level: "severe"}}
 		receivers[1].only = notify.Filter{Property: "site", Values: []string{"berlin"}}
 		real, virtual := play(t, set, recording, receivers...)

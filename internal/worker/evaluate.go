@@ -255,9 +255,7 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 		next.due = v.recover(l, rd, clear, was)
 	}
 	a.set(device, l, next)
-	if v.backtest != nil {
-		v.backtest.changed(alarmKey{device, l}, was.State, next.State)
-	} else {
+	if v.backtest.changed(alarmKey{device, l}, was.State, next.State); v.backtest == nil {
 		a.history.change(alarmKey{device, l}, next, v.before, v.event.Position)
 	}
 	if next.due != was.due {

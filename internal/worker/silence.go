@@ -158,6 +158,7 @@ func (s *stream) endSilences(device int, name string, before telemetry.Position,
 			}
 			s.alarms.set(name, l, next)
 			s.alarms.history.change(alarmKey{name, l}, next, before, e.Position)
+			s.backtest.changed(alarmKey{name, l}, was.State, next.State)
 			s.schedule(name, l)
 		}
 	}
@@ -254,7 +255,12 @@ func (s *stream) watch() {
 	defer w.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	s.watchAt(time.Now())
+}
+
+// watchAt is watch. The caller holds the locks.
+func (s *stream) watchAt(now time.Time) {
+	w := s.unheard
 	unproven := s.alarms.total[dueSilences] > 0
 	for _, r := range s.silences {
 		for i := range r.levels {
@@ -327,9 +333,9 @@ func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, a
 		return true
 	case until == 0:
 		return true
-	case again*2 >= all:
+	case again > 0 && again*2 >= all:
 		s.change(s.wholeName(), l, kept{due: s.recovered(l, dark, w.read)})
-	case until >= dark.Since.Hub/1000+darkLimit.Milliseconds():
+	case all == 0, until >= dark.Since.Hub/1000+darkLimit.Milliseconds(): // there is no device that could be heard again
 		s.endForgotten(s.wholeName(), l, dark, until)
 	default:
 		return true
@@ -463,6 +469,7 @@ func (s *stream) forgetDevice(name string) (known bool) {
 
 // change replaces an alarm, whatever the watermark. The caller holds s.mu.
 func (s *stream) change(device string, l *level, k kept) {
+	s.backtest.changed(alarmKey{device, l}, s.alarms.of(device, l).State, k.State)
 	s.alarms.set(device, l, k)
 	s.alarms.history.replace(alarmKey{device, l}, k)
 	s.schedule(device, l)

@@ -147,6 +147,28 @@ func TestSilenceTakeOver(t *testing.T) {
 	}
 }
 
+// A dark partition ends with the last of its devices: the receiver hears that nobody is watched any more, and not that anybody was heard.
+func TestDarkPartitionIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, func(r *rules.Rule) { r.Forget = 40 * time.Minute }, r)
+		s.start(p)
+		for i := range 30 {
+			p.talk(fmt.Sprint(i), 0)
+		}
+		time.Sleep(2 * time.Hour)
+		s.end()
+		if got := r.notified("partition/0"); got != "alert 30, recovery 30" {
+			t.Errorf("notified of %s", got)
+		}
+		for _, a := range r.alerts("partition/0") {
+			if a.Resolved && !a.Forgotten {
+				t.Errorf("the message is %q", a.Message())
+			}
+		}
+	})
+}
+
 // An outage before the hub is one alert for the partition, not one for each device.
 func TestDarkPartition(t *testing.T) {
 	const m = time.Minute
@@ -197,7 +219,7 @@ func TestDarkPartition(t *testing.T) {
 					}
 				}
 				for _, a := range r.alerts("partition/0") {
-					if want := a.Resolved && tt.back == 0; strings.Contains(a.Message(), "silent for a day") != want {
+					if want := a.Resolved && tt.back == 0; strings.Contains(a.Message(), "one by one") != want {
 						t.Errorf("the message is %q", a.Message())
 					}
 				}

@@ -151,3 +151,34 @@ func BenchmarkBacktest(b *testing.B) {
 	}
 	b.ReportMetric(float64(lines)*float64(b.N)/b.Elapsed().Seconds(), "readings/s")
 }
+
+// Devices that fall silent are found while the recording goes on, whoever proves it; skipped lines are no lost messages.
+func TestSilenceInARecording(t *testing.T) {
+	set := rules.Threshold("temperature", 80, 10*time.Minute)
+	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: 15 * time.Minute}}})
+	var notices []string
+	c := &backtesting.Candidate{Name: "in force", Set: set, To: []worker.Receiver{{Name: "hook"}}, Notice: func(n worker.BacktestNotice) {
+		notices = append(notices, fmt.Sprint(n.At.Format(time.TimeOnly), " ", n.Device, " ", n.Recovery))
+	}}
+	text := "timestamp,device,value\n"
+	line := func(minute int, device string, value any) {
+		text += fmt.Sprintf("2026-03-01 %02d:%02d:00,%s,%v\n", minute/60, minute%60, device, value)
+	}
+	for minute := range 200 {
+		if minute%10 == 0 {
+			line(minute, "", "") // an empty line
+			line(minute, "oven", 70)
+		}
+		if minute%5 == 2 && (minute < 30 || minute > 70 && minute < 100) {
+			line(minute, "kiln", 70)
+		}
+	}
+	run := take(t, t.Context(), write(t, "day.csv", text), c)
+	if want := "[00:42:05 kiln false 01:42:05 kiln true 01:52:05 kiln false]"; fmt.Sprint(notices) != want {
+		t.Errorf("%v, want %s", notices, want)
+	}
+	var out strings.Builder
+	if err := run.Print(&out, "", false); err != nil || !strings.Contains(out.String(), "2 2026-03-01   93 min kiln, still open") {
+		t.Errorf("%v: %s", err, &out)
+	}
+}

@@ -48,6 +48,7 @@ type Recording struct {
 	rows    func() (row, error)
 	done    func() error // what rows no longer needs; nil: nothing
 	line    int          // of the last row
+	number  int64        // of the last event: no numbers are missing, as they would be if events were
 	last    time.Time
 	devices map[string]string
 	events  []telemetry.Event
@@ -384,8 +385,9 @@ func (r *Recording) next() ([]telemetry.Event, error) {
 			line.at = r.last
 		}
 		r.last = line.at
+		r.number++
 		r.events = append(r.events, telemetry.Event{
-			Position: telemetry.Position{Sequence: int64(r.line), Offset: "0", Time: line.at}, Device: r.device(line.device), Body: line.body, Enqueued: line.at,
+			Position: telemetry.Position{Sequence: r.number, Offset: "0", Time: line.at}, Device: r.device(line.device), Body: line.body, Enqueued: line.at,
 			MessageSource: line.source, ContentType: line.contentType, ContentEncoding: line.contentCode, Properties: telemetry.EncodeProperties(line.properties),
 		})
 	}
