@@ -112,11 +112,6 @@ const (
 	LogConsole Choice = "console"
 )
 
-// needsStorage reports whether anything requires Azure Storage.
-func (c Config) needsStorage() bool {
-	return c.CheckpointStore == StoreBlob || c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease
-}
-
 // HasStorage reports whether Azure Storage is configured.
 func (c Config) HasStorage() bool {
 	return c.StorageConnectionString.IsSet() || c.StorageAccountURL != ""

@@ -162,8 +162,8 @@ func (c *Config) validateStorage(e *configError) {
 			}
 		}
 	}
-	if c.needsStorage() && !c.HasStorage() {
-		e.add("STORAGE_CONNECTION_STRING", "is missing: required by %s (portal: storage account > Access keys); or set STORAGE_ACCOUNT_URL for access without a key", c.storageUses())
+	if uses := c.storageUses(); uses != "" && !c.HasStorage() {
+		e.add("STORAGE_CONNECTION_STRING", "is missing: required by %s (portal: storage account > Access keys); or set STORAGE_ACCOUNT_URL for access without a key", uses)
 	}
 
 	containers := []struct{ variable, name string }{
@@ -187,7 +187,7 @@ func (c *Config) validateStorage(e *configError) {
 // containerName is Azure's rule except for the length.
 var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
 
-// storageUses lists the settings that require Azure Storage.
+// storageUses lists the settings that require Azure Storage; empty if none does.
 func (c *Config) storageUses() string {
 	var uses []string
 	if c.CheckpointStore == StoreBlob {

@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // SourceStats says what a Source has done and what it has.
 type SourceStats struct {
@@ -40,4 +43,9 @@ type PartitionStatus struct {
 	// Last is the sequence number of the last event. It is -1 if there never was one, if the hub does
 	// not say, and if it is before the checkpoint: then the hub has been replaced.
 	Last int64
+}
+
+// ComparePartitions orders the ids of partitions, which are numbers, by value; longer ones that are none come later.
+func ComparePartitions(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/httpapi"
 	"alertworker/internal/muting"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -133,7 +134,7 @@ func (a *Admin) local(device string, shared map[string]string) findings {
 		ended: a.Recorder.last(maxDeliveries, func(d *delivery) bool { return d.Device == device }),
 	}
 	f.state.Partitions = append([]string{}, f.state.Partitions...)
-	slices.SortFunc(f.state.Partitions, compareIDs)
+	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
 	for _, e := range slices.Backward(f.ended) { // the latest comes last
 		if e.Shared != "" {
 			f.shared[e.Rule] = e.Shared

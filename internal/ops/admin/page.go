@@ -346,7 +346,7 @@ func (a *Admin) partitionRows(r *http.Request, snapshots []Snapshot, now time.Ti
 	for _, row := range byID {
 		rows = append(rows, *row)
 	}
-	slices.SortFunc(rows, func(x, y partitionRow) int { return compareIDs(x.ID, y.ID) })
+	slices.SortFunc(rows, func(x, y partitionRow) int { return telemetry.ComparePartitions(x.ID, y.ID) })
 	return known, rows, old
 }
 
@@ -384,21 +384,6 @@ func label(owner string) string {
 		}
 	}
 	return owner
-}
-
-// compareIDs orders numbers by value, and before all other ids.
-func compareIDs(x, y string) int {
-	n, errX := strconv.Atoi(x)
-	m, errY := strconv.Atoi(y)
-	switch {
-	case errX == nil && errY == nil:
-		return cmp.Compare(n, m)
-	case errX == nil:
-		return -1
-	case errY == nil:
-		return 1
-	}
-	return strings.Compare(x, y)
 }
 
 // windows returns the windows in force after the alerts of s.

@@ -137,7 +137,9 @@ func (k *checkup) steps(send bool) []step {
 	}
 	for i := range set.Rules {
 		if r := &set.Rules[i]; r.Silence() && k.config.CheckpointStore != config.StoreMemory {
-			steps = append(steps, step{"silence for " + r.Name, limit, func(ctx context.Context) (string, error) { return k.silence(ctx, r) }})
+			steps = append(steps, step{"silence for " + r.Name, limit, k.beside(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
+				return k.silence(ctx, c, store, r)
+			})})
 		}
 	}
 	steps = append(steps, step{"partitions", limit, k.partitions})
@@ -154,9 +156,9 @@ func (k *checkup) steps(send bool) []step {
 		step{"throttle store", limit, k.throttleStore},
 	)
 	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
-		steps = append(steps, step{"replicas", limit, k.replicas})
+		steps = append(steps, step{"replicas", limit, k.beside(k.replicas)})
 		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
-			steps = append(steps, step{"KEDA", limit, k.kedaLag}, step{"KEDA trigger", limit, k.kedaTrigger})
+			steps = append(steps, step{"KEDA", limit, k.beside(k.kedaLag)}, step{"KEDA trigger", limit, k.kedaTrigger})
 		}
 	}
 	if k.config.HasStorage() {
@@ -172,6 +174,21 @@ func (k *checkup) steps(send bool) []step {
 		}})
 	}
 	return steps
+}
+
+// beside makes a step of one that looks at what replicas share.
+func (k *checkup) beside(do func(ctx context.Context, resolved config.Config, store records.Store) (string, error)) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		c, err := k.resolved()
+		if err != nil {
+			return "", undecided("not checked: the IoT Hub's endpoint is not known")
+		}
+		store, err := k.records()
+		if err != nil {
+			return "", undecided("not checked: see checkpoints")
+		}
+		return do(ctx, c, store)
+	}
 }
 
 func (k *checkup) iotHub(ctx context.Context) (string, error) {
@@ -430,15 +447,7 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 }
 
 // replicas compares settings with those of the replicas that are running.
-func (k *checkup) replicas(ctx context.Context) (string, error) {
-	c, err := k.resolved()
-	if err != nil {
-		return "", undecided("not checked: the IoT Hub's endpoint is not known")
-	}
-	store, err := k.records()
-	if err != nil {
-		return "", undecided("not checked: see checkpoints")
-	}
+func (k *checkup) replicas(ctx context.Context, c config.Config, store records.Store) (string, error) {
 	member, err := k.services.Member(ctx, c, store)
 	if err != nil {
 		return "", k.storageError(err)

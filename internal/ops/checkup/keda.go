@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/humanize"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -26,11 +27,7 @@ const (
 
 // kedaLag says what KEDA counts, and which threshold the present rate needs: events up to
 // the next checkpoint are no backlog.
-func (k *checkup) kedaLag(ctx context.Context) (string, error) {
-	c, err := k.resolved()
-	if err != nil {
-		return "", undecided("not checked: the IoT Hub's endpoint is not known")
-	}
+func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.Store) (string, error) {
 	before, err := k.probe(ctx, 0)
 	if err != nil {
 		return "", undecided("not checked: the hub cannot be read")
@@ -46,10 +43,6 @@ func (k *checkup) kedaLag(ctx context.Context) (string, error) {
 		return "", undecided("not checked: the hub cannot be read")
 	}
 	took := time.Since(start)
-	store, err := k.records()
-	if err != nil {
-		return "", undecided("not checked: the checkpoints cannot be read")
-	}
 	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil || len(unreadable) > 0 {
 		return "", undecided("not checked: the checkpoints cannot be read")

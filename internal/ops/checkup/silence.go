@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
 	"alertworker/internal/records"
@@ -14,15 +15,7 @@ import (
 )
 
 // silence says of how many devices r, which is about silence, expects to hear, and how many of them are silent now.
-func (k *checkup) silence(ctx context.Context, r *rules.Rule) (string, error) {
-	c, err := k.resolved()
-	if err != nil {
-		return "", undecided("not checked: without the IoT Hub's endpoint it is not known where to look")
-	}
-	store, err := k.services.Records(ctx)
-	if err != nil {
-		return "", k.storageError(err)
-	}
+func (k *checkup) silence(ctx context.Context, c config.Config, store records.Store, r *rules.Rule) (string, error) {
 	known, silent, partitions, err := silences(ctx, store, k.services.Group(c), r)
 	switch {
 	case err != nil:

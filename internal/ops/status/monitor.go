@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -253,7 +252,7 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, humanize.Count(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
 		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
 	}
-	for i, id := range byNumber(slices.Collect(maps.Keys(s.Faults))) {
+	for i, id := range slices.SortedFunc(maps.Keys(s.Faults), telemetry.ComparePartitions) {
 		if i == 0 {
 			p.Why = fmt.Sprintf("partition %s: %s", id, strings.ReplaceAll(s.Faults[id].Err.Error(), "\n", "; "))
 		}
@@ -312,7 +311,7 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 			oldest = p.Ledger
 		}
 	}
-	byNumber(names)
+	slices.SortFunc(names, telemetry.ComparePartitions)
 	partitions, its, waits := "partition ", "its ledger", "waits"
 	if len(of) > 1 {
 		partitions, its, waits = "partitions ", "their ledgers", "wait"
@@ -328,12 +327,6 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 	p := problem(ByLedger, f, effect)
 	p.What, p.blocks = what, len(waiting) > 0 && len(waiting) >= s.Reading
 	return p, true
-}
-
-// byNumber sorts the names of partitions, which are numbers.
-func byNumber(names []string) []string {
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
-	return names
 }
 
 // paced says which receivers take alerts more slowly than they come, and how long that will last.
