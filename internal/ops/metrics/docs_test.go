@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
 
 	"alertworker/internal/ops/metrics/metricstest"
 )
 
 const (
 	docsFile = "../../../docs/metrics.md"
-	head     = "| metric | type | labels | |"
+	head     = "| metric | labels | |"
 )
 
 // free are labels whose values docs/metrics.md describes, because they depend on
@@ -70,7 +71,7 @@ func TestNames(t *testing.T) {
 func table(t *testing.T) string {
 	t.Helper()
 	var rows strings.Builder
-	fmt.Fprintln(&rows, "|---|---|---|---|")
+	fmt.Fprintln(&rows, "|---|---|---|")
 	synctest.Test(t, func(t *testing.T) {
 		w := metricstest.NewReplica()
 		w.Step(t)
@@ -92,8 +93,22 @@ func table(t *testing.T) string {
 				}
 				labels = append(labels, label)
 			}
-			fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, "; "), f.GetHelp())
+			if got, want := f.GetType(), kind(f.GetName()); got != want {
+				t.Errorf("%s is a %v, and its name says %v", f.GetName(), got, want)
+			}
+			fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", f.GetName(), strings.Join(labels, "; "), f.GetHelp())
 		}
 	})
 	return rows.String()
+}
+
+// kind is the type that a name stands for, as docs/metrics.md says.
+func kind(name string) dto.MetricType {
+	switch {
+	case strings.HasSuffix(name, "_total"):
+		return dto.MetricType_COUNTER
+	case strings.HasSuffix(name, "_duration_seconds"), strings.HasSuffix(name, "_delay_seconds"):
+		return dto.MetricType_HISTOGRAM
+	}
+	return dto.MetricType_GAUGE
 }
