@@ -270,7 +270,7 @@ func TestHubOutage(t *testing.T) {
 
 	hub.RefuseClaims(1<<30, 401) // the key is another one now
 	hub.Reset()
-	w.becomes(status.Blocked, 503, "the hub cannot be read", "refused the key or identity: check the key's name and the key")
+	w.becomes(status.Blocked, 503, "the hub cannot be read", "rejected the key or identity: check the key's name and the key")
 	hub.RefuseClaims(0, 401)
 	w.becomes(status.Leaving, 200)
 	_ = hub.Close()
@@ -290,7 +290,7 @@ func TestReceiverOutage(t *testing.T) {
 	hub := hubWith(t, `{"temperature":99}`)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "NOTIFY_URLS="+receiver.URL,
 		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")
-	w.becomes(status.Blocked, 200, "ready: no alerts are leaving: the receiver is down.", "check the credentials in NOTIFY_URLS", "1 alert waits until it takes them, or until NOTIFY_GIVE_UP.")
+	w.becomes(status.Blocked, 200, "ready: no alerts are leaving: the receiver is down.", "check the credentials in NOTIFY_URLS", "1 alert waits until it accepts them, or until NOTIFY_GIVE_UP.")
 	w.logs(`"msg":"receiver is down"`, "check the credentials in NOTIFY_URLS")
 	down.Store(false)
 	w.becomes(status.Leaving, 200, "ready: alerts are leaving")

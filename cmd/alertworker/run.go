@@ -61,7 +61,7 @@ func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory)
 	o.start()
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
 		if secretsChange(ctx, c, log) {
-			log.Info("secret files have changed: handing over, and starting again with the new secrets")
+			log.Info("secret files have changed: handing over and restarting with the new secrets")
 			stop(errNewSecrets)
 		}
 		return nil

@@ -236,7 +236,7 @@ func (r *rulesReader) pick(n ast.Node, known ...string) map[string]ast.Node {
 		case !ok:
 			r.wrong(m.key, "must be the name of a setting")
 		case name == "quiet":
-			r.wrong(m.key, "quiet belongs in QUIET_PROPERTY, and holds for all rules")
+			r.wrong(m.key, "quiet belongs in QUIET_PROPERTY, which applies to all rules")
 		case isNull(m.value) && decimal.MatchString(name): // {above: -15,5}
 			r.wrong(m.key, "%s is not known: a number has a point, not a comma", name)
 		case !slices.Contains(known, name):

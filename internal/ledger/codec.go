@@ -38,7 +38,7 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 type formatError struct{ format int }
 
 func (e *formatError) Error() string {
-	return fmt.Sprintf("it has format %d, and this version knows format %d only", e.format, format)
+	return fmt.Sprintf("it has format %d; this version reads only format %d", e.format, format)
 }
 
 // format is the version of a record's content: compressed JSON. It changes with every

@@ -140,7 +140,7 @@ func TestUnreadable(t *testing.T) {
 		{"empty", packed(t, ""), "not JSON"},
 		{"another type", packed(t, "[]"), "not JSON"},
 		{"no format", packed(t, "{}"), "not JSON with a format"},
-		{"newer", packed(t, `{"format":2,"id":{"a":1}}`), "format 2, and this version knows format 1 only"},
+		{"newer", packed(t, `{"format":2,"id":{"a":1}}`), "format 2; this version reads only format 1"},
 		{"zero", packed(t, `{"format":0}`), "format 0"},
 		{"no id", packed(t, `{"format":1}`), "no id"},
 		{"unknown field", packed(t, `{"format":1,"id":"a","more":1}`), `"more"`},
@@ -162,7 +162,7 @@ func TestUnreadableSaysWhatToDo(t *testing.T) {
 	for content, want := range map[string]string{
 		"garbage": "read ledger ns/hub/group/ledger/3: it is not compressed by gzip: its partition is not read until you restore it or delete it; " +
 			"without it the partition's alarms are forgotten, and no recovery is sent for those that are open",
-		string(packed(t, `{"format":2}`)): "read ledger ns/hub/group/ledger/3: it has format 2, and this version knows format 1 only: run the version that wrote it; until then its partition is not read",
+		string(packed(t, `{"format":2}`)): "read ledger ns/hub/group/ledger/3: it has format 2; this version reads only format 1: run the version that wrote it; until then its partition is not read",
 	} {
 		store := &records.Memory{}
 		const name = "ns/hub/group/ledger/3"

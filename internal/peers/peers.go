@@ -240,7 +240,7 @@ func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) 
 		case errors.Is(err, ErrReplaced):
 			return err
 		case err != nil && !failing:
-			m.log.Warn("cannot read or renew what replicas share; what is known stays in force, trying again", zap.Error(err))
+			m.log.Warn("cannot read or renew the records that replicas share; keeping what is known, and trying again", zap.Error(err))
 		}
 		failing = err != nil
 	}

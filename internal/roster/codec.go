@@ -84,7 +84,7 @@ func Decode(packed []byte) (*Roster, error) {
 	}
 	switch {
 	case in.Format != format:
-		return nil, fmt.Errorf("it has format %d, and this version knows format %d only", in.Format, format)
+		return nil, fmt.Errorf("it has format %d; this version reads only format %d", in.Format, format)
 	case len(in.Fields) == 0 || len(in.Fields) > maxFields || in.Devices < 0 || in.Devices > MaxDevices:
 		return nil, fmt.Errorf("it has %d devices and %d fields", in.Devices, len(in.Fields))
 	}
@@ -96,7 +96,7 @@ func Decode(packed []byte) (*Roster, error) {
 		r.Add(from.text())
 	}
 	if r.Len() != in.Devices {
-		return nil, errors.New("names of devices are missing, too long or there twice")
+		return nil, errors.New("device names are missing, too long or duplicated")
 	}
 	origin := in.Time.UnixMilli()
 	for f := range r.fields {
@@ -121,7 +121,7 @@ func Decode(packed []byte) (*Roster, error) {
 		}
 	}
 	if from.short || len(from.rest) > 0 {
-		return nil, errors.New("it is cut off, or goes on after its end")
+		return nil, errors.New("it is truncated, or continues after its end")
 	}
 	return r, nil
 }

@@ -253,7 +253,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	// A machine that was suspended since start may hold a claim that is long over.
 	if !lease.Ahead(c.lease.Until.Add(-g.sendTimeout - settleTimeout/2)) {
 		g.giveBack(ctx, c, NotTaken)
-		return Result{Outcome: Unavailable, Now: now}, fmt.Errorf("claim the window of device %q: the answer took %v, too long to send under it", r.Device, time.Since(start).Round(time.Millisecond))
+		return Result{Outcome: Unavailable, Now: now}, fmt.Errorf("claim the window of device %q: the answer took %v, which leaves too little time to send", r.Device, time.Since(start).Round(time.Millisecond))
 	}
 
 	sendCtx, cancel := context.WithTimeoutCause(ctx, g.sendTimeout, fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", g.sendTimeout))

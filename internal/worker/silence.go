@@ -238,7 +238,7 @@ func (s *stream) askHub(now time.Time) {
 		defer w.mu.Unlock()
 		w.asking = false
 		if err != nil {
-			s.log.Debug("the hub does not say what the partition's last event is", zap.Error(err))
+			s.log.Debug("the hub did not report the partition's last event", zap.Error(err))
 			return
 		}
 		w.asked = p

@@ -101,7 +101,7 @@ func (s *stream) catchUp() {
 	err := errors.New("not asked")
 	for n := 1; err != nil && ctx.Err() == nil; n++ {
 		if last, _, err = s.partition.Last(ctx); err != nil {
-			s.log.Debug("the hub does not say how far behind the partition is", zap.Error(err))
+			s.log.Debug("the hub did not report how far behind the partition is", zap.Error(err))
 			backoff.Sleep(ctx, retryDelay(n))
 		}
 	}

@@ -128,7 +128,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 func open(ctx context.Context, config Config) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
 		if name == "" || len(name) > 255 || strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name {
-			return items{}, &ConfigError{fmt.Sprintf("%q is no name for a Cosmos database or container: use letters, digits and '-'", name)}
+			return items{}, &ConfigError{fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name)}
 		}
 	}
 	c, err := config.Account.client(clientOptions(config.Client))

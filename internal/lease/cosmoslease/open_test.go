@@ -104,9 +104,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	for _, name := range []string{"", "a/b", `a"b`, "..", "a#", strings.Repeat("x", 256)} {
 		_, err := cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: name, Container: "leases", Retention: retention, Client: &http.Client{Transport: newFake()}})
-		wantConfigError(t, err, "is no name")
+		wantConfigError(t, err, "is not a valid name")
 		_, err = cosmoslease.Open(t.Context(), cosmoslease.Config{Account: account, Database: "alertworker", Container: name, Retention: retention, Client: &http.Client{Transport: newFake()}})
-		wantConfigError(t, err, "is no name")
+		wantConfigError(t, err, "is not a valid name")
 	}
 }
 

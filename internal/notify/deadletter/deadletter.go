@@ -101,7 +101,7 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
 	if ok, first, refused := s.malformed.take(); !ok {
 		if first {
-			s.log.Warn("too many malformed events; no more are kept in this minute",
+			s.log.Warn("too many malformed events; keeping no more for the rest of this minute",
 				zap.Int("kept_per_minute", maxMalformed), zap.Int64("dropped_before", refused-1))
 		}
 		return nil

@@ -109,7 +109,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 
 func check(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" {
-		return errors.New("want http:// or https://")
+		return errors.New("must begin with http:// or https://")
 	}
 	// "https://user:1/2@host" is the host "user" to a parser.
 	if u.User == nil && strings.Contains(u.EscapedPath()+u.RawQuery+u.Fragment, "@") {

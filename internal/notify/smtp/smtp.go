@@ -131,7 +131,7 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 
 func check(u *url.URL) error {
 	if u.Scheme != "smtp" && u.Scheme != "smtps" {
-		return errors.New("want smtp:// or smtps://")
+		return errors.New("must begin with smtp:// or smtps://")
 	}
 	// "smtp://user:1/2@host" is the host "user" to a parser.
 	if u.Opaque != "" || u.Hostname() == "" || u.User == nil && strings.Contains(u.EscapedPath(), "@") {
@@ -198,7 +198,7 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 				return false, errors.New("auth can only be oauth2; without it user and password sign in")
 			}
 		default:
-			return false, errors.New("there may only be from=, to=, starttls=off and auth=oauth2 after the ?")
+			return false, errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
 		}
 	}
 	switch {
@@ -287,7 +287,7 @@ func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
 	content, err := client.Data()
 	if err != nil {
 		quit(ctx, conn, client)
-		return untaken(fmt.Errorf("it does not accept the mail's content: %w", err))
+		return untaken(fmt.Errorf("it rejected the mail's content: %w", err))
 	}
 	if _, err := content.Write(message); err != nil {
 		return untaken(err)
@@ -307,7 +307,7 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	client, err := smtp.NewClient(conn, m.host)
 	if err != nil {
 		if errors.As(err, new(tls.RecordHeaderError)) {
-			return nil, fmt.Errorf("it does not begin with TLS: should the URL start with smtp://? %w", err)
+			return nil, fmt.Errorf("it does not use implicit TLS: should the URL start with smtp://? %w", err)
 		}
 		return nil, fmt.Errorf("greeting: %w", err)
 	}
@@ -381,7 +381,7 @@ func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
 // envelope names sender and recipients. It fails unless the server takes at least one of them.
 func (m *Mail) envelope(client *smtp.Client) error {
 	if err := client.Mail(path(m.from)); err != nil {
-		return fmt.Errorf("the sender is not accepted: check from= in NOTIFY_URLS: %w", err)
+		return fmt.Errorf("the sender was rejected: check from= in NOTIFY_URLS: %w", err)
 	}
 	var refused []error
 	for _, to := range m.to {
@@ -395,10 +395,10 @@ func (m *Mail) envelope(client *smtp.Client) error {
 		refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
 	}
 	if len(refused) == len(m.to) {
-		return fmt.Errorf("no recipient is accepted: check to= in NOTIFY_URLS: %w", errors.Join(refused...))
+		return fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", errors.Join(refused...))
 	}
 	for _, err := range refused {
-		m.log.Error("mail server does not accept a recipient: the mail goes only to the others", zap.String("server", m.site), zap.String("reason", m.clean(err)))
+		m.log.Error("mail server rejected a recipient: the mail goes only to the others", zap.String("server", m.site), zap.String("reason", m.clean(err)))
 	}
 	return nil
 }
@@ -472,9 +472,9 @@ func abortAfter(ctx context.Context, conn net.Conn) (stop func() bool) {
 // timeout returns why ctx ended.
 func timeout(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != ctx.Err() {
-		return fmt.Errorf("not done in time: %w: %w", ctx.Err(), cause)
+		return fmt.Errorf("not finished in time: %w: %w", ctx.Err(), cause)
 	}
-	return fmt.Errorf("not done in time: %w", ctx.Err())
+	return fmt.Errorf("not finished in time: %w", ctx.Err())
 }
 
 // clean returns the text of err as a short line without secrets, whatever the server said.

@@ -449,7 +449,7 @@ func TestURLs(t *testing.T) {
 	}
 	const rest = "?from=sender@example.com&to=rcpt@example.com"
 	for raw, want := range map[string]string{
-		"http://host-x/" + rest:                                              "want smtp:// or smtps://",
+		"http://host-x/" + rest:                                              "must begin with smtp:// or smtps://",
 		"smtp:us3r":                                                          "there is no host",
 		"smtp:///" + rest:                                                    "there is no host",
 		"smtp://us3r:1/2@host-x/" + rest:                                     "there is no host, or a user or password holds /",
@@ -462,7 +462,7 @@ func TestURLs(t *testing.T) {
 		"smtp://us3r:pa55@host-x/" + rest + "&starttls=off":                  "in clear text",
 		"smtps://host-x/" + rest + "&starttls=off":                           "leave out starttls=off",
 		"smtp://host-x/" + rest + "&starttls=no":                             "can only be off",
-		"smtp://host-x/" + rest + "&cc=us3r":                                 "there may only be",
+		"smtp://host-x/" + rest + "&cc=us3r":                                 "are allowed after the ?",
 		"smtp://host-x/?to=rcpt@example.com":                                 "the sender is missing",
 		"smtp://host-x/?from=sender@example.com":                             "the recipient is missing",
 		"smtp://host-x/" + rest + "&from=sender@example.com":                 "from must be one address",

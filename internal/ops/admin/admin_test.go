@@ -156,7 +156,7 @@ func TestReady(t *testing.T) {
 			w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
 		check(200, "ready: some alerts are not leaving: 1 of 2 receivers is down.\n"+
-			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it takes them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
+			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
 		w.set(func() { w.worker.receivers = nil })
 		w.set(func() { w.standby = "others are active" })
 		check(200, "ready: standing by: others are active.\n")
@@ -876,7 +876,7 @@ func TestNothingArrives(t *testing.T) {
 		body := page()
 		for _, want := range []string{
 			`<p class="says">Alerts would leave, but no event has arrived for 11 min.</p>`, `<p class="state warn">`,
-			"<strong>No event has come from any partition that this replica reads</strong> on alertworker-7d9f-x2x1p, alertworker-7d9f-k8c2m",
+			"<strong>No events have arrived on any partition that this replica reads</strong> on alertworker-7d9f-x2x1p, alertworker-7d9f-k8c2m",
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("the page lacks %q:\n%s", want, body)
@@ -934,14 +934,14 @@ func TestPageOfAll(t *testing.T) {
 				t.Errorf("the page lacks %q", want)
 			}
 		}
-		if strings.Contains(body, "is read by no replica") {
+		if strings.Contains(body, "is not being read by any replica") {
 			t.Error("all partitions have an owner")
 		}
 		golden(t, w, "testdata/page-all.golden.html")
 
 		w.set(func() { w.partitions[0].Owner = "" })
 		reports = nil
-		if body := page(); !strings.Contains(body, `<p class="says">Some alerts are not leaving: partition 0 is read by no replica.</p>`) || !strings.Contains(body, `<p class="state bad">`) {
+		if body := page(); !strings.Contains(body, `<p class="says">Some alerts are not leaving: partition 0 is not being read by any replica.</p>`) || !strings.Contains(body, `<p class="state bad">`) {
 			t.Error("the headline does not say that nobody reads a partition")
 		}
 		if n := len(other.admin.Report()); n > 16<<10 {

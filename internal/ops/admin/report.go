@@ -119,7 +119,7 @@ func (f findings) alarmText(s worker.AlarmState) string {
 		}
 	}
 	if !s.Due.IsZero() {
-		text += fmt.Sprintf("; a recovery is due since %s", f.clock(s.Due))
+		text += fmt.Sprintf("; a recovery has been due since %s", f.clock(s.Due))
 	}
 	return text
 }
@@ -138,13 +138,13 @@ func (f findings) windowText(g gateState) string {
 	case g.err != nil:
 		return fmt.Sprintf("not known: %v", g.err)
 	case g.Phase == throttle.Sending:
-		return fmt.Sprintf("%s is sending since %s, or has died: it has a claim until %s", by, f.clock(g.Claimed), f.until(g.Until))
+		return fmt.Sprintf("%s has been sending since %s, or has died: it has a claim until %s", by, f.clock(g.Claimed), f.until(g.Until))
 	case g.Phase == throttle.Closed:
 		return fmt.Sprintf("%s delivered an alert %s; the window is in force until %s", by, f.at(delivered), f.until(g.Until))
 	case g.Claimed.IsZero():
 		return "no alert is recorded"
 	case g.Unresolved:
-		return fmt.Sprintf("%s sent %s %s, and it is not known whether it was taken; no window is in force", by, message, f.at(g.Claimed))
+		return fmt.Sprintf("%s sent %s %s, and it is not known whether it was accepted; no window is in force", by, message, f.at(g.Claimed))
 	case delivered.IsZero():
 		return fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
 	}

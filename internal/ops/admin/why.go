@@ -296,7 +296,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		if level.ClearOverride != "" {
 			clear += " (or its property " + level.ClearOverride + ")"
 		}
-		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that is open since %s goes on%s",
+		return whyOpen, fmt.Sprintf("%s is %s %s but not %s %s, so the alarm that has been open since %s goes on%s",
 			reading, below, limit, below, clear, f.clock(alarm.Since), f.also())
 	}
 	return whyBelow, fmt.Sprintf("%s is %s %s%s", reading, below, limit, f.also())

@@ -152,9 +152,9 @@ func TestWhyOfRules(t *testing.T) {
 		"a higher level": {&set, worker.Reading{Value: 75, Decision: worker.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of level critical is open, since 03:00:00 UTC"},
 		"between": {&below, worker.Reading{Value: 77, Decision: worker.StaysOpen, Rule: "temperature", Limit: 80}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
-			"Its last reading, 77 at 03:13:55 UTC (5 s ago), is below the threshold of 80 but not below 75, so the alarm that is open since 03:00:00 UTC goes on"},
+			"Its last reading, 77 at 03:13:55 UTC (5 s ago), is below the threshold of 80 but not below 75, so the alarm that has been open since 03:00:00 UTC goes on"},
 		"between, of a rule below": {&set, worker.Reading{Value: 3, Decision: worker.StaysOpen, Rule: "cold", Limit: 2}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
-			"Its last reading, 3 at 03:13:55 UTC (5 s ago), is above the limit of 2 (rule cold) but not above 4, so the alarm that is open since 03:00:00 UTC goes on" +
+			"Its last reading, 3 at 03:13:55 UTC (5 s ago), is above the limit of 2 (rule cold) but not above 4, so the alarm that has been open since 03:00:00 UTC goes on" +
 				"; its last alert (rule hot, level critical) was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
 		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(time.Minute)}, {Receiver: "hook", Rule: "hot", Level: "critical", At: ago(14 * time.Minute)},

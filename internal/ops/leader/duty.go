@@ -248,7 +248,7 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	switch {
 	case err == nil:
 		r.setFailures(a.Name, 0)
-		log.Info("duty done", zap.String("report", report))
+		log.Info("duty completed", zap.String("report", report))
 	case ctx.Err() != nil:
 		done.Outcome, done.Detail = Interrupted, context.Cause(ctx).Error()
 	default:

@@ -143,7 +143,7 @@ func (e *Elector) release(ctx context.Context, l lease.Lease, note string) {
 	call, cancel := calling(ctx)
 	defer cancel()
 	if err := e.store.Release(call, l, note); err != nil {
-		e.log.Info("leader's lease not released; it will expire", zap.String("key", e.key), zap.Error(err))
+		e.log.Info("leader lease not released; it will expire", zap.String("key", e.key), zap.Error(err))
 	}
 }
 
@@ -201,7 +201,7 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 				lost = r.err
 			default:
 				if failing.add(r.err); failing.n == 1 && lost == nil {
-					log.Warn("the leader's lease could not be renewed; trying again", zap.Error(r.err), zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)))
+					log.Warn("leader lease not renewed; trying again", zap.Error(r.err), zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)))
 				}
 				due = time.Now().Add(look)
 			}

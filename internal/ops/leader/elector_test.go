@@ -363,7 +363,7 @@ func TestFailedRenewalsAreLogged(t *testing.T) {
 		for range 3 {
 			a.link.set(refusing)
 			time.Sleep(14 * time.Second)
-			if got := said("could not be renewed"); len(got) != 1 || got[0].Level != zap.WarnLevel || got[0].ContextMap()["error"] != "refused" {
+			if got := said("not renewed"); len(got) != 1 || got[0].Level != zap.WarnLevel || got[0].ContextMap()["error"] != "refused" {
 				t.Fatalf("while renewals fail: %v", got)
 			}
 			a.link.set(none)

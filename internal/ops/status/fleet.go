@@ -35,7 +35,7 @@ func WouldArrive(now time.Time, self Member, others []Member, partitions []telem
 		}
 	}
 	if err != nil {
-		return "It is not known who reads the partitions: " + err.Error()
+		return "Cannot tell who reads the partitions: " + err.Error()
 	}
 	return Unowned(partitions)
 }
@@ -67,11 +67,11 @@ func Unowned(partitions []telemetry.PartitionStatus) string {
 	case 0:
 		return ""
 	case 1:
-		return "Partition " + names[0] + " is read by no replica."
+		return "Partition " + names[0] + " is not being read by any replica."
 	}
 	const most = 8
 	if n := len(names) - most; n > 0 {
-		return fmt.Sprintf("Partitions %s and %d more are read by no replica.", strings.Join(names[:most], ", "), n)
+		return fmt.Sprintf("Partitions %s and %d more are not being read by any replica.", strings.Join(names[:most], ", "), n)
 	}
-	return "Partitions " + humanize.And(names) + " are read by no replica."
+	return "Partitions " + humanize.And(names) + " are not being read by any replica."
 }

@@ -13,9 +13,9 @@ func TestWouldArrive(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
 	well := status.Report{State: status.Leaving, Ready: true, Headline: "Alerts are leaving."}
 	down := status.Report{State: status.Partly, Ready: true, Headline: "Some alerts are not leaving: 1 of 2 receivers is down.", Problems: []status.Problem{
-		{What: "receiver pager is down", Since: now.Add(-time.Minute), Why: "answered 503", Effect: "Alerts wait until it takes them, or until NOTIFY_GIVE_UP."},
+		{What: "receiver pager is down", Since: now.Add(-time.Minute), Why: "answered 503", Effect: "Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."},
 	}}
-	sentence := "Some alerts are not leaving: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait until it takes them, or until NOTIFY_GIVE_UP."
+	sentence := "Some alerts are not leaving: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."
 	owned := []telemetry.PartitionStatus{{Partition: "0", Owner: "a"}, {Partition: "1", Owner: "b"}}
 	unowned := []telemetry.PartitionStatus{{Partition: "0"}, {Partition: "1", Owner: "b"}, {Partition: "2"}}
 	self := status.Member{Replica: "a", Status: well}
@@ -34,9 +34,9 @@ func TestWouldArrive(t *testing.T) {
 		"this one starts":  {self: status.Member{Status: status.Report{State: status.Starting, Headline: "Starting."}}, want: "Starting."},
 		"another waits":    {self: self, others: []status.Member{{Replica: "b", Status: status.Report{State: status.Standby, Headline: "Standing by."}}}, partitions: owned},
 		"late":             {self: self, others: []status.Member{{Replica: "b", Status: well, Late: 6 * time.Minute}}, partitions: owned, want: "replica b: Readings are read 6 min late."},
-		"nobody reads one": {self: self, partitions: unowned[:2], want: "Partition 0 is read by no replica."},
-		"nobody reads two": {self: self, partitions: unowned, want: "Partitions 0 and 2 are read by no replica."},
-		"unknown":          {self: self, err: errors.New("no answer"), want: "It is not known who reads the partitions: no answer"},
+		"nobody reads one": {self: self, partitions: unowned[:2], want: "Partition 0 is not being read by any replica."},
+		"nobody reads two": {self: self, partitions: unowned, want: "Partitions 0 and 2 are not being read by any replica."},
+		"unknown":          {self: self, err: errors.New("no answer"), want: "Cannot tell who reads the partitions: no answer"},
 	} {
 		if got := status.WouldArrive(now, c.self, c.others, c.partitions, c.err); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

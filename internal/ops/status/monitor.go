@@ -144,7 +144,7 @@ func (m *Monitor) Report() Report {
 	}
 	reading := source.Running && (source.Reading > 0 || source.Owned == 0)
 	if f := source.Hub; f.Err != nil && (!reading || now.Sub(f.Since) >= settle) {
-		add(problem(ByHub, fault{f.Since, f.Err, f.Refused}, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Those that come by HTTP still alert."))
+		add(problem(ByHub, fault{f.Since, f.Err, f.Refused}, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Readings by HTTP still raise alerts."))
 	}
 	if checkpoints.err != nil {
 		effect := "What is settled cannot be recorded: a restart would read it again, without sending an alert twice. Partitions of replicas that stop are not taken over."
@@ -278,7 +278,7 @@ func (m *Monitor) idleProblem(now time.Time, all []worker.PartitionState, s tele
 		return Problem{}, false
 	}
 	return Problem{
-		By: ByDevices, What: "no event has come from any partition that this replica reads", Since: m.readAt,
+		By: ByDevices, What: "no events have arrived on any partition that this replica reads", Since: m.readAt,
 		Effect: "Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.",
 	}, true
 }
@@ -321,7 +321,7 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 	effect := "Alerts leave, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
 	if len(waiting) > 0 {
 		what = fmt.Sprintf("%s %s for %s", partitions, waits, its)
-		effect = "Readings wait in the hub: without the ledger it is not known which alarms are open."
+		effect = "Readings wait in the hub: without the ledger, nobody knows which alarms are open."
 	}
 	f := m.Checkpoints.explained(oldest.Since, oldest.Err) // it is the same container
 	p := problem(ByLedger, f, effect)
@@ -367,7 +367,7 @@ func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	if r.Waiting > 0 {
 		p.Effect = humanize.Capital(waits(r.Waiting))
 	}
-	p.Effect += " until it takes them, or until NOTIFY_GIVE_UP."
+	p.Effect += " until it accepts them, or until NOTIFY_GIVE_UP."
 	if left := r.Retry.Sub(now); left >= time.Second {
 		p.Effect += " Next attempt in " + humanize.Span(left) + "."
 	}
@@ -519,7 +519,7 @@ func (m *Monitor) logLimited() {
 		switch {
 		case to.Limited:
 			if m.limited[to.Name] = now; !known {
-				m.log.Warn("receiver is rate-limited: it gets messages more slowly", zap.String("receiver", to.Name), zap.String("rate", pace(to.Rate)), zap.Int("waiting", to.Waiting))
+				m.log.Warn("receiver is rate-limited: sending more slowly", zap.String("receiver", to.Name), zap.String("rate", pace(to.Rate)), zap.Int("waiting", to.Waiting))
 			}
 		case known && now.Sub(last) >= limitedFor:
 			delete(m.limited, to.Name)

@@ -123,7 +123,7 @@ func TestReport(t *testing.T) {
 			state: status.Leaving, ready: true, headline: "Alerts are leaving."},
 		{name: "one receiver of two", replica: replica{source: reading, receivers: []worker.ReceiverState{up, down}},
 			state: status.Partly, ready: true, headline: "Some alerts are not leaving: 1 of 2 receivers is down.", by: []status.By{status.ByReceiver},
-			parts: []string{"receiver pager is down", "post alert to https://pager: answered 401. 3 alerts wait until it takes them, or until NOTIFY_GIVE_UP."}},
+			parts: []string{"receiver pager is down", "post alert to https://pager: answered 401. 3 alerts wait until it accepts them, or until NOTIFY_GIVE_UP."}},
 		{name: "the only receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{down}},
 			state: status.Blocked, ready: true, headline: "No alerts are leaving: the receiver is down.", by: []status.By{status.ByReceiver}},
 		{name: "a paced receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{up,
@@ -287,7 +287,7 @@ func TestNothingArrives(t *testing.T) {
 		run(3 * time.Second)
 		got := m.Report()
 		if want := "ready: alerts would leave, but no event has arrived for 10 min.\n" +
-			"no event has come from any partition that this replica reads, for 10 min (since 2000-01-01T00:19:00Z). Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.\n"; got.Lines(time.Now()) != want || got.State != status.Idle || !got.Ready {
+			"no events have arrived on any partition that this replica reads, for 10 min (since 2000-01-01T00:19:00Z). Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.\n"; got.Lines(time.Now()) != want || got.State != status.Idle || !got.Ready {
 			t.Errorf("%s, ready %v\n%swant\n%s", got.State, got.Ready, got.Lines(time.Now()), want)
 		}
 		if why := status.WouldArrive(time.Now(), status.Member{Status: got}, nil, nil, nil); why != "" {
@@ -367,7 +367,7 @@ func TestRateLimitedIsLoggedOnce(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		synctest.Wait()
-		if got := logs.TakeAll(); len(got) != 1 || got[0].Message != "receiver is rate-limited: it gets messages more slowly" || got[0].ContextMap()["rate"] != "1 in 2 s" || got[0].ContextMap()["waiting"] != int64(412) {
+		if got := logs.TakeAll(); len(got) != 1 || got[0].Message != "receiver is rate-limited: sending more slowly" || got[0].ContextMap()["rate"] != "1 in 2 s" || got[0].ContextMap()["waiting"] != int64(412) {
 			t.Errorf("the log says %v", got)
 		}
 		time.Sleep(5 * time.Minute)

@@ -153,7 +153,7 @@ func (sink) Init(logr.RuntimeInfo)    {}
 func (sink) Enabled(int) bool         { return false }
 func (sink) Info(int, string, ...any) {}
 func (s sink) Error(err error, msg string, _ ...any) {
-	s.report(fmt.Errorf("a variable of OpenTelemetry is ignored: %s: %w", msg, withoutValue(err)))
+	s.report(fmt.Errorf("an OpenTelemetry variable is ignored: %s: %w", msg, withoutValue(err)))
 }
 func (s sink) WithValues(...any) logr.LogSink { return s }
 func (s sink) WithName(string) logr.LogSink   { return s }

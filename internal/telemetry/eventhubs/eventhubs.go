@@ -107,7 +107,7 @@ func (s *Start) UnmarshalText(text []byte) error {
 	default:
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return fmt.Errorf("start position %q: want earliest, latest or a time such as 2006-01-02T15:04:05Z", v)
+			return fmt.Errorf("start position %q: must be earliest, latest or a time such as 2006-01-02T15:04:05Z", v)
 		}
 		*s = Start{Time: at}
 	}

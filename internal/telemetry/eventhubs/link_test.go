@@ -108,7 +108,7 @@ func TestOffsetThatTheHubRefuses(t *testing.T) {
 			bodies, _ := readAndSettle(t, s)
 			next(t, bodies, "0:open")
 			eventually(t, "the checkpoint to advance", func() bool { return h.checkpoints(t)["0"] == 1 })
-			if n := logs.FilterMessageSnippet("refuses the position").Len(); n > 1 {
+			if n := logs.FilterMessageSnippet("rejects the position").Len(); n > 1 {
 				t.Errorf("the log says it %d times: %v", n, logs.All())
 			}
 		})

@@ -259,7 +259,7 @@ func (p *partition) refuse(ctx context.Context, err error) {
 		return
 	}
 	p.refused++
-	p.log.Warn("the hub refuses the position to continue from: trying by sequence number, then from 10 minutes before, then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
+	p.log.Warn("the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
 }
 
 // positionRefused reports whether the hub refuses to begin where it was asked to.
@@ -312,7 +312,7 @@ func (p *partition) failed(err error) {
 	p.mu.Unlock()
 	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Reopened++ })
 	if before.Err == nil || untracked(before.Err) != untracked(text) {
-		p.log.Warn("the partition cannot be read; its link is opened again until that works", zap.Error(text))
+		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(text))
 	}
 	_ = p.hub.source.hubFailed(err)
 }

@@ -56,7 +56,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	code, text := rpcCode(err), err.Error()
 	switch {
 	case code == http.StatusUnauthorized, errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess:
-		return fmt.Errorf("%s refused the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)
+		return fmt.Errorf("%s rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)
 	case code == http.StatusForbidden:
 		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
 	case noGroup(err):

@@ -127,13 +127,13 @@ func TestProbeFailures(t *testing.T) {
 		fault            func()
 		want             string
 	}{
-		{"key", strings.Replace(right, "therightkey", "thewrongkey", 1), func() {}, "refused the key or identity"},
+		{"key", strings.Replace(right, "therightkey", "thewrongkey", 1), func() {}, "rejected the key or identity"},
 		{"hub", strings.Replace(right, "EntityPath=telemetry", "EntityPath=other", 1), func() {}, "there is no event hub other at 127.0.0.1"},
 		{"refused", strings.Replace(right, h.Addr(), nobody, 1), func() {}, "nothing listens at " + nobody},
 		{"host", strings.Replace(right, h.Addr(), "hub.invalid", 1), func() {}, "cannot find the host hub.invalid"},
 		{"forbidden", right, func() { h.RefuseClaims(1, 403) }, "check the network rules"},
 		{"trouble", right, func() { h.RefuseClaims(1, 500) }, "refused on demand"},
-		{"management", right, func() { h.RefuseManagement(1, 401) }, "refused the key or identity"},
+		{"management", right, func() { h.RefuseManagement(1, 401) }, "rejected the key or identity"},
 		{"silence", right, func() { h.Stall(); time.AfterFunc(2*time.Second, h.Resume) }, "no answer from 127.0.0.1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

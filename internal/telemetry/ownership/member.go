@@ -167,7 +167,7 @@ func (m *Member) Run(ctx context.Context) {
 		backoff.Sleep(ctx, wait)
 	}
 	if err := m.giveBack(); err != nil {
-		m.Logger.Warn("some partitions could not be released: other replicas take them over when this replica's heartbeat expires", zap.Error(err))
+		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's heartbeat expires", zap.Error(err))
 	}
 }
 
@@ -356,7 +356,7 @@ func (m *Member) giveBack() error {
 	m.mu.Lock()
 	m.held = map[string]bool{}
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), giveBackTime, fmt.Errorf("not done within %v", giveBackTime))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), giveBackTime, fmt.Errorf("not finished within %v", giveBackTime))
 	defer cancel()
 	for {
 		err := m.giveBackOnce(ctx)
