@@ -84,7 +84,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	case err != nil:
 		return err
 	case !run.Complete:
-		return errors.New("stopped before all readings were read: nothing is known")
+		return errors.New("stopped before all readings were read: there is no result")
 	case run.Readings == 0:
 		return fmt.Errorf("the hub holds no events from the last %s: nothing can be proved", humanize.Span(history.since))
 	}
