@@ -79,7 +79,7 @@ func (o *operations) close() {
 	}
 }
 
-// watched returns next whose calls a Dependency hears of. Heartbeats make it the surest sign of
+// watched returns next, reporting its calls to a Dependency. Heartbeats make it the surest sign of
 // all: there is one every BALANCE_INTERVAL.
 func watched(next records.Store, calls *status.Dependency) records.Store {
 	return records.Around(next, func(ctx context.Context, _ records.Op, _ string, call func(context.Context) error) error {

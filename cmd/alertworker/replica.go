@@ -55,7 +55,7 @@ type replica struct {
 	trigger   *trigger     // nil if HTTP or the trigger is off
 
 	muting    *muting.Cache        // what people have silenced
-	reports   *ownership.Reports   // what replicas tell each other
+	reports   *ownership.Reports   // what replicas report to each other
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
 	member  *peers.Member

@@ -135,10 +135,10 @@ func AddHint(err error, variable string) error {
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
 }
 
-// Summary returns the part of err that tells how the service is, without what it was asked: what
+// Summary returns the part of err that says how the service is, without what it was asked: what
 // it answered, or that it did not.
 func Summary(err error) error {
-	var told *explained
+	var known *explained
 	var missing *MissingError
 	var none *IdentityError
 	switch {
@@ -146,8 +146,8 @@ func Summary(err error) error {
 		return missing
 	case errors.As(err, &none):
 		return none
-	case errors.As(err, &told):
-		return told
+	case errors.As(err, &known):
+		return known
 	case errors.Is(err, context.DeadlineExceeded):
 		return errors.New("no answer in time")
 	}

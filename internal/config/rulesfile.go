@@ -607,18 +607,18 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 	return all
 }
 
-// A given is a value that is one for all levels, or one for each of some.
-type given struct {
+// A levelValue is one value for all levels, or one per level for some of them.
+type levelValue struct {
 	one    ast.Node
 	levels []member
 	names  []string // of levels
 }
 
 // byLevel reads a value that may be a mapping by level.
-func (r *rulesReader) byLevel(n ast.Node, what string) (g given, ok bool) {
+func (r *rulesReader) byLevel(n ast.Node, what string) (g levelValue, ok bool) {
 	list, isMap := members(n)
 	if !isMap {
-		return given{one: n}, true
+		return levelValue{one: n}, true
 	}
 	if len(list) == 0 {
 		r.wrong(n, "%s has no levels", what)
@@ -713,7 +713,7 @@ func (r *rulesReader) countLevels(n ast.Node, what string, levels int) (ok bool)
 }
 
 // apply calls set with the value of each level that g gives one. all says whether one value may stand for several levels.
-func (r *rulesReader) apply(rule *rules.Rule, g given, what string, all bool, set func(l *rules.Level, value ast.Node, what string)) {
+func (r *rulesReader) apply(rule *rules.Rule, g levelValue, what string, all bool, set func(l *rules.Level, value ast.Node, what string)) {
 	var names []string
 	for i := range rule.Levels {
 		names = append(names, rule.Levels[i].Name)
@@ -806,7 +806,7 @@ func (r *rulesReader) overrides(rule *rules.Rule, n ast.Node) {
 		return text
 	}
 	g, _ := r.byLevel(n, "override")
-	limits := given{one: g.one}
+	limits := levelValue{one: g.one}
 	for i, name := range g.names {
 		switch {
 		case name == "clear":

@@ -40,7 +40,7 @@ type Lease struct {
 	Note    string    // that was written with it: of what several calls of next returned, the one that counts
 	Until   time.Time // when it ends, by this machine's monotonic clock counted from the start of the granting call: never late
 	// Frees is when others can have the key unless it is extended or released,
-	// by the same clock: never early, for the store's clock has a resolution.
+	// by the same clock: never early, because the store's clock has a resolution.
 	Frees   time.Time
 	Version string // the store's concurrency tag; opaque
 }
@@ -114,7 +114,7 @@ type HeldError struct {
 	Record Record
 	// Until is a moment not later than the end of the hold, and Frees one not
 	// earlier than when the key frees, unless its holder changes that: the first
-	// at which asking again is sure not to be in vain. Both are by this machine's
+	// at which asking again is guaranteed to be useful. Both are by this machine's
 	// monotonic clock, and zero if unknown: poll, at least a second apart, with jitter.
 	Until, Frees time.Time
 }

@@ -79,9 +79,9 @@ func (s *observed) begin(ctx context.Context, op Operation) (_ context.Context, 
 
 func (s *observed) Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (string, error)) (Lease, error) {
 	ctx, end := s.begin(ctx, OpAcquire)
-	var w witness
-	l, err := s.next.Acquire(ctx, key, ttl, w.of(next))
-	end(w.call(OpAcquire, l, err))
+	var o observation
+	l, err := s.next.Acquire(ctx, key, ttl, o.of(next))
+	end(o.call(OpAcquire, l, err))
 	return l, err
 }
 
@@ -108,34 +108,34 @@ func (s *observed) Read(ctx context.Context, key string) (Record, error) {
 
 func (s *observed) Break(ctx context.Context, key string, next func(Record) (string, error)) error {
 	ctx, end := s.begin(ctx, OpBreak)
-	var w witness
-	err := s.next.Break(ctx, key, w.of(next))
-	end(w.call(OpBreak, Lease{}, err))
+	var o observation
+	err := s.next.Break(ctx, key, o.of(next))
+	end(o.call(OpBreak, Lease{}, err))
 	return err
 }
 
-// A witness sees what the store shows a caller's next, and what that answers last.
-type witness struct {
+// An observation is the record that the store last passed to a caller's next, and the error that next returned.
+type observation struct {
 	record   Record
 	seen     time.Time
 	declined error
 }
 
-func (w *witness) of(next func(Record) (string, error)) func(Record) (string, error) {
+func (o *observation) of(next func(Record) (string, error)) func(Record) (string, error) {
 	return func(r Record) (note string, err error) {
-		w.record, w.seen = r, time.Now()
-		note, w.declined = next(r)
-		return note, w.declined
+		o.record, o.seen = r, time.Now()
+		note, o.declined = next(r)
+		return note, o.declined
 	}
 }
 
-func (w *witness) call(op Operation, l Lease, err error) Call {
-	c := Call{Outcome: outcomeOf(op, err), Err: err, Lease: l, Record: w.record, Seen: w.seen}
+func (o *observation) call(op Operation, l Lease, err error) Call {
+	c := Call{Outcome: outcomeOf(op, err), Err: err, Lease: l, Record: o.record, Seen: o.seen}
 	var held *HeldError
 	if errors.As(err, &held) {
 		c.Record, c.Seen = held.Record, time.Now()
 	}
-	if w.declined != nil && errors.Is(err, w.declined) {
+	if o.declined != nil && errors.Is(err, o.declined) {
 		c.Outcome = OutcomeDeclined
 	}
 	return c

@@ -153,7 +153,7 @@ const (
 )
 
 // Severity returns that of a's level, if the level is called like one; otherwise an
-// alert is critical, and a test is for information. An alert and its resolved have the same.
+// alert is critical, and a test is for information. An alert and its recovery have the same.
 func (a Alert) Severity() Severity {
 	switch s := Severity(a.Level); {
 	case a.Test:

@@ -109,7 +109,7 @@ func (a Alert) ruleAndLevel() string {
 // RuleName is the name of the alert's rule, also of one by an older version.
 func (a Alert) RuleName() string { return cmp.Or(a.Rule, DefaultRule) }
 
-// Alarm names what the alert is about: an alert, its reminders and its resolved have the
+// Alarm names what the alert is about: an alert, its reminders and its recovery have the
 // same one; those of another source, rule, level or device never do.
 func (a Alert) Alarm() string {
 	var parts []string

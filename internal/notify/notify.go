@@ -26,7 +26,7 @@ type Alert struct {
 	Rule        string    // the rule's name; empty, as in dead letters of older versions, is DefaultRule
 	Level       string    // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool      // the reading is normal again: it ends what earlier alerts of the device, rule and level said
-	Refreshed   bool      // as long as the alarm is open the receiver is told so every RefreshEvery: see Refresher
+	Refreshed   bool      // while the alarm is open it is sent again every RefreshEvery: see Refresher
 	WillResolve bool      // one that is Resolved follows in time: the rule tells when a device is normal again
 	Removed     bool      // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
 	Below       bool      // readings at or below the limit are worth an alert, else those at or above it
@@ -37,19 +37,19 @@ type Alert struct {
 	Field       string    // where in the message the reading is: the rule's field; empty for DefaultRule
 	Temperature float64   // the reading, whatever it measures
 	Word        string    // of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading is a number
-	Threshold   float64   // the limit; of a resolved alert the one that the reading is clear of
+	Threshold   float64   // the limit; of a recovery, the value beyond which the reading is clear
 	Since       time.Time // when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the hub's; zero if it is not known
 	Enqueued    time.Time // when the hub got the reading, by the hub's clock
 	Partition   string
 	Sequence    int64
 	Log         string        // names the log that numbered the reading, for the gate; no payload has it
-	DeviceTime  time.Time     // when the device took the reading, by its own clock; zero if that is not known, or not believed
+	DeviceTime  time.Time     // when the device took the reading, by its own clock; zero if that is not known, or not trusted
 	Silent      time.Duration // of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as far as it is known, and Enqueued when it should have been; there is no reading
 	LastHeard   time.Time     // of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
 	Forgotten   bool          // of one that is Resolved: the device was silent for so long that it is not known any more
 	Window      time.Duration // time without another alert of this device, rule and level
 	Remember    time.Duration // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
-	Token       int64         // grows with every alert and every resolved of the device, rule and level
+	Token       int64         // grows with every alert and recovery of the device, rule and level
 	Expires     time.Time     // by the store's clock; an alert taken later may come twice
 	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with such readings
 	Replica     string
@@ -87,7 +87,7 @@ type Batcher interface {
 	NotifyMany(ctx context.Context, alerts []Alert) error
 }
 
-// RefreshEvery is how often a Refresher is told which alarms are open.
+// RefreshEvery is how often a Refresher gets the alarms that are open.
 const RefreshEvery = time.Minute
 
 // A Refresher is a Notifier whose receiver ends or forgets alerts that are not repeated.

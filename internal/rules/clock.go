@@ -12,7 +12,7 @@ import (
 // A Moment is when a reading was taken by two clocks, in Unix µs.
 type Moment struct {
 	Hub    int64 // when the hub took it
-	Device int64 // when the device did, by its own clock; 0 if that is not known, or not believed
+	Device int64 // when the device did, by its own clock; 0 if that is not known, or not trusted
 }
 
 // Time returns the device's time if that is known, else the hub's.
@@ -30,7 +30,7 @@ func (m Moment) By(since Moment) (at, from int64) {
 // Backward reports whether the device's clock has run backward since.
 func (m Moment) Backward(since Moment) bool { return m.Device != 0 && m.Device < since.Device }
 
-// Which times of devices are believed.
+// Which times of devices are trusted.
 const (
 	MaxAhead  = 5 * time.Minute     // of the hub's
 	MaxBehind = 30 * 24 * time.Hour // of the hub's
@@ -79,7 +79,7 @@ func (s *Set) Clock() (*Clock, error) {
 	return NewClock(s.Time)
 }
 
-// Read returns the time of e's device in Unix µs, 0 unless it is believed.
+// Read returns the time of e's device in Unix µs, 0 unless it is trusted.
 func (c *Clock) Read(e *telemetry.Event) (at int64, kind DeviceTime) {
 	t, kind := c.read(e)
 	switch ahead := t.Sub(e.Enqueued); {

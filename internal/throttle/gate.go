@@ -200,7 +200,7 @@ func (g *Gate) RecentSince(device string, since time.Time) bool {
 // that lasts longer.
 func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTimeout)) }
 
-// Suppressed counts n more suppressed readings of device, for its next alert to tell.
+// Suppressed counts n more suppressed readings of device, which its next alert reports.
 func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
 
 // SuppressedShared counts device among those whose readings were suppressed in the window of value, which they share.

@@ -31,7 +31,7 @@ type Backtest struct {
 	scheduled int // recoveries so far: of several at the same time the first comes first
 }
 
-// An Observer is told what a Backtest finds, in the order of its time. Any of its functions may be nil.
+// An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
 type Observer struct {
 	Mutes  []rules.Mute // what people had silenced
 	Notice func(BacktestNotice)

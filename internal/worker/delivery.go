@@ -14,7 +14,7 @@ type reading struct {
 	limit    float64 // that it reached, or has cleared
 	enqueued int64   // when the hub took it, in Unix µs
 	sequence int64
-	device   int64    // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not believed
+	device   int64    // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
 	since    int64    // when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the hub's, in Unix µs; 0 if the rule has no state
 	arrival  *arrival // nil if it came from the hub
 	more     *more    // nil if there is nothing more

@@ -65,8 +65,8 @@ func (s *native) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	return l, err
 }
 
-// Extend implements lease.Store. It refuses a ttl over MaxTTL. It gives the
-// native lease back, lest a service that is late to end it makes the hold longer.
+// Extend implements lease.Store. It refuses a ttl over MaxTTL. It releases the
+// native lease, so that a service that is slow to end it does not prolong the hold.
 func (s *native) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
 	if err := CheckTTL(max(ttl, MinTTL)); err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
@@ -125,8 +125,8 @@ func (r lockedRecords) Read(ctx context.Context, key string) (caslease.Record, e
 	return record, err
 }
 
-// Write writes under the lock, if there is one. The new version says nothing of
-// it, for whoever writes so gives it back.
+// Write writes under the lock, if there is one. The new version does not mention
+// the lock, because the writer releases it.
 func (r lockedRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
 	lock := ""
 	etag, locked := parseVersion(prev.Version)

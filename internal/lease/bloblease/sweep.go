@@ -27,7 +27,7 @@ const (
 // ctx or an error, next is where to go on; "" once it has seen all.
 //
 // What somebody takes meanwhile stays: a blob is deleted only as it was seen. A
-// later lease on a removed key still has a greater token, for tokens follow the
+// later lease on a removed key still has a greater token, because tokens follow the
 // clock. Blobs that are not records stay too. It needs leave to list and to
 // delete. mine is called concurrently.
 func (s *Store) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {

@@ -22,7 +22,7 @@ import (
 // by any number of processes, and every call returns by the time its ctx ends.
 //
 // A service with locks besides its records may answer an Acquire's Read or Write
-// with a *lease.HeldError: the record shows a free key, and it is not to be had.
+// with a *lease.HeldError: the record shows a free key that nevertheless cannot be acquired.
 type Records interface {
 	// Read returns the record of key, the zero Record but for Now if there is
 	// none.

@@ -29,9 +29,9 @@ func clientOptions(client *http.Client) *azcosmos.ClientOptions {
 	}}
 }
 
-// single is a policy that gives one request so long. It hides from the SDK what
-// that would repeat by itself, for a store does: timeouts, 408 and 5xx. Connections
-// that fail it leaves to the SDK, which may know another region.
+// single is a policy that limits one request to this time. It hides timeouts, 408 and 5xx
+// from the SDK, which would retry them, because the store does. It leaves failed connections
+// to the SDK, which may know another region.
 type single time.Duration
 
 func (s single) Do(req *policy.Request) (*http.Response, error) {

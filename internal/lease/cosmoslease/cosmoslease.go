@@ -7,11 +7,11 @@
 //
 // Every write is guarded by the ETag. Below strong and bounded staleness a read may be old: it costs Acquire a write
 // that fails and another read, and it may show somebody who only looks an older record. Before anybody declines to take
-// a key for what a record says, it is read again with the session token of the last write, which costs two calls; so
+// a key because of what a record says, it is read again with the session token of the last write, which costs two calls; so
 // the account's default consistency must be Session or stronger.
 //
-// The account must have a single write region: with several the last writer wins,
-// and nobody hears of it.
+// The account must have a single write region: with several the last writer wins
+// silently.
 package cosmoslease
 
 import (

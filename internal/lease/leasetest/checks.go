@@ -38,7 +38,7 @@ var checks = []struct {
 	{"LocalClock", checkLocalClock},
 }
 
-// Of a hundred callers at once one wins and the others are told so.
+// Of a hundred callers at once one wins, and the others learn that they did not.
 func checkOneWinner(t tester, s *suite) {
 	const contenders = 100
 	stores := []lease.Store{s.store(t), s.store(t), s.store(t), s.store(t)}

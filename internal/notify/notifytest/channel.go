@@ -46,7 +46,7 @@ func Sustained() notify.Alert {
 	return a
 }
 
-// Resolved is the resolved of an alert, ten minutes later.
+// Resolved is the recovery of an alert, ten minutes later.
 func Resolved(a notify.Alert) notify.Alert {
 	a.Resolved, a.WillResolve, a.Suppressed = true, false, 0
 	if a.Since.IsZero() {
@@ -128,7 +128,7 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 }
 
 // RunAlarm checks that a channel tells alarms apart: identity, which is what its service
-// goes by, is the same for an alert, its reminders and its resolved, and another for any
+// goes by, is the same for an alert, its reminders and its recovery, and another for any
 // other source, rule, level or device.
 func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -156,7 +156,7 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 			t.Errorf("the reminder %+v is another than %+v", reminder, a)
 		}
 		if identity(Resolved(a)) != identity(a) {
-			t.Errorf("the resolved does not meet %+v", a)
+			t.Errorf("the recovery does not meet %+v", a)
 		}
 		if old := a; a.Rule == notify.DefaultRule {
 			old.Rule = "" // as in a dead letter of an older version

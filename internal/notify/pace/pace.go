@@ -88,7 +88,7 @@ func (p *Pace) Places(most int) int {
 	return min(most, 1+int(p.rate/perPlace))
 }
 
-// Taken records that the receiver has taken a message, or refused it for what it says.
+// Taken records that the receiver has taken a message, or rejected it because of its content.
 func (p *Pace) Taken(now time.Duration) {
 	if every := p.every(); every > 0 && (p.rate > 0 || p.documented.Burst <= 1) {
 		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after

@@ -1,4 +1,4 @@
-// Package audit compares what receivers should have heard, by the readings that a hub still holds, with what the stores
+// Package audit compares what receivers should have got, by the readings that a hub still holds, with what the stores
 // say became of it: for `alertworker audit`.
 package audit
 

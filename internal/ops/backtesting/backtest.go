@@ -31,7 +31,7 @@ type Candidate struct {
 	Set   rules.Set
 	To    []worker.Receiver // only names and filters count
 	Mutes []rules.Mute      // what people had silenced
-	// Notice, unless it is nil, is told of every alert and recovery.
+	// Notice, unless it is nil, is called with every alert and recovery.
 	Notice func(worker.BacktestNotice)
 
 	test    *worker.Backtest

@@ -30,7 +30,7 @@ type warning string
 
 func (w warning) Error() string { return string(w) }
 
-// A silence is the error of a service that did not answer. It is told once.
+// A silence is the error of a service that did not answer. It is reported once.
 type silence struct {
 	service string
 	error

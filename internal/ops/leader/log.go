@@ -252,8 +252,8 @@ func (d history) failures() int {
 	return count
 }
 
-// clip returns s in at most limit bytes: an ellipsis and the end of s if it is longer, for what tells
-// replicas of one deployment apart, and the cause of an error, come last.
+// clip returns s in at most limit bytes: an ellipsis and the end of s if it is longer, because replicas of one
+// deployment differ at the end of their names, and an error ends in its cause.
 func clip(s string, limit int) string {
 	const cut = "…"
 	if len(s) <= limit {

@@ -31,7 +31,7 @@ const (
 	performEnd      = 0x17
 )
 
-// A Watcher is told about the link that reads a partition, in the goroutine that reads the
+// A Watcher is notified about the link that reads a partition, in the goroutine that reads the
 // connection and before the library knows. Its methods must be short.
 type Watcher interface {
 	Attached() // the peer has attached it
