@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // newFlags returns the flags of a command whose --help begins with what it does.
@@ -13,8 +14,14 @@ func newFlags(command, does string) *flag.FlagSet {
 	f := flag.NewFlagSet("alertworker "+command, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {
-		fmt.Fprintf(f.Output(), "alertworker %s: %s\n\nFlags\n", command, does)
+		out, flags := f.Output(), new(strings.Builder)
+		f.SetOutput(flags)
 		f.PrintDefaults()
+		f.SetOutput(out)
+		fmt.Fprintf(out, "alertworker %s: %s\n", command, does)
+		if flags.Len() > 0 {
+			fmt.Fprint(out, "\nFlags", strings.ReplaceAll("\n"+flags.String(), "\n  -", "\n  --"))
+		}
 	}
 	return f
 }
