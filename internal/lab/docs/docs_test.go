@@ -222,11 +222,12 @@ func TestCost(t *testing.T) {
 		t.Skip("awk is not installed")
 	}
 	cost := section(t, read(t, "docs/operations.md"), "Cost")
-	program := regexp.MustCompile("(?s)```sh\n(.*?)```\n```console\n(.*?)```").FindStringSubmatch(cost)
+	program := regexp.MustCompile("(?s)```console\n\\$ (awk .*?cost.awk\n)(.*?)```").FindStringSubmatch(cost)
 	if program == nil {
 		t.Fatal("there is no program with what it prints")
 	}
 	cmd := exec.Command("sh", "-c", program[1])
+	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != program[2] {
