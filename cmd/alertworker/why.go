@@ -48,7 +48,21 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	if *asJSON {
 		return a.WriteJSON(ctx, out, device)
 	}
-	if err := a.WriteText(ctx, out, device); err != nil {
+	var readings admin.Readings
+	if history.since > 0 {
+		if err := history.checkGroup(s.config); err != nil {
+			return err
+		}
+		source, err := history.open(ctx, s.config, s.stores)
+		if err != nil {
+			return err
+		}
+		defer source.Close()
+		if readings, err = a.Readings(ctx, device, history.since, withProgress(source)); err != nil {
+			return err
+		}
+	}
+	if err := a.WriteText(ctx, out, device, readings); err != nil {
 		return err
 	}
 	for i := range set.Rules {
@@ -57,18 +71,10 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	if s.inMemory() {
 		fmt.Fprintln(out, "THROTTLE_STORE or CHECKPOINT_STORE is memory: what only the worker knows is on its status page")
 	}
-	if history.since == 0 {
-		return nil
+	if history.since > 0 {
+		readings.WriteText(out)
 	}
-	if err := history.checkGroup(s.config); err != nil {
-		return err
-	}
-	source, err := history.open(ctx, s.config, s.stores)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	return a.WriteReadings(ctx, out, device, history.since, withProgress(source))
+	return nil
 }
 
 // admin returns what looks devices up in the stores.

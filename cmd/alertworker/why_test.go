@@ -81,6 +81,10 @@ func TestWhy(t *testing.T) {
 		t.Errorf("of a device that was never hot:\n%s", fridge)
 	}
 
+	if fridge := ask(t, "fridge", "--last", "2h"); !regexp.MustCompile("^fridge: Its last event was at .* ago\\): 4, below the threshold of 80\n").MatchString(fridge) {
+		t.Errorf("of a device that the hub knows:\n%s", fridge)
+	}
+
 	last := ask(t, "oven-7", "--last", "2h")
 	t.Logf("\n%s", last)
 	for _, part := range []string{"the hub has 2 events of it from the last 2 h", "sequence 1: 91.5, reaches its own limit of 90 (property maxTemp, instead of 80)", "sequence 0: 85, below its own limit of 90"} {

@@ -364,7 +364,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Records: store, Ledgers: "group/ledger/"}, Log: zap.NewNop()})
 		text := func(device string) string {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, device); err != nil {
+			if err := a.WriteText(t.Context(), &b, device, admin.Readings{}); err != nil {
 				t.Error(err)
 			}
 			return b.String()
@@ -445,7 +445,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		a := open(func(*admin.Options) {})
 		var b strings.Builder
-		if err := a.WriteText(t.Context(), &b, "probe"); err != nil {
+		if err := a.WriteText(t.Context(), &b, "probe", admin.Readings{}); err != nil {
 			t.Fatal(err)
 		}
 		const silencedText = "its alerts of rule hot about messages with site=berlin are silenced until 02:00:00 UTC (another 2 h) by ann (service)"
@@ -471,9 +471,14 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			{Device: "probe", Enqueued: now, Body: []byte(`{"temperature":91}`), Properties: telemetry.EncodeProperties(map[string]string{"site": "berlin"})},
 			{Device: "probe", Enqueued: now, Body: []byte(`{}`)},
 		}
-		if err := a.WriteReadings(t.Context(), &b, "probe", 2*time.Hour, events); err != nil {
+		readings, err := a.Readings(t.Context(), "probe", 2*time.Hour, events)
+		if err == nil {
+			err = a.WriteText(t.Context(), &b, "probe", readings)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
+		readings.WriteText(&b)
 		for _, want := range []string{
 			"the hub has 3 events of it from the last 2 h\n  00:00:00 UTC  partition 1", "  1999-12-31 23:00:00 UTC  partition 1, sequence 0: 70, below", "91, reaches the limit of 80 (rule hot)\n",
 			"receiver hook (rule hot), shared by devices with site=berlin: a delivered an alert at 00:00:00 UTC (just now); the window is in force until 01:00:00 UTC (another 60 min)\n",
@@ -531,7 +536,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger"); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
 			t.Errorf("%v: %s", err, b.String())
 		}
 	})

@@ -25,9 +25,10 @@ func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, device string) err
 	return to.Encode(a.deviceView(device, a.findings(ctx, device, nil)))
 }
 
-// WriteText writes the same for people.
-func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string) error {
-	f := a.findings(ctx, device, nil)
+// WriteText writes the same for people, with what r adds to it.
+func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r Readings) error {
+	f := a.findings(ctx, device, r.shared)
+	f.event = r.latest
 	_, text := f.why()
 	if _, err := fmt.Fprintf(out, "%s: %s\n\n", device, text); err != nil {
 		return err
@@ -159,61 +160,68 @@ type History interface {
 	Next(ctx context.Context) (partition string, events []telemetry.Event, err error)
 }
 
-// WriteReadings writes the device's last readings in h, which is of the last so long, and what they reach.
-func (a *Admin) WriteReadings(ctx context.Context, out io.Writer, device string, last time.Duration, h History) error {
-	now, shared := findings{now: time.Now()}, map[string]string{}
+// Readings are the last ones of a device that a hub holds, with what they reach. The zero value is of no hub.
+type Readings struct {
+	events int
+	last   time.Duration     // in which they were
+	lines  []string          // of the last ones
+	latest string            // of them, as part of a sentence
+	shared map[string]string // what the device shares the alerts of rules by
+}
+
+// Readings reads those of a device in h, which is of the last so long.
+func (a *Admin) Readings(ctx context.Context, device string, last time.Duration, h History) (Readings, error) {
+	now := findings{now: time.Now()}
+	r := Readings{last: last, shared: map[string]string{}}
 	decoder, err := a.Rules.Decoder()
 	if err != nil {
-		return err
+		return r, err
 	}
 	fields, of := a.Rules.Fields()
 	found := make([]telemetry.Found, len(fields))
-	var lines []string
-	n := 0
 	for {
 		partition, events, err := h.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			break
+			return r, nil
+		}
+		if ctx.Err() != nil {
+			return r, errors.New("stopped before all readings were read")
 		}
 		if err != nil {
-			return fmt.Errorf("read the device's readings: %w", err)
+			return r, fmt.Errorf("read the device's readings: %w", err)
 		}
 		for i := range events {
 			e := &events[i]
 			if e.Device != device {
 				continue
 			}
-			n++
+			r.events++
 			what := ""
 			if reason := decoder.DecodeAll(e, found); reason == telemetry.ReasonOK {
-				what = a.reached(e, found, of, shared)
+				what = a.reached(e, found, of, r.shared)
 			} else {
 				what = reason.Text()
 			}
-			lines = append(lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", now.clock(e.Enqueued), partition, e.Sequence, what))
-			lines = lines[max(0, len(lines)-shownReadings):]
+			r.latest = now.at(e.Enqueued) + ": " + what
+			r.lines = append(r.lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", now.clock(e.Enqueued), partition, e.Sequence, what))
+			r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 		}
 	}
-	fmt.Fprintf(out, "\nthe hub has %s of it from the last %s", humanize.Count(n, "event"), humanize.Span(last))
+}
+
+// WriteText writes them for people, the latest first.
+func (r Readings) WriteText(out io.Writer) {
+	fmt.Fprintf(out, "\nthe hub has %s of it from the last %s", humanize.Count(r.events, "event"), humanize.Span(r.last))
 	switch {
-	case n == 0:
-		fmt.Fprint(out, ": is this the device's id, in upper and lower case?")
-	case n > len(lines):
-		fmt.Fprintf(out, ", the latest %d:", len(lines))
+	case r.events == 0:
+		fmt.Fprint(out, ": check the id (its case matters), or look further back")
+	case r.events > len(r.lines):
+		fmt.Fprintf(out, ", the latest %d:", len(r.lines))
 	}
 	fmt.Fprintln(out)
-	for _, l := range slices.Backward(lines) {
+	for _, l := range slices.Backward(r.lines) {
 		fmt.Fprintln(out, l)
 	}
-	if len(shared) > 0 {
-		f := a.findings(ctx, device, shared)
-		for _, g := range f.gates {
-			if shared[g.Rule] != "" {
-				f.writeWindow(out, g)
-			}
-		}
-	}
-	return nil
 }
 
 // reached says what an event's readings reach. It sets what the device shares the alerts of rules by.

@@ -41,6 +41,7 @@ type findings struct {
 	ended []delivery // deliveries, the latest first
 	gates []gateState
 
+	event    string            // what the hub says of its last event, if it was asked
 	shared   map[string]string // what the device shares the alerts of rules by, of which that is known, by their names
 	silences []muting.Silence  // in force, that may be about the device
 
@@ -415,7 +416,10 @@ func (f findings) notSeen() string {
 	case f.searched:
 		nowhere = "; no partition has an alarm of it"
 	}
-	if len(f.state.Partitions) == 0 {
+	switch {
+	case f.event != "":
+		return "Its last event was " + f.event
+	case len(f.state.Partitions) == 0:
 		return "Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)" + nowhere
 	}
 	partitions := "partition " + f.state.Partitions[0]
