@@ -43,21 +43,34 @@ type Candidate struct {
 	days    map[string]int        // alerts by date
 	hours   map[int64]int         // alerts by Unix time / bucket
 	open    map[alarm]time.Time
-	longest Longest
+	longest *longest // nil: there was no alarm
 }
 
-type sent struct{ alerts, recoveries int }
+// sent is what a receiver would have got.
+type sent struct {
+	Name       string `json:"name"`
+	Alerts     int    `json:"alerts"`
+	Recoveries int    `json:"recoveries"`
+}
 
-type device struct{ alerts, alarms int }
+type device struct {
+	Name   string `json:"device"`
+	Alerts int    `json:"alerts"`
+	Alarms int    `json:"alarms"`
+}
 
-type alarm struct{ device, rule, level string }
+type alarm struct {
+	Device string `json:"device"`
+	Rule   string `json:"rule"`
+	Level  string `json:"level,omitempty"`
+}
 
-// Longest is an alarm.
-type Longest struct {
-	Device, Rule, Level string
-	Since               time.Time
-	Lasted              time.Duration // from the first reading that reached the limit
-	Open                bool          // it had not cleared by the end
+// longest is an alarm.
+type longest struct {
+	alarm
+	Since   time.Time `json:"since"`
+	Seconds float64   `json:"seconds"` // from the first reading that reached the limit
+	Open    bool      `json:"open"`    // it had not cleared by the end
 }
 
 // bucket is what alerts are counted by, in seconds.
@@ -75,7 +88,10 @@ type Run struct {
 // Start prepares the candidates. Days are those of zone.
 func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 	for _, c := range candidates {
-		c.sent, c.devices, c.days, c.hours, c.open = make([]sent, len(c.To)), map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
+		c.devices, c.days, c.hours, c.open = map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
+		for _, to := range c.To {
+			c.sent = append(c.sent, sent{Name: to.Name})
+		}
 		var err error
 		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{Mutes: c.Mutes, Notice: func(n worker.BacktestNotice) { c.notice(n, zone) }, Alarm: c.alarm}); err != nil {
 			return nil, err
@@ -123,17 +139,17 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 		c.Notice(n)
 	}
 	if n.Recovery {
-		c.sent[n.Receiver].recoveries++
+		c.sent[n.Receiver].Recoveries++
 		return
 	}
-	c.sent[n.Receiver].alerts++
+	c.sent[n.Receiver].Alerts++
 	n.Receiver = 0
 	if n == c.last {
 		return
 	}
 	c.last = n
 	c.alerts++
-	c.of(n.Device).alerts++
+	c.of(n.Device).Alerts++
 	c.days[n.At.In(zone).Format(time.DateOnly)]++
 	c.hours[n.At.Unix()/bucket]++
 }
@@ -141,7 +157,7 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 func (c *Candidate) of(name string) *device {
 	d := c.devices[name]
 	if d == nil {
-		d = &device{}
+		d = &device{Name: name}
 		c.devices[name] = d
 	}
 	return d
@@ -151,7 +167,7 @@ func (c *Candidate) alarm(a worker.BacktestAlarm) {
 	key := alarm{a.Device, a.Rule, a.Level}
 	if a.Open {
 		c.alarms++
-		c.of(a.Device).alarms++
+		c.of(a.Device).Alarms++
 		c.open[key] = a.Since
 		return
 	}
@@ -160,9 +176,9 @@ func (c *Candidate) alarm(a worker.BacktestAlarm) {
 }
 
 func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
-	lasted := until.Sub(since)
-	if c.longest.Device == "" || lasted > c.longest.Lasted || lasted == c.longest.Lasted && a.device < c.longest.Device {
-		c.longest = Longest{a.device, a.rule, a.level, since, lasted, open}
+	lasted, most := until.Sub(since).Seconds(), c.longest
+	if most == nil || lasted > most.Seconds || lasted == most.Seconds && a.Device < most.Device {
+		c.longest = &longest{a, since, lasted, open}
 	}
 }
 
@@ -170,7 +186,7 @@ func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
 func (c *Candidate) reported() map[string]bool {
 	all := map[string]bool{}
 	for name, d := range c.devices {
-		if d.alerts > 0 {
+		if d.Alerts > 0 {
 			all[name] = true
 		}
 	}
@@ -189,12 +205,17 @@ func without(a, b map[string]bool) []string {
 }
 
 // noisiest returns the devices with the most alerts, at most n.
-func (c *Candidate) noisiest(n int) []string {
-	names := slices.SortedFunc(maps.Keys(c.reported()), func(a, b string) int {
-		x, y := c.devices[a], c.devices[b]
-		return cmp.Or(cmp.Compare(y.alerts, x.alerts), cmp.Compare(y.alarms, x.alarms), cmp.Compare(a, b))
+func (c *Candidate) noisiest(n int) []*device {
+	all := []*device{}
+	for _, d := range c.devices {
+		if d.Alerts > 0 {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(a, b *device) int {
+		return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
 	})
-	return names[:min(n, len(names))]
+	return all[:min(n, len(all))]
 }
 
 // worstDay returns the day with the most alerts.

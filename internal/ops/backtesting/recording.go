@@ -44,7 +44,6 @@ type Recording struct {
 	name    string
 	file    *os.File
 	size    int64
-	read    *counter
 	rows    func() (row, error)
 	done    func() error // what rows no longer needs; nil: nothing
 	line    int          // of the last row
@@ -57,9 +56,9 @@ type Recording struct {
 
 // Skipped counts lines that are no readings, or not where they should be.
 type Skipped struct {
-	Empty     int // without a value, or without anything
-	Malformed int // others that are not readable
-	Unordered int // earlier than the one before: taken at its time, as a hub would
+	Empty     int `json:"emptyLines"`     // without a value, or without anything
+	Malformed int `json:"malformedLines"` // others that are not readable
+	Unordered int `json:"unorderedLines"` // earlier than the one before: taken at its time, as a hub would
 }
 
 // A row is what a line holds.
@@ -82,7 +81,7 @@ func Open(name, field string) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
-	r := &Recording{name: name, file: f, read: &counter{Reader: f}, devices: map[string]string{}}
+	r := &Recording{name: name, file: f, devices: map[string]string{}}
 	if info, err := f.Stat(); err == nil {
 		r.size = info.Size()
 	}
@@ -101,23 +100,14 @@ func (r *Recording) Close() error {
 }
 
 // Progress returns the share of the recording that has been read.
-func (r *Recording) Progress() float64 { return float64(r.read.n) / float64(max(r.size, 1)) }
-
-// counter counts what is read.
-type counter struct {
-	io.Reader
-	n int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n += int64(n)
-	return n, err
+func (r *Recording) Progress() float64 {
+	at, _ := r.file.Seek(0, io.SeekCurrent)
+	return float64(at) / float64(max(r.size, 1))
 }
 
 // begin finds out the format.
 func (r *Recording) begin(field string) error {
-	text := bufio.NewReaderSize(r.read, 64<<10)
+	text := bufio.NewReaderSize(r.file, 64<<10)
 	head, err := text.Peek(4)
 	if err != nil && err != io.EOF {
 		return err

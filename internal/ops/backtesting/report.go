@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -36,14 +35,14 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	}
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
-		for i, to := range c.To {
-			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", humanize.Clean(c.Name), c.sent[i].alerts, c.sent[i].recoveries, to.Name)
+		for _, to := range c.sent {
+			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", humanize.Clean(c.Name), to.Alerts, to.Recoveries, to.Name)
 		}
 	}
 	fmt.Fprintln(out, "\nnoisiest\tdevice\talerts\talarms")
 	for _, c := range r.Candidates {
-		for _, name := range c.noisiest(shownDevices) {
-			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", humanize.Clean(c.Name), humanize.Clean(name), c.devices[name].alerts, c.devices[name].alarms)
+		for _, d := range c.noisiest(shownDevices) {
+			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", humanize.Clean(c.Name), humanize.Clean(d.Name), d.Alerts, d.Alarms)
 		}
 	}
 	if diff {
@@ -121,11 +120,11 @@ func (c *Candidate) perDay(r *Run) string {
 	return fmt.Sprintf("%.2f", n)
 }
 
-func (l Longest) String() string {
-	if l.Device == "" {
+func (l *longest) String() string {
+	if l == nil {
 		return "none"
 	}
-	text := humanize.Span(l.Lasted) + " " + humanize.Clean(l.Device)
+	text := humanize.Span(time.Duration(l.Seconds*float64(time.Second))) + " " + humanize.Clean(l.Device)
 	if l.Open {
 		text += ", still open"
 	}
@@ -134,61 +133,32 @@ func (l Longest) String() string {
 
 // PrintJSON writes r as one JSON object. Differences are to the first candidate.
 func (r *Run) PrintJSON(w io.Writer, skipped Skipped) error {
-	type receiver struct {
-		Name       string `json:"name"`
-		Alerts     int    `json:"alerts"`
-		Recoveries int    `json:"recoveries"`
-	}
-	type noisy struct {
-		Device string `json:"device"`
-		Alerts int    `json:"alerts"`
-		Alarms int    `json:"alarms"`
-	}
-	type longest struct {
-		Device  string    `json:"device"`
-		Rule    string    `json:"rule"`
-		Level   string    `json:"level,omitempty"`
-		Since   time.Time `json:"since"`
-		Seconds float64   `json:"seconds"`
-		Open    bool      `json:"open"`
-	}
 	type candidate struct {
 		Name           string           `json:"name"`
 		Alarms         int              `json:"alarms"`
 		Alerts         int              `json:"alerts"`
 		Devices        int              `json:"devices"`
-		Receivers      []receiver       `json:"receivers"`
+		Receivers      []sent           `json:"receivers"`
 		Days           map[string]int   `json:"alertsByDay"`
 		Longest        *longest         `json:"longestAlarm,omitempty"`
-		Noisiest       []noisy          `json:"noisiest"`
+		Noisiest       []*device        `json:"noisiest"`
 		NewlyReported  []string         `json:"newlyReported,omitempty"`
 		NoLonger       []string         `json:"noLongerReported,omitempty"`
 		WithoutReading map[string]int64 `json:"withoutReading,omitempty"`
 	}
 	report := struct {
-		Events     int         `json:"events"`
-		From       time.Time   `json:"from"`
-		To         time.Time   `json:"to"`
-		Complete   bool        `json:"complete"`
-		Empty      int         `json:"emptyLines"`
-		Malformed  int         `json:"malformedLines"`
-		Unordered  int         `json:"unorderedLines"`
+		Events   int       `json:"events"`
+		From     time.Time `json:"from"`
+		To       time.Time `json:"to"`
+		Complete bool      `json:"complete"`
+		Skipped
 		Candidates []candidate `json:"candidates"`
-	}{r.Readings, r.From, r.To, r.Complete, skipped.Empty, skipped.Malformed, skipped.Unordered, nil}
+	}{r.Readings, r.From, r.To, r.Complete, skipped, nil}
 	base := r.Candidates[0].reported()
 	for _, c := range r.Candidates {
 		reported := c.reported()
-		made := candidate{Name: c.Name, Alarms: c.alarms, Alerts: c.alerts, Devices: len(reported), Days: maps.Clone(c.days), Noisiest: []noisy{},
-			NewlyReported: without(reported, base), NoLonger: without(base, reported), WithoutReading: map[string]int64{}}
-		for i, to := range c.To {
-			made.Receivers = append(made.Receivers, receiver{to.Name, c.sent[i].alerts, c.sent[i].recoveries})
-		}
-		if l := c.longest; l.Device != "" {
-			made.Longest = &longest{l.Device, l.Rule, l.Level, l.Since, l.Lasted.Seconds(), l.Open}
-		}
-		for _, name := range c.noisiest(shownDevices) {
-			made.Noisiest = append(made.Noisiest, noisy{name, c.devices[name].alerts, c.devices[name].alarms})
-		}
+		made := candidate{c.Name, c.alarms, c.alerts, len(reported), c.sent, c.days, c.longest, c.noisiest(shownDevices),
+			without(reported, base), without(base, reported), map[string]int64{}}
 		for reason := range telemetry.Reason(telemetry.ReasonCount) {
 			if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
 				made.WithoutReading[reason.String()] = n
