@@ -116,7 +116,7 @@ func normal(output string) string {
 	for _, r := range []struct{ is, becomes string }{
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{`\d+ ms`, "N ms"},
-		{`\d+s ago`, "Ns ago"},
+		{`\d+ s ago`, "N s ago"},
 	} {
 		output = regexp.MustCompile(r.is).ReplaceAllString(output, r.becomes)
 	}

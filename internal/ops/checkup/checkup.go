@@ -284,7 +284,7 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	if newest.IsZero() {
 		text += ", no events yet"
 	} else {
-		text += fmt.Sprintf(", newest event %s ago", roughly(time.Since(newest)))
+		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
 	}
 	if busy > 0 {
 		text += fmt.Sprintf(", %d being read by a worker", busy)
@@ -573,12 +573,4 @@ func (k *checkup) testAlert() notify.Alert {
 
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%d ms", max(1, d.Milliseconds()))
-}
-
-// roughly shows a duration to the second, or to the minute if it is long.
-func roughly(d time.Duration) string {
-	if d >= time.Hour {
-		return config.Plain(d.Round(time.Minute))
-	}
-	return config.Plain(max(0, d).Round(time.Second))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -90,7 +91,7 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	for i, g := range t.Gates {
 		state, err := g.Inspect(ctx, t.Device)
 		if err == nil && state.Phase != throttle.Open {
-			err = fmt.Errorf("%s had an alert already, and its window lasts another %s: wait, or use another --device", t.Device, roughly(state.Until.Sub(state.Now)))
+			err = fmt.Errorf("%s had an alert already, and its window lasts another %s: wait, or use another --device", t.Device, humanize.Span(state.Until.Sub(state.Now)))
 		}
 		if err != nil {
 			return step(g.Name, "", err)
@@ -184,9 +185,9 @@ func (t *Test) follow(ctx context.Context, i int, start time.Time, look func(thr
 		case last != nil:
 			return "", last
 		case claimed > 0:
-			return "", fmt.Errorf("claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected becomes a dead letter", by, seconds(claimed), roughly(time.Since(start)))
+			return "", fmt.Errorf("claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected becomes a dead letter", by, seconds(claimed), humanize.Span(time.Since(start)))
 		}
-		return "", fmt.Errorf("no worker has claimed it within %s: is one running with these settings, and reading? See its status page", roughly(time.Since(start)))
+		return "", fmt.Errorf("no worker has claimed it within %s: is one running with these settings, and reading? See its status page", humanize.Span(time.Since(start)))
 	}
 }
 

@@ -31,11 +31,11 @@ func TestFollow(t *testing.T) {
 			work(gate, body, throttle.Taken)
 			return "alerted", nil
 		}, true, []string{"✓ sent", "accepted after 2.", "– recovery", "✓ clean-up"}},
-		"nobody reads": {func(*throttle.Gate, string) (string, error) { return "taken", nil }, false, []string{"✓ sent", "✗ r", "no worker has claimed it within 50s", "✓ clean-up"}},
+		"nobody reads": {func(*throttle.Gate, string) (string, error) { return "taken", nil }, false, []string{"✓ sent", "✗ r", "no worker has claimed it within 50 s", "✓ clean-up"}},
 		"refused": {func(gate *throttle.Gate, body string) (string, error) {
 			go work(gate, body, throttle.NotTaken)
 			return "taken", nil
-		}, false, []string{"✗ r", "claimed by w1", "not accepted within 50s", "✓ clean-up"}},
+		}, false, []string{"✗ r", "claimed by w1", "not accepted within 50 s", "✓ clean-up"}},
 		"not sent": {func(*throttle.Gate, string) (string, error) { return "", errors.New("no right to send") }, false, []string{"✗ sent", "no right to send"}},
 	} {
 		t.Run(name, func(t *testing.T) {

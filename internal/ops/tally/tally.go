@@ -163,52 +163,38 @@ func (t *Tally) Write(ctx context.Context) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	var errs []error
-	for _, at := range t.unwritten() {
-		name, content, version, ok := t.encode(at)
-		if !ok {
-			continue
-		}
-		if _, err := t.store.Write(ctx, records.Record{Name: name, Content: content, Type: "application/json", ETag: records.Any}); err != nil {
+	for _, u := range t.unwritten() {
+		if _, err := t.store.Write(ctx, u.Record); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		t.wrote(at, version)
+		t.mu.Lock()
+		u.hour.written = u.version
+		t.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// unwritten returns the hours to write, and drops those that are over and written.
-func (t *Tally) unwritten() (hours []int64) {
+// An unwritten is the record of an hour, and what it has.
+type unwritten struct {
+	records.Record
+	hour    *hour
+	version int
+}
+
+// unwritten returns the hours to write, the first one first, and drops those that are over and written.
+func (t *Tally) unwritten() (all []unwritten) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for at, h := range t.hours {
-		switch {
+	for _, at := range slices.Sorted(maps.Keys(t.hours)) {
+		switch h := t.hours[at]; {
 		case h.version > h.written:
-			hours = append(hours, at)
+			content, _ := json.Marshal(h) // strings and integers: cannot fail
+			name := t.folder + time.Unix(at*3600, 0).UTC().Format(hourLayout) + t.process + ".json"
+			all = append(all, unwritten{records.Record{Name: name, Content: content, Type: "application/json", ETag: records.Any}, h, h.version})
 		case at < time.Now().Unix()/3600:
 			delete(t.hours, at)
 		}
 	}
-	slices.Sort(hours)
-	return hours
-}
-
-// encode returns the record for an hour; false if the hour was dropped meanwhile.
-func (t *Tally) encode(at int64) (name string, content []byte, version int, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := t.hours[at]
-	if h == nil {
-		return "", nil, 0, false
-	}
-	content, _ = json.Marshal(h) // strings and integers: cannot fail
-	return t.folder + time.Unix(at*3600, 0).UTC().Format(hourLayout) + t.process + ".json", content, h.version, true
-}
-
-func (t *Tally) wrote(at int64, version int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if h := t.hours[at]; h != nil {
-		h.written = version
-	}
+	return all
 }
