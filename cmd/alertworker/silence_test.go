@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestSilence(t *testing.T) {
 	}
 	env := []string{
 		"EVENTHUB_CONNECTION_STRING=" + hub.ConnectionString(), "STORAGE_CONNECTION_STRING=" + storage.ConnectionString,
-		"NOTIFY_URLS=" + receiver.URL, "NOTIFY_WEBHOOK_SECRET=" + receiver.Secret, "RULES_FILE=" + rules, "TEMPERATURE_THRESHOLD=",
+		"NOTIFY_URLS=" + receiver.URL + ",log:", "NOTIFY_WEBHOOK_SECRET=" + receiver.Secret, "RULES_FILE=" + rules, "TEMPERATURE_THRESHOLD=",
 	}
 	heard := publishHello(t, hub)
 	t.Run("the one that heard it", func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestSilence(t *testing.T) {
 		}
 	})
 	t.Run("the next one", func(t *testing.T) {
-		runWorker(t, env...)
+		w := runWorker(t, env...)
 		next := func(what string) inbox.Delivery {
 			t.Helper()
 			select {
@@ -55,12 +56,17 @@ func TestSilence(t *testing.T) {
 			}
 		}
 		a := next("silence").Alert
-		if a.Resolved || a.Rule != "offline" || a.Silent != time.Minute || a.Device != "oven" || time.Since(heard) < time.Minute {
+		if a.Resolved || a.Rule != "offline" || a.Silent != time.Minute || a.Device != "oven-7" || time.Since(heard) < time.Minute {
 			t.Errorf("%v after it was heard: %+v", time.Since(heard), a)
 		}
 		publishHello(t, hub)
-		if a := next("recovery").Alert; !a.Resolved || a.Device != "oven" || a.Silent != time.Minute {
+		if a := next("recovery").Alert; !a.Resolved || a.Device != "oven-7" || a.Silent != time.Minute {
 			t.Errorf("instead of a recovery: %+v", a)
+		}
+		w.logs("offline resolved")
+		certain := strings.NewReplacer("and not since", "since", " for certain", "") // whether it is depends on who wrote which roster when
+		for _, line := range regexp.MustCompile(`"msg":"(offline [^"]*)"`).FindAllStringSubmatch(w.logged(), -1) {
+			documented(t, certain.Replace(line[1]))
 		}
 	})
 }
@@ -69,7 +75,7 @@ func TestSilence(t *testing.T) {
 func publishHello(t *testing.T, hub *devhub.Hub) time.Time {
 	t.Helper()
 	now := time.Now()
-	if _, err := hub.Publish(devhub.Message{Device: "oven", Body: []byte(`{"hello":true}`)}); err != nil {
+	if _, err := hub.Publish(devhub.Message{Device: "oven-7", Body: []byte(`{"hello":true}`)}); err != nil {
 		t.Fatal(err)
 	}
 	return now

@@ -155,7 +155,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":              {rule("above: 1, resolved: yes"), "line 2, column 48: resolved must be true or false"},
 		"per with recoveries":   {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: a site has no single moment in which it is normal again; write resolved: false"},
-		"per and silent":        {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per is set beside silent: a device that sends nothing cannot say which devices it shares alerts with; remove it"},
+		"per and silent":        {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per is set beside silent: there are no reminders, so nobody would be notified of a device that falls silent within another one's window; remove it"},
 		"per of the twin":       {rule("above: 1, per: $twin.tags.site"), "line 2, column 43: per must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"per by level":          {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of an application property: 1 to 128 printable characters without spaces"},
 		"override":              {rule("above: 1, override: 70"), ""},

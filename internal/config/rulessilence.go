@@ -18,7 +18,7 @@ func (r *rulesReader) silence(rule *rules.Rule, silent ast.Node, values map[stri
 		}
 	}
 	if at := values["per"]; at != nil {
-		r.wrong(at, "per is set beside silent: a device that sends nothing cannot say which devices it shares alerts with; remove it")
+		r.wrong(at, "per is set beside silent: there are no reminders, so nobody would be notified of a device that falls silent within another one's window; remove it")
 	}
 	if at := values["valid"]; at != nil && values["field"] == nil {
 		r.wrong(at, "valid is set without field: name the field whose readings count")
