@@ -185,10 +185,8 @@ func newGate(c config.Config, store lease.Store, receiver string, rule *rules.Ru
 // sharedOf returns what replicas keep of devices in s.
 func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
 	shared := admin.Shared{DeadLetters: s.deadLetters, Name: func(id string) string {
-		for _, r := range rs {
-			if r.ID == id {
-				return r.Name
-			}
+		if r := receivers.WithID(rs, id); r != nil {
+			return r.Name
 		}
 		return "that was removed (" + id + ")"
 	}}

@@ -46,6 +46,14 @@ func (r Receiver) Close() {
 	}
 }
 
+// WithID returns the receiver with an id, nil if rs has none.
+func WithID(rs []Receiver, id string) *Receiver {
+	if i := slices.IndexFunc(rs, func(r Receiver) bool { return r.ID == id }); i >= 0 {
+		return &rs[i]
+	}
+	return nil
+}
+
 // Options are what the receivers share.
 type Options struct {
 	Log            *zap.Logger        // where log: writes

@@ -1,11 +1,9 @@
 package deadletters
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,27 +46,10 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 
 // nameOf returns the name of the receiver with an id, or the id if rs has none.
 func nameOf(id string, rs []receivers.Receiver) string {
-	if r := withID(id, rs); r != nil {
+	if r := receivers.WithID(rs, id); r != nil {
 		return r.Name
 	}
 	return id
-}
-
-// withID returns the receiver with an id, nil if rs has none.
-func withID(id string, rs []receivers.Receiver) *receivers.Receiver {
-	return first(rs, func(r receivers.Receiver) bool { return r.ID == id })
-}
-
-// find returns the receiver that a person means by an id or a name, nil if rs has none.
-func find(name string, rs []receivers.Receiver) *receivers.Receiver {
-	return cmp.Or(withID(name, rs), first(rs, func(r receivers.Receiver) bool { return r.Name == name }))
-}
-
-func first(rs []receivers.Receiver, is func(receivers.Receiver) bool) *receivers.Receiver {
-	if i := slices.IndexFunc(rs, is); i >= 0 {
-		return &rs[i]
-	}
-	return nil
 }
 
 // WriteTable prints letters to the receivers rs, or to former ones, in aligned columns,

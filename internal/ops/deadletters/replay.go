@@ -53,8 +53,19 @@ type Replay struct {
 
 // Check returns an error if there is no receiver To.
 func (r *Replay) Check() error {
-	if r.To != "" && find(r.To, r.Receivers) == nil {
+	if r.To != "" && r.other() == nil {
 		return r.unknown()
+	}
+	return nil
+}
+
+// other returns the receiver To, nil if there is none. An id comes before a name.
+func (r *Replay) other() *receivers.Receiver {
+	if to := receivers.WithID(r.Receivers, r.To); to != nil {
+		return to
+	}
+	if i := slices.IndexFunc(r.Receivers, func(to receivers.Receiver) bool { return to.Name == r.To }); i >= 0 {
+		return &r.Receivers[i]
 	}
 	return nil
 }
@@ -121,9 +132,9 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	}
 	for len(letters) > 0 {
 		l := letters[0]
-		to := withID(l.Receiver, r.Receivers)
+		to := receivers.WithID(r.Receivers, l.Receiver)
 		if r.To != "" {
-			to = find(r.To, r.Receivers)
+			to = r.other()
 		}
 		n := 1
 		switch why := r.barred(ctx, l, to); {

@@ -47,7 +47,6 @@ type Term struct {
 	// Token grows with every term, whoever leads. A duty whose effects might
 	// arrive late sends it along, so that a recipient that has seen a greater one can refuse.
 	Token int64
-	Begun time.Time // by the store's clock
 
 	mu      sync.Mutex
 	note    string
@@ -133,7 +132,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term
 		e.release(ctx, l, l.Note)
 		return errors.New("acquire the leader's lease: the response arrived too late to lead")
 	}
-	t.Token, t.Begun, t.note = l.Token, l.Claimed, l.Note
+	t.Token, t.note = l.Token, l.Note
 	return e.lead(ctx, l, t, lead)
 }
 
