@@ -193,6 +193,7 @@ func (w *stage) await(c <-chan struct{}, what string) {
 // kill kills the victim, and starts it again when another worker has its partition.
 func (w *stage) kill(meanwhile func(*stage)) {
 	w.world.kill(w.victim)
+	w.proxy.lose() // what it has not written by now
 	w.resume()
 	w.others(meanwhile)
 	w.start(w.victim)

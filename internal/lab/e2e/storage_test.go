@@ -16,11 +16,17 @@ import (
 type storageProxy struct {
 	connection string // the connection string to use
 
-	mu      sync.Mutex
-	which   func(*http.Request) bool // these are held; nil: none
+	mu    sync.Mutex
+	holds []*storageHold
+}
+
+// A storageHold keeps some requests waiting.
+type storageHold struct {
+	which   func(*http.Request) bool // these; nil: no more
 	done    bool                     // they are done at once, though not answered
 	arrived chan struct{}            // closed when one is held
-	release chan struct{}            // closed: they are done, if they were not, and answered; nil: none are held
+	release chan struct{}            // closed: they are done, if they were not, and answered
+	lost    bool                     // they are not: they never arrive
 }
 
 // newStorageProxy starts one, for the account with this connection string.
@@ -42,15 +48,15 @@ func newStorageProxy(t *testing.T, storage string) *storageProxy {
 		},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		release, done := p.held(r)
-		if release == nil {
+		h := p.held(r)
+		switch {
+		case h == nil:
 			forward.ServeHTTP(w, r)
 			return
-		}
-		if done {
+		case h.done:
 			answer := httptest.NewRecorder()
 			forward.ServeHTTP(answer, r)
-			<-release
+			<-h.release
 			for name, values := range answer.Header() {
 				w.Header()[name] = values
 			}
@@ -58,7 +64,9 @@ func newStorageProxy(t *testing.T, storage string) *storageProxy {
 			_, _ = w.Write(answer.Body.Bytes())
 			return
 		}
-		<-release
+		if <-h.release; h.lost {
+			panic(http.ErrAbortHandler)
+		}
 		forward.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() {
@@ -71,42 +79,58 @@ func newStorageProxy(t *testing.T, storage string) *storageProxy {
 }
 
 // hold keeps requests waiting from now on: before they are done, or before they are answered. arrived is
-// closed when there is one.
+// closed when there is one. A request waits for the first of all holds that wants it.
 func (p *storageProxy) hold(done bool, which func(*http.Request) bool) (arrived <-chan struct{}) {
+	h := &storageHold{which: which, done: done, arrived: make(chan struct{}), release: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.which, p.done, p.arrived, p.release = which, done, make(chan struct{}), make(chan struct{})
-	return p.arrived
+	p.holds = append(p.holds, h)
+	return h.arrived
 }
 
 // holdNoMore lets further requests pass. Those that are held go on waiting.
 func (p *storageProxy) holdNoMore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.which = nil
+	for _, h := range p.holds {
+		h.which = nil
+	}
+}
+
+// lose has the requests that are held, and not done, never arrive, and holds no more.
+func (p *storageProxy) lose() {
+	p.mu.Lock()
+	for _, h := range p.holds {
+		h.lost = true
+	}
+	p.mu.Unlock()
+	p.letGo()
 }
 
 // letGo lets the requests go on that are held, and holds no more.
 func (p *storageProxy) letGo() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.release != nil {
-		close(p.release)
-		p.which, p.release = nil, nil
+	for _, h := range p.holds {
+		close(h.release)
 	}
+	p.holds = nil
 }
 
-// held returns what a request has to wait for, nil if it need not wait.
-func (p *storageProxy) held(r *http.Request) (release <-chan struct{}, done bool) {
+// held returns what has a request wait, nil if nothing has.
+func (p *storageProxy) held(r *http.Request) *storageHold {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.which == nil || !p.which(r) {
-		return nil, false
+	for _, h := range p.holds {
+		if h.which == nil || !h.which(r) {
+			continue
+		}
+		select {
+		case <-h.arrived:
+		default:
+			close(h.arrived)
+		}
+		return h
 	}
-	select {
-	case <-p.arrived:
-	default:
-		close(p.arrived)
-	}
-	return p.release, p.done
+	return nil
 }

@@ -30,6 +30,7 @@ import (
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/records"
 	"alertworker/internal/throttle"
 )
 
@@ -45,6 +46,7 @@ const (
 	// scenario breaks delays alerts for as long as it is broken, until a dead replica's
 	// partitions and claims have expired, and by backoff; and so does a busy machine.
 	bound = time.Minute
+	proof = 30 * time.Second // and of silence so much later, because it has to be proven
 
 	settleWithin = 5 * time.Minute // everything published
 
@@ -95,6 +97,7 @@ type world struct {
 	mu        sync.Mutex
 	verifyLog *verify.Log
 	seen      int              // deliveries in verifyLog
+	unknown   []string         // devices as in verify.Rules
 	last      map[string]int64 // sequence number of each partition's last event, if the world has the hub
 }
 
@@ -178,15 +181,30 @@ func listen(t *testing.T, partitions int) *devhub.Hub {
 
 func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointStore {
 	t.Helper()
+	store, err := checkpoints.NewBlobStore(openContainer(t, storage, name), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func openContainer(t *testing.T, storage, name string) *container.Client {
+	t.Helper()
 	client := azure.NewHTTPClient()
 	t.Cleanup(client.CloseIdleConnections)
 	c, err := container.NewClientFromConnectionString(storage, name, &container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client, Retry: azure.Retry()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := checkpoints.NewBlobStore(c, nil)
+	return c
+}
+
+// records returns what is kept in the container that a variable names.
+func (w *world) records(variable string) records.Store {
+	w.t.Helper()
+	store, err := records.OpenBlobs(w.t.Context(), openContainer(w.t.T, w.setting("STORAGE_CONNECTION_STRING"), w.setting(variable)), func(string) {})
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	return store
 }
@@ -327,20 +345,23 @@ func (w *world) publishWith(device string, temperature float64, properties map[s
 	for name, value := range properties {
 		message.Properties[name] = value
 	}
+	taken, _ := time.Parse(time.RFC3339, properties["created"])
+	return w.post(message, verify.Reading{Taken: taken, Temperature: temperature, Over: temperature >= threshold, Properties: properties}).Partition
+}
+
+// post sends a message, and returns where it is. r is what the judge has to know of it besides.
+func (w *world) post(message devhub.Message, r verify.Reading) devhub.Published {
 	w.mu.Lock() // the judge needs them in the hub's order
 	defer w.mu.Unlock()
 	at, err := w.devhub.Publish(message)
 	if err != nil {
 		w.t.Error(err)
-		return ""
+		return at
 	}
 	w.last[at.Partition] = max(w.last[at.Partition], at.Sequence)
-	taken, _ := time.Parse(time.RFC3339, properties["created"])
-	w.verifyLog.Published(verify.Reading{
-		Taken: taken, Device: device, Temperature: temperature, Over: temperature >= threshold,
-		At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties,
-	})
-	return at.Partition
+	r.Device, r.At, r.Partition, r.Sequence = message.Device, at.Enqueued, at.Partition, at.Sequence
+	w.verifyLog.Published(r)
+	return at
 }
 
 // publishing has devices publish, a hundred readings a second, until the
@@ -379,7 +400,7 @@ func (w *world) publishing(publish func(device string, temperature float64)) (st
 
 // report checks everything recorded until now.
 func (w *world) report() verify.Report {
-	return w.judged(verify.Rules{Window: w.window, Bound: w.t.Time(bound), Slack: w.slack})
+	return w.judged(verify.Rules{Window: w.window, Bound: w.t.Time(bound), Proof: w.t.Time(proof), Slack: w.slack})
 }
 
 // promise is what report says if the machine is not asked to be quick: every reading has
@@ -396,11 +417,11 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 		delivery := verify.Delivery{Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Until: d.At.Add(d.Alert.Remember)}
 		if w.rules != nil {
 			delivery.Rule, delivery.Level, delivery.Recovery = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
-			delivery.Partition, delivery.Sequence = d.Alert.Partition, d.Alert.Sequence
+			delivery.Partition, delivery.Sequence, delivery.Deadline = d.Alert.Partition, d.Alert.Sequence, d.Alert.Enqueued
 		}
 		w.verifyLog.Delivered(delivery)
 	}
-	w.seen = len(deliveries)
+	w.seen, rules.Unknown = len(deliveries), w.unknown
 	return w.verifyLog.Check(rules)
 }
 

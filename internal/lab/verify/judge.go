@@ -207,8 +207,12 @@ func (j *judge) about(deliveries []Delivery) {
 	}
 }
 
-// order checks that no recovery is kept without an alert since the last one, unless it is a repetition.
+// order checks that no recovery is kept without an alert since the last one, unless it is a repetition, or the fate of an alert
+// is not known.
 func (j *judge) order() {
+	if slices.Contains(j.Rules.Unknown, j.device) {
+		return
+	}
 	var last Delivery
 	for _, d := range j.kept {
 		if d.Recovery && (last.At.IsZero() || last.Recovery && last.ID != d.ID) {

@@ -45,11 +45,12 @@ func TestSilences(t *testing.T) {
 	ofHub := heard(70)
 	ofHub.ByHub = true
 	for _, tt := range []struct {
-		name  string
-		rule  verify.Rule
-		log   []any
-		until float64 // seconds; 0: nothing more comes
-		want  findings
+		name    string
+		rule    verify.Rule
+		log     []any
+		until   float64 // seconds; 0: nothing more comes
+		unknown []string
+		want    findings
 	}{
 		{name: "dies", rule: offline, log: []any{heard(0), heard(19), heard(38), silent(38, 58, 1, 60)}, want: findings{opened: 1, alerts: 1}},
 		{name: "dies, and comes back", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), heard(60), heardAgain(60, 2, 61)}, until: 70, want: findings{opened: 1, alerts: 1, recoveries: 1}},
@@ -65,6 +66,7 @@ func TestSilences(t *testing.T) {
 		{name: "no recovery", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), heard(30), heard(49), heard(68)}, until: 84, want: findings{alerts: 1, stale: 1}},
 		{name: "no recovery, and the rule sends none", rule: mute, log: []any{heard(0), silent(0, 20, 1, 25), heard(30), heard(49), heard(68)}, until: 84, want: findings{alerts: 1}},
 		{name: "a recovery without an alert", rule: offline, log: []any{heard(0), heard(54), heardAgain(54, 1, 55)}, until: 60, want: findings{recoveries: 1, wrong: 1}},
+		{name: "a recovery after an alert of unknown fate", rule: offline, log: []any{heard(0), heard(54), heardAgain(54, 1, 55)}, until: 60, unknown: []string{"a"}, want: findings{recoveries: 1}},
 		{name: "a recovery by an event that ended nothing", rule: offline, log: []any{heard(0), heard(1), heardAgain(1, 1, 55)}, until: 60, want: findings{opened: 1, recoveries: 1, wrong: 2, lost: 1}},
 		{name: "a recovery by a later event", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), heard(60), heard(61), heardAgain(61, 2, 62)}, until: 70, want: findings{opened: 1, alerts: 1, recoveries: 1}},
 		{name: "a recovery within the window", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), heard(26), heardAgain(26, 2, 27)}, until: 40, want: findings{alerts: 1, recoveries: 1, tooClose: 1}},
@@ -80,7 +82,7 @@ func TestSilences(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rules
-			r.Proof = 30 * time.Second
+			r.Proof, r.Unknown = 30*time.Second, tt.unknown
 			if tt.until > 0 {
 				r.Until = at(tt.until)
 			}

@@ -69,6 +69,7 @@ type Rules struct {
 	Slack     time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
 	Until     time.Time     // when the records end: readings less than Bound before it may still get an alert. Zero: none may
 	Receivers []string      // must get alerts, in addition to those that got any
+	Unknown   []string      // devices of which an alert may have been sent that never arrived: a recovery may come without it
 }
 
 // A Log records what was published and delivered. It is safe for concurrent use. It keeps
