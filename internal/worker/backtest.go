@@ -27,7 +27,7 @@ type Backtest struct {
 	watchAt   int64                     // before then none is, in Unix µs
 	now       int64                     // as far as the recording has gone, in Unix µs
 	windows   []map[alarmKey]backWindow // by receiver
-	due       dueRecoveriesHeap
+	due       heapOf[*dueRecovery]
 	scheduled int // recoveries so far: of several at the same time the first comes first
 }
 
@@ -130,8 +130,8 @@ func (b *Backtest) Finish() {
 		b.watch()
 		b.watchAt = math.MaxInt64
 	}
-	for len(b.due) > 0 {
-		b.advance(b.due[0].at + 1)
+	for b.due.Len() > 0 {
+		b.advance(b.due.all[0].at + 1)
 	}
 }
 
@@ -143,10 +143,10 @@ func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
 func (b *Backtest) advance(to int64) {
 	for {
 		switch {
-		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
+		case b.watchAt < to && (b.due.Len() == 0 || b.watchAt < b.due.all[0].at):
 			b.watch()
-		case len(b.due) > 0 && b.due[0].at < to:
-			b.recover(heap.Pop(&b.due).(dueRecovery))
+		case b.due.Len() > 0 && b.due.all[0].at < to:
+			b.recover(heap.Pop(&b.due).(*dueRecovery))
 		default:
 			b.now = max(b.now, to)
 			return
@@ -215,11 +215,11 @@ func (b *Backtest) schedule(q *queue, key alarmKey, due *dueNotice) {
 		return
 	}
 	b.scheduled++
-	heap.Push(&b.due, dueRecovery{max(b.now, b.windows[q.to.index][key].end), b.scheduled, q, key, due})
+	b.due.add(&dueRecovery{at: max(b.now, b.windows[q.to.index][key].end), n: b.scheduled, queue: q, key: key, dueNotice: due})
 }
 
 // recover sends a recovery whose time has come, if it is still due and its receiver was notified.
-func (b *Backtest) recover(r dueRecovery) {
+func (b *Backtest) recover(r *dueRecovery) {
 	s := r.queue.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,22 +264,14 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 type dueRecovery struct {
 	at    int64 // in Unix µs
 	n     int
+	index int32
 	queue *queue
 	key   alarmKey
 	*dueNotice
 }
 
-// dueRecoveriesHeap is a heap of them, by time.
-type dueRecoveriesHeap []dueRecovery
+func (r *dueRecovery) slot() *int32 { return &r.index }
 
-func (h dueRecoveriesHeap) Len() int { return len(h) }
-func (h dueRecoveriesHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].n < h[j].n
-}
-func (h dueRecoveriesHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *dueRecoveriesHeap) Push(x any)   { *h = append(*h, x.(dueRecovery)) }
-func (h *dueRecoveriesHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+func (r *dueRecovery) less(than *dueRecovery) bool {
+	return r.at < than.at || r.at == than.at && r.n < than.n
 }

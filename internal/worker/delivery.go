@@ -97,7 +97,7 @@ type delivery struct {
 	suppressed   uint32 // readings before the head that no alert has counted
 
 	state state // guarded by receiver.mu, like key and index
-	index int32 // in the heap of the state
+	index int32 // its slot in the heap of the state
 	key   int64 // in that heap: the time of the next attempt by the worker's clock, or since
 	tries
 

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
@@ -197,7 +196,7 @@ func (q *queue) push(d *delivery, s state, key int64) {
 		}
 		q.oldest = min(q.oldest, d.since)
 	}
-	heap.Push(&q.lines[s].heap, d)
+	q.lines[s].heap.add(d)
 }
 
 // getReady has d wait for its turn.
@@ -225,7 +224,7 @@ func (q *queue) withdraw(d *delivery) bool {
 	if d.state == attempting {
 		return false
 	}
-	heap.Remove(&q.lines[d.state].heap, int(d.index))
+	q.lines[d.state].heap.remove(d)
 	d.state = attempting
 	q.to.dispatch()
 	return true

@@ -242,7 +242,7 @@ func (r *receiver) expire() {
 			continue
 		}
 		for _, s := range [...]state{ready, failed} {
-			if !slices.ContainsFunc(q.lines[s].heap, func(d *delivery) bool { return d.since <= oldest }) {
+			if !slices.ContainsFunc(q.lines[s].heap.all, func(d *delivery) bool { return d.since <= oldest }) {
 				continue
 			}
 			for _, d := range q.lines[s].drain() {

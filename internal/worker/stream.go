@@ -381,7 +381,7 @@ func (s *stream) state() PartitionState {
 		ReadUntil: s.readUntil,
 		Settled:   s.mark.position(),
 		Committed: s.committed,
-		Unsettled: len(s.mark.held),
+		Unsettled: s.mark.held.Len(),
 		Oldest:    s.mark.oldest(),
 		Known:     known,
 	}

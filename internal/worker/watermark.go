@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"container/heap"
 	"math"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 // A watermark is the position up to which a partition is settled. It holds only
 // what is unsettled, so it is as small as the number of hot devices.
 type watermark struct {
-	held entries // a heap: the first event is on top
+	held heapOf[*entry]
 	last telemetry.Position
 }
 
@@ -19,7 +18,7 @@ type watermark struct {
 type entry struct {
 	before   place
 	enqueued int64 // when the hub took the event, in Unix µs
-	index    int32 // in watermark.held, plus 1; 0 unless the entry holds the watermark
+	index    int32 // its slot in watermark.held: 0 unless the entry holds the watermark
 }
 
 // A place is a position in the log of a watermark, without what is the same for all.
@@ -45,13 +44,13 @@ func placeOf(p telemetry.Position) place {
 // admit has e hold the watermark before an event, in any order. before is the position of the event before.
 func (w *watermark) admit(e *entry, before place, enqueued int64) {
 	e.before, e.enqueued = before, enqueued
-	heap.Push(&w.held, e)
+	w.held.add(e)
 }
 
 // settle ends the hold of e, if it has one.
 func (w *watermark) settle(e *entry) {
 	if e.index > 0 {
-		heap.Remove(&w.held, int(e.index-1))
+		w.held.remove(e)
 	}
 }
 
@@ -65,10 +64,10 @@ func (w *watermark) read(p telemetry.Position) {
 // position returns the last position up to which everything is settled. It never
 // moves back, unless an event before it is admitted.
 func (w *watermark) position() telemetry.Position {
-	if len(w.held) == 0 {
+	if w.held.Len() == 0 {
 		return w.last
 	}
-	at := w.held[0].before
+	at := w.held.all[0].before
 	if at.offset == "" {
 		return telemetry.Position{}
 	}
@@ -81,30 +80,11 @@ func (w *watermark) position() telemetry.Position {
 
 // oldest returns when the hub took the event that holds the watermark. It is zero if none does.
 func (w *watermark) oldest() time.Time {
-	if len(w.held) == 0 {
+	if w.held.Len() == 0 {
 		return time.Time{}
 	}
-	return fromMicros(w.held[0].enqueued)
+	return fromMicros(w.held.all[0].enqueued)
 }
 
-// entries implements heap.Interface.
-type entries []*entry
-
-func (h entries) Len() int           { return len(h) }
-func (h entries) Less(i, j int) bool { return h[i].before.sequence < h[j].before.sequence }
-func (h entries) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = int32(i+1), int32(j+1)
-}
-func (h *entries) Push(e any) {
-	*h = append(*h, e.(*entry))
-	e.(*entry).index = int32(len(*h))
-}
-func (h *entries) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	e.index = 0
-	return e
-}
+func (e *entry) slot() *int32          { return &e.index }
+func (e *entry) less(than *entry) bool { return e.before.sequence < than.before.sequence }

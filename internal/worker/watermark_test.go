@@ -76,8 +76,8 @@ func TestWatermark(t *testing.T) {
 					t.Fatalf("watermark moved back from %d to %d", highest, got)
 				}
 				highest = got
-				if len(mark.held) != held {
-					t.Fatalf("%d entries, want %d", len(mark.held), held)
+				if mark.held.Len() != held {
+					t.Fatalf("%d entries, want %d", mark.held.Len(), held)
 				}
 			},
 		})

@@ -16,16 +16,13 @@ import (
 	"alertworker/internal/lab/process"
 )
 
-// What every Azurite has.
-const (
-	AzuriteAccount = process.AzuriteAccount
-	AzuriteKey     = process.AzuriteKey
-)
+// AzuriteKey is the key of every Azurite's account.
+const AzuriteKey = process.AzuriteKey
 
 // Azurite is a blob service in memory.
 type Azurite struct {
 	*process.Azurite
-	client *http.Client
+	transport http.RoundTripper
 }
 
 // StartAzurite starts an empty blob service that runs until tb ends.
@@ -34,13 +31,11 @@ func StartAzurite(tb testing.TB) *Azurite {
 	azurite, err := process.StartAzurite(tb.Context())
 	started(tb, err)
 	tb.Cleanup(azurite.Kill)
-	client := azure.NewHTTPClient()
-	tb.Cleanup(client.CloseIdleConnections)
-	return &Azurite{azurite, client}
+	return &Azurite{azurite, newTransport(tb)}
 }
 
 // Transport returns what carries the requests of its containers.
-func (a *Azurite) Transport() http.RoundTripper { return a.client.Transport }
+func (a *Azurite) Transport() http.RoundTripper { return a.transport }
 
 // NewContainer returns the name of a container that does not exist.
 func (a *Azurite) NewContainer() string { return "c" + uuid.NewString() }

@@ -4,10 +4,12 @@ package emulators
 
 import (
 	"errors"
+	"net/http"
 	"os"
 	"regexp"
 	"testing"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/lab/process"
 )
 
@@ -27,6 +29,31 @@ func started(tb testing.TB, err error) {
 		tb.Fatal(err)
 	}
 }
+
+// newTransport returns what carries requests until tb ends.
+func newTransport(tb testing.TB) http.RoundTripper {
+	client := azure.NewHTTPClient()
+	tb.Cleanup(client.CloseIdleConnections)
+	return client.Transport
+}
+
+// Cosmos is a Cosmos DB account in memory.
+type Cosmos struct {
+	*process.Cosmos
+	transport http.RoundTripper
+}
+
+// StartCosmos starts an empty account that runs until tb ends.
+func StartCosmos(tb testing.TB) *Cosmos {
+	tb.Helper()
+	cosmos, err := process.StartCosmos(tb.Context())
+	started(tb, err)
+	tb.Cleanup(cosmos.Kill)
+	return &Cosmos{cosmos, newTransport(tb)}
+}
+
+// Transport carries the account's requests.
+func (c *Cosmos) Transport() http.RoundTripper { return c.transport }
 
 // Node runs node with args in the root of the repository until tb ends, and returns what
 // the first group of ready matched in its output.

@@ -6,6 +6,7 @@ import (
 
 	"alertworker/internal/lab/inbox"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/webhook"
 )
 
@@ -25,7 +26,7 @@ func TestListen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := webhook.New(u, webhook.Options{Secrets: []webhook.Secret{secret}})
+		to, err := webhook.New(u, []webhook.Secret{secret}, httppost.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

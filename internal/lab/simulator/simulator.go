@@ -75,7 +75,6 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.IntVar(&o.devices, "devices", 25, "`NUMBER` of simulated devices")
 	flags.Float64Var(&o.rate, "rate", 50, "`READINGS` per second, of all devices together")
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
-	flags.IntVar(&o.replicas, "workers", 2, "the same as --replicas: `NUMBER` of workers")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) error {
 		value, err := strconv.ParseFloat(text, 64)
@@ -222,7 +221,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if err := s.workers.start(); err != nil {
 		return verify.Report{}, err
 	}
-	fmt.Fprintf(view, "%s, %d workers; alerts from %v°%s%s, one per device in %v%s%s\n%s\n", s.describe(), o.replicas, o.Threshold, s.lasting(), s.exceptions(), o.Window, s.ending(), s.dying(), s.workers.pages())
+	fmt.Fprintf(view, "%s\n%s\n", s.describe(), s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
 	}
@@ -259,37 +258,20 @@ type simulation struct {
 	known     map[string]bool // devices that have published
 }
 
+// describe says what is simulated.
 func (s *simulation) describe() string {
-	return fmt.Sprintf("%d devices, %v readings a second", s.devices, s.rate)
-}
-
-// lasting says how long readings have to last.
-func (s *simulation) lasting() string {
-	if s.Sustained == 0 {
-		return ""
+	text := fmt.Sprintf("%d devices, %v readings a second, %d workers; alerts from %v°", s.devices, s.rate, s.replicas, s.Threshold)
+	if s.Sustained > 0 {
+		text += fmt.Sprintf(" for %v", s.Sustained)
 	}
-	return fmt.Sprintf(" for %v", s.Sustained)
-}
-
-// exceptions says which devices have a limit of their own.
-func (s *simulation) exceptions() string {
-	return fmt.Sprintf(", ovens from %v°", s.Threshold+devices.OvensBear)
-}
-
-// ending says when an alarm ends.
-func (s *simulation) ending() string {
-	if !s.Resolved {
-		return ""
+	text += fmt.Sprintf(", ovens from %v°, one per device in %v", s.Threshold+devices.OvensBear, s.Window)
+	if s.Resolved {
+		text += fmt.Sprintf("; normal again below %v°", s.Clear)
 	}
-	return fmt.Sprintf("; normal again below %v°", s.Clear)
-}
-
-// dying says when a device is silent.
-func (s *simulation) dying() string {
-	if s.Silent == 0 {
-		return ""
+	if s.Silent > 0 {
+		text += fmt.Sprintf("; silent after %v", s.Silent)
 	}
-	return fmt.Sprintf("; silent after %v", s.Silent)
+	return text
 }
 
 // Offline is the name of the rule about silence.

@@ -29,9 +29,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestOptions(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"", ""},
-		{"--processes --workers 9 --store blob-lease --window 1m --for 30s --kill 5s", ""},
+		{"--processes --replicas 9 --store blob-lease --window 1m --for 30s --kill 5s", ""},
 		{"--replicas 0", "--replicas 0"},
-		{"--workers 17", "--replicas 17"},
+		{"--replicas 17", "--replicas 17"},
 		{"--processes --store cosmos --window 90s", ""},
 		{"--processes --store memory", "blob, blob-lease or cosmos"},
 		{"--store cosmos", "need --processes"},

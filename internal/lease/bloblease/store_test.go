@@ -54,5 +54,5 @@ func TestNativeStore(t *testing.T) {
 // What a gate's every way costs, in requests.
 func TestNativeCalls(t *testing.T) {
 	t.Parallel()
-	leasetest.Calls(t, nativeHarness(emulators.StartAzurite(t)), leasetest.Costs{Throttled: 1, Sent: 5, Failed: 5, First: 6})
+	checkCalls(t, nativeHarness(emulators.StartAzurite(t)), costs{throttled: 1, sent: 5, failed: 5, first: 6})
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -208,4 +209,16 @@ func (w *wire) send(ctx context.Context, kept *http.Request) error {
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.Body.Close()
+}
+
+// A Counter counts the requests that it lets through.
+type Counter struct {
+	Next http.RoundTripper
+	N    atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *Counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.N.Add(1)
+	return c.Next.RoundTrip(r)
 }

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 )
@@ -18,7 +19,7 @@ func client(t *testing.T, to *notifytest.Receiver) notify.Notifier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhook.New(u, webhook.Options{})
+	w, err := webhook.New(u, nil, httppost.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ var webhooks = append([]string{"http", "https"}, over("webhook")...)
 // channels is all that NOTIFY_URLS knows.
 var channels = []channel{
 	{schemes: webhooks, example: "https://…", batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
-		return webhook.New(u, webhook.Options{Secrets: opts.WebhookSecrets, Concurrency: opts.Concurrency, Transport: opts.Transport})
+		return webhook.New(u, opts.WebhookSecrets, opts.post())
 	})},
 	{
 		schemes: over("teams"), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,

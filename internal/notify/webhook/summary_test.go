@@ -94,7 +94,7 @@ func TestReport(t *testing.T) {
 	}))
 	defer srv.Close()
 	s := secret(t, testSecret)
-	w := open(t, strings.Replace(srv.URL, "://", "://me:p%40ss@", 1)+"/hook?key=T0KEN", webhook.Options{Secrets: []webhook.Secret{s}})
+	w := open(t, strings.Replace(srv.URL, "://", "://me:p%40ss@", 1)+"/hook?key=T0KEN", s)
 	if err := w.Report(t.Context(), summary()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,37 +10,36 @@ import (
 	"alertworker/internal/notify/httppost"
 )
 
-// Options are what a Webhook has besides its URL. The zero value is usable.
-type Options struct {
-	Secrets     []Secret        // each signs every request; with none, requests are not signed
-	Concurrency int             // calls of Notify at a time for which connections are kept; 0 is 1
-	Transport   *http.Transport // instead of the built-in one, for tests
-}
-
-// A Webhook is a [notify.Notifier] and a [notify.Reporter] that posts to one URL. It
+// A Webhook is a [notify.Notifier], a [notify.Batcher] and a [notify.Reporter] that posts CloudEvents to one URL. It
 // keeps connections open until Close. It prints as scheme and host.
 type Webhook struct {
 	*httppost.Client
-	secrets []Secret
+	sign Sign
 }
 
-// New returns a Webhook for an http or https URL. A user in u becomes basic
-// authentication. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, opts Options) (*Webhook, error) {
-	var spellings []string
-	for _, s := range opts.Secrets {
-		spellings = append(spellings, s.spellings()...)
+// A Sign completes the header of a message with an id. An error means that the message cannot be posted now.
+type Sign func(ctx context.Context, h http.Header, id string, body []byte) error
+
+// New returns a Webhook for an http or https URL, whose requests are signed with each of secrets. A user in u becomes
+// basic authentication. New connects to nothing. Its errors hold no part of u.
+func New(u *url.URL, secrets []Secret, opts httppost.Options) (*Webhook, error) {
+	for _, s := range secrets {
+		opts.Secrets = append(opts.Secrets, s.spellings()...)
 	}
-	client, err := httppost.New(u, httppost.Options{
-		Concurrency: opts.Concurrency,
-		Transport:   opts.Transport,
-		Secrets:     spellings,
-		Credentials: "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET",
+	opts.Credentials = "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
+	return NewSigned(u, opts, func(_ context.Context, h http.Header, id string, body []byte) error {
+		sign(h, secrets, id, body)
+		return nil
 	})
+}
+
+// NewSigned is New with another way to sign.
+func NewSigned(u *url.URL, opts httppost.Options, sign Sign) (*Webhook, error) {
+	client, err := httppost.New(u, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Webhook{client, opts.Secrets}, nil
+	return &Webhook{client, sign}, nil
 }
 
 // Notify posts a. Any 2xx means taken; 400, 413, 415 and 422 mean that a is refused; any
@@ -68,6 +67,8 @@ func (w *Webhook) post(ctx context.Context, what, contentType, id string, body [
 		return w.Unsent(what, true, err)
 	}
 	m := httppost.Message{What: what, ContentType: contentType, Header: http.Header{}, Body: body}
-	sign(m.Header, w.secrets, id, body)
+	if err := w.sign(ctx, m.Header, id, body); err != nil {
+		return w.Unsent(what, false, err)
+	}
 	return w.Post(ctx, m)
 }

@@ -11,17 +11,18 @@ import (
 	"testing"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 )
 
-func open(t testing.TB, rawURL string, opts webhook.Options) *webhook.Webhook {
+func open(t testing.TB, rawURL string, secrets ...webhook.Secret) *webhook.Webhook {
 	t.Helper()
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhook.New(u, opts)
+	w, err := webhook.New(u, secrets, httppost.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := open(t, hook, webhook.Options{}).Notify(t.Context(), a); err != nil {
+	if err := open(t, hook).Notify(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if got.Method != "POST" || got.RequestURI != "/a%2Fb?k=v%20w" || string(body) != string(want) {
@@ -63,7 +64,7 @@ func TestRequest(t *testing.T) {
 	}
 
 	s := secret(t, testSecret)
-	if err := open(t, srv.URL, webhook.Options{Secrets: []webhook.Secret{s}}).Notify(t.Context(), a); err != nil {
+	if err := open(t, srv.URL, s).Notify(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if id := got.Header.Get("webhook-id"); id != a.ID {
@@ -81,7 +82,7 @@ func TestWhatCannotBeEncodedIsRefused(t *testing.T) {
 	r := notifytest.NewReceiver(t, webhook.Secret{})
 	a := notifytest.Alert(1)
 	a.Temperature = math.NaN()
-	err := open(t, r.URL, webhook.Options{}).Notify(t.Context(), a)
+	err := open(t, r.URL).Notify(t.Context(), a)
 	var e *notify.Error
 	if !errors.As(err, &e) || !e.Refused || !e.Untaken {
 		t.Errorf("got %+v, want Refused and Untaken", err)
@@ -91,7 +92,7 @@ func TestWhatCannotBeEncodedIsRefused(t *testing.T) {
 func BenchmarkNotify(b *testing.B) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer srv.Close()
-	w := open(b, srv.URL, webhook.Options{Secrets: []webhook.Secret{secret(b, testSecret)}})
+	w := open(b, srv.URL, secret(b, testSecret))
 	a := notifytest.Alert(1)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/records"
@@ -68,7 +69,7 @@ func TestSummaryOnBlobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			hook, err := webhook.New(address, webhook.Options{})
+			hook, err := webhook.New(address, nil, httppost.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,8 +32,8 @@ func (r resolver) explain(ctx context.Context, host string, err error) error {
 	_, port := transport.IoTHub(host).HostPort(r.transport)
 	switch {
 	case errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess, refused(err):
-		return fmt.Errorf("%w: the key was rejected: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; "+
-			"the policy needs \"service connect\") and this machine's clock", ErrUnauthorized)
+		return errors.New("the key was rejected: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; " +
+			"the policy needs \"service connect\") and this machine's clock")
 	case errors.As(err, &proxy):
 		return err
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:

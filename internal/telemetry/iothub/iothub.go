@@ -35,8 +35,7 @@ const (
 // key is the same.
 //
 // It opens one connection by way of t, and returns within 15 s or when ctx ends. An
-// error says what to do about it and never holds the key. Is(ErrUnauthorized) if the
-// hub refused the key.
+// error says what to do about it and never holds the key.
 func Resolve(ctx context.Context, t transport.Transport, connectionString string) (string, error) {
 	return resolver{transport: t, timeout: resolveTimeout}.resolve(ctx, connectionString)
 }
@@ -47,9 +46,6 @@ func Check(connectionString string) error {
 	_, err := parse(connectionString)
 	return err
 }
-
-// ErrUnauthorized says that the hub refused the key or what it may do.
-var ErrUnauthorized = errors.New("unauthorized")
 
 // A resolver is what tests change of Resolve.
 type resolver struct {

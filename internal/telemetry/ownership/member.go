@@ -121,9 +121,6 @@ func (m *Member) Holds(partition string, since time.Time) bool {
 // Changed receives after a listing and after a claim.
 func (m *Member) Changed() <-chan struct{} { return m.changed }
 
-// Recheck makes Changed receive.
-func (m *Member) Recheck() { m.notify() }
-
 // SetPartitions replaces the partitions that are shared.
 func (m *Member) SetPartitions(partitions []string) {
 	m.mu.Lock()
@@ -430,7 +427,7 @@ func (m *Member) publish(listed Records, v view, began time.Time) {
 	members := max(1, len(v.sharing))
 	m.share = (len(m.partitions) + members - 1) / members
 	m.published = began
-	m.notify()
+	m.Recheck()
 }
 
 func (m *Member) hold(partition string, mine bool) {
@@ -441,10 +438,11 @@ func (m *Member) hold(partition string, mine bool) {
 	} else {
 		delete(m.held, partition)
 	}
-	m.notify()
+	m.Recheck()
 }
 
-func (m *Member) notify() {
+// Recheck makes Changed receive.
+func (m *Member) Recheck() {
 	select {
 	case m.changed <- struct{}{}:
 	default:

@@ -102,8 +102,10 @@ func TestRequests(t *testing.T) {
 	wait("a few intervals", func() bool { return counter.get("beat") >= 12 })
 	stop()
 	running.Wait()
-	if beats, lists := counter.get("beat"), counter.get("list"); counter.get("other") < 32 || counter.get("other") > 36 || // given back at the end; a busy emulator drops a request now and then
-		lists < beats-3 || lists > beats+3+3 { // one of each is under way, and one listing for giving back
+	// Each partition is given back at the end, and a listing comes with each heartbeat, one is under way, and one is for giving
+	// back. A busy emulator drops requests now and then, and they are made again.
+	const again = 12
+	if beats, lists, other := counter.get("beat"), counter.get("list"), counter.get("other"); other < 32 || other > 32+again || lists < beats-3-again || lists > beats+3+3+again {
 		t.Errorf("%v", counter.requests)
 	}
 }
