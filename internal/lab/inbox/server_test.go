@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"alertworker/internal/lab/inbox"
-	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 )
 
