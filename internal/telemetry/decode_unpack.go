@@ -3,14 +3,15 @@ package telemetry
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/binary"
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
 )
 
 // maxLayers bounds how often a body is unpacked. Base64 of gzip of UTF-16 with a
@@ -36,8 +37,12 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 	if isGzip(body) {
 		return s.gunzip(body)
 	}
-	if c, ok := charsetOf(body); ok {
-		return c.utf8(body), ReasonOK
+	if c, unit := charsetOf(body); c != nil {
+		text, err := c.NewDecoder().Bytes(body[:len(body)/unit*unit]) // half a unit at the end is dropped
+		if err != nil {
+			return nil, ReasonMalformed
+		}
+		return text, ReasonOK
 	}
 	body = trim(body)
 	if len(body) > 0 && body[0] == '"' {
@@ -92,66 +97,31 @@ func (s *scanner) gunzip(body []byte) ([]byte, Reason) {
 	return text, ReasonOK
 }
 
-// A charset is UTF-16 or UTF-32.
-type charset struct {
-	unit  int // bytes
-	order binary.ByteOrder
-	mark  int // length of the byte order mark, if there is one
-}
+var (
+	utf16LE = unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
+	utf16BE = unicode.UTF16(unicode.BigEndian, unicode.UseBOM)
+	utf32LE = utf32.UTF32(utf32.LittleEndian, utf32.UseBOM)
+	utf32BE = utf32.UTF32(utf32.BigEndian, utf32.UseBOM)
+)
 
-// charsetOf knows a charset by its byte order mark, or by the zeros around
-// the first character: JSON begins with an ASCII one.
-func charsetOf(b []byte) (charset, bool) {
-	le, be := binary.LittleEndian, binary.BigEndian
+// charsetOf knows a charset, whose units have so many bytes, by its byte order mark, or by the zeros around the first
+// character: JSON begins with an ASCII one. It is nil if it is none of these.
+func charsetOf(b []byte) (c encoding.Encoding, unit int) {
 	var head [4]byte
 	n := copy(head[:], b)
+	zeros := [4]bool{head[0] == 0, head[1] == 0, head[2] == 0, head[3] == 0}
 	switch {
 	case n < 2:
-	case n == 4 && head == [4]byte{0xff, 0xfe, 0, 0}:
-		return charset{4, le, 4}, true
-	case n == 4 && head == [4]byte{0, 0, 0xfe, 0xff}:
-		return charset{4, be, 4}, true
-	case head[0] == 0xff && head[1] == 0xfe:
-		return charset{2, le, 2}, true
-	case head[0] == 0xfe && head[1] == 0xff:
-		return charset{2, be, 2}, true
-	case n == 4 && head[0] != 0 && head[1] == 0 && head[2] == 0 && head[3] == 0:
-		return charset{4, le, 0}, true
-	case n == 4 && head[0] == 0 && head[1] == 0 && head[2] == 0 && head[3] != 0:
-		return charset{4, be, 0}, true
-	case head[0] != 0 && head[1] == 0:
-		return charset{2, le, 0}, true
-	case head[0] == 0 && head[1] != 0:
-		return charset{2, be, 0}, true
+	case n == 4 && (head == [4]byte{0xff, 0xfe} || zeros == [4]bool{false, true, true, true}):
+		return utf32LE, 4
+	case n == 4 && (head == [4]byte{0, 0, 0xfe, 0xff} || zeros == [4]bool{true, true, true, false}):
+		return utf32BE, 4
+	case head[0] == 0xff && head[1] == 0xfe, !zeros[0] && zeros[1]:
+		return utf16LE, 2
+	case head[0] == 0xfe && head[1] == 0xff, zeros[0] && !zeros[1]:
+		return utf16BE, 2
 	}
-	return charset{}, false
-}
-
-// utf8 translates b. What is no character becomes the replacement character; half a unit
-// at the end is dropped.
-func (c charset) utf8(b []byte) []byte {
-	b = b[c.mark:]
-	text := make([]byte, 0, len(b)/c.unit)
-	if c.unit == 4 {
-		for ; len(b) >= 4; b = b[4:] {
-			text = utf8.AppendRune(text, rune(c.order.Uint32(b)))
-		}
-		return text
-	}
-	for ; len(b) >= 2; b = b[2:] {
-		r := rune(c.order.Uint16(b))
-		if utf16.IsSurrogate(r) {
-			var low rune
-			if len(b) >= 4 {
-				low = rune(c.order.Uint16(b[2:]))
-			}
-			if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
-				b = b[2:]
-			}
-		}
-		text = utf8.AppendRune(text, r)
-	}
-	return text
+	return nil, 0
 }
 
 // fromBase64 decodes base64 of either alphabet, padded or not, if what comes
@@ -170,7 +140,7 @@ func fromBase64(body []byte) ([]byte, bool) {
 	if err != nil || len(text) == 0 {
 		return nil, false
 	}
-	if _, ok := charsetOf(text); ok || isGzip(text) {
+	if c, _ := charsetOf(text); c != nil || isGzip(text) {
 		return text, true
 	}
 	start := trim(text)
