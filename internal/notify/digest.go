@@ -103,7 +103,7 @@ func worstFirst(a, b Alert) int {
 	}
 	return cmp.Or(
 		compareBool(a.Resolved, b.Resolved), cmp.Compare(slices.Index(severities, a.Severity()), slices.Index(severities, b.Severity())),
-		cmp.Compare(a.RuleName(), b.RuleName()), cmp.Compare(a.Level, b.Level), compareBool(a.Removed, b.Removed), compareBool(a.Below, b.Below),
+		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), compareBool(a.Removed, b.Removed), compareBool(a.Below, b.Below),
 		values, cmp.Compare(a.Device, b.Device),
 	)
 }
@@ -119,7 +119,7 @@ func compareBool(a, b bool) int {
 }
 
 func sameGroup(a, b Alert) bool {
-	return a.Resolved == b.Resolved && a.RuleName() == b.RuleName() && a.Level == b.Level && a.Removed == b.Removed && a.Below == b.Below
+	return a.Resolved == b.Resolved && a.Rule == b.Rule && a.Level == b.Level && a.Removed == b.Removed && a.Below == b.Below
 }
 
 // group returns the group of alerts that are of one rule and level, without its devices.

@@ -69,7 +69,7 @@ func (s Style) Facts(a Alert) []Fact {
 		}
 		facts = append(facts, Fact{printable(name, maxName), printable(cmp.Or(value, "–"), maxField)})
 	}
-	if rule := a.RuleName(); rule != DefaultRule || a.Title != "" {
+	if rule := a.Rule; rule != DefaultRule || a.Title != "" {
 		facts = append(facts, Fact{"Rule", printable(cmp.Or(a.Title, rule), maxTitle)})
 	}
 	if a.Level != "" {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestFacts(t *testing.T) {
-	a := notify.Alert{Device: "oven\n7", Temperature: 91.5, Threshold: 80, Enqueued: time.Date(2026, 3, 1, 13, 0, 0, 9, time.FixedZone("", 3600)), Suppressed: 1}
+	a := notify.Alert{Device: "oven\n7", Rule: notify.DefaultRule, Temperature: 91.5, Threshold: 80, Enqueued: time.Date(2026, 3, 1, 13, 0, 0, 9, time.FixedZone("", 3600)), Suppressed: 1}
 	check := func(want string) {
 		t.Helper()
 		var got strings.Builder

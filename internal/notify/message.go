@@ -99,21 +99,18 @@ func (a Alert) value(v float64) string {
 
 // ruleAndLevel returns the names of both, for people.
 func (a Alert) ruleAndLevel() string {
-	s := printable(cmp.Or(a.Title, a.RuleName()), maxTitle)
+	s := printable(cmp.Or(a.Title, a.Rule), maxTitle)
 	if a.Level != "" {
 		s += ", " + printable(a.Level, maxName)
 	}
 	return s
 }
 
-// RuleName is the name of the alert's rule, also of one by an older version.
-func (a Alert) RuleName() string { return cmp.Or(a.Rule, DefaultRule) }
-
 // Alarm names what the alert is about: an alert, its reminders and its recovery have the
 // same one; those of another source, rule, level or device never do.
 func (a Alert) Alarm() string {
 	var parts []string
-	for _, s := range []string{a.Source, a.RuleName(), a.Level, a.About()} {
+	for _, s := range []string{a.Source, a.Rule, a.Level, a.About()} {
 		parts = append(parts, url.PathEscape(s))
 	}
 	return strings.Join(parts, "/")

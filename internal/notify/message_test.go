@@ -1,6 +1,7 @@
 package notify_test
 
 import (
+	"cmp"
 	"math"
 	"strings"
 	"testing"
@@ -57,6 +58,7 @@ func TestMessage(t *testing.T) {
 		"partition/7: has been silent for so long that its devices are reported one by one from now on (offline)": {
 			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
 	} {
+		a.Rule = cmp.Or(a.Rule, notify.DefaultRule)
 		if got := a.Message(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// DefaultRule is the rule that every version has.
+// DefaultRule is the name of the rule that TEMPERATURE_THRESHOLD makes.
 const DefaultRule = "temperature"
 
 // An Alert says that a device's reading reached a limit, or is normal again.
@@ -23,7 +23,7 @@ type Alert struct {
 	Device      string    // as the hub gave it
 	Per         string    // the application property that devices share this alert by; empty if each has its own
 	PerValue    string    // the value of that property; empty if the message has none, so that the device counts
-	Rule        string    // the rule's name; empty, as in dead letters of older versions, is DefaultRule
+	Rule        string    // the rule's name
 	Level       string    // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool      // the reading is normal again: it ends what earlier alerts of the device, rule and level said
 	Refreshed   bool      // while the alarm is open it is sent again every RefreshEvery: see Refresher

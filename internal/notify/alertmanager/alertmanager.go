@@ -85,7 +85,7 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 	now = now.UTC()
 	e := alert{
 		Labels: map[string]string{
-			"alertname": a.RuleName(),
+			"alertname": a.Rule,
 			"device":    a.About(),
 			"severity":  string(a.Severity()),
 			"source":    a.Source,

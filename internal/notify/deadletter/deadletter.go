@@ -79,7 +79,7 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	switch ok, first, _ := s.lines.take(); {
 	case ok:
 		fields := []zap.Field{
-			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.RuleName()),
+			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
 			zap.String("receiver", d.Name), zap.String("reason", d.Reason),
 		}
 		if d.Alert.Level != "" {

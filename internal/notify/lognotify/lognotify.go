@@ -32,8 +32,8 @@ func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
 	if a.Resolved {
 		level, what = zapcore.InfoLevel, " resolved: "
 	}
-	temperature := a.RuleName() == notify.DefaultRule
-	return l.write(ctx, "alert", level, a.RuleName()+what+a.Message(),
+	temperature := a.Rule == notify.DefaultRule
+	return l.write(ctx, "alert", level, a.Rule+what+a.Message(),
 		zap.String("id", a.ID),
 		zap.String("source", a.Source),
 		zap.String("device", a.Device),

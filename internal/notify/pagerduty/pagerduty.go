@@ -113,7 +113,7 @@ func encode(a notify.Alert, key string, style notify.Style) event {
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),
 		Group:         a.Source,
-		Class:         a.RuleName(),
+		Class:         a.Rule,
 		CustomDetails: map[string]string{"id": a.ID, "replica": a.Replica},
 	}
 	for _, f := range facts {

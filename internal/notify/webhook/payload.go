@@ -38,7 +38,7 @@ func typeOf(a notify.Alert) string {
 	case a.Below:
 		word = low
 	}
-	return "alertworker" + suffix(a.RuleName(), word)
+	return "alertworker" + suffix(a.Rule, word)
 }
 
 func suffix(rule, word string) string { return "." + rule + "." + word }
@@ -83,7 +83,7 @@ type data struct {
 	Runbook      string       `json:"runbook,omitempty"`
 	Properties   notify.Shown `json:"properties,omitempty"`
 	Field        string       `json:"field,omitempty"`
-	Value        *float64     `json:"value,omitempty"` // nil, like Limit, in what earlier versions encoded, and about silence
+	Value        *float64     `json:"value,omitempty"` // nil, like Limit, about silence
 	Limit        *float64     `json:"limit,omitempty"`
 	Silent       float64      `json:"silent,omitempty"` // seconds
 	LastHeard    time.Time    `json:"lastHeard,omitzero"`
@@ -166,7 +166,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 	if a.Per != "" {
 		e.Data.Per = &per{a.Per, a.PerValue}
 	}
-	if a.RuleName() == notify.DefaultRule {
+	if a.Rule == notify.DefaultRule {
 		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
 	}
 	return encode("alert", e)
@@ -190,7 +190,7 @@ var ErrNoAlert = errors.New("no alert")
 
 // Decode is the inverse of Encode, for receivers, except for what is about one attempt.
 // It takes any CloudEvent whose type ends in the rule's name and ".high", ".low" or
-// ".normal", also of earlier versions, ignores fields it does not know, and says what is
+// ".normal", ignores fields it does not know, and says what is
 // wrong with others.
 func Decode(body []byte) (notify.Alert, error) {
 	var e event[data]
@@ -222,12 +222,12 @@ func Decode(body []byte) (notify.Alert, error) {
 		Runbook:     e.Data.Runbook,
 		Shown:       e.Data.Properties,
 		Field:       e.Data.Field,
-		Temperature: first(e.Data.Value, e.Data.Temperature),
+		Temperature: number(e.Data.Value),
 		Word:        e.Data.Word,
 		Silent:      seconds(e.Data.Silent),
 		LastHeard:   e.Data.LastHeard.UTC(),
 		Forgotten:   e.Data.Forgotten,
-		Threshold:   first(e.Data.Limit, e.Data.Threshold),
+		Threshold:   number(e.Data.Limit),
 		Since:       e.Data.Since.UTC(),
 		Enqueued:    e.Data.EnqueuedTime.UTC(),
 		DeviceTime:  e.Data.DeviceTime.UTC(),
@@ -245,23 +245,20 @@ func Decode(body []byte) (notify.Alert, error) {
 
 // wordOf returns the last word of e's type, empty if e is no alert of its rule.
 func wordOf(e event[data]) string {
-	rule := notify.Alert{Rule: e.Data.Rule}.RuleName()
 	for _, word := range []string{high, low, silent, normal} {
-		if strings.HasSuffix(e.Type, suffix(rule, word)) {
+		if strings.HasSuffix(e.Type, suffix(e.Data.Rule, word)) {
 			return word
 		}
 	}
 	return ""
 }
 
-// first returns the first number that there is, or 0.
-func first(numbers ...*float64) float64 {
-	for _, n := range numbers {
-		if n != nil {
-			return *n
-		}
+// number returns 0 for none.
+func number(n *float64) float64 {
+	if n == nil {
+		return 0
 	}
-	return 0
+	return *n
 }
 
 func seconds(n float64) time.Duration { return time.Duration(math.Round(n * float64(time.Second))) }
@@ -284,6 +281,8 @@ func checkAlert(e event[data]) error {
 		return fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, e.Data.Silent, maxWindow.Seconds())
 	case (wordOf(e) == silent) != (e.Data.Silent > 0) && wordOf(e) != normal:
 		return fmt.Errorf("data.silent is %v in an alert of the type %q", e.Data.Silent, e.Type)
+	case e.Data.Silent == 0 && (e.Data.Value == nil || e.Data.Limit == nil):
+		return errors.New("data.value or data.limit is missing")
 	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
 		return errors.New("data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339")
 	}

@@ -153,23 +153,6 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	}
 }
 
-// What earlier versions sent, and kept as dead letters, is an alert still.
-func TestDecodeOlder(t *testing.T) {
-	for name, body := range map[string]string{
-		"the first version": `{"specversion":"1.0","id":"ns/hub/0/7/1772366400250","source":"/ns/hub","type":"alertworker.temperature.high","subject":"device-7","time":"2026-03-01T12:00:00.25Z","datacontenttype":"application/json",` +
-			`"data":{"device":"device-7","temperature":91.5,"threshold":80,"enqueuedTime":"2026-03-01T12:00:00.25Z","partition":"0","sequence":7,"window":60,"token":1772366400257,"suppressed":3,"replica":"replica-a","expires":"2026-03-01T12:00:20.25Z"}}`,
-		"without value and limit": `{"specversion":"1.0","id":"ns/hub/0/7/1772366400250","source":"/ns/hub","type":"alertworker.temperature.high","subject":"device-7","time":"2026-03-01T12:00:00.25Z","datacontenttype":"application/json",` +
-			`"data":{"message":"m","device":"device-7","rule":"temperature","temperature":91.5,"threshold":80,"enqueuedTime":"2026-03-01T12:00:00.25Z","partition":"0","sequence":7,"window":60,"token":1772366400257,"suppressed":3,"replica":"replica-a","expires":"2026-03-01T12:00:20.25Z"}}`,
-	} {
-		got, err := webhook.Decode([]byte(body))
-		want := notifytest.Alert(7)
-		want.Rule, want.Remember = got.Rule, 0
-		if err != nil || got != want || got.RuleName() != notify.DefaultRule {
-			t.Errorf("%s: got  %+v, %v\nwant %+v", name, got, err, want)
-		}
-	}
-}
-
 func TestDecodeRefuses(t *testing.T) {
 	good, err := webhook.Encode(notifytest.Alert(1))
 	if err != nil {
@@ -187,6 +170,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"other year":      {`"enqueuedTime":"2026-03-01T12:00:00.25Z"`, `"enqueuedTime":"0000-01-01T00:00:00+01:00"`, "RFC 3339"},
 		"year of since":   {`"window":60`, `"since":"0000-01-01T00:00:00+01:00","window":60`, "RFC 3339"},
 		"text for token":  {`"token":1772366400251`, `"token":"1772366400251"`, "token"},
+		"no value":        {`"value":91.5,`, ``, "data.value"},
 		"not JSON":        {`{`, ``, "decode alert"},
 	} {
 		body := strings.Replace(string(good), tt.old, tt.new, 1)

@@ -51,7 +51,7 @@ type delivery struct {
 func deliveryOf(a notify.Alert, receiver string) delivery {
 	now := time.Now().UTC()
 	return delivery{
-		Receiver: receiver, Device: a.Device, Rule: a.RuleName(), Level: a.Level, ID: a.ID, At: now, Until: now.Add(a.Window), Resolved: a.Resolved,
+		Receiver: receiver, Device: a.Device, Rule: a.Rule, Level: a.Level, ID: a.ID, At: now, Until: now.Add(a.Window), Resolved: a.Resolved,
 		Temperature: a.Temperature, Threshold: a.Threshold, Word: a.Word, Silent: a.Silent.Seconds(), Enqueued: a.Enqueued.UTC(), Partition: a.Partition, Sequence: a.Sequence, Token: a.Token,
 		Suppressed: a.Suppressed, Shared: a.PerValue,
 	}

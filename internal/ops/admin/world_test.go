@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,6 +228,7 @@ func (w *world) alarming() {
 
 // take has a receiver take an alert.
 func (w *world) take(a notify.Alert) {
+	a.Rule = cmp.Or(a.Rule, notify.DefaultRule)
 	_ = notify.Observe(well{}, w.recorder.Receiver("example.com")).Notify(context.Background(), a)
 }
 

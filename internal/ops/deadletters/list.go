@@ -97,7 +97,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 
 // about says which rule and level an alert is about, and whether it is resolved.
 func about(a notify.Alert) string {
-	s := a.RuleName()
+	s := a.Rule
 	if a.Level != "" {
 		s += "/" + a.Level
 	}

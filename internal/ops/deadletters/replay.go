@@ -185,7 +185,7 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 }
 
 func alarmOf(receiver string, a notify.Alert) alarmKey {
-	return alarmKey{gateKey{receiver, a.RuleName(), a.Level, a.Per, a.Silent > 0}, a.About()}
+	return alarmKey{gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}, a.About()}
 }
 
 // An attempt is what became of one letter.
