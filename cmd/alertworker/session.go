@@ -80,7 +80,7 @@ func (s *session) connectLeases(ctx context.Context) (err error) {
 // connectRecords opens the checkpoint store alone.
 func (s *session) connectRecords(ctx context.Context) (err error) {
 	if s.records, err = s.openRecords(ctx, s.config, zap.NewNop()); err != nil {
-		return fmt.Errorf("open CHECKPOINT_STORE=%s: %w", s.config.CheckpointStore, err)
+		return fmt.Errorf("open CHECKPOINT_STORE=%s: %w", s.config.CheckpointStore, azure.AddHint(err, s.config.StorageVariable()))
 	}
 	return nil
 }
