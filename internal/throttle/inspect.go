@@ -144,17 +144,20 @@ const (
 	Proven                // it was sent, covered by a window, given up after a dead letter, or overtaken
 )
 
-// Prove returns what the device's record says of r. It changes nothing, and costs the store one call.
+// Prove returns what the device's record says of r. It changes nothing, and costs the store one call. What came within a
+// second after a window counts as covered: nothing in the record says whether it was.
 func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	record, err := g.store.Read(ctx, g.key(r.Device))
 	if err != nil {
 		return Unproven, fmt.Errorf("look up the window of device %q: %w", r.Device, err)
 	}
 	n := parseNote(record.Note)
+	// The replica that sent the alert counted its window from then, and the record from the whole second before.
+	covered := !r.Recovery && r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
 	switch _, done := settled(time.Now(), r, record, n); {
 	case record.Token == 0:
 		return Unproven, nil // there is none
-	case done, r.Recovery && !n.notified():
+	case done, covered, r.Recovery && !n.notified():
 		return Proven, nil
 	case n.Phase == phaseClaim && record.Now.Before(record.Written.Add(record.Hold)):
 		return Sends, nil

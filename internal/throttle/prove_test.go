@@ -53,3 +53,33 @@ func TestProve(t *testing.T) {
 		proves("nobody was notified", request(102, true), throttle.Proven)
 	})
 }
+
+// Whatever a window has covered is proven by its record, also if the store counts in seconds, by which the record ends a little earlier
+// than this replica lets the window last.
+func TestProveWhatAWindowCovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := throttle.New(throttle.Config{Store: new(seconds).store(), Scope: "s", Receiver: "r", Window: time.Minute, SendTimeout: time.Second})
+		request := func() throttle.Request {
+			return throttle.Request{Device: "oven", ID: "id", Log: "log", Sequence: time.Now().Unix(), Enqueued: time.Now()}
+		}
+		time.Sleep(900 * time.Millisecond)
+		taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
+		if result, err := gate.Do(t.Context(), request(), taken); err != nil || result.Outcome != throttle.Sent {
+			t.Fatal(result, err)
+		}
+		var covered []throttle.Request
+		for gate.Recent("oven") {
+			covered = append(covered, request())
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, r := range covered {
+			if got, err := gate.Prove(t.Context(), r); err != nil || got != throttle.Proven {
+				t.Errorf("a reading of %v: %v, %v", r.Enqueued, got, err)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		if got, err := gate.Prove(t.Context(), request()); err != nil || got != throttle.Unproven {
+			t.Errorf("a reading after the window: %v, %v", got, err)
+		}
+	})
+}
