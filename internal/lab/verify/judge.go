@@ -19,6 +19,7 @@ type judge struct {
 	shared     bool          // devices share alerts: each event is of one of them
 	known      bool          // the events are all that happened to the alarm
 	events     []event       // in their order
+	fleets     map[alarm]*fleet
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions

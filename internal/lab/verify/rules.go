@@ -37,8 +37,10 @@ type alarm struct{ device, rule, level string }
 // A track is what became of one alarm. It goes through normal, pending and open.
 type track struct {
 	pending, open bool
-	since         Reading // if it is pending: the first that reached the limit
-	heard         Reading // of a rule about silence: the last that counts
+	since         Reading     // if it is pending: the first that reached the limit
+	heard         Reading     // of a rule about silence: the last that counts
+	times         []time.Time // of those that count, but for those between two that are close
+	allowed       bool        // the device was allowed to be silent at times
 	events        []event
 }
 

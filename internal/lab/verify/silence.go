@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 	"time"
 )
@@ -26,7 +27,72 @@ func (l *Log) hear(rule *Rule, r Reading) {
 			t.events = append(t.events, begun, event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true})
 		}
 		t.heard = r
+		t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
+		if n := len(t.times); n > 1 && r.At.Sub(t.times[n-2]) < level.Silent/thinned {
+			t.times = t.times[:n-1]
+		}
+		t.times = append(t.times, r.At)
 	}
+}
+
+const (
+	thinned     = 8 // two times at which a device was heard are close if they are less than this part of the silence apart
+	darkDevices = 20
+)
+
+// A fleet is the devices of one partition, as one level of a rule about silence knows them. If a deadline is over and fewer than
+// a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the partition.
+type fleet struct {
+	silent  time.Duration
+	devices []*track
+}
+
+// fleets returns them by the name that alerts have for the partition.
+func (l *Log) fleets() map[alarm]*fleet {
+	all := make(map[alarm]*fleet)
+	for a, t := range l.tracks {
+		if r := l.rule(a.rule); r != nil && r.silence() {
+			of := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
+			if all[of] == nil {
+				all[of] = &fleet{silent: r.Levels[r.level(a.level)].Silent}
+			}
+			all[of].devices = append(all[of].devices, t)
+		}
+	}
+	return all
+}
+
+// heard returns how many devices were, from a time to another.
+func (f *fleet) heard(from, to time.Time) (n int) {
+	for _, t := range f.devices {
+		i := sort.Search(len(t.times), func(i int) bool { return !t.times[i].Before(from) })
+		if i < len(t.times) && !t.times[i].After(to) {
+			n++
+		}
+	}
+	return n
+}
+
+// mayBeDark reports whether a worker may find the partition dark at some time.
+func (f *fleet) mayBeDark(from, to time.Time) bool {
+	for step := f.silent / 4; len(f.devices) > darkDevices && !from.After(to); from = from.Add(step) {
+		if f.heard(from.Add(-step), from)*4 < len(f.devices)-1 { // those are recent until the next step
+			return true
+		}
+	}
+	return false
+}
+
+// isDark reports whether a worker must find it dark, whenever it does what follows from a deadline, until a time.
+func (f *fleet) isDark(deadline, until time.Time) bool {
+	known := 0 // that are not overdue then
+	for _, t := range f.devices {
+		i := sort.Search(len(t.times), func(i int) bool { return t.times[i].After(deadline) })
+		if i > 0 && !t.allowed && t.times[i-1].After(deadline.Add(-f.silent)) {
+			known++
+		}
+	}
+	return known >= darkDevices && f.heard(deadline.Add(-f.silent/2-f.silent/thinned), until)*4 < known
 }
 
 // fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet device need not be heard.
@@ -41,8 +107,8 @@ func (level Level) fallsSilent(heard Reading, property string) (begun event, ok 
 }
 
 // silences returns the silences at the ith level of a rule, and which of them need an alert: those that lasted until they must have
-// been proven, before the records end. A level needs none if the next one follows before that.
-func (t *track) silences(rule *Rule, i int, rules Rules) []event {
+// been proven, before the records end. A level needs none if the next one follows before that, or if the partition, whose fleet is f, may be dark.
+func (t *track) silences(rule *Rule, i int, rules Rules, f *fleet) []event {
 	level, bound := rule.Levels[i], rules.Bound+rules.Proof
 	events := append([]event(nil), t.events...)
 	if begun, ok := level.fallsSilent(t.heard, rule.Quiet); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
@@ -55,7 +121,7 @@ func (t *track) silences(rule *Rule, i int, rules Rules) []event {
 		if n+1 < len(events) {
 			end = events[n+1].At
 		}
-		e.needsAlert = e.opens && !inhibited && (end.IsZero() || end.Sub(e.At) > bound)
+		e.needsAlert = e.opens && !inhibited && (end.IsZero() || end.Sub(e.At) > bound) && !f.mayBeDark(e.At, e.At.Add(bound))
 	}
 	return events
 }
@@ -84,10 +150,15 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 	wrong := func(d Delivery, format string, a ...any) {
 		j.Wrong = append(j.Wrong, Wrong{d, fmt.Sprintf(format, a...)})
 	}
-	if strings.HasPrefix(j.device, wholeNames) {
-		return
-	}
 	for _, d := range deliveries {
+		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
+		whole := strings.HasPrefix(j.device, wholeNames)
+		if !d.Recovery && whole && (f == nil || !f.mayBeDark(d.Deadline, d.At)) {
+			wrong(d, "too many devices of the partition were heard")
+		}
+		if whole {
+			continue
+		}
 		i := j.event(d)
 		switch {
 		case d.Recovery && !j.recoveries:
@@ -95,11 +166,16 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		case d.Recovery && i < 0:
 			wrong(d, "the device had not been silent")
 		case d.Recovery:
+		case f != nil && f.isDark(d.Deadline, d.At):
+			wrong(d, "hardly any device of the partition was heard: that is one silence")
 		case i < 0:
 			wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
 		case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
 			wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
 		}
+	}
+	if strings.HasPrefix(j.device, wholeNames) {
+		return
 	}
 	fresh := min(max(j.silent/4, 30*time.Second), 5*time.Minute)
 	told := map[int]time.Time{} // of each silence, when it was first told

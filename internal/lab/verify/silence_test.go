@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -243,5 +244,63 @@ func TestSilenceBugsAreFound(t *testing.T) {
 		if found == 0 {
 			t.Errorf("never found: %s", b)
 		}
+	}
+}
+
+// When nearly all devices of a partition fall silent, that is one silence, of the partition.
+func TestDarkPartition(t *testing.T) {
+	name := func(i int) string { return fmt.Sprint("d", i) }
+	for _, tt := range []struct {
+		name    string
+		devices int
+		alive   int  // of them, that go on when the others fall silent, after a minute
+		whole   bool // the worker reports the partition
+		each    bool // it reports each device
+		ok      bool
+	}{
+		{"all, one silence", 30, 0, true, false, true},
+		{"all, each", 30, 0, false, true, false},
+		{"all, both", 30, 0, true, true, false},
+		{"a fifth goes on, one silence", 30, 6, true, false, true},
+		{"a fifth goes on, each", 40, 7, false, true, false},
+		{"a third goes on, each", 30, 10, false, true, true},
+		{"a third goes on, one silence", 30, 10, true, false, false},
+		{"a third goes on, nothing", 30, 10, false, false, false},
+		{"too few, each", 20, 0, false, true, true},
+		{"too few, one silence", 20, 0, true, false, false},
+		{"one, and the partition is reported", 30, 29, true, false, false},
+		{"one", 30, 29, false, true, true},
+		{"nobody, and the partition is reported", 30, 30, true, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rule := offline
+			rule.Resolved = false
+			log := verify.NewLog(rule)
+			last := make([]float64, tt.devices)
+			for step := range 400 { // of half a second
+				for i := range tt.devices {
+					if seconds := float64(step)/2 + float64(i)/100; step%4 == i%4 && (seconds < 60 || i < tt.alive) {
+						r := heard(seconds)
+						r.Device, r.Sequence, last[i] = name(i), int64(step*100+i), seconds
+						log.Published(r)
+					}
+				}
+			}
+			for i := tt.alive; tt.each && i < tt.devices; i++ {
+				d := silent(last[i], last[i]+20, 1, 84)
+				d.Device, d.Sequence = name(i), int64(math.Floor(last[i]*2))*100+int64(i)
+				log.Delivered(d)
+			}
+			if tt.whole {
+				d := silent(59.5, 79.5, 1, 84)
+				d.Device = "partition/0"
+				log.Delivered(d)
+			}
+			r := rules
+			r.Proof, r.Until = 10*time.Second, at(200)
+			if got := log.Check(r); got.OK() != tt.ok {
+				t.Errorf("lost %d, too close %d, stale %d, wrong %v", len(got.Lost), len(got.TooClose), len(got.Stale), got.Wrong)
+			}
+		})
 	}
 }

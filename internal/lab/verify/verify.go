@@ -5,7 +5,7 @@
 //
 // It knows limits with levels, durations by the hub's time or the device's, clear values, limits and clear values per device, quiet devices, devices that share
 // alerts, and silence: that none is reported of a device that was heard until the deadline, or long ago; that each
-// is once it must have been proven; and recoveries. It does not know partitions in which nearly all devices fall silent at once, devices that are forgotten or
+// is once it must have been proven, or that its partition may be dark; and recoveries. It does not know devices that are forgotten or
 // muted, or rules that change.
 package verify
 
@@ -146,7 +146,8 @@ func (l *Log) Check(rules Rules) Report {
 			})
 		}
 	}
-	events := l.events(rules)
+	fleets := l.fleets()
+	events := l.events(rules, fleets)
 	for _, of := range events {
 		for _, e := range of {
 			if e.opens && (e.needsAlert || !math.IsNaN(e.Temperature)) {
@@ -155,7 +156,7 @@ func (l *Log) Check(rules Rules) Report {
 		}
 	}
 	for s := range l.streams(rules, events) {
-		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound}
+		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound, fleets: fleets}
 		if r := l.rule(s.rule); r != nil {
 			j.window, j.recoveries, j.shared = cmp.Or(r.Window, rules.Window), r.Resolved, r.Per != ""
 			if i := r.level(s.level); i >= 0 && r.silence() {
@@ -171,11 +172,11 @@ func (l *Log) Check(rules Rules) Report {
 
 // events returns the events of each alarm as receivers know it: those of all devices that share their alerts are one, in
 // the order of their time.
-func (l *Log) events(rules Rules) map[alarm][]event {
+func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	all := make(map[alarm][]event)
 	for a, t := range l.tracks {
 		if r := l.rule(a.rule); r != nil && r.silence() {
-			all[a] = t.silences(r, r.level(a.level), rules)
+			all[a] = t.silences(r, r.level(a.level), rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
 			continue
 		}
 		all[a] = all[a][:len(all[a]):len(all[a])]
