@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,29 @@ func NewHTTPClient() *http.Client {
 		MaxIdleConnsPerHost:   Concurrency,
 	}}
 }
+
+// ReadOnly makes c, which is of NewHTTPClient, send no request that changes anything in a storage account or in Cosmos DB. Such requests fail.
+func ReadOnly(c *http.Client) { c.Transport = readOnly{c.Transport.(*http.Transport)} }
+
+type readOnly struct{ *http.Transport }
+
+func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Header.Get("x-ms-documentdb-isquery") != "" {
+		return t.Transport.RoundTrip(r)
+	}
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return nil, readOnlyError{}
+}
+
+// A readOnlyError is why a container that does not exist is not created.
+type readOnlyError struct{}
+
+func (readOnlyError) Error() string {
+	return "it does not exist, and this command creates nothing: check its name, and whether it was deleted"
+}
+func (readOnlyError) NonRetriable() {}
 
 // Once returns the retries of a client whose caller retries with ShouldRetry: none, so that
 // only one layer retries. A try is limited to a second. For Cosmos set TryTimeout to
@@ -103,4 +127,27 @@ func Name(key string) string {
 
 func alphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// Key is the inverse of Name. It is false for a name that is the hash of its key, and for
+// one that Name does not make.
+func Key(name string) (key string, ok bool) {
+	b := make([]byte, 0, len(name))
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if c == '~' {
+			if i+2 >= len(name) {
+				return "", false
+			}
+			n, err := strconv.ParseUint(name[i+1:i+3], 16, 8)
+			if err != nil {
+				return "", false
+			}
+			c = byte(n)
+			i += 2
+		}
+		b = append(b, c)
+	}
+	key = string(b)
+	return key, Name(key) == name
 }

@@ -78,35 +78,26 @@ const (
 )
 
 // NewProxy starts a Proxy for the addresses in known: what clients ask for, and where
-// that is.
-func NewProxy(t testing.TB, known map[string]string) *Proxy {
-	t.Helper()
-	return newProxy(t, known, func(s *httptest.Server) { s.Start() })
-}
-
-// NewTLSProxy starts a Proxy that speaks TLS, at localhost.
-func NewTLSProxy(t testing.TB, known map[string]string, c Certificates) *Proxy {
-	t.Helper()
-	p := newProxy(t, known, func(s *httptest.Server) {
-		s.TLS = c.Server
-		s.StartTLS()
-	})
-	p.URL.Host = net.JoinHostPort("localhost", p.URL.Port())
-	return p
-}
-
-func newProxy(t testing.TB, known map[string]string, start func(*httptest.Server)) *Proxy {
+// that is. With a certificate for localhost it speaks TLS, at that name.
+func NewProxy(t testing.TB, known map[string]string, localhost ...Certificates) *Proxy {
 	t.Helper()
 	p := &Proxy{known: known}
 	server := httptest.NewUnstartedServer(p)
-	start(server)
+	if len(localhost) > 0 {
+		server.TLS = localhost[0].Server
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
 	t.Cleanup(server.Close)
-	u, err := url.Parse(server.URL)
-	if err != nil {
+	var err error
+	if p.URL, err = url.Parse(server.URL); err != nil {
 		t.Fatal(err)
 	}
-	u.User = url.UserPassword(User, Password)
-	p.URL = u
+	p.URL.User = url.UserPassword(User, Password)
+	if len(localhost) > 0 {
+		p.URL.Host = net.JoinHostPort("localhost", p.URL.Port())
+	}
 	return p
 }
 

@@ -13,9 +13,6 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Name is the receiver's name in metrics and keys.
-const Name = "log"
-
 // A Logger is a [notify.Notifier] and a [notify.Reporter] that writes each alert or summary as one line.
 type Logger struct {
 	log *zap.Logger

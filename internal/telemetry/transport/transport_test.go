@@ -117,14 +117,14 @@ func TestProxyOverTLS(t *testing.T) {
 	trusted.RootCAs.AppendCertsFromPEM(ofProxy.PEM)
 	a := transport.EventHubs(host)
 
-	a.Network = transport.Network{TLS: trusted, Proxy: http.ProxyURL(nettest.NewTLSProxy(t, known, ofProxy).URL)}
+	a.Network = transport.Network{TLS: trusted, Proxy: http.ProxyURL(nettest.NewProxy(t, known, ofProxy).URL)}
 	c, err := transport.WebSocket.Dial(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	repeat(t, c)
 
-	a.Network.Proxy = http.ProxyURL(nettest.NewTLSProxy(t, known, hub).URL)
+	a.Network.Proxy = http.ProxyURL(nettest.NewProxy(t, known, hub).URL)
 	if c, err := transport.WebSocket.Dial(t.Context(), a); err == nil {
 		c.Close()
 		t.Error("connected through a proxy that shows the hub's certificate")

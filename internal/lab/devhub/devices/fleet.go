@@ -60,15 +60,6 @@ func New(c Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Devices returns the ids of the devices, in no order. It is safe beside Run.
-func (f *Fleet) Devices() []string {
-	ids := make([]string, len(f.devices))
-	for i, d := range f.devices {
-		ids[i] = d.id
-	}
-	return ids
-}
-
 // maxLag is how far Run may fall behind and still catch up.
 const maxLag = time.Second
 
