@@ -29,10 +29,10 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	before := heap()
+	before, began := heap(), time.Now()
 	for n := range int64(2 * maxWaiting) {
 		before := telemetry.Position{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)}
-		s.evaluate(before, &telemetry.Event{Position: telemetry.Position{Sequence: n + 1}, Device: fmt.Sprintf("press-%06d", n%maxWaiting), Enqueued: time.UnixMilli(n)}, []telemetry.Found{{Value: 99}}, nil, nil)
+		s.evaluate(before, &telemetry.Event{Position: telemetry.Position{Sequence: n + 1}, Device: fmt.Sprintf("press-%06d", n%maxWaiting), Enqueued: began}, []telemetry.Found{{Value: 99}}, nil, nil)
 	}
 	each := (heap() - before) / maxWaiting
 	if n := s.queues[0].waiting(); n != maxWaiting {

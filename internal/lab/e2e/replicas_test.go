@@ -191,7 +191,7 @@ func killWhileSending(t *busytest.Attempt, storage string) {
 	w.pass(2 * time.Second)
 	stop()
 	if r := w.finish(); r.Dropped == 0 {
-		t.Error("no alert was repeated, although one that was taken could not be recorded")
+		t.Missed("no alert was repeated within the window, although one that was taken could not be recorded")
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
+	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
@@ -64,42 +65,50 @@ func TestSweep(t *testing.T) { // not beside tests that are about time: it keeps
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := azurite.Container(t, azurite.NewContainer(), nil)
-			s, err := open(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			old := acquire(t, s, "old", time.Minute)
-			release(t, s, old)
-			release(t, s, acquire(t, s, "older/with a name#", time.Minute))
-			held := acquire(t, s, "held", time.Minute)
-			put(t, c, bloblease.Name("empty"), "", nil)                            // a key whose first taking failed
-			put(t, c, bloblease.Name("foreign")+".txt", "not a record", nil)       // not ours
-			put(t, c, bloblease.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
-			release(t, s, acquire(t, s, "other scope's", time.Minute))
-			mine := func(key string) bool { return !strings.HasPrefix(key, "other scope") }
-			time.Sleep(5 * time.Second)
-			if n, next, err := s.Sweep(t.Context(), "", time.Hour, mine); n != 0 || next != "" || err != nil {
-				t.Errorf("of what is younger than an hour %d were removed, then %q, %v", n, next, err)
-			}
-			release(t, s, acquire(t, s, "young", time.Minute))
-			if n, next, err := s.Sweep(t.Context(), "", 3*time.Second, mine); n != 3 || next != "" || err != nil {
-				t.Errorf("%d were removed, want 3, then %q, %v", n, next, err)
-			}
-			want := append(sharded("foreign2", "held", "young", "other scope's"), bloblease.Name("foreign")+".txt")
-			slices.Sort(want)
-			if got := names(t, c); !slices.Equal(got, want) {
-				t.Errorf("left are %q, want %q", got, want)
-			}
-			if _, err := s.Extend(t.Context(), held, "", time.Minute); err != nil {
-				t.Errorf("the lease that is held: %v", err)
-			}
-			if again := acquire(t, s, "old", time.Minute); again.Token <= old.Token {
-				t.Errorf("after the removal token %d, before it %d", again.Token, old.Token)
-			}
-			if _, err := s.Extend(t.Context(), old, "", time.Minute); !errors.Is(err, lease.ErrLost) {
-				t.Errorf("a lease from before the removal: %v, want ErrLost", err)
-			}
+			busytest.Run(t, func(a *busytest.Attempt) {
+				t := a.T
+				c := azurite.Container(t, azurite.NewContainer(), nil)
+				s, err := open(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				old := acquire(t, s, "old", time.Minute)
+				release(t, s, old)
+				release(t, s, acquire(t, s, "older/with a name#", time.Minute))
+				held := acquire(t, s, "held", time.Minute)
+				put(t, c, bloblease.Name("empty"), "", nil)                            // a key whose first taking failed
+				put(t, c, bloblease.Name("foreign")+".txt", "not a record", nil)       // not ours
+				put(t, c, bloblease.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
+				release(t, s, acquire(t, s, "other scope's", time.Minute))
+				mine := func(key string) bool { return !strings.HasPrefix(key, "other scope") }
+				time.Sleep(a.Time(5 * time.Second))
+				if n, next, err := s.Sweep(t.Context(), "", time.Hour, mine); n != 0 || next != "" || err != nil {
+					t.Errorf("of what is younger than an hour %d were removed, then %q, %v", n, next, err)
+				}
+				began := time.Now()
+				release(t, s, acquire(t, s, "young", time.Minute))
+				n, next, err := s.Sweep(t.Context(), "", a.Time(3*time.Second), mine)
+				if time.Since(began) >= a.Time(3*time.Second) {
+					a.Missed("what is young is not any more")
+				}
+				if n != 3 || next != "" || err != nil {
+					t.Errorf("%d were removed, want 3, then %q, %v", n, next, err)
+				}
+				want := append(sharded("foreign2", "held", "young", "other scope's"), bloblease.Name("foreign")+".txt")
+				slices.Sort(want)
+				if got := names(t, c); !slices.Equal(got, want) {
+					t.Errorf("left are %q, want %q", got, want)
+				}
+				if _, err := s.Extend(t.Context(), held, "", time.Minute); err != nil {
+					t.Errorf("the lease that is held: %v", err)
+				}
+				if again := acquire(t, s, "old", time.Minute); again.Token <= old.Token {
+					t.Errorf("after the removal token %d, before it %d", again.Token, old.Token)
+				}
+				if _, err := s.Extend(t.Context(), old, "", time.Minute); !errors.Is(err, lease.ErrLost) {
+					t.Errorf("a lease from before the removal: %v, want ErrLost", err)
+				}
+			})
 		})
 	}
 }
