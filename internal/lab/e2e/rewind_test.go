@@ -48,31 +48,31 @@ func rewinds(t *busytest.Attempt, storage string) {
 			all = append(all, rewind{checkpoint, roster, silenced})
 		}
 	}
-	w := newVigil(t, storage, 2*len(all), len(all))
-	dead, back, unsent := w.lamps[:len(all)], w.lamps[len(all):], w.lamps[len(all)+late:] // whose recovery is not sent before
+	w := newSilenceWorld(t, storage, 2*len(all), len(all))
+	dead, back, unsent := w.devices[:len(all)], w.devices[len(all):], w.devices[len(all)+late:] // whose recovery is not sent before
 	kept := map[age]stored{gone: {}, unreadable: {}}
 	store := w.records("CHECKPOINT_CONTAINER")
 
-	w.news(w.lamps...)
-	w.all(w.lamps, "has a checkpoint", w.passed)
+	w.news(w.devices...)
+	w.all(w.devices, "has a checkpoint", w.passed)
 	kept[unheard] = w.stored(store)
-	w.hello(w.lamps...)
-	w.all(w.lamps, "is passed", w.passed)
+	w.hello(w.devices...)
+	w.all(w.devices, "is passed", w.passed)
 	w.handOver()
 	kept[heard] = w.stored(store)
-	w.pass(time.Until(w.lamps[len(w.lamps)-1].heard.Add(silent + 2100*time.Millisecond)))
-	w.news(w.lamps...)
-	w.all(w.lamps, "is silent, and the receiver notified", func(d *lamp) bool { return w.notified(d, false) })
-	w.all(w.lamps, "is passed", w.passed)
+	w.pass(time.Until(w.devices[len(w.devices)-1].heard.Add(silent + 2100*time.Millisecond)))
+	w.news(w.devices...)
+	w.all(w.devices, "is silent, and the receiver notified", func(d *silentDevice) bool { return w.notified(d, false) })
+	w.all(w.devices, "is passed", w.passed)
 	w.handOver()
 	kept[silenced] = w.stored(store)
 	for _, d := range unsent {
 		request(false, record)(w, d, true)
 	}
 	w.hello(back...)
-	w.all(back[:late], "is heard again, and the receiver notified", func(d *lamp) bool { return w.notified(d, true) })
-	w.all(unsent, "has a recovery that is due", func(d *lamp) bool { return d.there() })
-	w.all(w.lamps, "is passed", w.passed)
+	w.all(back[:late], "is heard again, and the receiver notified", func(d *silentDevice) bool { return w.notified(d, true) })
+	w.all(unsent, "has a recovery that is due", func(d *silentDevice) bool { return d.there() })
+	w.all(w.devices, "is passed", w.passed)
 	w.stop(w.owner)
 	w.proxy.letGo()
 
@@ -92,7 +92,7 @@ func rewinds(t *busytest.Attempt, storage string) {
 		}
 	}
 	slow := map[string]bool{} // they are silent again before the receiver could be notified
-	w.all(unsent, "is heard again, and the receiver notified", func(d *lamp) bool {
+	w.all(unsent, "is heard again, and the receiver notified", func(d *silentDevice) bool {
 		slow[d.name] = time.Since(d.heard) > silent
 		return slow[d.name] || w.notified(d, true)
 	})
@@ -102,7 +102,7 @@ func rewinds(t *busytest.Attempt, storage string) {
 	for _, a := range w.receiver.Taken() {
 		got[a.Device] += map[bool]string{false: "silent ", true: "heard "}[a.Resolved]
 	}
-	for i, d := range w.lamps {
+	for i, d := range w.devices {
 		want := "silent "
 		if i >= len(dead) {
 			want = "silent heard silent "
@@ -114,7 +114,7 @@ func rewinds(t *busytest.Attempt, storage string) {
 }
 
 // handOver has the owner stop, which writes all that it knows, and the next one begin.
-func (w *vigil) handOver() {
+func (w *silenceWorld) handOver() {
 	w.stop(w.owner)
 	w.next()
 	w.handedOver()
@@ -124,7 +124,7 @@ func (w *vigil) handOver() {
 type stored map[string]records.Record
 
 // stored returns all that is kept of partitions.
-func (w *vigil) stored(store records.Store) stored {
+func (w *silenceWorld) stored(store records.Store) stored {
 	w.t.Helper()
 	all := stored{}
 	for page, err := range records.Pages(w.t.Context(), store, w.namespace) {
@@ -142,7 +142,7 @@ func (w *vigil) stored(store records.Store) stored {
 }
 
 // putBack makes the record whose name ends so what it was.
-func (w *vigil) putBack(store records.Store, was stored, name string, unreadable bool) {
+func (w *silenceWorld) putBack(store records.Store, was stored, name string, unreadable bool) {
 	w.t.Helper()
 	name = w.namespace + "/" + hubName + "/$default" + name
 	now, err := store.Stat(w.t.Context(), name)

@@ -30,7 +30,7 @@ import (
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	storage := emulators.StartAzurite(t).ConnectionString
-	for name, stop := range map[string]func(w *vigil, meanwhile, then func()){"kill": (*vigil).kill, "freeze": (*vigil).freeze} {
+	for name, stop := range map[string]func(w *silenceWorld, meanwhile, then func()){"kill": (*silenceWorld).kill, "freeze": (*silenceWorld).freeze} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			busytest.Run(t, func(t *busytest.Attempt) { everySilence(t, storage, stop) })
@@ -41,40 +41,40 @@ func TestSilence(t *testing.T) {
 // silent is after how long a device is: the least that a rule may ask for.
 const silent = time.Minute
 
-// A vigil is a world in which one worker after the other watches all devices. A silence takes a minute at least, so all of them go
+// A silenceWorld is a world in which one worker after the other watches all devices. A silence takes a minute at least, so all of them go
 // through their states at the same time, in partitions of their own.
-type vigil struct {
+type silenceWorld struct {
 	*world
-	proxy *storageProxy
-	lamps []*lamp
-	owner string // the worker that owns all partitions
-	stops int
+	proxy   *storageProxy
+	devices []*silentDevice
+	owner   string // the worker that owns all partitions
+	stops   int
 
 	behave notifytest.Behaviour // of the receiver, which holds some requests
 	sends  []*hold
 }
 
-// A lamp is a device.
-type lamp struct {
+// A silentDevice is one that dies and comes back.
+type silentDevice struct {
 	name, partition string
 	heard           time.Time    // last
 	sequence        atomic.Int64 // of that
 	there           func() bool  // the worker is where it is to be stopped
 }
 
-func newVigil(t *busytest.Attempt, storage string, devices, partitions int) *vigil {
+func newSilenceWorld(t *busytest.Attempt, storage string, devices, partitions int) *silenceWorld {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte("rules:\n- {name: offline, silent: 1m, resolved: true}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &vigil{proxy: newStorageProxy(t.T, storage), owner: "a", behave: notifytest.Take}
+	w := &silenceWorld{proxy: newStorageProxy(t.T, storage), owner: "a", behave: notifytest.Take}
 	w.world = newWorld(t, w.proxy.connection, settings{
 		partitions: partitions, window: 10 * time.Second, notifyTimeout: 3 * time.Second, env: []string{"RULES_FILE=" + file},
 		rules: []verify.Rule{{Name: "offline", Levels: []verify.Level{{Silent: silent}}, Resolved: true}},
 	})
 	w.env = slices.DeleteFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "TEMPERATURE_") })
 	for n := range devices {
-		w.lamps = append(w.lamps, &lamp{name: fmt.Sprintf("lamp%02d", n), partition: fmt.Sprint(n % partitions)})
+		w.devices = append(w.devices, &silentDevice{name: fmt.Sprintf("device%02d", n), partition: fmt.Sprint(n % partitions)})
 	}
 	w.start(w.owner)
 	w.handedOver()
@@ -82,8 +82,8 @@ func newVigil(t *busytest.Attempt, storage string, devices, partitions int) *vig
 }
 
 // hello has devices be heard.
-func (w *vigil) hello(lamps ...*lamp) {
-	for _, d := range lamps {
+func (w *silenceWorld) hello(devices ...*silentDevice) {
+	for _, d := range devices {
 		at := w.post(devhub.Message{Device: d.name, Body: []byte(`{"hello":true}`), Partition: d.partition}, verify.Reading{Temperature: math.NaN()})
 		d.heard = at.Enqueued
 		d.sequence.Store(at.Sequence)
@@ -91,49 +91,49 @@ func (w *vigil) hello(lamps ...*lamp) {
 }
 
 // news has the hub itself say something about devices, which proves silence.
-func (w *vigil) news(lamps ...*lamp) {
-	for _, d := range lamps {
+func (w *silenceWorld) news(devices ...*silentDevice) {
+	for _, d := range devices {
 		w.post(devhub.Message{Device: d.name, Body: []byte("{}"), Source: "deviceConnectionStateEvents", Partition: d.partition}, verify.Reading{Temperature: math.NaN(), ByHub: true})
 	}
 }
 
 // notified reports whether the receiver has taken a notice that is about what was heard of d last, or its end.
-func (w *vigil) notified(d *lamp, recovery bool) bool {
+func (w *silenceWorld) notified(d *silentDevice, recovery bool) bool {
 	return slices.ContainsFunc(w.receiver.Taken(), func(a notify.Alert) bool {
 		return a.Device == d.name && a.Resolved == recovery && a.Sequence >= d.sequence.Load()
 	})
 }
 
 // all waits until something is true of all devices.
-func (w *vigil) all(lamps []*lamp, what string, met func(*lamp) bool) {
+func (w *silenceWorld) all(devices []*silentDevice, what string, met func(*silentDevice) bool) {
 	w.t.Helper()
-	for _, d := range lamps {
+	for _, d := range devices {
 		within(w.t.T, settleWithin, d.name+" "+what, func() bool { w.alive(); return met(d) })
 	}
 }
 
 // recovered waits until the last that the receiver heard of no device is that it is silent. They are heard meanwhile.
-func (w *vigil) recovered(lamps []*lamp) {
+func (w *silenceWorld) recovered(devices []*silentDevice) {
 	w.t.Helper()
 	next := time.Now().Add(silent / 4)
 	within(w.t.T, settleWithin, "devices are heard, and the receiver knows", func() bool {
 		w.alive()
 		if time.Now().After(next) {
-			w.hello(lamps...)
+			w.hello(devices...)
 			next = time.Now().Add(silent / 4)
 		}
 		last := map[string]notify.Alert{}
 		for _, a := range w.receiver.Taken() {
 			last[a.Device] = a
 		}
-		return !slices.ContainsFunc(lamps, func(d *lamp) bool { a, ok := last[d.name]; return ok && !a.Resolved })
+		return !slices.ContainsFunc(devices, func(d *silentDevice) bool { a, ok := last[d.name]; return ok && !a.Resolved })
 	})
 }
 
 // A moment is one at which a worker is stopped. reach has d's owner be held there, and d.there tell when it is.
 type moment struct {
 	name    string
-	reach   func(w *vigil, d *lamp, recovery bool)
+	reach   func(w *silenceWorld, d *silentDevice, recovery bool)
 	claimed bool // and nobody knows whether the notice was sent
 }
 
@@ -143,7 +143,7 @@ var helloMoments = []moment{
 	{name: "the roster is written, unheard", reach: request(true, "/roster/")},
 	{name: "before the checkpoint is written", reach: request(false, "/checkpoint/")},
 	{name: "the checkpoint is written, and the roster", reach: settled},
-	{name: "the checkpoint is written, and the roster was before", reach: func(w *vigil, d *lamp, _ bool) {
+	{name: "the checkpoint is written, and the roster was before", reach: func(w *silenceWorld, d *silentDevice, _ bool) {
 		w.news(d)
 		settled(w, d, false)
 	}},
@@ -166,26 +166,26 @@ var noticeMoments = []moment{
 const record = "" // of a device, in the throttle store
 
 // request holds requests that write what is kept of d's partition there, or the record of d.
-func request(done bool, where string) func(*vigil, *lamp, bool) {
-	return func(w *vigil, d *lamp, _ bool) {
+func request(done bool, where string) func(*silenceWorld, *silentDevice, bool) {
+	return func(w *silenceWorld, d *silentDevice, _ bool) {
 		d.holdStorage(w, done, func(r *http.Request) bool { return d.written(r, where) })
 	}
 }
 
 // requestAfter is request for those after the receiver has taken the notice.
-func requestAfter(done bool, where string) func(*vigil, *lamp, bool) {
-	return func(w *vigil, d *lamp, recovery bool) {
+func requestAfter(done bool, where string) func(*silenceWorld, *silentDevice, bool) {
+	return func(w *silenceWorld, d *silentDevice, recovery bool) {
 		d.holdStorage(w, done, func(r *http.Request) bool { return d.written(r, where) && w.notified(d, recovery) })
 	}
 }
 
-func (d *lamp) holdStorage(w *vigil, done bool, which func(*http.Request) bool) {
+func (d *silentDevice) holdStorage(w *silenceWorld, done bool, which func(*http.Request) bool) {
 	arrived := w.proxy.hold(done, which)
 	d.there = func() bool { return closed(arrived) }
 }
 
 // written reports whether r writes what is kept of d's partition there, or the record of d.
-func (d *lamp) written(r *http.Request, where string) bool {
+func (d *silentDevice) written(r *http.Request, where string) bool {
 	name := d.partition
 	if where == record {
 		name = d.name
@@ -194,8 +194,8 @@ func (d *lamp) written(r *http.Request, where string) bool {
 }
 
 // sending holds the request to the receiver.
-func sending(taken bool) func(*vigil, *lamp, bool) {
-	return func(w *vigil, d *lamp, recovery bool) {
+func sending(taken bool) func(*silenceWorld, *silentDevice, bool) {
+	return func(w *silenceWorld, d *silentDevice, recovery bool) {
 		arrived, before := make(chan struct{}), w.behave
 		var once sync.Once
 		h := newHold(func(a notify.Alert) bool {
@@ -215,10 +215,10 @@ func sending(taken bool) func(*vigil, *lamp, bool) {
 }
 
 // settled is when the checkpoint has reached what was heard.
-func settled(w *vigil, d *lamp, _ bool) { d.there = func() bool { return w.passed(d) } }
+func settled(w *silenceWorld, d *silentDevice, _ bool) { d.there = func() bool { return w.passed(d) } }
 
 // passed reports whether the checkpoint of d's partition has reached the last event.
-func (w *vigil) passed(d *lamp) bool {
+func (w *silenceWorld) passed(d *silentDevice) bool {
 	w.mu.Lock()
 	last := w.last[d.partition]
 	w.mu.Unlock()
@@ -235,16 +235,16 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func everySilence(t *busytest.Attempt, storage string, stop func(w *vigil, meanwhile, then func())) {
-	w := newVigil(t, storage, 2*len(noticeMoments), 2*len(noticeMoments))
-	dead, heard := w.lamps[:len(noticeMoments)], w.lamps[len(noticeMoments):] // heard again while the worker is stopped
-	at := func(lamps []*lamp, moments []moment, recovery bool) {
-		for i, d := range lamps {
+func everySilence(t *busytest.Attempt, storage string, stop func(w *silenceWorld, meanwhile, then func())) {
+	w := newSilenceWorld(t, storage, 2*len(noticeMoments), 2*len(noticeMoments))
+	dead, heard := w.devices[:len(noticeMoments)], w.devices[len(noticeMoments):] // heard again while the worker is stopped
+	at := func(devices []*silentDevice, moments []moment, recovery bool) {
+		for i, d := range devices {
 			moments[i%len(moments)].reach(w, d, recovery)
 		}
 	}
-	there := func(lamps []*lamp, what string) {
-		w.all(lamps, "is "+what, func(d *lamp) bool { return d.there() })
+	there := func(devices []*silentDevice, what string) {
+		w.all(devices, "is "+what, func(d *silentDevice) bool { return d.there() })
 		t.Logf("%s %s is where it is to stop: %s", time.Now().Format("15:04:05.000"), w.owner, what)
 	}
 
@@ -253,25 +253,25 @@ func everySilence(t *busytest.Attempt, storage string, stop func(w *vigil, meanw
 			w.unknown = append(w.unknown, heard[i].name)
 		}
 	}
-	at(w.lamps, helloMoments, false)
+	at(w.devices, helloMoments, false)
 	w.pass(3 * time.Second) // an event that was before is in the roster
-	w.hello(w.lamps...)
-	there(w.lamps, "heard")
+	w.hello(w.devices...)
+	there(w.devices, "heard")
 	stop(w, func() {}, func() {})
 
 	for range *rounds {
-		w.hello(w.lamps...)
-		deadline := w.lamps[len(w.lamps)-1].heard.Add(silent)
+		w.hello(w.devices...)
+		deadline := w.devices[len(w.devices)-1].heard.Add(silent)
 		w.pass(time.Until(deadline.Add(-2 * time.Second)))
 		at(dead, noticeMoments, false)
 		at(heard, noticeMoments, false)
 		if w.rng.IntN(2) == 0 { // else the hub says that nothing came
 			w.pass(time.Until(deadline.Add(2100 * time.Millisecond)))
-			w.news(w.lamps...)
+			w.news(w.devices...)
 		}
-		there(w.lamps, "silent")
+		there(w.devices, "silent")
 		stop(w, func() { w.hello(heard...) }, func() {
-			w.all(dead, "is silent, and the receiver notified", func(d *lamp) bool { return w.notified(d, false) })
+			w.all(dead, "is silent, and the receiver notified", func(d *silentDevice) bool { return w.notified(d, false) })
 		})
 		w.recovered(heard)
 
@@ -279,19 +279,19 @@ func everySilence(t *busytest.Attempt, storage string, stop func(w *vigil, meanw
 		w.hello(dead...)
 		there(dead, "heard again")
 		stop(w, func() {}, func() {
-			w.all(dead, "is heard again, and the receiver notified", func(d *lamp) bool { return w.notified(d, true) })
+			w.all(dead, "is heard again, and the receiver notified", func(d *silentDevice) bool { return w.notified(d, true) })
 		})
-		w.recovered(w.lamps)
+		w.recovered(w.devices)
 	}
 	r := w.finish()
-	t.Logf("%d times a worker was stopped, in %d states of devices", w.stops, *rounds*3*len(noticeMoments)+len(w.lamps))
+	t.Logf("%d times a worker was stopped, in %d states of devices", w.stops, *rounds*3*len(noticeMoments)+len(w.devices))
 	if r.Recoveries < *rounds*len(dead) {
 		t.Errorf("%d recoveries", r.Recoveries)
 	}
 }
 
 // kill kills the owner. then waits for what the next one has to do.
-func (w *vigil) kill(meanwhile, then func()) {
+func (w *silenceWorld) kill(meanwhile, then func()) {
 	w.stops++
 	w.world.kill(w.owner)
 	w.release()
@@ -304,7 +304,7 @@ func (w *vigil) kill(meanwhile, then func()) {
 
 // freeze freezes the owner until another worker has its partitions, and in half of all cases has done what then waits for. What was
 // held goes on after that.
-func (w *vigil) freeze(meanwhile, then func()) {
+func (w *silenceWorld) freeze(meanwhile, then func()) {
 	w.stops++
 	frozen := w.owner
 	w.workers[frozen].freeze()
@@ -333,7 +333,7 @@ func (w *vigil) freeze(meanwhile, then func()) {
 }
 
 // release lets the receiver answer what it holds.
-func (w *vigil) release() {
+func (w *silenceWorld) release() {
 	for _, h := range w.sends {
 		close(h.release)
 	}
@@ -342,13 +342,13 @@ func (w *vigil) release() {
 }
 
 // next starts the next owner.
-func (w *vigil) next() {
+func (w *silenceWorld) next() {
 	w.owner = map[string]string{"a": "b", "b": "a"}[w.owner]
 	w.start(w.owner)
 }
 
 // handedOver waits until the next owner has all partitions.
-func (w *vigil) handedOver() {
+func (w *silenceWorld) handedOver() {
 	w.t.Helper()
 	within(w.t.T, settleWithin, w.owner+" has all partitions", func() bool {
 		w.alive()
