@@ -2,12 +2,15 @@ package worker
 
 import "container/heap"
 
-// A heapOf holds elements in their order. Each knows its slot: its index plus 1, or 0 while it is in no heap.
-type heapOf[T interface {
+// An item is an element of a heapOf.
+type item[T any] interface {
 	comparable
 	less(T) bool
 	slot() *int32
-}] struct{ all []T }
+}
+
+// A heapOf holds elements in their order. Each knows its slot: its index plus 1, or 0 while it is in no heap.
+type heapOf[T item[T]] struct{ all []T }
 
 func (h *heapOf[T]) add(e T)    { heap.Push(h, e) }
 func (h *heapOf[T]) remove(e T) { heap.Remove(h, int(*e.slot()-1)) }
