@@ -68,7 +68,8 @@ func (p *process) close() {
 	<-p.done
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
 		if strings.Contains(p.stderr.String(), bad) {
-			p.t.Errorf("%s says %q", p.name, bad)
+			_, after, _ := strings.Cut(p.stderr.String(), bad)
+			p.t.Errorf("%s says %q%s", p.name, bad, after[:min(len(after), 4000)])
 		}
 	}
 	if p.t.Failed() {
