@@ -2,6 +2,7 @@ package eventhubs
 
 import (
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 )
@@ -22,4 +23,22 @@ func TestLinkClosedBeforeItOpens(t *testing.T) {
 	}()
 	l = &link{client: &azeventhubs.PartitionClient{}, connection: &connection{}, closing: make(chan struct{})}
 	_, _ = l.receive(1)
+}
+
+// The time to attach a link may end while the link is being made, as in a process that is frozen just then. Run with -race.
+func TestLinkExpiresWhileItIsMade(t *testing.T) {
+	const nowhere = "Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=hub;UseDevelopmentEmulator=true"
+	client, err := azeventhubs.NewConsumerClientFromConnectionString(nowhere, "", azeventhubs.DefaultConsumerGroup, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &connection{client: client, reading: map[string]*link{}}
+	for range 100 {
+		l, err := c.open("0", azeventhubs.PartitionClientOptions{}, func(bool) {}, 0, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-l.closing
+		l.close()
+	}
 }

@@ -50,7 +50,9 @@ func (c *connection) open(partition string, options azeventhubs.PartitionClientO
 		return nil, err
 	}
 	l := &link{client: client, connection: c, opened: opened, openLimit: openLimit, closeLimit: closeLimit, closing: make(chan struct{})}
+	l.mu.Lock()
 	l.expiry = time.AfterFunc(openLimit, func() { l.fail(errors.New("the hub has not opened the link in time")) })
+	l.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reading[partition] = l
