@@ -105,7 +105,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 func (b *Backtest) Take(partition string, events []telemetry.Event) {
 	s := b.streams[partition]
 	if s == nil {
-		s = newStream(context.Background(), b.worker, partition)
+		s = newStream(context.Background(), b.worker, partition, nil)
 		s.cut()
 		s.backtest, s.alarms, s.logName = b, newAlarms(0), logName(events[0].Generation, partition)
 		if s.unheard = newSilences(b.worker, partition); s.unheard != nil {

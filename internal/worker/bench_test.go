@@ -38,7 +38,7 @@ func benchRules(b testing.TB, set rules.Set) *stream {
 	}
 	w := New(Config{Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, Decoder: decoder, DeadLetters: nobody{}, Log: zap.NewNop(),
 		Receivers: []Receiver{{Name: "r", Gate: gate, Notifier: nobody{}}}})
-	return newStream(b.Context(), w, "0")
+	return newStream(b.Context(), w, "0", nil)
 }
 
 func batch(body string) []telemetry.Event {

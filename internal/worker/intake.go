@@ -32,7 +32,7 @@ var _ telemetry.Intake = (*Intake)(nil)
 // Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	in := &Intake{s: newStream(ctx, w, name), stop: stop, callers: make(chan struct{}, maxCallers)}
+	in := &Intake{s: newStream(ctx, w, name, nil), stop: stop, callers: make(chan struct{}, maxCallers)}
 	w.track(in.s)
 	return in
 }

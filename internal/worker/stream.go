@@ -65,17 +65,19 @@ type stream struct {
 	committed  telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 }
 
-// newStream returns a stream, which must be drained after ctx has ended.
-func newStream(ctx context.Context, w *Worker, id string) *stream {
+// newStream returns the stream of p, which is nil for an Intake and a Backtest. It must be drained after ctx has ended.
+// From now on receivers look at its queues.
+func newStream(ctx context.Context, w *Worker, id string, p telemetry.Partition) *stream {
 	s := &stream{
-		Worker:   w,
-		id:       id,
-		log:      w.Log.With(zap.String("partition", id)),
-		room:     make(chan struct{}, 1),
-		progress: make(chan struct{}, 1),
-		caughtUp: make(chan struct{}, 1),
-		seen:     newLastSeen(time.Now()),
-		found:    make([]telemetry.Found, w.fields),
+		Worker:    w,
+		id:        id,
+		partition: p,
+		log:       w.Log.With(zap.String("partition", id)),
+		room:      make(chan struct{}, 1),
+		progress:  make(chan struct{}, 1),
+		caughtUp:  make(chan struct{}, 1),
+		seen:      newLastSeen(time.Now()),
+		found:     make([]telemetry.Found, w.fields),
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
 	s.send, s.cut = context.WithCancel(context.WithoutCancel(ctx))

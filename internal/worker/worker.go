@@ -166,9 +166,9 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // to settle. What is settled by then is checkpointed, if this replica still owns
 // the partition.
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
-	s := newStream(ctx, w, p.ID())
+	s := newStream(ctx, w, p.ID(), p)
 	resumed, _ := p.Resumed()
-	s.partition, s.unheard, s.logName = p, newSilences(w, p.ID()), logName(resumed.Generation, s.id)
+	s.unheard, s.logName = newSilences(w, p.ID()), logName(resumed.Generation, s.id)
 	w.track(s)
 	defer w.untrack(s)
 	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()

@@ -345,6 +345,29 @@ func TestReceiverDownForHours(t *testing.T) {
 	})
 }
 
+// While a receiver is down, its timer looks at the queues of all partitions, those included that have just been
+// opened. It is the race detector that finds what goes wrong here, and not in virtual time, in which timers are synchronized with everything.
+func TestPartitionsOpenWhileReceiverIsDown(t *testing.T) {
+	p, r := newPartition("0"), &receiver{}
+	r.set(func(context.Context, notify.Alert) error { return errBusy })
+	s := newSetup(t, r).start(p)
+	defer s.end()
+	p.publish("device", 99)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	attempts := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.attempts
+	}
+	for n := range 3 { // the first ones: between later ones is more and more time
+		for attempts() <= n {
+			time.Sleep(time.Millisecond)
+		}
+		s.work.Go(func() { _ = s.worker.Consume(ctx, newPartition(fmt.Sprint(1+n))) })
+	}
+}
+
 // A receiver that is dead for longer than NOTIFY_GIVE_UP does not hold the checkpoint for all of that time: a
 // delivery that starts again holds it at the reading that it is about, not at its first.
 func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {

@@ -12,6 +12,6 @@ const (
 
 // credit returns how many events a partition may ask for if this replica reads n partitions. A
 // consumer holds as many again: those of its last Receive.
-func (c Config) credit(n int) int {
+func (c *Config) credit(n int) int {
 	return min(c.Prefetch, max(minCredit, c.BufferBytes/maxEventBytes/max(1, n)))
 }
