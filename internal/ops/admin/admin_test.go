@@ -817,7 +817,7 @@ func TestDuties(t *testing.T) {
 		status = leader.Status{
 			Leader: "me", Term: 17, Since: now.Add(-time.Hour),
 			Terms: []leader.Ended{
-				{Term: 15, Leader: "first", From: now.Add(-3 * time.Hour), Until: now.Add(-2 * time.Hour), End: leader.Lost, Cause: "no <route>"},
+				{Term: 15, Leader: "first", From: now.Add(-3 * time.Hour), Until: now.Add(-2 * time.Hour), End: leader.Expired},
 				{Term: 16, Leader: "second", From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: leader.HandedBack},
 			},
 			Runs: []leader.Run{
@@ -826,11 +826,11 @@ func TestDuties(t *testing.T) {
 			},
 		}
 		check(`{"leader":"me","term":17,"since":"1999-12-31T23:00:00Z","terms":[`+
-			`{"term":15,"leader":"first","from":"1999-12-31T21:00:00Z","until":"1999-12-31T22:00:00Z","end":"lost","cause":"no \u003croute\u003e"},`+
+			`{"term":15,"leader":"first","from":"1999-12-31T21:00:00Z","until":"1999-12-31T22:00:00Z","end":"expired"},`+
 			`{"term":16,"leader":"second","from":"1999-12-31T22:00:00Z","until":"1999-12-31T23:00:00Z","end":"handed back"}],`+
 			`"runs":[{"duty":"chore-1","term":15,"replica":"first","start":"1999-12-31T21:30:00Z","seconds":1.5,"outcome":"done"},`+
 			`{"duty":"chore-2","term":16,"replica":"second","start":"1999-12-31T22:30:00Z","seconds":0,"outcome":"failed","detail":"no \u003croom\u003e"}],"read":"2000-01-01T00:03:00Z"}`,
-			"leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1", "Former leaders", "second", "handed back", "first", "no &lt;route&gt;", "lost")
+			"leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1", "Former leaders", "second", "handed back", "first", "expired")
 
 		down = errors.New("connection refused")
 		check(`{"title":"Service Unavailable","status":503,"detail":"read the leader's record: connection refused"}`,

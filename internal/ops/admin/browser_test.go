@@ -35,7 +35,7 @@ func TestInABrowser(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) {
 		o.Duties = func(context.Context) (leader.Status, error) {
 			return leader.Status{Leader: o.Replica, Since: time.Now().Add(-11 * time.Minute), Terms: []leader.Ended{
-				{Leader: o.Replica, From: time.Now().Add(-50 * time.Hour), Until: time.Now().Add(-49 * time.Hour), End: leader.Lost, Cause: "lease lost: not renewed in time: renewals have failed since 12:00:00, the last: write blob \"~duties/contoso/telemetry/$default\": dial tcp 127.0.0.1:10000: connect: connection refused"},
+				{Leader: o.Replica, From: time.Now().Add(-50 * time.Hour), Until: time.Now().Add(-49 * time.Hour), End: leader.Expired},
 				{Leader: "alertworker-7d9f-k8c2m", From: time.Now().Add(-49 * time.Hour), Until: time.Now().Add(-26 * time.Hour), End: leader.Expired},
 				{Leader: "alertworker-" + strings.Repeat("x", 120), From: time.Now().Add(-26 * time.Hour), Until: time.Now().Add(-12 * time.Minute), End: leader.HandedBack},
 			}, Runs: []leader.Run{

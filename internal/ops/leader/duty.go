@@ -12,9 +12,9 @@ package leader
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,16 +84,12 @@ type Roster struct {
 	Config
 	elector *Elector
 
-	mu       sync.Mutex
-	failures map[string]int // by duty; see Failures
-	lost     struct {       // the last term of this replica that was lost
-		term  int64
-		cause string
-	}
+	mu   sync.Mutex
+	note note // of this replica's last term; only lead changes it
 }
 
 func New(c Config) *Roster {
-	r := &Roster{Config: c, failures: map[string]int{}}
+	r := &Roster{Config: c}
 	r.elector = NewElector(c.Store, c.Key, r.begin, c.Log)
 	return r
 }
@@ -105,8 +101,8 @@ func (r *Roster) Run(ctx context.Context) { r.elector.Run(ctx, r.lead) }
 // Leading returns the token of the current term, if this replica leads.
 func (r *Roster) Leading() (term int64, ok bool) { return r.elector.Leading() }
 
-// Failures returns how many runs of each duty have failed in a row, whoever led; all are 0 unless
-// this replica leads. Runs that were interrupted because a leader stopped do not count.
+// Failures returns how many runs of each duty have failed in a row, whoever led, at most 10; all are 0
+// unless this replica leads. Runs that were interrupted because a leader stopped do not count.
 func (r *Roster) Failures() map[string]int {
 	_, leading := r.Leading()
 	r.mu.Lock()
@@ -115,22 +111,10 @@ func (r *Roster) Failures() map[string]int {
 	for _, d := range r.Duties {
 		all[d.Name] = 0
 		if leading {
-			all[d.Name] = r.failures[d.Name]
+			all[d.Name] = r.note.Duties[d.Name].failures()
 		}
 	}
 	return all
-}
-
-func (r *Roster) setFailures(duty string, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures[duty] = n
-}
-
-func (r *Roster) addFailure(duty string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures[duty]++
 }
 
 // A scheduled duty.
@@ -152,31 +136,12 @@ func (r *Roster) begin(prev lease.Record) string {
 	n := parseNote(prev.Note)
 	n.endTerm(prev)
 	n.Leader = r.Replica
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lost.cause != "" { // the store may not have heard why
-		n.explain(r.lost.term, r.lost.cause)
-	}
 	return n.String()
-}
-
-// end records in n why a term ended, for the store if it can be reached, and for this replica's next term.
-func (r *Roster) end(t *Term, n *note, why error) {
-	if !errors.Is(why, lease.ErrLost) {
-		return
-	}
-	n.Lost = why.Error()
-	t.SetNote(n.String())
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost.term, r.lost.cause = t.Token, n.Lost
 }
 
 // lead runs duties until ctx ends.
 func (r *Roster) lead(ctx context.Context, t *Term) error {
-	n := parseNote(t.Note())
-	duties := r.schedule(&n)
-	t.SetNote(n.String())
+	duties := r.schedule(t)
 	for {
 		a := earliest(duties)
 		wait := maxSleep
@@ -185,20 +150,20 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 		}
 		backoff.Sleep(ctx, wait)
 		if err := context.Cause(ctx); err != nil {
-			r.end(t, &n, err)
 			return err
 		}
 		if a == nil || time.Now().Round(0).Before(a.at.Round(0)) {
 			continue
 		}
-		r.run(ctx, t, &n, a)
+		r.run(ctx, t, a)
 	}
 }
 
-// schedule returns when each duty is due, according to n. A duty that n does not list is
-// first due as if it had just run.
-func (r *Roster) schedule(n *note) []*scheduled {
+// schedule returns when each duty is due, according to the note with which t begins. A duty that it does
+// not list is first due as if it had just run.
+func (r *Roster) schedule(t *Term) []*scheduled {
 	now := time.Now()
+	n := parseNote(t.Note())
 	known := n.Duties
 	n.Duties = make(map[string]history, len(r.Duties))
 	var duties []*scheduled
@@ -210,12 +175,23 @@ func (r *Roster) schedule(n *note) []*scheduled {
 		}
 		h.Last = at.Unix()
 		n.Duties[d.Name] = h
-		r.setFailures(d.Name, h.failures())
 		a := &scheduled{Duty: d}
 		a.next(at)
 		duties = append(duties, a)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note = n
+	t.SetNote(n.String())
 	return duties
+}
+
+// record replaces what the note has about a duty.
+func (r *Roster) record(t *Term, duty string, h history) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note.Duties[duty] = h
+	t.SetNote(r.note.String())
 }
 
 func earliest(duties []*scheduled) (first *scheduled) {
@@ -227,14 +203,14 @@ func earliest(duties []*scheduled) (first *scheduled) {
 	return first
 }
 
-// run runs a duty once, records the run in n, and schedules the next.
-func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
+// run runs a duty once, records the run, and schedules the next.
+func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 	start := time.Now()
 	done := runNote{Term: t.Token, Start: start}
-	h := n.Duties[a.Name]
-	h.Runs = last(append(h.Runs, done), maxRuns)
-	n.Duties[a.Name] = h
-	t.SetNote(n.String())
+	h := r.note.Duties[a.Name]
+	before := last(h.Runs, maxRuns-1)
+	h.Runs = append(slices.Clip(before), done)
+	r.record(t, a.Name, h)
 
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
 	call := &Call{Due: a.due, Term: t.Token, Mark: h.Mark}
@@ -247,14 +223,12 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", took))
 	switch {
 	case err == nil:
-		r.setFailures(a.Name, 0)
 		log.Info("duty completed", zap.String("report", report))
 	case ctx.Err() != nil:
 		done.Outcome, done.Detail = Interrupted, context.Cause(ctx).Error()
 	default:
 		done.Outcome, done.Detail = Failed, err.Error()
 		a.tries++
-		r.addFailure(a.Name)
 		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
 	}
 	switch {
@@ -271,7 +245,6 @@ func (r *Roster) run(ctx context.Context, t *Term, n *note, a *scheduled) {
 		wait := firstRetry << max(0, a.tries-1)
 		a.at = time.Now().Add(wait/2 + rand.N(wait/2))
 	}
-	h.Runs[len(h.Runs)-1] = done
-	n.Duties[a.Name] = h
-	t.SetNote(n.String())
+	h.Runs = append(slices.Clip(before), done)
+	r.record(t, a.Name, h)
 }

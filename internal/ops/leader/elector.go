@@ -32,8 +32,8 @@ type Elector struct {
 	note  func(prev lease.Record) string
 	log   *zap.Logger
 
-	mu    sync.Mutex
-	lease lease.Lease // zero while not leading
+	mu   sync.Mutex
+	held lease.Lease // zero while not leading
 }
 
 // NewElector returns an Elector. note returns the note with which a term begins, given the record
@@ -104,15 +104,23 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) err
 
 // Leading returns the token of the current term, if this replica leads.
 func (e *Elector) Leading() (term int64, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lease.Token, e.lease.Token != 0 && mayAct(e.lease)
+	l := e.lease()
+	return l.Token, l.Token != 0 && mayAct(l)
 }
 
-func (e *Elector) setLease(l lease.Lease) {
+func (e *Elector) lease() lease.Lease {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.lease = l
+	return e.held
+}
+
+// hold says which lease is held. Once ctx, the term's, has ended there is none.
+func (e *Elector) hold(ctx context.Context, l lease.Lease) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held = l; ctx.Err() != nil {
+		e.held = lease.Lease{}
+	}
 }
 
 // campaign tries once to be elected and, if it is, leads.
@@ -146,86 +154,29 @@ func (e *Elector) release(ctx context.Context, l lease.Lease, note string) {
 	}
 }
 
-// A renewal is the result of one Extend.
-type renewal struct {
-	lease lease.Lease
-	err   error
-}
-
 // lead runs lead under l, renewing l until lead has returned, and releases l.
 func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(context.Context, *Term) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var (
-		led     = make(chan error, 1)
-		renewed = make(chan renewal, 1) // by the one Extend that may be in progress
-		clock   = time.NewTicker(look)
-		due     = l.Until.Add(renewEvery - ttl)
-		leading = true // lead has not returned
-		busy    = false
-		failing failure
-		lost    error // why the term ended before lead returned
-		err     error
-	)
 	log := e.log.With(zap.String("key", e.key), zap.Int64("term", l.Token))
-	defer clock.Stop()
-	defer e.setLease(lease.Lease{})
-	e.setLease(l)
-	log.Info("leading")
-	go func() { led <- lead(ctx, t) }()
-
-	for leading || busy {
-		changed := t.changed
-		if busy {
-			changed = nil // the next renewal takes the note
-		}
-		select {
-		case err = <-led:
-			leading = false
-			e.setLease(lease.Lease{})
-		case r := <-renewed:
-			busy = false
-			switch {
-			case r.err == nil:
-				if failing.n > 0 && lost == nil {
-					log.Info("leader lease renewed after failures", zap.Int("failures", failing.n), zap.Duration("after", time.Since(failing.since)))
-				}
-				failing = failure{}
-				l = r.lease
-				due = l.Until.Add(renewEvery - ttl)
-				if leading && lost == nil {
-					e.setLease(l)
-				}
-			case errors.Is(r.err, lease.ErrLost) && lost == nil:
-				lost = r.err
-			default:
-				if failing.add(r.err); failing.n == 1 && lost == nil {
-					log.Warn("leader lease not renewed; trying again", zap.Error(r.err), zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)))
-				}
-				due = time.Now().Add(look)
-			}
-		case <-changed:
-			due = time.Now()
-		case <-clock.C:
-		}
-		if lost == nil && !mayAct(l) {
-			lost = fmt.Errorf("%w: not renewed in time: %w", lease.ErrLost, failing.cause(busy))
-		}
-		if lost != nil {
-			e.setLease(lease.Lease{})
-			cancel(lost)
-		} else if leading && !busy && !time.Now().Before(due) {
-			busy = true
-			go func() {
-				call, cancel := calling(ctx)
-				defer cancel()
-				l, err := e.store.Extend(call, l, t.Note(), ttl)
-				renewed <- renewal{l, err}
-			}()
-		}
+	leading, lose := context.WithCancelCause(ctx)
+	term, end := context.WithCancel(context.WithoutCancel(ctx)) // a lead that takes long to return keeps its lease
+	finish := func(why error) {
+		lose(why)
+		end()
+		e.hold(term, lease.Lease{})
 	}
-
+	e.hold(term, l)
+	log.Info("leading")
+	var keeping sync.WaitGroup
+	keeping.Go(func() { e.watch(term, finish) })
+	keeping.Go(func() { l = e.renew(term, l, t, finish, log) })
+	err := lead(leading, t)
+	lost := context.Cause(leading)
+	finish(nil)
+	keeping.Wait()
 	e.release(ctx, l, t.Note())
+	if !errors.Is(lost, lease.ErrLost) {
+		lost = nil
+	}
 	log.Info("no longer leading", zap.NamedError("why", lost))
 	if lost != nil {
 		return lost
@@ -233,30 +184,50 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 	return err
 }
 
-// A failure is a run of renewals that failed.
-type failure struct {
-	n     int
-	since time.Time
-	last  error
+// watch calls lose once the lease may not be relied on. A renewal that never returns does not keep it from that.
+func (e *Elector) watch(ctx context.Context, lose func(error)) {
+	for mayAct(e.lease()) {
+		if !backoff.Sleep(ctx, look) {
+			return
+		}
+	}
+	lose(fmt.Errorf("%w: not renewed in time", lease.ErrLost))
 }
 
-func (f *failure) add(err error) {
-	if f.n == 0 {
-		f.since = time.Now()
+// renew renews l until ctx ends, and calls lose if another has it. It returns the last lease that was granted.
+func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(error), log *zap.Logger) lease.Lease {
+	failures, wait := 0, renewEvery
+	for {
+		due := time.NewTimer(wait)
+		select {
+		case <-t.changed:
+			due.Stop()
+		case <-due.C:
+		case <-ctx.Done():
+			due.Stop()
+			return l
+		}
+		start := time.Now()
+		call, cancel := calling(ctx)
+		renewed, err := e.store.Extend(call, l, t.Note(), ttl)
+		cancel()
+		switch {
+		case err == nil:
+			if failures > 0 {
+				log.Info("leader lease renewed after failures", zap.Int("failures", failures))
+			}
+			l, failures, wait = renewed, 0, renewEvery-time.Since(start)
+			e.hold(ctx, l)
+		case errors.Is(err, lease.ErrLost):
+			lose(err)
+			return l
+		default:
+			if failures++; failures == 1 {
+				log.Warn("leader lease not renewed; trying again", zap.Error(err), zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)))
+			}
+			wait = look
+		}
 	}
-	f.n++
-	f.last = err
-}
-
-// cause returns why a lease was not renewed in time. busy says that a renewal is in progress.
-func (f *failure) cause(busy bool) error {
-	switch {
-	case f.n > 0:
-		return fmt.Errorf("renewals have failed since %s, the last: %w", f.since.UTC().Format(time.TimeOnly), f.last)
-	case busy:
-		return errors.New("the store has not answered")
-	}
-	return errors.New("this machine was suspended, or its clock was set")
 }
 
 // calling returns a context for one store call, which continues when ctx ends.

@@ -28,30 +28,26 @@ type Status struct {
 	Runs   []Run     `json:"runs"`             // the last ten of each duty, latest last
 }
 
-// An Ended is a term that has ended. Names and causes may be truncated. Its times are by the store's
-// clock, to the second.
+// An Ended is a term that has ended. The name may be truncated. Its times are by the store's clock, to the second.
 type Ended struct {
 	Term   int64     `json:"term"`
 	Leader string    `json:"leader"`
 	From   time.Time `json:"from"`
 	Until  time.Time `json:"until"`
 	End    End       `json:"end"`
-	Cause  string    `json:"cause,omitempty"` // of Lost
 }
 
 // An End says how a term ended.
 type End int
 
 const (
-	// HandedBack: the leader stopped, and freed the lease.
+	// HandedBack: the leader freed the lease.
 	HandedBack End = iota
 	// Expired: the leader died, or could not reach the store until its lease had expired.
 	Expired
-	// Lost: the leader noticed in time that it could not keep the lease, and stopped leading.
-	Lost
 )
 
-func (e End) String() string               { return [...]string{"handed back", "expired", "lost"}[e] }
+func (e End) String() string               { return [...]string{"handed back", "expired"}[e] }
 func (e End) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // A Run is one attempt at a duty. Details may be truncated. Its times are by the replica's wall clock.
@@ -114,7 +110,6 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 // to fit into lease.MaxNote.
 type note struct {
 	Leader string             `json:"leader,omitempty"`
-	Lost   string             `json:"lost,omitempty"`  // why the leader could not keep its lease; empty if it could
 	Terms  []endedNote        `json:"terms,omitempty"` // latest last
 	Duties map[string]history `json:"duties,omitempty"`
 }
@@ -133,15 +128,15 @@ type (
 )
 
 func (t endedNote) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{t.Term, t.Leader, t.From.Unix(), t.Until.Unix(), int(t.End), t.Cause})
+	return json.Marshal([]any{t.Term, t.Leader, t.From.Unix(), t.Until.Unix(), int(t.End)})
 }
 
 func (t *endedNote) UnmarshalJSON(b []byte) error {
 	var from, until int64
-	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End, &t.Cause}); err != nil {
+	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End}); err != nil {
 		return err
 	}
-	t.From, t.Until, t.End = time.Unix(from, 0).UTC(), time.Unix(until, 0).UTC(), min(max(t.End, HandedBack), Lost)
+	t.From, t.Until, t.End = time.Unix(from, 0).UTC(), time.Unix(until, 0).UTC(), min(max(t.End, HandedBack), Expired)
 	return nil
 }
 
@@ -184,13 +179,12 @@ func (n note) String() string {
 	}
 }
 
-// cut returns n with names, causes and details truncated to limit bytes.
+// cut returns n with names and details truncated to limit bytes.
 func (n note) cut(limit int) note {
-	n.Leader, n.Lost = clip(n.Leader, limit), clip(n.Lost, limit)
+	n.Leader = clip(n.Leader, limit)
 	n.Terms = slices.Clone(n.Terms)
 	for i := range n.Terms {
-		t := &n.Terms[i]
-		t.Leader, t.Cause = clip(t.Leader, limit), clip(t.Cause, limit)
+		n.Terms[i].Leader = clip(n.Terms[i].Leader, limit)
 	}
 	n.Duties = maps.Clone(n.Duties)
 	for name, d := range n.Duties {
@@ -217,39 +211,25 @@ func (n *note) endTerm(r lease.Record) {
 		return
 	}
 	t := endedNote{Term: r.Token, Leader: n.Leader, From: r.Claimed.UTC().Truncate(time.Second), Until: r.Written.Add(r.Hold).UTC().Truncate(time.Second)}
-	switch {
-	case n.Lost != "":
-		t.End, t.Cause = Lost, n.Lost
-	case r.Hold > 0:
+	if r.Hold > 0 {
 		t.End = Expired
 	}
 	n.Terms = last(append(n.Terms, t), maxTerms)
-	n.Leader, n.Lost = "", ""
+	n.Leader = ""
 }
 
-// explain adds why a term was lost, if it is listed without that.
-func (n *note) explain(term int64, cause string) {
-	for i := range n.Terms {
-		if t := &n.Terms[i]; t.Term == term && t.End == Expired {
-			t.End, t.Cause = Lost, cause
+// failures returns how many of the last runs have failed in a row. Interrupted runs do not count, nor
+// does the last one while it is in progress; those whose replica died do.
+func (d history) failures() (n int) {
+	for i, r := range slices.Backward(d.Runs) {
+		switch {
+		case r.Outcome == Done:
+			return n
+		case r.Outcome == Failed, r.Outcome == Begun && i < len(d.Runs)-1:
+			n++
 		}
 	}
-}
-
-// failures returns how many of the last runs have failed in a row.
-// Interrupted runs do not count; those whose replica died do.
-func (d history) failures() int {
-	count := 0
-	for _, r := range slices.Backward(d.Runs) {
-		switch r.Outcome {
-		case Interrupted:
-		case Done:
-			return count
-		default:
-			count++
-		}
-	}
-	return count
+	return n
 }
 
 // clip returns s in at most limit bytes: an ellipsis and the end of s if it is longer, because replicas of one
