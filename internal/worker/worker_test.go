@@ -352,19 +352,23 @@ func TestPartitionsOpenWhileReceiverIsDown(t *testing.T) {
 	r.set(func(context.Context, notify.Alert) error { return errBusy })
 	s := newSetup(t, r).start(p)
 	defer s.end()
-	p.publish("device", 99)
+	for i := range 3 { // enough for it to be down
+		p.publish(fmt.Sprint("device", i), 99)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	attempts := func() int {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.attempts
-	}
-	for n := range 3 { // the first ones: between later ones is more and more time
-		for attempts() <= n {
-			time.Sleep(time.Millisecond)
+	for round := range 3 {
+		for attempts := 3 + round; ; time.Sleep(time.Millisecond) {
+			r.mu.Lock()
+			made := r.attempts
+			r.mu.Unlock()
+			if made >= attempts {
+				break
+			}
 		}
-		s.work.Go(func() { _ = s.worker.Consume(ctx, newPartition(fmt.Sprint(1+n))) })
+		for i := range 10 {
+			s.work.Go(func() { _ = s.worker.Consume(ctx, newPartition(fmt.Sprint(1+round*10+i))) })
+		}
 	}
 }
 
