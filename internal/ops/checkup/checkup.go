@@ -53,6 +53,14 @@ const (
 	testDevice = "alertworker-check"
 )
 
+// Why a step had nothing to try: another one says more.
+const (
+	noEndpoint = undecided("not checked: the IoT Hub's endpoint is not known")
+	noHub      = undecided("not checked: the hub cannot be read")
+	noToken    = undecided("not checked: no token from the Azure identity")
+	noRecords  = undecided("not checked: see checkpoints")
+)
+
 // Services opens what a worker with the configuration uses. Its functions may be called
 // concurrently.
 type Services struct {
@@ -105,96 +113,126 @@ func (k *checkup) limit() time.Duration {
 }
 
 // steps returns what there is to check.
-func (k *checkup) steps(send bool) []step {
-	found := func(text string) func(context.Context) (string, error) {
-		return func(context.Context) (string, error) { return text, nil }
+func (k *checkup) steps(send bool) (steps []step) {
+	limit := k.limit()
+	add := func(name string, limit time.Duration, do func(context.Context) (string, error)) {
+		steps = append(steps, step{name, limit, do})
 	}
-	steps := []step{{"settings", stepTimeout, found("valid")}}
+	say := func(name, text string) {
+		add(name, stepTimeout, func(context.Context) (string, error) { return text, nil })
+	}
+	look := func(name string, verdict func(reading) (string, error)) {
+		add(name, limit, func(context.Context) (string, error) {
+			r, err := k.reading()
+			if err != nil {
+				return "", err
+			}
+			return verdict(r)
+		})
+	}
+	say("settings", "valid")
 	if err := malformedProxy(); err != nil {
-		steps = append(steps, step{"proxy", stepTimeout, func(context.Context) (string, error) { return "", err }})
+		add("proxy", stepTimeout, func(context.Context) (string, error) { return "", err })
 	}
-	for _, r := range k.config.Rules().Rules {
-		steps = append(steps, step{"rule " + r.Name, stepTimeout, found(Explain(&r))})
+	set := k.config.Rules()
+	for i := range set.Rules {
+		say("rule "+set.Rules[i].Name, Explain(&set.Rules[i]))
 	}
-	for _, line := range routes(k.config.Rules(), k.receivers) {
-		steps = append(steps, step{"routing", stepTimeout, found(line)})
+	for _, line := range routes(set, k.receivers) {
+		say("routing", line)
 	}
 	if k.config.IoTHubConnectionString.IsSet() {
-		steps = append(steps, step{"IoT Hub", stepTimeout + portsTimeout, k.iotHub})
+		add("IoT Hub", stepTimeout+portTimeout, k.iotHub)
 	}
-	limit := k.limit()
 	if k.config.Keyless() {
-		steps = append(steps, step{"identity", identityTimeout, k.identity})
+		add("identity", identityTimeout, k.identity)
 	}
-	steps = append(steps, step{"hub", limit + portsTimeout, k.hub})
-	set := k.config.Rules()
+	add("hub", limit+portTimeout, k.hub)
 	for i := range set.Rules {
 		name := "events"
 		if len(set.Rules) > 1 {
 			name += " for " + set.Rules[i].Name
 		}
-		steps = append(steps, step{name, limit, func(context.Context) (string, error) { return k.events(i) }})
+		look(name, func(r reading) (string, error) { return r.samples[i].verdict() })
 	}
+	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
 	for i := range set.Rules {
-		if r := &set.Rules[i]; r.Silence() && k.config.CheckpointStore != config.StoreMemory {
-			steps = append(steps, step{"silence for " + r.Name, limit, k.beside(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
-				return k.silence(ctx, c, store, r)
-			})})
+		if r := &set.Rules[i]; r.Silence() && inStorage {
+			add("silence for "+r.Name, limit, k.beside(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
+				return silence(ctx, store, k.services.Group(c), r)
+			}))
 		}
 	}
-	steps = append(steps, step{"partitions", limit, k.partitions})
+	look("partitions", func(r reading) (string, error) { return partitions(r.partitions) })
 	for _, p := range properties(set) {
-		steps = append(steps, step{"property", limit, func(context.Context) (string, error) { return k.telemetry(p.name, p.verdict) }})
+		look("property "+p.name, func(r reading) (string, error) { return p.verdict(r.telemetry) })
 	}
 	if set.Time != "" {
-		steps = append(steps, step{"device time", limit, func(context.Context) (string, error) {
-			return k.telemetry(set.Time, func(events []telemetry.Event) (string, error) { return deviceTimes(events, set.Time) })
-		}})
+		look("device time", func(r reading) (string, error) { return deviceTimes(r.telemetry, set.Time) })
 	}
-	steps = append(steps,
-		step{"checkpoints", limit, k.checkpoints},
-		step{"throttle store", limit, k.throttleStore},
-	)
-	if k.config.CheckpointStore != config.StoreMemory { // else this is the only one
-		steps = append(steps, step{"replicas", limit, k.beside(k.replicas)})
+	add("checkpoints", limit, k.answered("Azure Storage", k.config.StorageVariable(), k.checkpoints))
+	service, variable := "Azure Storage", k.config.StorageVariable()
+	if k.config.ThrottleStore == config.StoreCosmos {
+		service, variable = "Cosmos DB", k.config.CosmosVariable()
+	}
+	add("throttle store", limit, k.answered(service, variable, k.throttleStore))
+	if inStorage {
+		add("replicas", limit, k.beside(k.replicas))
 		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
-			steps = append(steps, step{"KEDA", limit, k.beside(k.kedaLag)}, step{"KEDA trigger", limit, k.kedaTrigger})
+			add("KEDA", limit, k.beside(k.kedaLag))
+			add("KEDA trigger", limit, k.kedaTrigger)
 		}
 	}
 	if k.config.HasStorage() {
-		steps = append(steps, step{"dead letters", limit, k.deadLetters})
+		add("dead letters", limit, k.answered("Azure Storage", k.config.StorageVariable(), k.deadLetters))
 	}
 	for i, r := range k.receivers {
 		name := "receiver"
 		if len(k.receivers) > 1 {
 			name = fmt.Sprint("receiver ", i+1)
 		}
-		steps = append(steps, step{name, stepTimeout + k.config.NotifyTimeout, func(ctx context.Context) (string, error) {
-			return k.receiver(ctx, r, send)
-		}})
+		add(name, stepTimeout+k.config.NotifyTimeout, func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) })
 	}
 	return steps
 }
 
 // beside makes a step of one that looks at what replicas share.
 func (k *checkup) beside(do func(ctx context.Context, resolved config.Config, store records.Store) (string, error)) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
+	return k.answered("Azure Storage", k.config.StorageVariable(), func(ctx context.Context) (string, error) {
 		c, err := k.resolved()
 		if err != nil {
-			return "", undecided("not checked: the IoT Hub's endpoint is not known")
+			return "", noEndpoint
 		}
 		store, err := k.records()
 		if err != nil {
-			return "", undecided("not checked: see checkpoints")
+			return "", noRecords
 		}
 		return do(ctx, c, store)
+	})
+}
+
+// answered makes a step of one that uses a service. To the error of a service that did not answer it adds which variable
+// to check; that is reported once, as the lack of a token is.
+func (k *checkup) answered(service, variable string, do func(context.Context) (string, error)) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		summary, err := do(ctx)
+		switch {
+		case errors.As(err, new(*azure.IdentityError)):
+			err = noToken
+		case errors.As(err, new(undecided)), errors.As(err, new(warning)):
+		default:
+			if hinted := azure.AddHint(err, variable); hinted != err { //nolint:errorlint // whether it is another
+				err = &unanswered{service, hinted}
+			}
+		}
+		return summary, err
 	}
 }
 
 func (k *checkup) iotHub(ctx context.Context) (string, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return "", withPorts(ctx, err)
+		return "", withOtherPort(ctx, err)
 	}
 	return fmt.Sprintf("Event Hubs endpoint: %s at %s", c.Hub().Name, c.Hub().Host), nil
 }
@@ -227,21 +265,11 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	return "has tokens for " + strings.Join(names, ", "), nil
 }
 
-// withoutToken makes an error for lack of a token undecided: the reason is reported
-// once, under "identity".
-func withoutToken(err error) error {
-	var none *azure.IdentityError
-	if errors.As(err, &none) {
-		return undecided("not checked: no token from the Azure identity")
-	}
-	return err
-}
-
 // probe looks at the hub and at the newest events of each partition.
 func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapshot, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return eventhubs.Snapshot{}, undecided("not checked: the IoT Hub's endpoint is not known")
+		return eventhubs.Snapshot{}, noEndpoint
 	}
 	config := eventhubs.Config{
 		ConnectionString: c.EventHubConnectionString.Reveal(),
@@ -252,7 +280,7 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 	}
 	if c.EventHubNamespace != "" {
 		if err := k.services.Identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
-			return eventhubs.Snapshot{}, withoutToken(err)
+			return eventhubs.Snapshot{}, noToken
 		}
 		config.Credential = k.services.Identity
 	}
@@ -264,7 +292,7 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 func (k *checkup) hub(ctx context.Context) (string, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
-		return "", withPorts(ctx, err)
+		return "", withOtherPort(ctx, err)
 	}
 	c, err := k.resolved()
 	if err != nil {
@@ -294,55 +322,24 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 
 // A reading is what rules find in the newest events.
 type reading struct {
-	samples   []*sample         // one for each rule
-	telemetry []telemetry.Event // among the events
+	partitions []eventhubs.PartitionState
+	samples    []*sample         // one for each rule
+	telemetry  []telemetry.Event // among the events
 }
 
 // read takes the newest events through the rules. Its error is undecided.
 func (k *checkup) read() (reading, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
-		return reading{}, undecided("not checked: the hub cannot be read")
+		return reading{}, noHub
 	}
 	if len(snapshot.Events()) == 0 {
-		for _, p := range snapshot.Partitions {
-			if p.Busy {
-				return reading{}, undecided(k.elsewhere())
-			}
+		if slices.ContainsFunc(snapshot.Partitions, func(p eventhubs.PartitionState) bool { return p.Busy }) {
+			return reading{}, undecided(k.elsewhere())
 		}
 		return reading{}, undecided("no events yet: send some telemetry, then run the check again to see what the rules find in it")
 	}
-	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Events())
-}
-
-// events says what the rule of that index finds in events.
-func (k *checkup) events(rule int) (string, error) {
-	r, err := k.reading()
-	if err != nil {
-		return "", err
-	}
-	return r.samples[rule].verdict()
-}
-
-// partitions says whether each device has one partition, as an IoT Hub's own endpoint guarantees.
-func (k *checkup) partitions(context.Context) (string, error) {
-	snapshot, err := k.snapshot()
-	if err != nil || len(snapshot.Events()) == 0 {
-		return "", undecided("not checked: there are no events to look at")
-	}
-	return partitions(snapshot.Partitions)
-}
-
-// telemetry returns verdict about the telemetry that was read, which is about name.
-func (k *checkup) telemetry(name string, verdict func([]telemetry.Event) (string, error)) (string, error) {
-	r, err := k.reading()
-	switch {
-	case err != nil:
-		return "", undecided(fmt.Sprintf("%s: %v", name, err))
-	case len(r.telemetry) == 0:
-		return "", undecided(name + ": no telemetry was read")
-	}
-	return verdict(r.telemetry)
+	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Partitions)
 }
 
 // elsewhere says how to look at events that a worker is reading: the hub admits nobody
@@ -359,7 +356,7 @@ func (k *checkup) elsewhere() string {
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	store, err := k.records()
 	if err != nil {
-		return "", k.storageError(err)
+		return "", err
 	}
 	if k.config.CheckpointStore == config.StoreMemory {
 		return fmt.Sprintf("in memory: every start begins at %v", k.config.EventHubStart), nil
@@ -370,12 +367,12 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	}
 	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil {
-		return "", k.storageError(err)
+		return "", err
 	}
 	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, testGroup).Checkpoint("0")
 	_, err = store.Write(ctx, records.Record{Name: name, Values: eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}.Values(), ETag: records.Any})
 	if err != nil {
-		return "", k.storageError(fmt.Errorf("write a checkpoint: %w", err))
+		return "", fmt.Errorf("write a checkpoint: %w", err)
 	}
 	for _, partition := range slices.Sorted(maps.Keys(unreadable)) {
 		return "", unreadable[partition]
@@ -393,32 +390,24 @@ func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string
 	if err != nil {
 		return text
 	}
-	last := map[string]int64{}
-	for _, p := range snapshot.Partitions {
-		last[p.ID] = p.Last
-	}
 	behind, others := int64(0), 0
-	for id, c := range written {
-		if c.Generation != "" && c.Generation != snapshot.Generation {
+	for _, p := range snapshot.Partitions {
+		switch c, ok := written[p.ID]; {
+		case ok && c.Generation != "" && c.Generation != snapshot.Generation:
 			others++
-			continue
+		case ok:
+			behind += max(0, p.Last-c.Sequence) // workers go on while we look
 		}
-		behind += max(0, last[id]-c.Sequence) // workers go on while we look
 	}
-	text = fmt.Sprintf("%s, %s behind", text, humanize.Count(int(behind), "event"))
+	text += fmt.Sprintf(", %s behind", humanize.Count(int(behind), "event"))
 	if others > 0 {
-		belong := "belong"
-		if others == 1 {
-			belong = "belongs"
-		}
-		text += fmt.Sprintf("; %d %s to another hub of this name, deleted or failed over: workers start over there", others, belong)
+		text += fmt.Sprintf("; %d of another hub of this name, deleted or failed over: workers start over there", others)
 	}
 	return text
 }
 
 func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	c := k.config
-	fail := k.storageError
 	name := "in memory, for a single replica"
 	switch c.ThrottleStore {
 	case config.StoreBlob:
@@ -426,11 +415,11 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	case config.StoreBlobLease:
 		name = fmt.Sprintf("container %q, native leases", c.ThrottleContainer)
 	case config.StoreCosmos:
-		name, fail = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer), k.cosmosError
+		name = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer)
 	}
 	store, err := k.services.Leases(ctx)
 	if err != nil {
-		return "", fail(err)
+		return "", err
 	}
 	start := time.Now()
 	l, err := store.Acquire(ctx, testKey, testTTL, func(lease.Record) (string, error) { return "", nil })
@@ -438,10 +427,10 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	case errors.Is(err, lease.ErrHeld):
 		return name + ": answers; another check is using the test key", nil
 	case err != nil:
-		return "", fail(fmt.Errorf("acquire a lease: %w", azure.Explain(err)))
+		return "", fmt.Errorf("acquire a lease: %w", azure.Explain(err))
 	}
 	if err := store.Release(ctx, l, ""); err != nil {
-		return "", fail(fmt.Errorf("release a lease: %w", azure.Explain(err)))
+		return "", fmt.Errorf("release a lease: %w", azure.Explain(err))
 	}
 	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil
 }
@@ -450,53 +439,32 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 func (k *checkup) replicas(ctx context.Context, c config.Config, store records.Store) (string, error) {
 	member, err := k.services.Member(ctx, c, store)
 	if err != nil {
-		return "", k.storageError(err)
+		return "", err
 	}
 	reason, err := member.Look(ctx)
-	switch {
-	case err != nil:
-		return "", k.storageError(err)
-	case reason != "":
-		return "", undecided(reason)
+	if err == nil && reason != "" {
+		err = undecided(reason)
 	}
-	return "no replicas with other settings are active", nil
+	return "no replicas with other settings are active", err
 }
 
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	store, err := k.services.DeadLetters(ctx)
 	if err != nil {
-		return "", k.storageError(err)
+		return "", err
 	}
 	if err := store.Try(ctx); err != nil {
-		return "", k.storageError(err)
+		return "", err
 	}
 	today, err := store.Count(ctx, time.Now().UTC(), maxCounted)
 	if err != nil {
-		return "", k.storageError(err)
+		return "", err
 	}
 	more := ""
 	if today == maxCounted {
 		more = " or more"
 	}
 	return fmt.Sprintf("container %q: can be written and listed; %s%s from today's readings", k.config.DeadLetterContainer, humanize.Count(today, "dead letter"), more), nil
-}
-
-// storageError adds to an error of Azure Storage what to do if it did not answer.
-func (k *checkup) storageError(err error) error {
-	return serviceError("Azure Storage", err, k.config.StorageVariable())
-}
-
-// cosmosError does so for Cosmos DB.
-func (k *checkup) cosmosError(err error) error {
-	return serviceError("Cosmos DB", err, k.config.CosmosVariable())
-}
-
-func serviceError(service string, err error, variable string) error {
-	hinted := azure.AddHint(err, variable)
-	if hinted != err { //nolint:errorlint // whether it is another
-		return &silence{service, hinted}
-	}
-	return withoutToken(err)
 }
 
 // receiver connects to r and, if asked to, sends it a test alert.

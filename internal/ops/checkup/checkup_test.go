@@ -20,14 +20,16 @@ import (
 	"alertworker/internal/telemetry/telemetrytest"
 )
 
-// An error that is not a service's answer names the variable to look at.
-func TestStorageErrorNamesTheVariable(t *testing.T) {
-	for variable, k := range map[string]checkup{
-		"STORAGE_CONNECTION_STRING": {config: config.Config{StorageConnectionString: config.NewSecret("x")}},
-		"STORAGE_ACCOUNT_URL":       {},
-	} {
-		if err := k.storageError(errors.New("no answer from x")); !strings.Contains(err.Error(), "check the address in "+variable) {
-			t.Errorf("got %q", err)
+// An error that is not a service's answer names the variable to look at; what a step says of itself stays.
+func TestAnswered(t *testing.T) {
+	var k checkup
+	_, err := k.answered("Azure Storage", "STORAGE_ACCOUNT_URL", func(context.Context) (string, error) { return "", errors.New("no answer from x") })(t.Context())
+	if !errors.As(err, new(*unanswered)) || !strings.Contains(err.Error(), "check the address in STORAGE_ACCOUNT_URL") {
+		t.Errorf("got %q", err)
+	}
+	for _, said := range []error{nil, noRecords, warning("half of it")} {
+		if _, err := k.answered("", "", func(context.Context) (string, error) { return "", said })(t.Context()); err != said {
+			t.Errorf("%v became %v", said, err)
 		}
 	}
 }
@@ -59,7 +61,7 @@ func TestProgress(t *testing.T) {
 		"1 checkpoint, 2 events behind":                        at(0),
 		"2 checkpoints, 1 event behind":                        at(1, 1),
 		"2 checkpoints, 0 events behind":                       at(9, 1),
-		"2 checkpoints, 1 event behind; 1 belongs to another hub of this name, deleted or failed over: workers start over there": others,
+		"2 checkpoints, 1 event behind; 1 of another hub of this name, deleted or failed over: workers start over there": others,
 	} {
 		if got := k.progress(written); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -124,21 +126,21 @@ func TestSample(t *testing.T) {
 		result    result
 	}{
 		"all well": {"temperature,temp", []telemetry.Event{hot, event("d", "Telemetry", `{"temp":20}`)},
-			"2 read: temperature in 1, temp in 1, hottest 93.5, threshold 80", none, passed},
+			"2 read: temperature in 1, temp in 1, highest 93.5, limit 80", none, passed},
 		"the hotter of two": {"temperature,temp", []telemetry.Event{event("d", "", `[{"temperature":20},{"temp":95}]`)},
-			"1 read: temp in 1, hottest 95, threshold 80", none, passed},
+			"1 read: temp in 1, highest 95, limit 80", none, passed},
 		"some not": {"temperature", []telemetry.Event{hot, event("d", "", "{"), event("d", "", "{"), event("d", "twinChangeEvents", "{}")},
-			"", "4 read: temperature in 1, hottest 93.5, threshold 80; 3 not decoded: not_telemetry 1, malformed 2", warned},
+			"", "4 read: temperature in 1, highest 93.5, limit 80; 3 not decoded: not_telemetry 1, malformed 2", warned},
 		"a tenth not": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 9), event("d", "", `{"coreTemp":71}`), event("d", "twinChangeEvents", "{}")),
-			"11 read: temperature in 9, hottest 93.5, threshold 80; 2 not decoded: not_telemetry 1, missing 1", none, passed},
+			"11 read: temperature in 9, highest 93.5, limit 80; 2 not decoded: not_telemetry 1, missing 1", none, passed},
 		"more than a tenth": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 8), event("d", "", `{"coreTemp":71,"rpm":900}`)),
-			"", "9 read: temperature in 8, hottest 93.5, threshold 80; 1 not decoded: missing 1; numbers found at coreTemp (1), rpm (1): set TEMPERATURE_FIELD=temperature,coreTemp if that is a temperature too", warned},
+			"", "9 read: temperature in 8, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at coreTemp (1), rpm (1): set TEMPERATURE_FIELD=temperature,coreTemp if that is the temperature", warned},
 		"more than a tenth, and no likely field": {"temperature,temp", []telemetry.Event{hot, event("d", "", `{"rpm":900}`)},
-			"", "2 read: temperature in 1, hottest 93.5, threshold 80; 1 not decoded: missing 1; numbers found at rpm (1): add the one that is a temperature to TEMPERATURE_FIELD", warned},
+			"", "2 read: temperature in 1, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at rpm (1): add the one that is meant to TEMPERATURE_FIELD", warned},
 		"another field": {"temperature,temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},
 			"", "no reading at temperature or temp in 2 events (missing 2); numbers found at machine.coreTemp (1), machine.rpm (2): set TEMPERATURE_FIELD=machine.coreTemp if that is the temperature", failed},
 		"no likely field": {"temp", []telemetry.Event{event("d", "", `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}`)},
-			"", "no reading at temp in 1 event (missing 1); numbers found at a (1), b (1), c (1), d (1), e (1): set TEMPERATURE_FIELD to the one that is the temperature", failed},
+			"", "no reading at temp in 1 event (missing 1); numbers found at a (1), b (1), c (1), d (1), e (1): add the one that is meant to TEMPERATURE_FIELD", failed},
 		"no numbers": {"temp", []telemetry.Event{event("d", "", `{"temp":"hot"}`), event("d", "", "")},
 			"", "no reading at temp in 2 events (empty 1, not_a_number 1); they contain no numbers", failed},
 		"no IoT Hub": {"temp", []telemetry.Event{event("", "", `{"temp":1}`)},
@@ -147,7 +149,7 @@ func TestSample(t *testing.T) {
 			"", "1 event read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", open},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := newReading(rules.Threshold(test.fields, 80, time.Minute), false, test.events)
+			r, err := newReading(rules.Threshold(test.fields, 80, time.Minute), false, []eventhubs.PartitionState{{Events: test.events}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,14 +216,14 @@ func TestSampleOfRules(t *testing.T) {
 	}}
 	event := func(body string) telemetry.Event { return telemetry.Event{Device: "d", Body: []byte(body)} }
 	events := []telemetry.Event{event(`{"temperature":75}`), event(`{"temperature":71}`), event(`{"probe":{"temp":3},"humidity":40}`), event(`{"probe":{"temp":5},"humidity":50}`)}
-	r, err := newReading(set, true, events)
+	r, err := newReading(set, true, []eventhubs.PartitionState{{Events: events}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
 		"4 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules",
 		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
-		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2): set the field of the rule wet to the one that is meant",
+		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2): add the one that is meant to the field of the rule wet",
 	} {
 		got, err := r.samples[i].verdict()
 		if errors.As(err, new(warning)) {
@@ -233,7 +235,7 @@ func TestSampleOfRules(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	r, err = newReading(set, true, append(events, event(`{"temp":1}`), event(`{"t":2}`)))
+	r, err = newReading(set, true, []eventhubs.PartitionState{{Events: events}, {Events: []telemetry.Event{event(`{"temp":1}`), event(`{"t":2}`)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,12 +288,12 @@ func TestDeviceTimes(t *testing.T) {
 		events []telemetry.Event
 		want   string
 	}{
-		{[]telemetry.Event{event("a", at(0)), event("b", at(time.Second)), event("a", at(0))}, "created (the device's time): in 3 of 3 events"},
-		{[]telemetry.Event{event("a", at(388*time.Minute)), event("b", nil)}, "created (the device's time): in 1 of 2 events, up to 6h28m before they arrived"},
-		{[]telemetry.Event{event("a", nil)}, "! created (the device's time): in 0 of 1 event: do the devices set it?"},
+		{[]telemetry.Event{event("a", at(0)), event("b", at(time.Second)), event("a", at(0))}, "created: in 3 of 3 events"},
+		{[]telemetry.Event{event("a", at(388*time.Minute)), event("b", nil)}, "created: in 1 of 2 events, up to 6h28m before they arrived"},
+		{[]telemetry.Event{event("a", nil)}, "! created: in 0 of 1 event: do the devices set it?"},
 		{
 			[]telemetry.Event{event("a", at(0)), event("a", at(time.Second)), event("b", at(-time.Hour)), event("c", "soon"), event("d", 7)},
-			"! created (the device's time): in 2 of 5 events; 1 have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970 (such as c); " +
+			"! created: in 2 of 5 events; 1 have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970 (such as c); " +
 				"1 are more than 5m ahead of the hub: for them the hub's time counts (such as b); 1 are more than 30 days behind the hub: for them the hub's time counts (such as d); " +
 				"1 are earlier than one before: sent out of order, or the clock was set back (such as a)",
 		},
@@ -326,16 +328,17 @@ func TestProperties(t *testing.T) {
 		t.Fatalf("got %d properties", len(all))
 	}
 	for i, want := range []string{
-		"! maxTemp (the limit of hot, critical): in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
-		"! minTemp (the limit of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
-		"! maxTemp (the limit of own): in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
-		"! site (per of cold): in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
-		"! clearAt (clear of own): in 2 of 4 events; in 1 it is something else and not used: must be a number at or below the device's limit",
-		"mute (quiet): in 3 of 4 events",
+		"! maxTemp: the limit of hot, critical: in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
+		"! minTemp: the limit of cold: in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
+		"! site: per of cold: in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
+		"! maxTemp: the limit of own: in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
+		"! clearAt: clear of own: in 2 of 4 events; in 1 it is something else and not used: must be a number at or below the device's limit",
+		"mute: quiet: in 3 of 4 events",
 	} {
 		got, err := all[i].verdict(events)
+		got = all[i].name + ": " + got
 		if errors.As(err, new(warning)) {
-			got = "! " + err.Error()
+			got = "! " + got + err.Error()
 		}
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

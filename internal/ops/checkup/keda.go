@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ const (
 func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.Store) (string, error) {
 	before, err := k.probe(ctx, 0)
 	if err != nil {
-		return "", undecided("not checked: the hub cannot be read")
+		return "", noHub
 	}
 	start := time.Now()
 	select {
@@ -40,48 +39,41 @@ func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.St
 	}
 	after, err := k.probe(ctx, 0)
 	if err != nil {
-		return "", undecided("not checked: the hub cannot be read")
+		return "", noHub
 	}
 	took := time.Since(start)
 	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 	if err != nil || len(unreadable) > 0 {
-		return "", undecided("not checked: the checkpoints cannot be read")
+		return "", noRecords
 	}
 	counted, ahead := kedaCount(after.Partitions, written)
-	if ahead != nil {
-		return fmt.Sprintf("scales to its maximum until a worker has written new checkpoints: those of %s are far ahead of the hub, which was recreated or failed over",
-			humanize.Count(len(ahead), "partition")), nil
+	if ahead {
+		return "scales to its maximum until a worker has written new checkpoints: there are some far ahead of the hub, which was recreated or failed over", nil
 	}
-	return fmt.Sprintf("counts %s as unprocessed; %s", humanize.Count(int(counted), "event"), kedaAdvice(arrivals(before.Partitions, after.Partitions), took, c.CheckpointInterval)), nil
+	return fmt.Sprintf("counts %s as unprocessed; %s", humanize.Count(int(counted), "event"), kedaAdvice(newest(after)-newest(before), took, c.CheckpointInterval)), nil
 }
 
-// kedaAdvice says which threshold is needed if so many events have arrived within took.
-func kedaAdvice(arrived int64, took, interval time.Duration) string {
-	if arrived == 0 {
-		return fmt.Sprintf("no event arrived within %s: check at a busy time to see which unprocessedEventThreshold it needs", config.Plain(rateSample))
-	}
-	rate := float64(arrived) / took.Seconds()
-	threshold := max(kedaThreshold, math.Ceil(2*rate*interval.Seconds()))
-	decimals := 0
-	if rate < 10 {
-		decimals = 1
-	}
-	return fmt.Sprintf("%.*f events/s arrive: set unprocessedEventThreshold to at least %.0f, divided by the replicas that should share them", decimals, rate, threshold)
-}
-
-// arrivals returns how many events arrived between two looks at the hub.
-func arrivals(before, after []eventhubs.PartitionState) (n int64) {
-	for _, b := range before {
-		if i := slices.IndexFunc(after, func(a eventhubs.PartitionState) bool { return a.ID == b.ID }); i >= 0 {
-			n += max(0, after[i].Last-b.Last)
-		}
+// newest returns the sum of the partitions' newest sequence numbers, which grows by each event that arrives.
+func newest(s eventhubs.Snapshot) (n int64) {
+	for _, p := range s.Partitions {
+		n += p.Last
 	}
 	return n
 }
 
-// kedaCount returns how many events KEDA counts as unprocessed, or the partitions whose
-// checkpoints are so far ahead of the hub that it counts without end.
-func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eventhubs.StoredCheckpoint) (n int64, ahead []string) {
+// kedaAdvice says which threshold is needed if so many events have arrived within took.
+func kedaAdvice(arrived int64, took, interval time.Duration) string {
+	if arrived <= 0 {
+		return fmt.Sprintf("no event arrived within %s: check at a busy time to see which unprocessedEventThreshold it needs", config.Plain(rateSample))
+	}
+	rate := float64(arrived) / took.Seconds()
+	threshold := max(kedaThreshold, math.Ceil(2*rate*interval.Seconds()))
+	return fmt.Sprintf("%v events/s arrive: set unprocessedEventThreshold to at least %.0f, divided by the replicas that should share them", math.Round(10*rate)/10, threshold)
+}
+
+// kedaCount returns how many events KEDA counts as unprocessed, and whether a checkpoint is so far ahead of the hub that it
+// counts without end.
+func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eventhubs.StoredCheckpoint) (n int64, ahead bool) {
 	for _, p := range partitions {
 		c, ok := checkpoints[p.ID]
 		switch {
@@ -90,7 +82,7 @@ func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eve
 		case !ok:
 			n += p.Last - p.First + 1
 		case c.Sequence-p.Last >= kedaStale:
-			ahead = append(ahead, p.ID)
+			ahead = true
 		default:
 			n += max(0, p.Last-c.Sequence)
 		}
@@ -103,7 +95,7 @@ func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eve
 func (k *checkup) kedaTrigger(context.Context) (string, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return "", undecided("not checked: the IoT Hub's endpoint is not known")
+		return "", noEndpoint
 	}
 	hub := c.Hub()
 	host, name := strings.ToLower(hub.Host), strings.ToLower(hub.Name)

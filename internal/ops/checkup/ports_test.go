@@ -13,7 +13,7 @@ import (
 	"alertworker/internal/telemetry/transport"
 )
 
-// Who cannot connect to a hub is told which port is open, and what to set.
+// Who cannot connect to a hub is told if the other port is open, and what to set.
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	const host = "ns.example"
@@ -28,14 +28,14 @@ func TestPorts(t *testing.T) {
 		open  string // ports
 		err   error
 		plain bool
+		by    transport.Transport
 		want  string // behind the error; empty for nothing
 	}{
-		"only WebSockets": {"443", syscall.ECONNREFUSED, false, "port 5671 is not open from here, but port 443 is: set EVENTHUB_TRANSPORT=websocket"},
-		"only AMQP":       {"5671", syscall.ECONNREFUSED, false, "port 443 is not open from here, but port 5671 is: set EVENTHUB_TRANSPORT=amqp"},
-		"both":            {"443 5671", syscall.ECONNREFUSED, false, "ports 5671 and 443 are open now: try again"},
-		"none":            {"", syscall.ECONNREFUSED, false, "neither port 5671 nor port 443 is open from here"},
-		"no such host":    {"", &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}, false, ""},
-		"emulator":        {"443 5671", syscall.ECONNREFUSED, true, ""},
+		"only WebSockets": {"443", syscall.ECONNREFUSED, false, transport.AMQP, "port 5671 is not open from here, but port 443 is: set EVENTHUB_TRANSPORT=websocket"},
+		"only AMQP":       {"5671", syscall.ECONNREFUSED, false, transport.WebSocket, "port 443 is not open from here, but port 5671 is: set EVENTHUB_TRANSPORT=amqp"},
+		"none":            {"", syscall.ECONNREFUSED, false, transport.AMQP, ""},
+		"no such host":    {"", &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}, false, transport.AMQP, ""},
+		"emulator":        {"443 5671", syscall.ECONNREFUSED, true, transport.AMQP, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,15 +47,15 @@ func TestPorts(t *testing.T) {
 				}
 				return new(net.Dialer).DialContext(ctx, network, hub.Addr())
 			}}
-			failed := &transport.DialError{Address: a, Err: test.err}
-			got := withPorts(t.Context(), failed)
+			failed := &transport.DialError{Address: a, Transport: test.by, Err: test.err}
+			got := withOtherPort(t.Context(), failed)
 			if !errors.Is(got, test.err) || (test.want == "") != (got == error(failed)) || !strings.Contains(got.Error(), test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 	other := errors.New("answered")
-	if got := withPorts(t.Context(), other); got != other {
+	if got := withOtherPort(t.Context(), other); got != other {
 		t.Errorf("an answer of the hub became %q", got)
 	}
 }

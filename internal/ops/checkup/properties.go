@@ -22,20 +22,13 @@ type property struct {
 func properties(set rules.Set) (all []property) {
 	for _, r := range set.Rules {
 		for _, l := range r.Levels {
-			if l.Override == "" {
-				continue
+			if l.Override != "" {
+				all = append(all, property{l.Override, "the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", "), "a number", func(p telemetry.Property, _ *telemetry.Event) bool {
+					_, kind := rules.Limit(p)
+					return kind == rules.OverrideUsed
+				}})
 			}
-			of := r.Name
-			if l.Name != "" {
-				of += ", " + l.Name
-			}
-			all = append(all, property{l.Override, "the limit of " + of, "a number", func(p telemetry.Property, _ *telemetry.Event) bool {
-				_, kind := rules.Limit(p)
-				return kind == rules.OverrideUsed
-			}})
 		}
-	}
-	for _, r := range set.Rules {
 		if name := r.Levels[0].ClearOverride; name != "" {
 			side := "at or below"
 			if r.Below {
@@ -67,9 +60,14 @@ func properties(set rules.Set) (all []property) {
 	return all
 }
 
+const noTelemetry = undecided("no telemetry was read")
+
 // verdict says how many of events, all of them telemetry, have p. The error is a warning if
 // none does, or if some have something else.
 func (p property) verdict(events []telemetry.Event) (string, error) {
+	if len(events) == 0 {
+		return "", noTelemetry
+	}
 	used, literal, other, path := 0, 0, 0, ""
 	for i := range events {
 		v := events[i].Properties.Get(p.name)
@@ -85,7 +83,7 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 			other++
 		}
 	}
-	text := fmt.Sprintf("%s (%s): in %d of %s", p.name, p.use, used, humanize.Count(len(events), "event"))
+	text := fmt.Sprintf("%s: in %d of %s", p.use, used, humanize.Count(len(events), "event"))
 	if literal > 0 {
 		text += fmt.Sprintf("; in %d it is the text %s: the twin has no such path", literal, path)
 	}
@@ -108,8 +106,10 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var n [rules.TimeBackward + 1]int
-	var example [rules.TimeBackward + 1]string // a device
+	if len(events) == 0 {
+		return "", noTelemetry
+	}
+	devices := map[rules.DeviceTime][]string{} // of the events
 	latest := map[string]int64{}               // by device
 	late := time.Duration(0)
 	for i := range events {
@@ -122,29 +122,25 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 			}
 			latest[e.Device] = max(at, latest[e.Device])
 		}
-		n[kind]++
-		example[kind] = e.Device
+		devices[kind] = append(devices[kind], e.Device)
 	}
-	text := fmt.Sprintf("%s (the device's time): in %d of %s", where, n[rules.TimeUsed]+n[rules.TimeBackward], humanize.Count(len(events), "event"))
+	text := fmt.Sprintf("%s: in %d of %s", where, len(devices[rules.TimeUsed])+len(devices[rules.TimeBackward]), humanize.Count(len(events), "event"))
 	if late >= time.Minute {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}
-	wrong := n[rules.TimeUsed] == 0
-	for _, kind := range []struct {
-		of   rules.DeviceTime
-		what string
-	}{
-		{rules.TimeUnreadable, "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970"},
-		{rules.TimeFuture, "are more than 5m ahead of the hub: for them the hub's time counts"},
-		{rules.TimeOld, "are more than 30 days behind the hub: for them the hub's time counts"},
-		{rules.TimeBackward, "are earlier than one before: sent out of order, or the clock was set back"},
+	wrong := len(devices[rules.TimeUsed]) == 0
+	for kind, what := range [...]string{
+		rules.TimeUnreadable: "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970",
+		rules.TimeFuture:     "are more than 5m ahead of the hub: for them the hub's time counts",
+		rules.TimeOld:        "are more than 30 days behind the hub: for them the hub's time counts",
+		rules.TimeBackward:   "are earlier than one before: sent out of order, or the clock was set back",
 	} {
-		if n[kind.of] > 0 {
+		if of := devices[rules.DeviceTime(kind)]; what != "" && len(of) > 0 {
 			wrong = true
-			text += fmt.Sprintf("; %d %s (such as %s)", n[kind.of], kind.what, example[kind.of])
+			text += fmt.Sprintf("; %d %s (such as %s)", len(of), what, of[0])
 		}
 	}
-	if n[rules.TimeMissing] == len(events) {
+	if len(devices[rules.TimeMissing]) == len(events) {
 		text += ": do the devices set it?"
 	}
 	if wrong {

@@ -30,13 +30,13 @@ type warning string
 
 func (w warning) Error() string { return string(w) }
 
-// A silence is the error of a service that did not answer. It is reported once.
-type silence struct {
+// unanswered is the error of a service that did not answer. It is reported once.
+type unanswered struct {
 	service string
 	error
 }
 
-func (s *silence) Unwrap() error { return s.error }
+func (u *unanswered) Unwrap() error { return u.error }
 
 // An Output is where a check prints.
 type Output struct {
@@ -66,7 +66,7 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 	silent := map[string]string{} // services: the step that has told it
 	for i, s := range steps {
 		got := <-results[i]
-		var no *silence
+		var no *unanswered
 		if errors.As(got.err, &no) {
 			if first := silent[no.service]; first != "" {
 				got.err = undecided(fmt.Sprintf("not checked: %s does not answer, see %s", no.service, first))

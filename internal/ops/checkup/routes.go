@@ -1,7 +1,9 @@
 package checkup
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"alertworker/internal/config"
@@ -13,11 +15,7 @@ import (
 
 // routes says who gets the alerts of each rule and level; nothing if everybody gets all.
 func routes(set rules.Set, rs []receivers.Receiver) []string {
-	filtered := false
-	for _, r := range rs {
-		filtered = filtered || len(r.Filters) > 0
-	}
-	if !filtered {
+	if !slices.ContainsFunc(rs, func(r receivers.Receiver) bool { return len(r.Filters) > 0 }) {
 		return nil
 	}
 	var lines []string
@@ -34,10 +32,7 @@ func routes(set rules.Set, rs []receivers.Receiver) []string {
 				}
 				names = append(names, name)
 			}
-			to := "nobody"
-			if len(names) > 0 {
-				to = strings.Join(names, ", ")
-			}
+			to := cmp.Or(strings.Join(names, ", "), "nobody")
 			lines = append(lines, fmt.Sprintf("%s: goes to %s", config.RuleAndLevel(rule.Name, level.Name), to))
 		}
 	}

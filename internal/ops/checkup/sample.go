@@ -2,8 +2,10 @@ package checkup
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,9 +18,9 @@ import (
 // A sample is what the field of one rule finds in some events.
 type sample struct {
 	rule     *rules.Rule
-	inFile   bool     // the rule is one of RULES_FILE
-	paths    []string // of its field
-	all      *telemetry.Decoder
+	inFile   bool                 // the rule is one of RULES_FILE
+	paths    []string             // of its field; none: every message counts
+	all      *telemetry.Decoder   // of all paths
 	decoders []*telemetry.Decoder // one for each path
 
 	events  int
@@ -29,41 +31,20 @@ type sample struct {
 	numbers map[string]int // events without a reading, by where they have a number
 }
 
-func newSample(r *rules.Rule, inFile bool) (*sample, error) {
-	s := &sample{rule: r, inFile: inFile, numbers: map[string]int{}}
-	decoder := func(paths string) (*telemetry.Decoder, error) {
-		d, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: paths, Lowest: r.Below})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.setting(), err)
-		}
-		return d, nil
-	}
-	var err error
-	if r.Field == "" { // every message counts
+func newSample(r *rules.Rule, inFile bool) (s *sample, err error) {
+	s = &sample{rule: r, inFile: inFile, numbers: map[string]int{}}
+	if r.Field == "" {
 		s.all, err = telemetry.NewFieldsDecoder()
 		return s, err
 	}
-	if s.all, err = decoder(r.Field); err != nil {
-		return nil, err
-	}
-	for path := range strings.SplitSeq(r.Field, ",") {
-		d, err := decoder(path)
-		if err != nil {
-			return nil, err
-		}
-		s.paths = append(s.paths, path)
-		s.decoders = append(s.decoders, d)
-	}
+	s.all, err = telemetry.NewFieldsDecoder(telemetry.Field{Paths: r.Field, Lowest: r.Below})
+	s.paths = strings.Split(r.Field, ",")
 	s.found = make([]int, len(s.paths))
-	return s, nil
-}
-
-// setting names what says where the reading is.
-func (s *sample) setting() string {
-	if s.inFile {
-		return "the field of the rule " + s.rule.Name
+	for _, path := range s.paths {
+		d, wrong := telemetry.NewFieldsDecoder(telemetry.Field{Paths: path, Lowest: r.Below})
+		s.decoders, err = append(s.decoders, d), errors.Join(err, wrong)
 	}
-	return "TEMPERATURE_FIELD"
+	return s, err
 }
 
 // decode decodes an event as the worker would.
@@ -103,22 +84,23 @@ func (s *sample) add(e *telemetry.Event, readable bool) {
 // verdict returns which fields match and what cannot be decoded. The error is a warning
 // if that is more than a tenth of the telemetry, and not if it is all.
 func (s *sample) verdict() (string, error) {
-	other := s.reasons[telemetry.ReasonNotTelemetry]
-	if n := s.reasons[telemetry.ReasonOK]; n > 0 && len(s.paths) == 0 {
-		return fmt.Sprintf("%d read: %d are messages of a device", s.events, n), nil
+	read := s.reasons[telemetry.ReasonOK]
+	if read > 0 && len(s.paths) == 0 {
+		return fmt.Sprintf("%d read: %d are messages of a device", s.events, read), nil
 	}
+	other := s.reasons[telemetry.ReasonNotTelemetry]
 	own := s.events - other - s.others // telemetry that no other rule reads
-	missing := strings.Join(s.paths, " or ")
+	events, missing := humanize.Count(s.events, "event"), humanize.Or(s.paths)
 	switch {
-	case s.reasons[telemetry.ReasonOK] > 0:
+	case read > 0:
 	case s.others > 0:
-		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, humanize.Count(s.events, "event"), s.others, s.hint()))
+		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, events, s.others, s.hint()))
 	case other == s.events:
-		return "", undecided(fmt.Sprintf("%s read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", humanize.Count(s.events, "event")))
+		return "", undecided(events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some")
 	case s.reasons[telemetry.ReasonNoDevice] == own:
-		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", humanize.Count(s.events, "event"))
+		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", events)
 	default:
-		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, humanize.Count(s.events, "event"), s.undecoded(), s.hint())
+		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, events, s.undecoded(), s.hint())
 	}
 	var matched []string
 	for i, n := range s.found {
@@ -126,24 +108,21 @@ func (s *sample) verdict() (string, error) {
 			matched = append(matched, fmt.Sprintf("%s in %d", s.paths[i], n))
 		}
 	}
-	worst, limit := "hottest", "threshold"
-	if s.inFile {
-		worst, limit = "highest", "limit"
+	text := fmt.Sprintf("%d read: %s", s.events, strings.Join(matched, ", "))
+	if !s.rule.Silence() {
+		worst := "highest"
 		if s.rule.Below {
 			worst = "lowest"
 		}
-	}
-	text := fmt.Sprintf("%d read: %s", s.events, strings.Join(matched, ", "))
-	if !s.rule.Silence() {
-		text += fmt.Sprintf(", %s %v, %s %s", worst, s.worst, limit, limits(s.rule))
+		text += fmt.Sprintf(", %s %v, limit %s", worst, s.worst, limits(s.rule))
 	}
 	if s.others > 0 {
 		text += fmt.Sprintf("; %d for other rules", s.others)
 	}
-	if n := other + own - s.reasons[telemetry.ReasonOK]; n > 0 {
+	if n := other + own - read; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
-	if n := own - s.reasons[telemetry.ReasonOK]; n*10 > own {
+	if n := own - read; n*10 > own {
 		if len(s.numbers) > 0 {
 			text += "; " + s.hint()
 		}
@@ -166,36 +145,33 @@ func (s *sample) undecoded() string {
 // maxHints is how many places of numbers are named.
 const maxHints = 5
 
-// hint suggests another field, one more if one matches already.
+// temperature matches a path that looks like that of one.
+var temperature = regexp.MustCompile(`(?i)(temp|celsius|fahrenheit)[^.]*$`)
+
+// hint suggests a path, another one if some match already. What a rule of the file is about, nobody knows.
 func (s *sample) hint() string {
 	if len(s.numbers) == 0 {
 		return "they contain no numbers"
 	}
-	// What a rule of the file is about, nobody knows.
-	about := func(path string) int {
-		if s.inFile {
+	rank := func(path string) int {
+		if !s.inFile && temperature.MatchString(path) {
 			return 0
 		}
-		return likely(path)
+		return 1
 	}
 	paths := slices.SortedFunc(maps.Keys(s.numbers), func(a, b string) int {
-		return cmp.Or(cmp.Compare(about(b), about(a)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
 	})
-	matched := s.reasons[telemetry.ReasonOK] > 0
-	what := "the temperature"
-	if s.inFile {
-		what = "meant"
-	}
-	advice := fmt.Sprintf("set %s to the one that is %s", s.setting(), what)
+	advice := "add the one that is meant to TEMPERATURE_FIELD"
 	switch {
-	case about(paths[0]) > 0 && matched:
-		advice = "set TEMPERATURE_FIELD=" + strings.Join(append(slices.Clone(s.paths), paths[0]), ",") + " if that is a temperature too"
-	case about(paths[0]) > 0:
-		advice = "set TEMPERATURE_FIELD=" + paths[0] + " if that is the temperature"
-	case matched && s.inFile:
-		advice = "add the one that is meant to " + s.setting()
-	case matched:
-		advice = "add the one that is a temperature to TEMPERATURE_FIELD"
+	case s.inFile:
+		advice = "add the one that is meant to the field of the rule " + s.rule.Name
+	case rank(paths[0]) == 0:
+		set := []string{paths[0]}
+		if s.reasons[telemetry.ReasonOK] > 0 {
+			set = append(slices.Clone(s.paths), paths[0])
+		}
+		advice = "set TEMPERATURE_FIELD=" + strings.Join(set, ",") + " if that is the temperature"
 	}
 	paths = paths[:min(len(paths), maxHints)]
 	for i, path := range paths {
@@ -204,35 +180,29 @@ func (s *sample) hint() string {
 	return "numbers found at " + strings.Join(paths, ", ") + ": " + advice
 }
 
-// likely returns 1 if a path looks like that of a temperature, else 0.
-func likely(path string) int {
-	name := strings.ToLower(path[strings.LastIndexByte(path, '.')+1:])
-	if strings.Contains(name, "temp") || strings.Contains(name, "celsius") || strings.Contains(name, "fahrenheit") {
-		return 1
-	}
-	return 0
-}
-
-// newReading takes events through the rules of set.
-func newReading(set rules.Set, inFile bool, events []telemetry.Event) (r reading, err error) {
+// newReading takes the events of partitions through the rules of set.
+func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionState) (reading, error) {
+	r := reading{partitions: partitions}
 	for i := range set.Rules {
 		s, err := newSample(&set.Rules[i], inFile)
 		if err != nil {
-			return reading{}, err
+			return r, err
 		}
 		r.samples = append(r.samples, s)
 	}
-	for i := range events {
-		e := &events[i]
-		if _, reason := decode(r.samples[0].all, e); reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
-			r.telemetry = append(r.telemetry, *e)
-		}
-		readable := slices.ContainsFunc(r.samples, func(s *sample) bool {
-			_, reason := decode(s.all, e)
-			return reason == telemetry.ReasonOK
-		})
-		for _, s := range r.samples {
-			s.add(e, readable)
+	for _, p := range partitions {
+		for i := range p.Events {
+			e := &p.Events[i]
+			if _, reason := decode(r.samples[0].all, e); reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
+				r.telemetry = append(r.telemetry, *e)
+			}
+			readable := slices.ContainsFunc(r.samples, func(s *sample) bool {
+				_, reason := decode(s.all, e)
+				return reason == telemetry.ReasonOK
+			})
+			for _, s := range r.samples {
+				s.add(e, readable)
+			}
 		}
 	}
 	return r, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
 	"alertworker/internal/records"
@@ -14,29 +13,18 @@ import (
 	"alertworker/internal/rules"
 )
 
-// silence says of how many devices r, which is about silence, expects to hear, and how many of them are silent now.
-func (k *checkup) silence(ctx context.Context, c config.Config, store records.Store, r *rules.Rule) (string, error) {
-	known, silent, partitions, err := silences(ctx, store, k.services.Group(c), r)
-	switch {
-	case err != nil:
-		return "", k.storageError(err)
-	case known == 0:
-		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message")
-	}
-	return fmt.Sprintf("%s known in %s, %d silent now", humanize.Count(known, "device"), humanize.Count(partitions, "partition"), silent), nil
-}
-
-// silences counts what the replicas of a group have kept.
-func silences(ctx context.Context, store records.Store, group string, r *rules.Rule) (known, silent, partitions int, err error) {
+// silence says how many devices the replicas of a group expect to hear by r, which is about silence, and how many of them are silent now.
+func silence(ctx context.Context, store records.Store, group string, r *rules.Rule) (string, error) {
 	rosters := group + "/roster/"
 	all, err := records.All(ctx, store, rosters)
 	if err != nil {
-		return 0, 0, 0, fmt.Errorf("list rosters: %w", err)
+		return "", fmt.Errorf("list rosters: %w", err)
 	}
+	known, silent, partitions := 0, 0, 0
 	for _, record := range all {
 		of, _, why, err := (&roster.File{Store: store, Name: record.Name}).Read(ctx)
 		if err = errors.Join(err, why); err != nil {
-			return 0, 0, 0, err
+			return "", err
 		}
 		if of == nil { // it was deleted just now
 			continue
@@ -48,7 +36,7 @@ func silences(ctx context.Context, store records.Store, group string, r *rules.R
 		}
 		kept, err := ledger.Look(ctx, store, group+"/ledger/"+strings.TrimPrefix(record.Name, rosters))
 		if err != nil {
-			return 0, 0, 0, err
+			return "", err
 		}
 		for _, a := range kept.Alarms {
 			if a.Rule == r.Name && a.Level == r.Levels[0].Name && a.Silence && a.Open {
@@ -56,5 +44,8 @@ func silences(ctx context.Context, store records.Store, group string, r *rules.R
 			}
 		}
 	}
-	return known, silent, partitions, nil
+	if known == 0 {
+		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message")
+	}
+	return fmt.Sprintf("%s known in %s, %d silent now", humanize.Count(known, "device"), humanize.Count(partitions, "partition"), silent), nil
 }
