@@ -66,8 +66,7 @@ func TestWhy(t *testing.T) {
 		}
 	}
 	for _, part := range []string{
-		"oven-7: Its alarm has been open since ", ": 91.5 reached its own limit of 90 (property maxTemp, instead of 80); its last alert was delivered at ",
-		"alarm: open since ", "receiver hook: replica-a delivered an alert ", "the window is in force until ", "rule temperature: alerts when ",
+		"oven-7: Its alarm has been open since ", ", when 91.5 reached its own limit of 90, by property maxTemp instead of 80\n", "receiver hook: replica-a delivered an alert ", "the window is in force until ", "rule temperature: alerts when ",
 	} {
 		if !strings.Contains(got, part) {
 			t.Errorf("no %q", part)
@@ -77,17 +76,17 @@ func TestWhy(t *testing.T) {
 	if !regexp.MustCompile("kiln: The alert about 99 .* became a dead letter of receiver hook .*answered 422.*deadletters replay").MatchString(kiln) {
 		t.Errorf("of a dead letter:\n%s", kiln)
 	}
-	if fridge := ask(t, "fridge"); !strings.Contains(fridge, "no partition has an alarm of it") || !strings.Contains(fridge, "receiver hook: no alert is recorded") {
+	if fridge := ask(t, "fridge"); !strings.Contains(fridge, "receiver hook: no alert is recorded") {
 		t.Errorf("of a device that was never hot:\n%s", fridge)
 	}
 
-	if fridge := ask(t, "fridge", "--last", "2h"); !regexp.MustCompile("^fridge: Its last event was at .* ago\\): 4, below the threshold of 80\n").MatchString(fridge) {
+	if fridge := ask(t, "fridge", "--last", "2h"); !regexp.MustCompile("^fridge: Its last event was at .* ago\\): 4, does not reach the limit of 80\n").MatchString(fridge) {
 		t.Errorf("of a device that the hub knows:\n%s", fridge)
 	}
 
 	last := ask(t, "oven-7", "--last", "2h")
 	t.Logf("\n%s", last)
-	for _, part := range []string{"the hub has 2 events of it from the last 2 h", "sequence 1: 91.5, reaches its own limit of 90 (property maxTemp, instead of 80)", "sequence 0: 85, below its own limit of 90"} {
+	for _, part := range []string{"the hub has 2 events of it from the last 2 h", "sequence 1: 91.5, reaches its own limit of 90, by property maxTemp instead of 80", "sequence 0: 85, does not reach its own limit of 90"} {
 		if !strings.Contains(last, part) {
 			t.Errorf("no %q in:\n%s", part, last)
 		}

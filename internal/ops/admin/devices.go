@@ -90,7 +90,7 @@ func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string
 // deviceView returns what is known of a device for programs.
 func (a *Admin) deviceView(device string, f findings) deviceView {
 	status, why := f.why()
-	return deviceView{device, status, why, a.Replica, f.state, f.letter(), f.gates, f.alert(), f.resolved(), f.silences}
+	return deviceView{device, status, why, a.Replica, f.state, f.letter(), f.gates, f.taken(false), f.taken(true), f.silences}
 }
 
 // findings looks everywhere for what is known of a device. shared has by the names of rules what the device shares their alerts
@@ -101,29 +101,42 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 	defer cancel()
 	f := a.local(device, shared)
 	f.gates = make([]gateState, len(a.Receivers))
+	var missing [2]error
 	var asking sync.WaitGroup
-	asking.Go(func() { a.Shared.look(whole, device, &f) })
-	asking.Go(func() { f.silences, f.silenceErr = a.silencesOf(whole, device) })
+	asking.Go(func() { missing[0] = a.Shared.look(whole, device, &f) })
+	asking.Go(func() { f.silences, missing[1] = a.silencesOf(whole, device) })
 	turns := make(chan struct{}, inspectAtOnce)
 	for i, to := range a.Receivers {
-		rule := a.rule(to.Rule)
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			g, about := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window}, ""
-			if about, g.Shared, g.err = f.key(device, rule); g.err == nil {
-				g.State, g.err = to.Gate.Inspect(ctx, about)
-				g.Notified = g.Notified && rule.Resolved // else it tells nobody
-			}
-			if g.err != nil {
-				g.Phase, g.Error = throttle.NotKnown, g.err.Error()
-			}
-			f.gates[i] = g
+			f.gates[i] = f.inspect(ctx, device, to)
 		})
 	}
 	asking.Wait()
-	a.sortAlarms(f.state.Alarms)
+	if err := errors.Join(missing[:]...); err != nil {
+		f.missing = strings.Split(err.Error(), "\n")
+	}
+	slices.SortFunc(f.state.Alarms, func(x, y worker.AlarmState) int {
+		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level))
+	})
 	return f
+}
+
+// inspect returns what the store knows of the device's window at a receiver.
+func (f *findings) inspect(ctx context.Context, device string, to Receiver) gateState {
+	rule, _ := level(f.set, to.Rule, to.Level)
+	g := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window}
+	about, shared, err := f.key(device, rule)
+	if err == nil {
+		g.Shared = shared
+		g.State, err = to.Gate.Inspect(ctx, about)
+		g.Notified = g.Notified && rule.Resolved // else it tells nobody
+	}
+	if err != nil {
+		g.Phase, g.Error = throttle.NotKnown, err.Error()
+	}
+	return g
 }
 
 // local returns what this replica knows of a device by itself. What the device shares alerts by is what the caller knows, else what
@@ -148,46 +161,17 @@ func (a *Admin) local(device string, shared map[string]string) findings {
 }
 
 // key returns what the device's alerts of a rule are about: the device, or what it shares them by, which shared then names.
-func (f *findings) key(device string, rule rules.Rule) (about, shared string, err error) {
+func (f *findings) key(device string, rule *rules.Rule) (about, shared string, err error) {
 	if rule.Per == "" {
 		return device, "", nil
 	}
 	switch about = f.shared[rule.Name]; about {
 	case "":
-		return "", "", unsharedError{rule.Per}
+		return "", "", fmt.Errorf("devices with the same %s share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)", rule.Per)
 	case device: // it has no such property
 		return device, "", nil
 	}
 	return about, rule.Per + "=" + about, nil
-}
-
-// sortAlarms puts alarms into the order of the rules and levels, those of former rules last.
-func (a *Admin) sortAlarms(all []worker.AlarmState) {
-	place := func(s worker.AlarmState) int {
-		n := 0
-		for _, r := range a.Rules.Rules {
-			for _, l := range r.Levels {
-				if r.Name == s.Rule && l.Name == s.Level {
-					return n
-				}
-				n++
-			}
-		}
-		return n
-	}
-	slices.SortFunc(all, func(x, y worker.AlarmState) int {
-		return cmp.Or(cmp.Compare(place(x), place(y)), cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level))
-	})
-}
-
-// rule returns a rule by its name; a zero one if it is not configured.
-func (a *Admin) rule(name string) (found rules.Rule) {
-	for _, r := range a.Rules.Rules {
-		if r.Name == name {
-			return r
-		}
-	}
-	return found
 }
 
 // endWindow ends the device's windows at all receivers, of all rules and levels. It names those that it shares, and the rules of
@@ -207,7 +191,8 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 		}
 	}
 	for _, to := range a.Receivers {
-		about, shared, unknown := f.key(device, a.rule(to.Rule))
+		rule, _ := level(f.set, to.Rule, to.Level)
+		about, shared, unknown := f.key(device, rule)
 		if unknown != nil {
 			about = device // in case its messages lack the property
 			add(&answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))

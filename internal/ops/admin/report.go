@@ -14,8 +14,6 @@ import (
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // WriteJSON writes what GET /devices/{id} answers.
@@ -29,127 +27,57 @@ func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, device string) err
 func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r Readings) error {
 	f := a.findings(ctx, device, r.shared)
 	f.event = r.latest
-	_, text := f.why()
-	if _, err := fmt.Fprintf(out, "%s: %s\n\n", device, text); err != nil {
-		return err
-	}
+	_, text := f.reason()
+	lines := []string{device + ": " + text, ""}
 	for _, s := range f.state.Alarms {
-		fmt.Fprintf(out, "alarm%s: %s (partition %s)\n", which(s.Rule, s.Level), f.alarmText(s), s.Partition)
+		lines = append(lines, fmt.Sprintf("%s (partition %s)", f.alarmText(s), s.Partition))
 	}
 	for i := range f.set.Rules {
 		if r := &f.set.Rules[i]; r.Silence() {
-			f.writeHeard(out, r)
+			lines = append(lines, f.heardText(r))
 		}
 	}
 	for _, g := range f.gates {
-		f.writeWindow(out, g)
+		lines = append(lines, f.windowText(g))
 	}
 	for _, s := range f.silences {
-		fmt.Fprintf(out, "silence %s: %s\n", s.ID, f.silenceText(s))
+		lines = append(lines, fmt.Sprintf("silence %s: %s", s.ID, f.silenceText(s)))
 	}
 	for _, e := range f.ended {
 		if e.Reason != "" {
-			fmt.Fprintf(out, "dead letter: %s\n", f.deadLetter(&e))
+			lines = append(lines, "dead letter: "+f.deadLetter(&e))
 		}
 	}
-	for _, missing := range []struct {
-		what string
-		err  error
-	}{{"alarms", f.ledgerErr}, {"times when it was heard", f.rosterErr}, {"dead letters", f.letterErr}, {"silences", f.silenceErr}} {
-		if missing.err != nil {
-			fmt.Fprintf(out, "not all %s are known: %v\n", missing.what, missing.err)
-		}
-	}
-	return nil
+	_, err := fmt.Fprintln(out, strings.Join(append(lines, f.missing...), "\n"))
+	return err
 }
 
-// writeHeard writes when the device was heard last, as a rule about silence counts it, and when it is silent.
-func (f findings) writeHeard(out io.Writer, r *rules.Rule) {
+// heardText says when the device was heard last, as a rule about silence counts it, and from when on it is silent.
+func (f findings) heardText(r *rules.Rule) string {
+	text := "rule " + r.Name + ": "
 	heard := false
 	for _, h := range f.state.Heard {
 		if h.Rule != r.Name {
 			continue
 		}
 		heard = true
-		var deadlines []string
-		for _, d := range h.Deadlines {
-			text := "none, as it may be silent for ever"
-			switch {
-			case d.At.IsZero():
-			case d.At.After(f.now):
-				text = f.until(d.At)
-			default:
-				text = f.at(d.At)
-			}
-			if d.Level != "" {
-				text += " for level " + d.Level
-			}
-			deadlines = append(deadlines, text)
-		}
-		asOf := ""
+		text += fmt.Sprintf("last heard %s in partition %s", f.at(h.At), h.Partition)
 		if !h.AsOf.IsZero() {
-			asOf = ", as of " + f.clock(h.AsOf)
+			text += ", as of " + f.clock(h.AsOf)
 		}
-		fmt.Fprintf(out, "rule %s: last heard %s in partition %s%s; deadline %s\n", r.Name, f.at(h.At), h.Partition, asOf, strings.Join(deadlines, ", "))
+		for _, d := range h.Deadlines {
+			if !d.At.IsZero() {
+				text += fmt.Sprintf("; silent from %s on", f.clock(d.At))
+				if d.Level != "" {
+					text += " for level " + d.Level
+				}
+			}
+		}
 	}
 	if !heard {
-		fmt.Fprintf(out, "rule %s: no partition is known to have heard it\n", r.Name)
-	}
-}
-
-// writeWindow writes what the store knows of a window.
-func (f findings) writeWindow(out io.Writer, g gateState) {
-	shared := ""
-	if g.Shared != "" {
-		shared = ", shared by devices with " + g.Shared
-	}
-	fmt.Fprintf(out, "receiver %s%s%s: %s\n", g.Receiver, which(g.Rule, g.Level), shared, f.windowText(g))
-}
-
-// alarmText says what state an alarm is in.
-func (f findings) alarmText(s worker.AlarmState) string {
-	text := "normal"
-	switch {
-	case s.Phase == rules.Normal:
-	case s.Silence:
-		text = fmt.Sprintf("%s: not heard since %s, for longer than %s", s.Phase, f.clock(s.Since), humanize.Span(time.Duration(s.Limit)*time.Second))
-	default:
-		text = fmt.Sprintf("%s since %s, when %s reached %s", s.Phase, f.clock(s.Since), number(s.Value), number(s.Limit))
-		if _, level := f.level(s.Rule, s.Level); level != nil && level.Override != "" && s.Limit != level.Limit {
-			text += fmt.Sprintf(", its own limit (property %s, instead of %s)", level.Override, number(level.Limit))
-		}
-	}
-	if !s.Due.IsZero() {
-		text += fmt.Sprintf("; a recovery has been due since %s", f.clock(s.Due))
+		text += "no partition is known to have heard it"
 	}
 	return text
-}
-
-// windowText says what the store knows of a device's window.
-func (f findings) windowText(g gateState) string {
-	by := g.Replica
-	if by == "" {
-		by = "a replica"
-	}
-	delivered, message := g.delivered(), "a message"
-	if g.Recovery {
-		message = "a recovery"
-	}
-	switch {
-	case g.err != nil:
-		return fmt.Sprintf("not known: %v", g.err)
-	case g.Phase == throttle.Sending:
-		return fmt.Sprintf("%s has been sending since %s, or has died: it has a claim until %s", by, f.clock(g.Claimed), f.until(g.Until))
-	case g.Phase == throttle.Closed:
-		return fmt.Sprintf("%s delivered an alert %s; the window is in force until %s", by, f.at(delivered), f.until(g.Until))
-	case g.Claimed.IsZero():
-		return "no alert is recorded"
-	case g.Unresolved:
-		return fmt.Sprintf("%s sent %s %s, and it is not known whether it was accepted; no window is in force", by, message, f.at(g.Claimed))
-	case delivered.IsZero():
-		return fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
-	}
-	return fmt.Sprintf("an alert was delivered %s; its window is over", f.at(delivered))
 }
 
 // shownReadings is how many of a device's readings are shown.
@@ -238,24 +166,24 @@ func (a *Admin) reached(e *telemetry.Event, found []telemetry.Found, of []rules.
 		if text != "" {
 			text += "; "
 		}
-		says := "below "
-		if rule.Below {
-			says = "above "
-		}
+		says := ""
 		for j := range rule.Levels { // of the highest that is reached, else of the mildest
 			level := &rule.Levels[j]
-			r := worker.Reading{Value: f.Value, Limit: level.Limit}
+			limit, own := level.Limit, false
 			if level.Override != "" {
-				if own, kind := rules.Limit(e.Properties.Get(level.Override)); kind == rules.OverrideUsed {
-					r.Limit, r.Own = own, true
+				if value, kind := rules.Limit(e.Properties.Get(level.Override)); kind == rules.OverrideUsed {
+					limit, own = value, true
 				}
 			}
-			switch reaches := rule.Breaching(f.Value, r.Limit); {
+			switch reaches := rule.Breaching(f.Value, limit); {
 			case reaches:
-				says = "reaches " + limitOf(rule, level, r)
+				says = "reaches "
 			case j == 0:
-				says += limitOf(rule, level, r)
+				says = "does not reach "
+			default:
+				continue
 			}
+			says += limitOf(level, limit, own) + which(rule.Name, level.Name)
 		}
 		text += number(f.Value) + ", " + says
 	}

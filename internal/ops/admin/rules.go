@@ -168,39 +168,24 @@ func which(rule, level string) string {
 	return fmt.Sprintf(" (rule %s)", rule)
 }
 
-// limitOf names the limit of a reading at a level for a sentence, and where it comes from if it is the device's own.
-func limitOf(rule *rules.Rule, level *rules.Level, r worker.Reading) string {
-	which := which(rule.Name, level.Name)
-	switch {
-	case r.Own:
-		which = strings.TrimSuffix(strings.TrimPrefix(which, " ("), ")")
-		return fmt.Sprintf("its own limit of %s (%s)", number(r.Limit), strings.TrimPrefix(fmt.Sprintf("%s; property %s, instead of %s", which, level.Override, number(level.Limit)), "; "))
-	case which == "":
-		return "the threshold of " + number(r.Limit)
+// limitOf names a limit that a reading was compared with, for a sentence: that of a level, nil if it is not configured any more, or the
+// device's own.
+func limitOf(level *rules.Level, limit float64, own bool) string {
+	if own {
+		return fmt.Sprintf("its own limit of %s, by property %s instead of %s", number(limit), level.Override, number(level.Limit))
 	}
-	return "the limit of " + number(r.Limit) + which
+	return "the limit of " + number(limit)
 }
 
-// limits lists the limits of rules for a sentence: hot at or above 70 (warning) or 80 (critical), cold at or below 2.
-func limits(all []*rules.Rule) string {
-	var parts []string
-	for _, r := range all {
-		var levels []string
-		for _, l := range r.Levels {
-			text := number(l.Limit)
-			if l.Name != "" {
-				text += " (" + l.Name + ")"
+// level returns a level of a rule by their names; nil if it is not configured.
+func level(set *rules.Set, rule, level string) (*rules.Rule, *rules.Level) {
+	for i := range set.Rules {
+		r := &set.Rules[i]
+		for j := range r.Levels {
+			if r.Name == rule && r.Levels[j].Name == level {
+				return r, &r.Levels[j]
 			}
-			if l.Override != "" {
-				text += " or its property " + l.Override
-			}
-			levels = append(levels, text)
 		}
-		side := "above"
-		if r.Below {
-			side = "below"
-		}
-		parts = append(parts, fmt.Sprintf("%s at or %s %s", r.Name, side, strings.Join(levels, " or ")))
 	}
-	return strings.Join(parts, ", ")
+	return nil, nil
 }

@@ -36,13 +36,19 @@ type Shared struct {
 }
 
 // look adds to f what is shared about the device: alarms of partitions that are not read here, when it was heard if that is not known
-// here, and dead letters.
-func (s Shared) look(ctx context.Context, device string, f *findings) {
+// here, and dead letters. Its error has a line for each that is not known in full.
+func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sharedTimeout, fmt.Errorf("no answer within %v", sharedTimeout))
 	defer cancel()
 	var mu sync.Mutex
+	var missing []error
+	known := func(what string, err error) {
+		if err != nil {
+			missing = append(missing, fmt.Errorf("not all %s are known: %w", what, err))
+		}
+	}
 	if s.Records != nil {
-		f.ledgerErr = s.each(ctx, s.Ledgers, f.state.Partitions, func(name, partition string) error {
+		known("alarms", s.each(ctx, s.Ledgers, f.state.Partitions, func(name, partition string) error {
 			c, err := ledger.Look(ctx, s.Records, name)
 			mu.Lock()
 			defer mu.Unlock()
@@ -52,11 +58,10 @@ func (s Shared) look(ctx context.Context, device string, f *findings) {
 				}
 			}
 			return err
-		})
-		f.searched = f.ledgerErr == nil
+		}))
 	}
 	if s.Rosters != "" && len(f.state.Heard) == 0 {
-		f.rosterErr = s.each(ctx, s.Rosters, f.state.Partitions, func(name, partition string) error {
+		known("times when it was heard", s.each(ctx, s.Rosters, f.state.Partitions, func(name, partition string) error {
 			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
 			if err = errors.Join(err, why); err != nil || r == nil {
 				return err
@@ -68,11 +73,12 @@ func (s Shared) look(ctx context.Context, device string, f *findings) {
 				f.state.Heard = append(f.state.Heard, h)
 			}
 			return nil
-		})
+		}))
 	}
 	if s.DeadLetters != nil {
-		f.letterErr = s.letters(ctx, device, f)
+		known("dead letters", s.letters(ctx, device, f))
 	}
+	return errors.Join(missing...)
 }
 
 // each calls read with every record in a folder, but those of some partitions, a few at a time.

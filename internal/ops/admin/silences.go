@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -42,6 +43,9 @@ func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	all, err := a.Silences.List(ctx)
+	if err != nil {
+		err = fmt.Errorf("not all silences are known: %w", err)
+	}
 	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(device) }), err
 }
 

@@ -23,7 +23,7 @@ func TestWhy(t *testing.T) {
 		return heard(worker.LastSeen{Partition: "3", At: at, Reading: &r})
 	}
 	open := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
-	down := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, err: errors.New("connection refused")}
+	down := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.NotKnown}, Error: "connection refused"}
 	window := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
 	over := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
 	failed := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
@@ -41,21 +41,21 @@ func TestWhy(t *testing.T) {
 		status, want string
 	}{
 		"not heard": {worker.DeviceState{Since: ago(time.Hour), Partitions: []string{"0", "2"}}, nil, open, whyNotSeen,
-			"This replica has seen nothing of the device since 02:14:00 UTC; it reads partitions 0 and 2, and another replica may know more"},
+			"This replica has seen nothing of the device since 02:14:00 UTC, and another one may know more"},
 		"not heard in the only partition": {worker.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotSeen,
-			"This replica has seen nothing of the device since 2026-03-01 03:14:00 UTC; it reads partition 0, and another replica may know more"},
+			"This replica has seen nothing of the device since 2026-03-01 03:14:00 UTC, and another one may know more"},
 		"not heard, but another replica has": {worker.DeviceState{}, nil, window, whyNotSeen,
-			"Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`); its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`); receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
-			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), is below the threshold of 80"},
+			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), reaches no limit"},
 		"below, after an alert": {reading(21.5, ago(5*time.Second)), []delivery{taken}, window, whyBelow,
-			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), reaches no limit; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"below, while another replica has a claim": {reading(21.5, now), nil, claim, whyBelow,
-			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; a replica has a claim until 03:14:12 UTC (another 12 s): it is sending an alert, or it has died"},
+			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
 		"below, long after an alert": {reading(21.5, now), nil, over, whyBelow,
-			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 02:13:00 UTC (61 min ago)"},
+			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"below, after an attempt that failed": {reading(21.5, now), nil, failed, whyBelow,
-			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 02:13:00 UTC (61 min ago)"},
+			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"undecodable": {heard(worker.LastSeen{Partition: "3", Undecodable: &worker.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
 		"undecodable after a reading": {heard(worker.LastSeen{
@@ -67,36 +67,34 @@ func TestWhy(t *testing.T) {
 			Partition: "3", Reading: &worker.Reading{Value: 79.9, Enqueued: now, Sequence: 10},
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, down, whyBelow,
-			"Its last reading, 79.9 at 03:14:00 UTC (just now), is below the threshold of 80"},
+			"Its last reading, 79.9 at 03:14:00 UTC (just now), reaches no limit"},
 		"a window": {reading(91.5, ago(2*time.Second)), []delivery{taken}, window, whyWindow,
-			"Its last reading, 91.5 at 03:13:58 UTC (2 s ago), which reaches the threshold of 80, is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
-		"a window that only memory knows": {reading(91.5, now), []delivery{taken}, down, whyWindow,
-			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is suppressed: an alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading, 91.5 at 03:13:58 UTC (2 s ago), reaches the limit of 80, and is settled; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"another's claim": {reading(91.5, now), nil, claim, whySending,
-			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled here, and another replica has a claim until 03:14:12 UTC (another 12 s): it is sending an alert, or it has died"},
+			"Its last reading, 91.5 at 03:14:00 UTC (just now), reaches the limit of 80, and is settled; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
 		"the store is down": {reading(91.5, now), nil, down, whyUnknown,
-			"Its last reading, 91.5 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled; more is not known, because the throttle store is not responding"},
+			"Its last reading, 91.5 at 03:14:00 UTC (just now), reaches the limit of 80, and is settled; receiver hook: not known: connection refused"},
 		"delivered": {reading(80, ago(61*time.Minute)), nil, over, whyDelivered,
-			"Its last reading, 80 at 02:13:00 UTC (61 min ago), which reaches the threshold of 80, is covered by the alert that was delivered at 02:13:00 UTC (61 min ago); no window is in force, so the next one causes an alert"},
+			"Its last reading, 80 at 02:13:00 UTC (61 min ago), reaches the limit of 80, and is settled; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"settled": {reading(80, now), nil, open, whyDelivered,
-			"Its last reading, 80 at 03:14:00 UTC (just now), which reaches the threshold of 80, is settled; no window is in force, so the next one causes an alert"},
+			"Its last reading, 80 at 03:14:00 UTC (just now), reaches the limit of 80, and is settled"},
 		"a dead letter": {reading(21.5, now), []delivery{letter}, failed, whyDeadLetter,
-			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef` sends it again"},
+			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef` sends it again; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"a dead letter in the log": {reading(21.5, now), []delivery{logged}, failed, whyDeadLetter,
-			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; it is only in the log"},
+			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; it is only in the log; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"a dead letter before an alert": {reading(21.5, now), []delivery{taken, letter}, down, whyBelow,
-			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit"},
 		"a dead letter that was replayed": {reading(21.5, now), []delivery{letter}, window, whyBelow,
-			"Its last reading, 21.5 at 03:14:00 UTC (just now), is below the threshold of 80; its last alert was delivered at 03:13:41 UTC (19 s ago), and its window is in force until 03:14:41 UTC (another 41 s)"},
+			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"waiting comes first": {worker.DeviceState{Last: reading(21.5, now).Last, Deliveries: []worker.DeliveryState{
 			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: worker.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
 			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
 		}}, []delivery{letter}, window, whyWaiting,
-			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s; an attempt to alert receiver pager is under way"},
+			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s. An alert about 95 has been waiting since 03:12:00 UTC: an attempt to alert receiver pager is under way; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"another's claim is in the way": {worker.DeviceState{Deliveries: []worker.DeliveryState{
 			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: worker.WaitClaim, Until: now.Add(time.Second)},
 		}}, nil, claim, whyWaiting,
-			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the claim ends at the latest at 03:14:12 UTC (another 12 s); the next attempt is due in 1 s"},
+			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the next attempt is due in 1 s; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := findings{now: now, set: &threshold, state: test.state, ended: test.ended, gates: []gateState{test.gate}}
@@ -121,7 +119,7 @@ func TestWhyOfRules(t *testing.T) {
 	mild.Rules[0].Levels[0].Override = "maxTemp"
 	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) worker.AlarmState {
-		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Limit: limit, Since: ago(since)}
+		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Value: limit, Limit: limit, Since: ago(since)}
 	}
 	window := gateState{Receiver: "hook", Rule: "hot", Level: "critical", window: 10 * time.Minute, State: throttle.State{
 		Phase: throttle.Closed, Until: now.Add(7 * time.Minute), Quiet: now.Add(7 * time.Minute), Claimed: ago(3 * time.Minute), Now: now,
@@ -136,40 +134,38 @@ func TestWhyOfRules(t *testing.T) {
 		status, want string
 	}{
 		"a limit of its own": {&mild, worker.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
-			"Its last reading, 4 at 03:13:55 UTC (5 s ago), is below its own limit of 8 (property maxTemp, instead of -15)"},
+			"Its last reading, 4 at 03:13:55 UTC (5 s ago), does not reach its own limit of 8, by property maxTemp instead of -15"},
 		"nobody wants it": {&set, worker.Reading{Value: 91, Decision: worker.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)"},
 		"no limit": {&set, worker.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
-			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)"},
+			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
 		"the only limit of its field": {&set, worker.Reading{Value: 20, Field: 2}, nil, nil, nil, nil, whyBelow,
-			"Its last reading, 20 at 03:13:55 UTC (5 s ago), is below the limit of 60 (rule damp)"},
+			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
 		"pending": {&set, worker.Reading{Value: 75, Decision: worker.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
-			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), as its readings have since 03:13:00 UTC, but not for 2 min yet: the first from 03:15:00 UTC on causes an alert"},
+			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), but not for long enough yet: its alarm (rule hot, level warning) has been pending since 03:13:00 UTC, when 70 reached the limit of 70; the first reading over it from 03:15:00 UTC on causes an alert"},
 		"notified": {&set, worker.Reading{Value: 91, Decision: worker.Notified, Rule: "hot", Level: "critical", Limit: 90, Own: true}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
-			"Its last reading, 91 at 03:13:55 UTC (5 s ago), which reaches its own limit of 90 (rule hot, level critical; property maxTemp, instead of 80), is suppressed: an alert was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches its own limit of 90, by property maxTemp instead of 80 (rule hot, level critical), and is settled; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
 		"quiet": {&set, worker.Reading{Value: 91, Decision: worker.Muted, Rule: "hot", Level: "critical", Limit: 80}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is muted: the property quiet of its message keeps the device quiet"},
 		"a higher level": {&set, worker.Reading{Value: 75, Decision: worker.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
-			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of level critical is open, since 03:00:00 UTC"},
+			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of a higher level is open"},
 		"between": {&below, worker.Reading{Value: 77, Decision: worker.StaysOpen, Rule: "temperature", Limit: 80}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
-			"Its last reading, 77 at 03:13:55 UTC (5 s ago), is below the threshold of 80 but not below 75, so the alarm that has been open since 03:00:00 UTC goes on"},
+			"Its last reading, 77 at 03:13:55 UTC (5 s ago), does not reach the limit of 80, but is not below 75 either: its alarm has been open since 03:00:00 UTC, when 80 reached the limit of 80"},
 		"between, of a rule below": {&set, worker.Reading{Value: 3, Decision: worker.StaysOpen, Rule: "cold", Limit: 2}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
-			"Its last reading, 3 at 03:13:55 UTC (5 s ago), is above the limit of 2 (rule cold) but not above 4, so the alarm that has been open since 03:00:00 UTC goes on" +
-				"; its last alert (rule hot, level critical) was delivered at 03:11:00 UTC (3 min ago), and its window is in force until 03:21:00 UTC (another 7 min)"},
+			"Its last reading, 3 at 03:13:55 UTC (5 s ago), does not reach the limit of 2 (rule cold), but is not above 4 either: its alarm (rule cold) has been open since 03:00:00 UTC, when 2 reached the limit of 2; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
 		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(time.Minute)}, {Receiver: "hook", Rule: "hot", Level: "critical", At: ago(14 * time.Minute)},
 		}, nil, whyBelow,
-			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit (hot at or above 70 (warning) or 80 (critical) or its property maxTemp, cold at or below 2)" +
-				"; its last alert (rule hot, level critical) was delivered at 03:00:00 UTC (14 min ago), and the receiver got a recovery at 03:13:00 UTC (60 s ago)"},
+			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
 		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: worker.WaitWindow, Until: now.Add(7 * time.Minute)},
 		}, nil, []gateState{window}, whyWaiting,
-			"The recovery (rule hot, level critical), at 64, has been waiting to be sent since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min"},
+			"The recovery (rule hot, level critical), at 64, has been waiting since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
 		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: worker.WaitTurn},
 			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: worker.WaitAttempt},
 		}, nil, nil, whyWaiting,
-			"An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: other alerts are being sent to receiver hook first; an attempt to alert receiver hook is under way"},
+			"The recovery (rule hot, level critical), at 64, has been waiting since 02:14:00 UTC: other alerts are being sent to receiver hook first. An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: an attempt to alert receiver hook is under way"},
 		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
 			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},
