@@ -27,8 +27,6 @@ const (
 
 	idleLimit = 10 * time.Minute // without an event, until that is worth a line
 
-	limitedFor = 5 * time.Minute // after a receiver was last seen rate-limited, until the log says that it is not
-
 	remindFirst = time.Minute // after a problem began; doubled until remindLast
 	remindLast  = time.Hour
 )
@@ -64,18 +62,17 @@ type Monitor struct {
 	readAt   time.Time // when that last changed
 
 	reported map[string]*reported // what the log has; used by Run alone
-	limited  map[string]time.Time // when receivers were last seen rate-limited; likewise
 }
 
 // opening is what could not be opened before there is a replica.
 type opening struct {
 	by By
-	fault
+	telemetry.Fault
 }
 
 // New returns a Monitor of a replica that is starting.
 func New(log *zap.Logger) *Monitor {
-	return &Monitor{log: log, reported: map[string]*reported{}, limited: map[string]time.Time{}}
+	return &Monitor{log: log, reported: map[string]*reported{}}
 }
 
 // Opening says that the replica could not open something that it needs, and why; refused, that
@@ -83,11 +80,11 @@ func New(log *zap.Logger) *Monitor {
 func (m *Monitor) Opening(by By, err error, refused bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since := m.opening.since
-	if m.opening.by != by || m.opening.err == nil {
+	since := m.opening.Since
+	if m.opening.by != by || m.opening.Err == nil {
 		since = time.Now()
 	}
-	m.opening = opening{by, fault{since, err, refused}}
+	m.opening = opening{by, telemetry.Fault{Since: since, Err: err, Refused: refused}}
 }
 
 // Watch says that there is a replica. It may be called once.
@@ -115,43 +112,28 @@ func (m *Monitor) Report() Report {
 	standby := m.replica.Standby()
 	source := m.replica.Source()
 	receivers := m.replica.Worker.Receivers()
-	var waiting load
-	for _, r := range receivers {
-		waiting.alerts += r.Waiting
-	}
 	partitions := m.replica.Worker.Partitions()
-	for _, p := range partitions {
-		if !p.Oldest.IsZero() && (waiting.oldest.IsZero() || p.Oldest.Before(waiting.oldest)) {
-			waiting.oldest = p.Oldest
-		}
+	r := Report{Ready: true, Problems: []Problem{}}
+	for _, to := range receivers {
+		r.Waiting += to.Waiting
 	}
-
-	r := Report{Ready: true, Waiting: waiting.alerts, Problems: []Problem{}}
 	add := func(p Problem) {
 		p.Since = p.Since.Round(0) // one that people see is by the wall clock
 		r.Problems = append(r.Problems, p)
 	}
-	checkpoints := m.Checkpoints.fault(now)
-	if !source.Running && checkpoints.err == nil {
-		checkpoints = m.Checkpoints.lately()
-	}
-	store := m.Store.fault(now)
-	if checkpoints.err != nil && store.err == nil {
-		store = m.Store.lately() // mostly the same account: one failure is enough
-	}
-	if f := store; f.err != nil {
-		add(problem(ByStore, f, waiting.until(now, "They are sent when the store answers.")))
+	if f := m.Store.fault(now); f.Err != nil {
+		add(problem(ByStore, f, humanize.Capital(waits(r.Waiting))+" until the store answers."))
 	}
 	reading := source.Running && (source.Reading > 0 || source.Owned == 0)
 	if f := source.Hub; f.Err != nil && (!reading || now.Sub(f.Since) >= settle) {
-		add(problem(ByHub, fault{f.Since, f.Err, f.Refused}, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Readings by HTTP still raise alerts."))
+		add(problem(ByHub, f, "Readings wait in the hub, and are read when it answers, unless its retention ends first. Readings by HTTP still raise alerts."))
 	}
-	if checkpoints.err != nil {
+	if f := m.Checkpoints.fault(now); f.Err != nil {
 		effect := "What is settled cannot be recorded: a restart would read it again, without sending an alert twice. Partitions of replicas that stop are not taken over."
 		if !source.Running {
 			effect = "Without it nothing is read: readings wait in the hub."
 		}
-		add(problem(ByCheckpoints, checkpoints, effect))
+		add(problem(ByCheckpoints, f, effect))
 	}
 	if p, ok := m.unreadProblem(now, source); ok && source.Hub.Err == nil {
 		add(p)
@@ -162,16 +144,12 @@ func (m *Monitor) Report() Report {
 	if p, ok := m.idleProblem(now, partitions, source); ok {
 		add(p)
 	}
-	down := 0
 	for _, to := range receivers {
-		if !to.Down {
-			continue
+		if to.Down {
+			add(receiverProblem(to, now))
 		}
-		down++
-		add(receiverProblem(to, now))
 	}
-
-	m.conclude(&r, source, standby, down, receivers)
+	m.conclude(&r, source, standby, receivers)
 	return r
 }
 
@@ -179,8 +157,8 @@ func (m *Monitor) Report() Report {
 func (m *Monitor) starting() Report {
 	r := Report{State: Starting, Headline: "Starting: no alerts are leaving yet.", Problems: []Problem{}}
 	o := m.opening
-	if o.err != nil {
-		p := problem(o.by, o.fault, "This replica cannot start reading, and keeps trying.")
+	if o.Err != nil {
+		p := problem(o.by, o.Fault, "This replica cannot start reading, and keeps trying.")
 		r.Problems = append(r.Problems, p)
 		r.State, r.Headline = Blocked, "No alerts are leaving: "+p.What+"."
 	}
@@ -191,13 +169,14 @@ func (m *Monitor) starting() Report {
 }
 
 // conclude sets what r says in short. The caller holds m.mu.
-func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby string, down int, all []worker.ReceiverState) {
-	receivers := len(all)
+func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby string, receivers []worker.ReceiverState) {
 	var blocked, others []string
 	var idle time.Time
+	down := 0
 	for _, p := range r.Problems {
 		switch {
 		case p.By == ByReceiver:
+			down++
 		case p.By == ByDevices:
 			idle = p.Since
 		case p.blocks || !source.Running:
@@ -217,12 +196,10 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 		r.State, r.Headline = Blocked, "No alerts are leaving: "+strings.Join(blocked, ", and ")+"."
 	case !source.Running:
 		r.State, r.Headline, r.Ready = Starting, "Starting: waiting for the hub and the checkpoint store to answer.", false
-	case down > 0 && down == receivers && receivers == 1:
-		r.State, r.Headline = Blocked, "No alerts are leaving: the receiver is down."
-	case down > 0 && down == receivers:
-		r.State, r.Headline = Blocked, "No alerts are leaving: all receivers are down."
+	case down > 0 && down == len(receivers):
+		r.State, r.Headline = Blocked, "No alerts are leaving: no receiver accepts any."
 	case down > 0:
-		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %s %s down.", down, humanize.Count(receivers, "receiver"), isAre(down))
+		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %d receivers %s down.", down, len(receivers), isAre(down))
 	case len(others) > 0:
 		r.State, r.Headline = Impaired, "Alerts are leaving, but "+strings.Join(others, ", and ")+"."
 	case !idle.IsZero():
@@ -232,7 +209,7 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 		if r.Waiting > 0 {
 			r.Headline = fmt.Sprintf("Alerts are leaving; %s to be sent.", waits(r.Waiting))
 		}
-		if paced := paced(all); paced != "" {
+		if paced := paced(receivers); paced != "" {
 			r.Headline = "Alerts are leaving; " + paced + "."
 		}
 	}
@@ -252,17 +229,25 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		By: ByPartitions, What: fmt.Sprintf("%d of %s that this replica owns %s not being read", s.Owned-s.Reading, humanize.Count(s.Owned, "partition"), isAre(s.Owned-s.Reading)), Since: m.unread, blocks: s.Reading == 0,
 		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
 	}
-	for i, id := range slices.SortedFunc(maps.Keys(s.Faults), telemetry.ComparePartitions) {
-		if i == 0 {
-			p.Why = fmt.Sprintf("partition %s: %s", id, strings.ReplaceAll(s.Faults[id].Err.Error(), "\n", "; "))
-		}
-		p.Refused = p.Refused || s.Faults[id].Refused
-	}
-	if more := len(s.Faults) - 1; more > 0 {
-		p.Why += fmt.Sprintf(" (and %s)", humanize.Count(more, "other partition"))
-	}
+	p.because(s.Faults)
 	return p, true
 }
+
+// because sets why partitions are not well.
+func (p *Problem) because(faults map[string]telemetry.Fault) {
+	for i, id := range slices.SortedFunc(maps.Keys(faults), telemetry.ComparePartitions) {
+		f := faults[id]
+		if i == 0 {
+			p.Why = "partition " + id + ": " + oneLine(f.Err)
+		}
+		p.Refused = p.Refused || f.Refused
+	}
+	if more := len(faults) - 1; more > 0 {
+		p.Why += fmt.Sprintf(" (and %s)", humanize.Count(more, "other partition"))
+	}
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // idleProblem returns what there is to say if nothing comes from the partitions that are read: no device is silent then, but
 // what lies before them is broken. The caller holds m.mu.
@@ -283,50 +268,32 @@ func (m *Monitor) idleProblem(now time.Time, all []worker.PartitionState, s tele
 	}, true
 }
 
-// ledgerProblem returns what there is to say about ledgers that cannot be read or written: of
-// partitions that wait for theirs, if any do. The caller holds m.mu.
+// ledgerProblem returns what there is to say about ledgers that cannot be read or written. The caller holds m.mu.
 func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s telemetry.SourceStats) (Problem, bool) {
-	var waiting, others []worker.PartitionState
-	for _, p := range all {
-		switch l := p.Ledger; {
-		case l.Err == nil || now.Sub(l.Since) < settle:
-		case l.Writes == 0: // it has not been taken over
-			waiting = append(waiting, p)
-		default:
-			others = append(others, p)
+	faults := map[string]telemetry.Fault{}
+	waiting := 0
+	p := Problem{By: ByLedger, Since: now}
+	for _, of := range all {
+		l := of.Ledger
+		if l.Err == nil || now.Sub(l.Since) < settle {
+			continue
+		}
+		faults[of.Partition] = m.Checkpoints.explained(l.Since, l.Err) // it is the same container
+		if l.Since.Before(p.Since) {
+			p.Since = l.Since
+		}
+		if l.Writes == 0 { // it has not been taken over
+			waiting++
 		}
 	}
-	of := waiting
-	if len(waiting) == 0 {
-		of = others
+	p.because(faults)
+	p.What = humanize.Count(len(faults), "partition") + " cannot record alarms in the ledger"
+	p.Effect = "Alerts leave, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
+	if waiting > 0 {
+		p.What, p.blocks = humanize.Count(waiting, "partition")+" cannot be read without the ledger", waiting >= s.Reading
+		p.Effect = "Readings wait in the hub: without the ledger, nobody knows which alarms are open."
 	}
-	if len(of) == 0 {
-		return Problem{}, false
-	}
-	var names []string
-	oldest := of[0].Ledger
-	for _, p := range of {
-		names = append(names, p.Partition)
-		if p.Ledger.Since.Before(oldest.Since) {
-			oldest = p.Ledger
-		}
-	}
-	slices.SortFunc(names, telemetry.ComparePartitions)
-	partitions, its, waits := "partition ", "its ledger", "waits"
-	if len(of) > 1 {
-		partitions, its, waits = "partitions ", "their ledgers", "wait"
-	}
-	partitions += humanize.And(names)
-	what := fmt.Sprintf("%s cannot write %s", partitions, its)
-	effect := "Alerts leave, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
-	if len(waiting) > 0 {
-		what = fmt.Sprintf("%s %s for %s", partitions, waits, its)
-		effect = "Readings wait in the hub: without the ledger, nobody knows which alarms are open."
-	}
-	f := m.Checkpoints.explained(oldest.Since, oldest.Err) // it is the same container
-	p := problem(ByLedger, f, effect)
-	p.What, p.blocks = what, len(waiting) > 0 && len(waiting) >= s.Reading
-	return p, true
+	return p, len(faults) > 0
 }
 
 // paced says which receivers take alerts more slowly than they come, and how long that will last.
@@ -359,45 +326,26 @@ const longPace = 10 * time.Second
 func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, What: "receiver " + r.Name + " is down", Since: r.Since, Waiting: r.Waiting}
 	if r.Err != nil {
-		p.Why = strings.ReplaceAll(r.Err.Error(), "\n", "; ")
+		p.Why = oneLine(r.Err)
 		code := notify.AsError(r.Err).Status
 		p.Refused = code == http.StatusUnauthorized || code == http.StatusForbidden
 	}
-	p.Effect = "Alerts wait"
-	if r.Waiting > 0 {
-		p.Effect = humanize.Capital(waits(r.Waiting))
-	}
-	p.Effect += " until it accepts them, or until NOTIFY_GIVE_UP."
+	p.Effect = humanize.Capital(waits(r.Waiting)) + " until it accepts them, or until NOTIFY_GIVE_UP."
 	if left := r.Retry.Sub(now); left >= time.Second {
 		p.Effect += " Next attempt in " + humanize.Span(left) + "."
 	}
 	return p
 }
 
-func problem(by By, f fault, effect string) Problem {
-	return Problem{By: by, What: words[by].begin, Since: f.since, Why: strings.ReplaceAll(f.err.Error(), "\n", "; "), Refused: f.refused, Effect: effect, blocks: by == ByStore || by == ByHub}
-}
-
-// A load is what waits to be sent.
-type load struct {
-	alerts int
-	oldest time.Time // when the hub took the oldest reading; zero if it is not known
-}
-
-// until says what waits, and until when.
-func (l load) until(now time.Time, end string) string {
-	if l.alerts == 0 {
-		return "No alert is waiting yet."
-	}
-	text := humanize.Capital(waits(l.alerts))
-	if !l.oldest.IsZero() {
-		text += fmt.Sprintf(", the oldest about a reading from %s ago", humanize.Span(now.Sub(l.oldest)))
-	}
-	return text + ". " + end
+func problem(by By, f telemetry.Fault, effect string) Problem {
+	return Problem{By: by, What: words[by].begin, Since: f.Since, Why: oneLine(f.Err), Refused: f.Refused, Effect: effect, blocks: by == ByStore || by == ByHub}
 }
 
 func waits(n int) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "alerts wait"
+	case 1:
 		return "1 alert waits"
 	}
 	return fmt.Sprintf("%d alerts wait", n)
@@ -413,10 +361,6 @@ func isAre(n int) string {
 // Run logs what gets in the way and when that ends, and asks the throttle store if nobody else
 // does, until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
-	var probing sync.WaitGroup
-	defer probing.Wait()
-	probed := make(chan struct{}, 1)
-	probed <- struct{}{}
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 	for {
@@ -426,47 +370,31 @@ func (m *Monitor) Run(ctx context.Context) {
 			return
 		}
 		m.logChanges()
-		m.logLimited()
-		if !m.probeDue() {
-			continue
-		}
-		select {
-		case <-probed:
-			probing.Go(func() {
-				m.probe(ctx)
-				probed <- struct{}{}
-			})
-		default: // one is under way
+		if replica := m.probeDue(); replica != nil {
+			probing, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
+			_, _ = replica.Store.Read(probing, replica.Key) // Store observes the call
+			cancel()
 		}
 	}
 }
 
-func (m *Monitor) probeDue() bool {
+// probeDue returns the replica whose throttle store is to be asked, nil if it was asked of late.
+func (m *Monitor) probeDue() *Replica {
 	m.mu.Lock()
-	none := m.replica == nil || m.draining
-	m.mu.Unlock()
-	if none {
-		return false
+	defer m.mu.Unlock()
+	idle, failing := m.Store.idle()
+	_, suspect := m.Checkpoints.idle() // it may be the same account
+	if m.draining || idle < probeFailing || idle < probeIdle && !failing && !suspect {
+		return nil
 	}
-	now := time.Now()
-	idle, failing := m.Store.idle(now)
-	_, suspect := m.Checkpoints.idle(now) // it may be the same account
-	return idle >= probeIdle || (failing || suspect) && idle >= probeFailing
+	return m.replica
 }
 
-// probe reads a record of the throttle store; Store observes the call.
-func (m *Monitor) probe(ctx context.Context) {
-	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
-	defer cancel()
-	_, _ = m.replica.Store.Read(ctx, m.replica.Key)
-}
-
-// reported is a problem that the log has.
+// reported is a problem that has begun.
 type reported struct {
 	Problem
-	next   time.Time // the next reminder
-	pause  time.Duration
-	logged bool
+	next  time.Time     // when it is logged, again
+	pause time.Duration // after it was logged last; 0: it was not
 }
 
 // logChanges logs problems that have begun, last or have ended.
@@ -479,72 +407,41 @@ func (m *Monitor) logChanges() {
 		present[key] = true
 		r := m.reported[key]
 		if r == nil {
-			r = &reported{pause: remindFirst}
+			r = &reported{next: now}
+			if p.By == ByPartitions {
+				r.next = p.Since.Add(2 * settle) // they may be changing hands
+			}
 			m.reported[key] = r
 		}
-		r.Problem = p
-		switch {
-		case !r.logged && p.By == ByPartitions && now.Sub(p.Since) < 2*settle: // while partitions change hands
-		case !r.logged:
-			r.logged, r.next = true, now.Add(r.pause)
-			m.write(p, words[p.By].begin, now)
-		case !now.Before(r.next):
-			r.pause = min(2*r.pause, remindLast)
-			r.next = now.Add(r.pause)
-			m.write(p, "still: "+words[p.By].begin, now)
+		if r.Problem = p; now.Before(r.next) {
+			continue
 		}
+		msg := words[p.By].begin
+		if r.pause > 0 {
+			msg = "still: " + msg
+		}
+		r.pause = min(max(remindFirst, 2*r.pause), remindLast)
+		r.next = now.Add(r.pause)
+		log := m.log.Error
+		if p.By == ByReceiver || p.By == ByDevices {
+			log = m.log.Warn // the others may be well, or nothing is wrong here
+		}
+		log(msg, p.field(), zap.String("for", p.Lasts(now)), zap.String("error", p.Why), zap.String("effect", p.Effect))
 	}
 	for key, r := range m.reported {
 		if present[key] {
 			continue
 		}
 		delete(m.reported, key)
-		if r.logged && !m.isDraining() {
-			m.log.Info(words[r.By].end, append(fields(r.Problem), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))...)
+		if r.pause > 0 && report.State != Draining {
+			m.log.Info(words[r.By].end, r.field(), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))
 		}
 	}
 }
 
-// logLimited logs which receivers have become rate-limited, or are not any more.
-func (m *Monitor) logLimited() {
-	m.mu.Lock()
-	replica := m.replica
-	m.mu.Unlock()
-	if replica == nil {
-		return
-	}
-	now := time.Now()
-	for _, to := range replica.Worker.Receivers() {
-		last, known := m.limited[to.Name]
-		switch {
-		case to.Limited:
-			if m.limited[to.Name] = now; !known {
-				m.log.Warn("receiver is rate-limited: sending more slowly", zap.String("receiver", to.Name), zap.String("rate", pace(to.Rate)), zap.Int("waiting", to.Waiting))
-			}
-		case known && now.Sub(last) >= limitedFor:
-			delete(m.limited, to.Name)
-			m.log.Info("receiver is no longer rate-limited", zap.String("receiver", to.Name), zap.Int("waiting", to.Waiting))
-		}
-	}
-}
-
-func (m *Monitor) isDraining() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.draining
-}
-
-func (m *Monitor) write(p Problem, msg string, now time.Time) {
-	log := m.log.Error
-	if p.By == ByReceiver || p.By == ByDevices {
-		log = m.log.Warn // the others may be well, or nothing is wrong here
-	}
-	log(msg, append(fields(p), zap.String("for", p.Lasts(now)), zap.String("error", p.Why), zap.String("effect", p.Effect))...)
-}
-
-func fields(p Problem) []zap.Field {
+func (p Problem) field() zap.Field {
 	if p.Receiver == "" {
-		return nil
+		return zap.Skip()
 	}
-	return []zap.Field{zap.String("receiver", p.Receiver)}
+	return zap.String("receiver", p.Receiver)
 }

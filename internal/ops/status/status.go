@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/telemetry"
 )
 
 // settle is how long a failure lasts before it counts: one call that fails is retried.
@@ -67,52 +68,27 @@ func (d *Dependency) Store(ctx context.Context, _ lease.Operation) (context.Cont
 
 // fault returns why the service cannot be used; its error is nil if it can be. Two calls in
 // a row must have failed, over some seconds.
-func (d *Dependency) fault(now time.Time) (f fault) {
+func (d *Dependency) fault(now time.Time) telemetry.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failures < 2 || now.Sub(d.since) < settle {
-		return fault{}
-	}
-	return d.last()
-}
-
-// last returns the last failure, however short. The caller holds d.mu.
-func (d *Dependency) last() fault {
-	if d.err == nil {
-		return fault{}
+		return telemetry.Fault{}
 	}
 	return d.explained(d.since, d.err)
 }
 
 // explained returns err, with which calls of the service have failed since then, as a fault.
-func (d *Dependency) explained(since time.Time, err error) fault {
-	f := fault{since: since, err: err}
-	if d.Refused != nil {
-		f.refused = d.Refused(err)
-	}
+func (d *Dependency) explained(since time.Time, err error) telemetry.Fault {
+	f := telemetry.Fault{Since: since, Err: err, Refused: d.Refused != nil && d.Refused(err)}
 	if d.Explain != nil {
-		f.err = d.Explain(err)
+		f.Err = d.Explain(err)
 	}
 	return f
 }
 
-// lately returns the last failure, if the last call failed.
-func (d *Dependency) lately() fault {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.last()
-}
-
 // idle returns for how long there was no call, and whether the last one failed.
-func (d *Dependency) idle(now time.Time) (time.Duration, bool) {
+func (d *Dependency) idle() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return now.Sub(d.called), d.failures > 0
-}
-
-// A fault is why something does not work.
-type fault struct {
-	since   time.Time
-	err     error
-	refused bool
+	return time.Since(d.called), d.failures > 0
 }
