@@ -96,37 +96,26 @@ type Options struct {
 type Admin struct {
 	Options
 	plain      bool // Rules is one threshold
+	starting   bool // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
 	duties     *shared[leader.Status]
 
 	mu      sync.Mutex
 	history history
-	read    rates // of reading, for this replica's partitions
 }
 
 func New(o Options) *Admin {
-	if o.Worker == nil {
-		o.Worker = noWorker{}
-	}
 	a := &Admin{
-		Options: o, plain: oneThreshold(&o.Rules), read: rates{},
+		Options: o, plain: oneThreshold(&o.Rules), starting: o.Worker == nil,
 		partitions: newShared(o.Partitions), others: newShared(readReports(o.Others)), duties: newShared(o.Duties),
+	}
+	if a.starting {
+		a.Worker = worker.New(worker.Config{Log: o.Log}) // one that reads nothing
 	}
 	a.sample()
 	return a
 }
-
-// noWorker is the worker of a replica that is starting.
-type noWorker struct{}
-
-func (noWorker) Stats() *worker.Stats                { return &worker.Stats{} }
-func (noWorker) Partitions() []worker.PartitionState { return nil }
-func (noWorker) Device(string) worker.DeviceState    { return worker.DeviceState{} }
-func (noWorker) Forget(string) bool                  { return false }
-func (noWorker) Receivers() []worker.ReceiverState   { return nil }
-func (noWorker) AlarmCounts() []worker.AlarmCounts   { return nil }
-func (noWorker) Alarms(int) []worker.AlarmState      { return nil }
 
 // Run records the history for the status page's plots, and asks what the page wants to know
 // of services, until ctx ends.
@@ -149,22 +138,20 @@ func (a *Admin) Run(ctx context.Context) {
 }
 
 func (a *Admin) sample() {
-	now, totals, states := time.Now(), a.totals(), a.Worker.Partitions()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.history.add(now, totals)
-	a.read.forgetBefore(now)
-	for _, s := range states {
+	read := map[string]int64{}
+	for _, s := range a.Worker.Partitions() {
 		if !s.ReadUntil.IsZero() {
-			a.read.observe(s.Partition, s.Read.Sequence, now)
+			read[s.Partition] = s.Read.Sequence
 		}
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.history.add(time.Now(), totalsOf(a.Worker.Stats()), read)
 }
 
-// totals returns the plotted counters, since the start.
-func (a *Admin) totals() totals {
-	stats := a.Worker.Stats()
-	t := totals{Readings: stats.Events[0].Load(), Suppressed: stats.Suppressed.Load()}
+// totalsOf returns the plotted counters, since the start.
+func totalsOf(stats *worker.Stats) totals {
+	t := totals{Readings: stats.Events[telemetry.ReasonOK].Load(), Suppressed: stats.Suppressed.Load()}
 	for i := range stats.Levels {
 		t.Alerts += stats.Levels[i].Sent.Load()
 	}
@@ -174,7 +161,7 @@ func (a *Admin) totals() totals {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	if _, starting := a.Worker.(noWorker); starting && (strings.HasPrefix(path, "/devices/") || isSilences(path) && a.Silences == nil) {
+	if a.starting && (strings.HasPrefix(path, "/devices/") || isSilences(path) && a.Silences == nil) {
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is starting: try again"})
 		return

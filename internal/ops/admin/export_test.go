@@ -31,11 +31,10 @@ func (a *Admin) Past() {
 		}
 		h.done = append(h.done, t)
 	}
-	t := a.totals()
+	t := totalsOf(a.Worker.Stats())
 	h.before = totals{t.Readings - 1100, t.Alerts - 1, t.Suppressed - 12}
-	h.recent = []sample{{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}}}
-	for id, sequence := range map[string]int64{"0": 1_203_400, "2": 998_900} {
-		a.read.observe(id, sequence, time.Now().Add(-5*time.Second))
-		a.read.observe(id, sequence+700, time.Now())
+	h.recent = []sample{
+		{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}, map[string]int64{"0": 1_195_700, "2": 991_200}},
+		{now, t, map[string]int64{"0": 1_204_100, "2": 999_600}},
 	}
 }

@@ -14,7 +14,7 @@ import (
 // minutes is how far back the plots go.
 const minutes = 60
 
-// A history has the counts of each of the last minutes, by the wall clock.
+// A history has the counts of each of the last minutes, by the wall clock. Its zero value has none.
 type history struct {
 	minute time.Time // the current one
 	before totals    // at its start
@@ -26,14 +26,15 @@ type history struct {
 type sample struct {
 	at time.Time
 	totals
+	read map[string]int64 // the sequence number read last, by partition
 }
 
 // add records the counters at now.
-func (h *history) add(now time.Time, t totals) {
+func (h *history) add(now time.Time, t totals, read map[string]int64) {
 	for len(h.recent) > 1 && now.Sub(h.recent[1].at) >= time.Minute {
 		h.recent = h.recent[1:]
 	}
-	h.recent = append(h.recent, sample{now, t})
+	h.recent = append(h.recent, sample{now, t, read})
 	minute := now.Round(0).Truncate(time.Minute)
 	switch gap := minute.Sub(h.minute); {
 	case h.minute.IsZero():
@@ -52,55 +53,18 @@ func (h *history) add(now time.Time, t totals) {
 func (h *history) series(t totals) []totals { return append(slices.Clone(h.done), t.minus(h.before)) }
 
 // last60s returns the counts of the last 60 s, give or take a sample; of the time since the start if that is less.
-func (h *history) last60s(t totals) totals {
-	if len(h.recent) == 0 {
-		return t
-	}
-	return t.minus(h.recent[0].totals)
-}
+func (h *history) last60s(t totals) totals { return t.minus(h.recent[0].totals) }
 
-// rateOver is the time over which a rate is computed.
-const rateOver = time.Minute
-
-// rates computes how fast sequence numbers grow.
-type rates map[string][]observation
-
-type observation struct {
-	at       time.Time
-	sequence int64
-}
-
-// observe records id's sequence number at now. If it has decreased, the rate
-// starts over.
-func (r rates) observe(id string, sequence int64, now time.Time) {
-	seen := r[id]
-	if n := len(seen); n > 0 && sequence < seen[n-1].sequence {
-		seen = nil
-	}
-	r[id] = append(seen, observation{now, sequence})
-}
-
-// forgetBefore drops observations that are too old at now.
-func (r rates) forgetBefore(now time.Time) {
-	for id, seen := range r {
-		old := 0
-		for old < len(seen) && now.Sub(seen[old].at) > rateOver {
-			old++
-		}
-		if r[id] = seen[old:]; old == len(seen) {
-			delete(r, id)
+// rate returns how many events of a partition were read in a second of the last 60 s; false if that is unknown.
+func (h *history) rate(partition string) (float64, bool) {
+	last := h.recent[len(h.recent)-1]
+	for _, s := range h.recent {
+		from, known := s.read[partition]
+		if to := last.read[partition]; known && from <= to && s.at.Before(last.at) {
+			return float64(to-from) / last.at.Sub(s.at).Seconds(), true
 		}
 	}
-}
-
-// rate returns how much id's number grows per second; false if that is unknown.
-func (r rates) rate(id string) (float64, bool) {
-	seen := r[id]
-	if len(seen) < 2 {
-		return 0, false
-	}
-	first, last := seen[0], seen[len(seen)-1]
-	return float64(last.sequence-first.sequence) / last.at.Sub(first.at).Seconds(), true
+	return 0, false
 }
 
 const (

@@ -90,8 +90,8 @@ type page struct {
 	MoreOpen                 string      // how many are not shown; empty if none
 	Silences                 []muting.Silence
 	Now, Started             time.Time
-	Others                   int // further replicas that this page is about
-	Replicas                 []replicaRow
+	Others                   int        // further replicas that this page is about
+	Replicas                 []Snapshot // if there are several
 	State                    status.State
 	Class                    string // of the state: good, warn, bad or idle
 	Headline                 string // empty if State says it all
@@ -105,7 +105,6 @@ type page struct {
 	StoreOver                string // the time that Store covers; empty if there is no store
 	Store                    []latency
 	Windows                  []delivery // that are in force
-	NoWindows                string     // instead of them
 	MoreWindows              int        // not shown
 	Alerts                   []delivery // the latest first
 	Duties                   *dutiesView
@@ -147,7 +146,7 @@ func (a *Admin) page(r *http.Request) page {
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now.UTC(), Started: a.Started,
-		Figures: a.figures(m.Counts), Token: a.Token != "", Plots: m.plots(), Receivers: m.Receivers,
+		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(), Receivers: m.Receivers,
 		Silences: a.inForce(now),
 	}
 	for i := range a.Rules.Rules {
@@ -163,16 +162,14 @@ func (a *Admin) page(r *http.Request) page {
 	var partitions []telemetry.PartitionStatus
 	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
 	p.headline(all, partitions, now)
-	p.Replicas = replicaRows(all, partitions)
+	if len(others) > 0 {
+		p.Replicas = all
+	}
 	p.Several = len(p.Receivers) > 1
 	if p.Store = a.Recorder.latencies(now); p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
 	}
 	p.Windows, p.Alerts = m.windows(now), m.Alerts
-	p.NoWindows = "None known to this replica: the next reading over the threshold of a device causes an alert."
-	if p.State != status.Leaving || !a.plain {
-		p.NoWindows = "None known to this replica."
-	}
 	if n := len(p.Windows) - maxWindows; n > 0 {
 		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
 	}
@@ -271,35 +268,41 @@ func classOf(s status.State) string {
 	return [...]string{"good", "idle", "warn", "bad", "bad"}[severity(s)]
 }
 
-func (a *Admin) figures(c counts) []figure {
+// figures returns what m has counted, and what rules count besides, where they can.
+func (a *Admin) figures(m Snapshot) []figure {
 	var undecoded int64
 	var reasons []string
 	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
-		if n := c.Events[reason]; n > 0 {
+		if n := m.Counts[reason.String()]; n > 0 {
 			undecoded += n
 			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
 		}
 	}
-	class := func(n int64, class string) string {
-		if n == 0 {
-			return ""
-		}
-		return class
+	all := []figure{
+		m.figure("Readings", countReadings, "", "messages with a reading"),
+		m.figure("Over a limit", countOver, "", "readings that reach a limit of any rule"),
+		{Name: "Not decoded", Value: count(undecoded), Help: "telemetry without a usable reading, which can cause no alert", Detail: strings.Join(reasons, ", ")},
+		m.figure("Store unavailable", countUnavailable, "bad", "calls to the throttle store without a usable response; they are retried"),
+		m.figure("Ambiguous", countAmbiguous, "bad", "sends that may have delivered an alert for a second time; they have the same id as the first"),
+		m.figure("Dead letters", countDead, "bad", "alerts that will not be delivered to a receiver"),
 	}
-	readings := figure{Name: "Readings", Value: count(c.Events[telemetry.ReasonOK]), Help: "messages with a reading"}
-	over := figure{Name: "Over a limit", Value: count(c.Over), Help: "readings that reach a limit of any rule"}
+	if undecoded > 0 {
+		all[2].Class = "warn"
+	}
 	if a.plain && len(a.Rules.Rules) > 0 {
-		readings.Help = "decoded temperatures"
-		over.Name, over.Help = "Over the threshold", "readings at "+number(a.Rules.Rules[0].Levels[0].Limit)+" or above"
+		all[0].Help = "decoded temperatures"
+		all[1].Name, all[1].Help = "Over the threshold", "readings at "+number(a.Rules.Rules[0].Levels[0].Limit)+" or above"
 	}
-	return append([]figure{
-		readings,
-		over,
-		{Name: "Not decoded", Value: count(undecoded), Class: class(undecoded, "warn"), Help: "telemetry without a usable reading, which can cause no alert", Detail: strings.Join(reasons, ", ")},
-		{Name: "Store unavailable", Value: count(c.Unavailable), Class: class(c.Unavailable, "bad"), Help: "calls to the throttle store without a usable response; they are retried"},
-		{Name: "Ambiguous", Value: count(c.Ambiguous), Class: class(c.Ambiguous, "bad"), Help: "sends that may have delivered an alert for a second time; they have the same id as the first"},
-		{Name: "Dead letters", Value: count(c.Dead), Class: class(c.Dead, "bad"), Help: "alerts that will not be delivered to a receiver"},
-	}, a.ruleFigures(c)...)
+	return append(all, a.ruleFigures(m)...)
+}
+
+// figure returns the figure of a count. class is that of one that is not 0.
+func (s Snapshot) figure(name, what, class, help string) figure {
+	f := figure{Name: name, Value: count(s.Counts[what]), Help: help}
+	if s.Counts[what] > 0 {
+		f.Class = class
+	}
+	return f
 }
 
 // partitionRows combines what the stores know with what replicas read, and returns the former too if it is new.

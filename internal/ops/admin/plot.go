@@ -1,9 +1,6 @@
 package admin
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // A plot shows a count for each of the last minutes as a bar, with the current
 // minute at the right.
@@ -31,34 +28,27 @@ const (
 // plots draws the counts of s.
 func (s Snapshot) plots() []plot {
 	of := func(name, class string, pick func(totals) int64) plot {
-		values := make([]int64, len(s.Minutes))
-		for i, t := range s.Minutes {
-			values[i] = pick(t)
+		var most int64
+		for _, t := range s.Minutes {
+			most = max(most, pick(t))
 		}
-		return plotOf(name, class, values, pick(s.Last60s), s.Minute)
+		p := plot{Name: name, Class: class, Top: count(most), Now: count(pick(s.Last60s))}
+		last := len(s.Minutes) - 1
+		for i, t := range s.Minutes {
+			v, height := pick(t), 0
+			if v > 0 {
+				height = max(2, int(v*plotHeight/most))
+			}
+			p.Bars = append(p.Bars, bar{
+				X: (minutes - len(s.Minutes) + i) * barWidth, Y: plotHeight - height, Height: height,
+				Minute: s.Minute.Add(time.Duration(i-last) * time.Minute).UTC().Format("15:04"), Value: count(v), Partial: i == last,
+			})
+		}
+		return p
 	}
 	return []plot{
 		of("Readings", "readings", func(t totals) int64 { return t.Readings }),
 		of("Alerts", "alerts", func(t totals) int64 { return t.Alerts }),
 		of("Suppressed", "suppressed", func(t totals) int64 { return t.Suppressed }),
 	}
-}
-
-// plotOf draws the counts of minutes, of which the last is current.
-func plotOf(name, class string, values []int64, last60s int64, current time.Time) plot {
-	last := len(values) - 1
-	most := slices.Max(values)
-	top := max(1, most)
-	p := plot{Name: name, Class: class, Top: count(most), Now: count(last60s)}
-	for i, v := range values {
-		height := 0
-		if v > 0 {
-			height = max(2, int(v*plotHeight/top))
-		}
-		p.Bars = append(p.Bars, bar{
-			X: (minutes - len(values) + i) * barWidth, Y: plotHeight - height, Height: height,
-			Minute: current.Add(time.Duration(i-last) * time.Minute).UTC().Format("15:04"), Value: count(v), Partial: i == last,
-		})
-	}
-	return p
 }

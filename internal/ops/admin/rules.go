@@ -109,26 +109,27 @@ func (s Snapshot) moreOpen() string {
 }
 
 // ruleFigures returns what rules count besides, where they can.
-func (a *Admin) ruleFigures(n counts) (all []figure) {
+func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
+	n := m.Counts
 	hasOverride := func(r rules.Rule) bool {
 		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
 	}
 	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
-		own := figure{Name: "Limits of devices", Value: count(n.Override), Help: "readings compared with the number that their message has, instead of the rule's limit or clear"}
-		if n.NotNumber > 0 {
-			own.Class, own.Detail = "warn", count(n.NotNumber)+" are not numbers: the limit of the rule was used"
+		own := m.figure("Limits of devices", countOverride, "", "readings compared with the number that their message has, instead of the rule's limit or clear")
+		if n[countNotNumber] > 0 {
+			own.Class, own.Detail = "warn", count(n[countNotNumber])+" are not numbers: the limit of the rule was used"
 		}
 		all = append(all, own)
 	}
 	if a.Rules.Quiet != "" {
-		all = append(all, figure{Name: "Kept quiet", Value: count(n.Quieted), Help: "readings over a limit without an alert, because of the property " + a.Rules.Quiet})
+		all = append(all, m.figure("Kept quiet", countQuieted, "", "readings over a limit without an alert, because of the property "+a.Rules.Quiet))
 	}
 	if a.Rules.Time != "" {
-		times := figure{Name: "Times of devices", Value: count(n.Times[rules.TimeUsed]), Help: "readings over a limit, or of a device with an alarm, that have the time of their device: " + a.Rules.Time}
+		times := m.figure("Times of devices", countTimes, "", "readings over a limit, or of a device with an alarm, that have the time of their device: "+a.Rules.Time)
 		var wrong []string
-		for kind, what := range map[rules.DeviceTime]string{rules.TimeUnreadable: "not a time", rules.TimeFuture: "ahead of the hub", rules.TimeOld: "weeks behind", rules.TimeBackward: "running backward"} {
-			if c := n.Times[kind]; c > 0 {
-				wrong = append(wrong, count(c)+" "+what)
+		for _, why := range notUsed {
+			if n[why] > 0 {
+				wrong = append(wrong, count(n[why])+" "+why)
 			}
 		}
 		slices.Sort(wrong)
@@ -137,11 +138,15 @@ func (a *Admin) ruleFigures(n counts) (all []figure) {
 		}
 		all = append(all, times)
 	}
-	if n.Scattered > 0 {
-		all = append(all, figure{Name: "In several partitions", Value: count(n.Scattered), Class: "bad", Help: "alerts of devices whose alert before came from another partition", Detail: n.ScatteredDevice})
+	if n[countScattered] > 0 {
+		f := m.figure("In several partitions", countScattered, "bad", "alerts of devices whose alert before came from another partition")
+		f.Detail = m.Scattered
+		all = append(all, f)
 	}
-	if n.Untracked > 0 {
-		all = append(all, figure{Name: "Without room", Value: count(n.Untracked), Class: "bad", Help: "readings that began or ended an alarm in a partition that has too many", Detail: "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"})
+	if n[countUntracked] > 0 {
+		f := m.figure("Without room", countUntracked, "bad", "readings that began or ended an alarm in a partition that has too many")
+		f.Detail = "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"
+		all = append(all, f)
 	}
 	return all
 }

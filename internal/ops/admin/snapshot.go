@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,8 +27,9 @@ type Snapshot struct {
 	Minute  time.Time // the current one, by its clock
 	Minutes []totals  // counts in each of the last minutes, the current one last
 	Last60s totals
-	Counts  counts // since it started
+	Counts  map[string]int64 // of figures, since it started
 
+	Scattered  string // a device whose alerts came from several partitions; empty if there is none
 	Partitions []readPartition
 	Receivers  []worker.ReceiverState
 	Alarms     []worker.AlarmCounts
@@ -45,35 +47,6 @@ func (t totals) plus(u totals) totals {
 
 func (t totals) minus(u totals) totals {
 	return totals{t.Readings - u.Readings, t.Alerts - u.Alerts, t.Suppressed - u.Suppressed}
-}
-
-// counts are the figures of the page.
-type counts struct {
-	Events                                  [telemetry.ReasonCount]int64
-	Over, Unavailable, Ambiguous, Dead      int64
-	Override, NotNumber, Quieted, Untracked int64
-	Scattered                               int64
-	ScatteredDevice                         string // about one of them; empty if there is none
-	Times                                   [rules.TimeBackward + 1]int64
-}
-
-func (c *counts) add(d counts) {
-	for i, n := range d.Events {
-		c.Events[i] += n
-	}
-	for i, n := range d.Times {
-		c.Times[i] += n
-	}
-	c.Over += d.Over
-	c.Unavailable += d.Unavailable
-	c.Ambiguous += d.Ambiguous
-	c.Dead += d.Dead
-	c.Scattered += d.Scattered
-	c.ScatteredDevice = cmp.Or(c.ScatteredDevice, d.ScatteredDevice)
-	c.Override += d.Override
-	c.NotNumber += d.NotNumber
-	c.Quieted += d.Quieted
-	c.Untracked += d.Untracked
 }
 
 // A readPartition is one that the replica reads, or has read.
@@ -94,9 +67,10 @@ type openAlarm struct {
 
 // snapshot returns what there is to show of this replica, with at most n alerts.
 func (a *Admin) snapshot(now time.Time, n int) Snapshot {
+	stats := a.Worker.Stats()
 	s := Snapshot{
 		Member: status.Member{Replica: a.Replica, Status: a.Options.Status()}, Version: a.Version, Started: a.Started,
-		Counts: a.counts(), Receivers: a.Worker.Receivers(), Alarms: a.Worker.AlarmCounts(),
+		Counts: countsOf(stats), Receivers: a.Worker.Receivers(), Alarms: a.Worker.AlarmCounts(),
 	}
 	if a.Late != nil {
 		s.Late = a.Late()
@@ -109,7 +83,10 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
 	}
 	s.Alerts = a.Recorder.last(n, func(d *delivery) bool { return d.Reason == "" })
-	total, states := a.totals(), a.Worker.Partitions()
+	if d := stats.LastScattered.Load(); d != nil {
+		s.Scattered = d.String()
+	}
+	total, states := totalsOf(stats), a.Worker.Partitions()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.Minute, s.Minutes, s.Last60s = a.history.minute, a.history.series(total), a.history.last60s(total)
@@ -121,7 +98,7 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 		if p.Committed != (telemetry.Position{}) {
 			row.Committed = p.Committed.Sequence
 		}
-		if perSecond, ok := a.read.rate(p.Partition); ok {
+		if perSecond, ok := a.history.rate(p.Partition); ok {
 			row.Rate = rate(perSecond)
 		}
 		s.Partitions = append(s.Partitions, row)
@@ -135,21 +112,38 @@ func (a *Admin) Report() []byte {
 	return b
 }
 
-func (a *Admin) counts() (c counts) {
-	stats := a.Worker.Stats()
-	for i := range stats.Events {
-		c.Events[i] = stats.Events[i].Load()
+// The keys of Snapshot.Counts, besides the reasons for which events are not decoded, and why times of devices are not used.
+const (
+	countReadings    = "readings"
+	countOver        = "over"
+	countUnavailable = "unavailable"
+	countAmbiguous   = "ambiguous"
+	countDead        = "dead letters"
+	countOverride    = "overrides"
+	countNotNumber   = "overrides that are not numbers"
+	countQuieted     = "quieted"
+	countTimes       = "times"
+	countScattered   = "scattered"
+	countUntracked   = "untracked"
+)
+
+// notUsed says why times of devices are not used.
+var notUsed = map[rules.DeviceTime]string{rules.TimeUnreadable: "not a time", rules.TimeFuture: "ahead of the hub", rules.TimeOld: "weeks behind", rules.TimeBackward: "running backward"}
+
+func countsOf(stats *worker.Stats) map[string]int64 {
+	c := map[string]int64{
+		countReadings: stats.Events[telemetry.ReasonOK].Load(), countOver: stats.Over.Load(),
+		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(), countAmbiguous: stats.Ambiguous.Load(), countDead: stats.DeadLetters.Load(),
+		countOverride: stats.Override[rules.OverrideUsed].Load(), countNotNumber: stats.Override[rules.OverrideOther].Load(),
+		countQuieted: stats.Quieted.Load(), countTimes: stats.Times[rules.TimeUsed].Load(),
+		countScattered: stats.Scattered.Load(), countUntracked: stats.Untracked.Load(),
 	}
-	c.Over, c.Unavailable = stats.Over.Load(), stats.Outcomes[throttle.Unavailable].Load()
-	c.Ambiguous, c.Dead = stats.Ambiguous.Load(), stats.DeadLetters.Load()
-	c.Override, c.NotNumber = stats.Override[rules.OverrideUsed].Load(), stats.Override[rules.OverrideOther].Load()
-	for i := range stats.Times {
-		c.Times[i] = stats.Times[i].Load()
+	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
+		c[reason.String()] = stats.Events[reason].Load()
 	}
-	if d := stats.LastScattered.Load(); d != nil {
-		c.Scattered, c.ScatteredDevice = stats.Scattered.Load(), d.String()
+	for kind, why := range notUsed {
+		c[why] = stats.Times[kind].Load()
 	}
-	c.Quieted, c.Untracked = stats.Quieted.Load(), stats.Untracked.Load()
 	return c
 }
 
@@ -175,9 +169,13 @@ func readReports(ask func(context.Context) ([][]byte, error)) func(context.Conte
 func merged(all []Snapshot) Snapshot {
 	m := all[0]
 	m.Minutes, m.Receivers, m.Alarms = slices.Clone(m.Minutes), slices.Clone(m.Receivers), slices.Clone(m.Alarms)
+	m.Counts = maps.Clone(m.Counts)
 	for _, s := range all[1:] {
 		m.Last60s = m.Last60s.plus(s.Last60s)
-		m.Counts.add(s.Counts)
+		for what, n := range s.Counts {
+			m.Counts[what] += n
+		}
+		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
 		m.addMinutes(s)
 		for _, r := range s.Receivers {
 			i := slices.IndexFunc(m.Receivers, func(x worker.ReceiverState) bool { return x.Name == r.Name })
@@ -230,24 +228,12 @@ func (m *Snapshot) addMinutes(s Snapshot) {
 	}
 }
 
-// A replicaRow is one of several replicas.
-type replicaRow struct {
-	Snapshot
-	Owned int // partitions
-}
-
-func replicaRows(all []Snapshot, partitions []telemetry.PartitionStatus) (rows []replicaRow) {
-	if len(all) == 1 {
-		return nil
-	}
-	for _, s := range all {
-		row := replicaRow{Snapshot: s}
-		for _, p := range partitions {
-			if label(p.Owner) == s.Replica {
-				row.Owned++
-			}
+// Owned returns how many partitions s reads.
+func (s Snapshot) Owned() (n int) {
+	for _, p := range s.Partitions {
+		if !p.Idle {
+			n++
 		}
-		rows = append(rows, row)
 	}
-	return rows
+	return n
 }
