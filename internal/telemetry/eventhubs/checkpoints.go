@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"alertworker/internal/records"
@@ -113,13 +112,14 @@ func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[str
 type checkpoints struct {
 	store      records.Store
 	group      Group
-	generation string    // of the hub that is read; empty if it is not known
-	rejected   *sync.Map // ETags, by name, of checkpoints that the hub's events have shown to be of another hub
+	generation string            // of the hub that is read; empty if it is not known
+	beyond     map[string]string // ETags, by partition, of checkpoints beyond the hub's end; not changed once the hub is read
 }
 
-// checkpoints returns those of the consumer group for a generation of the hub at an endpoint.
-func (s *Source) checkpoints(at endpoint, generation string) *checkpoints {
-	return &checkpoints{store: s.config.Records, group: NewGroup(at.namespace, at.hub, s.config.ConsumerGroup), generation: generation, rejected: &s.rejected}
+// checkpoints returns those of the consumer group where the hub is at present, of which the generation is not known.
+func (s *Source) checkpoints() *checkpoints {
+	at := s.endpoint()
+	return &checkpoints{store: s.config.Records, group: NewGroup(at.namespace, at.hub, s.config.ConsumerGroup), beyond: map[string]string{}}
 }
 
 // all returns the checkpoints by partition, and those that cannot be read.
@@ -129,21 +129,12 @@ func (cs *checkpoints) all(ctx context.Context) (readable map[string]StoredCheck
 
 // ofOtherHub reports whether a checkpoint is of another hub than the one that is read.
 func (cs *checkpoints) ofOtherHub(partition string, c StoredCheckpoint) bool {
-	return !sameGeneration(c.Generation, cs.generation) || cs.isRejected(partition, c)
+	etag, beyond := cs.beyond[partition]
+	return !sameGeneration(c.Generation, cs.generation) || beyond && etag == c.etag
 }
 
 // sameGeneration reports whether two generations may be one: either may be unknown.
 func sameGeneration(a, b string) bool { return a == "" || b == "" || a == b }
-
-// reject declares a checkpoint to be of another hub, until it is next written.
-func (cs *checkpoints) reject(partition string, c StoredCheckpoint) {
-	cs.rejected.Store(cs.group.Checkpoint(partition), c.etag)
-}
-
-func (cs *checkpoints) isRejected(partition string, c StoredCheckpoint) bool {
-	etag, ok := cs.rejected.Load(cs.group.Checkpoint(partition))
-	return ok && etag == c.etag
-}
 
 // read returns a partition's checkpoint, a zero one if there is none.
 func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckpoint, error) {

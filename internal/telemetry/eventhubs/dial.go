@@ -23,33 +23,63 @@ const linksPerConnection = 4
 // maxConnections bounds a replica's connections: a namespace of the Basic tier allows 100.
 const maxConnections = 32
 
-// A dialer connects one client to the namespace it was created for: the hub may have
-// moved by the time its client reconnects.
-type dialer struct {
-	address   transport.Address
-	transport transport.Transport
-}
+var (
+	// once is for clients whose callers try again themselves.
+	once = azeventhubs.RetryOptions{MaxRetries: -1}
 
-// dialer returns a dialer for the current endpoint. The caller holds mu if the
-// endpoint can change.
-func (s *Source) dialer() dialer {
-	d := dialer{address: transport.EventHubs(s.namespace), transport: s.config.Transport}
-	d.address.Network = s.network
-	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil {
-		d.address.Plain = properties.Emulator
-	}
-	return d
-}
+	// retries are for a client that asks questions: all attempts together take 7 s.
+	retries = azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second}
+)
 
-// dial connects to the namespace for azeventhubs, over WebSockets or not: azeventhubs
-// uses the connection of this option as it is, so this is where a filter can be put
-// between the library and the network.
-func (d dialer) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
-	c, err := d.transport.Dial(ctx, d.address)
+// A dial makes a client's connection from one that connect makes.
+type dial func(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error)
+
+// filtered is the dial of a connection on which nobody watches links.
+func filtered(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	c, err := connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return amqpfilter.New(c, nil), nil
+}
+
+// newClient returns a client for where the hub is at present, and that place. It connects by dial when it is first used.
+func (s *Source) newClient(retries azeventhubs.RetryOptions, dial dial) (client *azeventhubs.ConsumerClient, at endpoint, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	options := &azeventhubs.ConsumerClientOptions{
+		ApplicationID: "alertworker", InstanceID: s.owner, RetryOptions: retries, NewWebSocketConn: s.connecting(dial),
+	}
+	if s.config.ConnectionString == "" {
+		client, err = azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)
+	} else {
+		client, err = azeventhubs.NewConsumerClientFromConnectionString(s.config.ConnectionString, "", s.config.ConsumerGroup, options)
+	}
+	if err != nil {
+		return nil, endpoint{}, fmt.Errorf("event hub client: %w", err)
+	}
+	return client, endpoint{s.namespace, s.config.Hub}, nil
+}
+
+// connecting is what azeventhubs connects by, over WebSockets or not: it uses the connection of this option as it is, so
+// that a filter can be put between the library and the network. A client stays at the place that it was made for, also
+// after the hub has moved. The caller holds mu if the hub can move.
+func (s *Source) connecting(dial dial) func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error) {
+	address, over := s.address(), s.config.Transport
+	connect := func(ctx context.Context) (net.Conn, error) { return over.Dial(ctx, address) }
+	return func(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
+		return dial(ctx, connect)
+	}
+}
+
+// address is that of the namespace. The caller holds mu if the hub can move.
+func (s *Source) address() transport.Address {
+	a := transport.EventHubs(s.namespace)
+	a.Network = s.network
+	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil {
+		a.Plain = properties.Emulator
+	}
+	return a
 }
 
 // connections are those over which the partitions of a hub are read.
@@ -74,7 +104,7 @@ func (cs *connections) acquire() (*connection, error) {
 	if least == nil || least.links >= linksPerConnection && len(cs.all) < maxConnections {
 		c := &connection{held: cs.held, reading: map[string]*link{}}
 		var err error
-		if c.dialer, c.client, err = cs.source.newReaderClient(c.dial); err != nil {
+		if c.client, _, err = cs.source.newClient(once, c.dial); err != nil {
 			return nil, err
 		}
 		cs.all, least = append(cs.all, c), c
@@ -103,7 +133,6 @@ func (cs *connections) release(c *connection, partition string) {
 
 // A connection is a client that reads some partitions. It reconnects by itself.
 type connection struct {
-	dialer dialer
 	client *azeventhubs.ConsumerClient
 	held   func() bool
 	links  int // guarded by the mu of connections
@@ -117,11 +146,11 @@ type connection struct {
 // errGivenUp is why a replica connects to nothing.
 var errGivenUp = errors.New("this replica's heartbeat is overdue, so another one may own its partitions")
 
-func (c *connection) dial(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
+func (c *connection) dial(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	if !c.held() {
 		return nil, errGivenUp
 	}
-	socket, err := c.dialer.transport.Dial(ctx, c.dialer.address)
+	socket, err := connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,15 +220,4 @@ func (f fenced) Read(b []byte) (int, error) {
 		f.connection.lost()
 	}
 	return n, err
-}
-
-// newReaderClient returns a client that tries everything once, and connects by dial.
-func (s *Source) newReaderClient(dial func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error)) (dialer, *azeventhubs.ConsumerClient, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}, dial)
-	if err != nil {
-		return dialer{}, nil, fmt.Errorf("event hub client: %w", err)
-	}
-	return s.dialer(), client, nil
 }

@@ -12,7 +12,8 @@
 //
 // Questions to the hub about itself have a connection of their own (management.go):
 // the checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
-// can move (endpoint.go). [Probe] looks at a hub and changes nothing (probe.go).
+// can move (endpoint.go). [Probe] and [OpenHistory] look at a hub beside its readers, and change
+// nothing (look.go).
 //
 // # Where reading begins
 //

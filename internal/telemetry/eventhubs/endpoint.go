@@ -51,17 +51,6 @@ func (s *Source) endpoint() endpoint {
 	return endpoint{s.namespace, s.config.Hub}
 }
 
-// newClient returns a client for where the hub is at present.
-func (s *Source) newClient() (*azeventhubs.ConsumerClient, endpoint, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	client, err := s.connect(retries, s.dialer().dial)
-	if err != nil {
-		return nil, endpoint{}, fmt.Errorf("event hub client: %w", err)
-	}
-	return client, endpoint{s.namespace, s.config.Hub}, nil
-}
-
 // resolve asks where the hub is, if it can move, and reports whether it has moved.
 // Without an answer it is taken to be where it was.
 func (s *Source) resolve(ctx context.Context) (moved bool) {

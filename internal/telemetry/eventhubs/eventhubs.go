@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -131,7 +130,6 @@ type Source struct {
 	owner      string
 	log        *zap.Logger
 	management management
-	rejected   sync.Map // see checkpoints
 
 	latest map[string]telemetry.Position // where a first start begins, until that is written down; used by Run alone
 
@@ -160,7 +158,11 @@ func New(config Config) (*Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("event hub source: %w", err)
 		}
-		namespace, config.Hub = at.namespace, cmp.Or(at.hub, config.Hub)
+		if namespace = at.namespace; at.hub == "" { // the string names the hub, because azeventhubs refuses one that is named twice
+			config.ConnectionString += ";EntityPath=" + config.Hub
+		} else {
+			config.Hub = at.hub
+		}
 	}
 	config.ConsumerGroup = cmp.Or(config.ConsumerGroup, azeventhubs.DefaultConsumerGroup)
 	config.Prefetch = cmp.Or(config.Prefetch, DefaultPrefetch)
@@ -248,30 +250,3 @@ func (s *Source) hubFailed(err error) error {
 // Close ends the queries that are under way. Call it after Run has returned, when
 // there are no more calls of other methods.
 func (s *Source) Close() { s.management.close() }
-
-// retries are for a client that asks questions: all attempts together take 7 s.
-var retries = azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second}
-
-// connect returns a client, which connects by dial when it is first used.
-func (s *Source) connect(retries azeventhubs.RetryOptions, dial func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error)) (*azeventhubs.ConsumerClient, error) {
-	options := &azeventhubs.ConsumerClientOptions{
-		ApplicationID: "alertworker",
-		InstanceID:    s.owner,
-
-		NewWebSocketConn: dial,
-		RetryOptions:     retries,
-	}
-	if s.config.ConnectionString == "" {
-		return azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)
-	}
-	return azeventhubs.NewConsumerClientFromConnectionString(s.config.ConnectionString, s.hubBeside(), s.config.ConsumerGroup, options)
-}
-
-// hubBeside returns the hub's name for clients of a connection string; empty if that has it, because azeventhubs
-// refuses a hub that is named twice.
-func (s *Source) hubBeside() string {
-	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil && properties.EntityPath != nil {
-		return ""
-	}
-	return s.config.Hub
-}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -40,18 +39,17 @@ func (s *Source) UseProxy(proxy *url.URL) { s.network.Proxy = http.ProxyURL(prox
 
 // Dial connects as a client of the source does.
 func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
-	return s.dialer().dial(ctx, azeventhubs.WebSocketConnParams{})
+	return s.connecting(filtered)(ctx, azeventhubs.WebSocketConnParams{})
 }
 
 // Address is where a client of the source connects to.
 func (s *Source) Address() string {
-	d := s.dialer()
-	return net.JoinHostPort(d.address.HostPort(d.transport))
+	return net.JoinHostPort(s.address().HostPort(s.config.Transport))
 }
 
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
 func Advance(ctx context.Context, store records.Store, g Group, partition string, p telemetry.Position) error {
-	cs := &checkpoints{store: store, group: g, rejected: &sync.Map{}}
+	cs := &checkpoints{store: store, group: g}
 	_, err := cs.advance(ctx, partition, telemetry.Checkpoint{Position: p}, nil, func() error { return nil })
 	return err
 }

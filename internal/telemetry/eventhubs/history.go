@@ -10,22 +10,20 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/backoff"
-	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
 const (
 	historyPrefetch = 1000
-	historyBytes    = 128 << 20              // on request
-	historyWait     = 250 * time.Millisecond // for a batch to be full
-	historySilence  = 20 * time.Second       // without an event that the hub has
-	historyFailures = 5                      // in a row
+	historyBytes    = 128 << 20        // on request
+	historySilence  = 20 * time.Second // without an event that the hub has
+	historyFailures = 5                // in a row
 )
 
 // A History is what a hub held when it was opened, from a time on: the events of all partitions in the order in which the hub
 // took them. It takes partitions from no reader, and writes nothing. It is for one goroutine.
 type History struct {
-	source   *Source
+	look     *look
 	began    time.Time // of reading
 	from, to time.Time // of what is read
 	at       time.Time // of the last event
@@ -47,40 +45,21 @@ type past struct {
 // OpenHistory finds out what the hub that config names holds. A consumer group that others read is not disturbed, but a
 // reader with an epoch, as a worker is, closes it to this one. Close it.
 func OpenHistory(ctx context.Context, config Config, since time.Time, rate float64) (*History, error) {
-	config.Records, config.Prefetch, config.BufferBytes = &records.Memory{}, historyPrefetch, historyBytes
-	s, err := New(config)
-	if err != nil {
-		return nil, err
-	}
-	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}, s.dialer().dial)
-	if err != nil {
-		return nil, fmt.Errorf("event hub client: %w", err)
-	}
-	type state struct {
-		hub  azeventhubs.EventHubProperties
-		ends map[string]azeventhubs.PartitionProperties
-	}
-	holds, err := query(ctx, s, func(ctx context.Context, q inquiry) (is state, err error) {
-		if is.hub, err = q.hub(ctx); err == nil {
-			is.ends, err = q.partitions(ctx, is.hub.PartitionIDs)
-		}
-		return is, err
-	})
-	s.management.close()
-	if err != nil {
-		return nil, err
-	}
+	config.Prefetch, config.BufferBytes = historyPrefetch, historyBytes
 	ctx, cancel := context.WithCancel(ctx)
-	h := &History{source: s, began: time.Now(), from: since, to: time.Now(), at: since, rate: rate}
+	l, err := openLook(ctx, config)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	h := &History{look: l, began: time.Now(), from: since, to: time.Now(), at: since, rate: rate}
 	var reading sync.WaitGroup
 	h.stop = func() {
 		cancel()
 		reading.Wait()
-		_ = client.Close(context.Background()) // does not block
+		l.close()
 	}
-	generation := s.endpoint().generation(holds.hub.CreatedOn)
-	credit := s.config.credit(len(holds.ends))
-	for id, end := range holds.ends {
+	for id, end := range l.hub.ends {
 		if end.IsEmpty || end.LastEnqueuedOn.Before(since) {
 			continue
 		}
@@ -88,18 +67,19 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 		h.partitions = append(h.partitions, p)
 		reading.Go(func() {
 			defer close(p.batches)
-			p.err = p.readAhead(ctx, client, since, generation, end.LastEnqueuedSequenceNumber, credit)
+			p.err = p.readAhead(ctx, l, since, end.LastEnqueuedSequenceNumber)
 		})
 	}
 	return h, nil
 }
 
 // readAhead sends the events from since on up to the one numbered last. It opens a link that fails again.
-func (p *past) readAhead(ctx context.Context, client *azeventhubs.ConsumerClient, since time.Time, generation string, last int64, credit int) error {
+func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int64) error {
 	start, at := Start{Time: since}.position(), since
+	generation, credit := l.hub.generation(), l.source.config.credit(len(l.hub.ends))
 	var kept texts
 	for failures := 0; ; failures++ {
-		err := p.readLink(ctx, client, azeventhubs.PartitionClientOptions{StartPosition: start, Prefetch: int32(credit)}, func(received []*azeventhubs.ReceivedEventData) bool {
+		err := l.read(ctx, p.id, start, credit, historySilence, func(received []*azeventhubs.ReceivedEventData) bool {
 			failures = 0
 			events := appendEvents(nil, received, &kept)
 			n := 0
@@ -122,38 +102,6 @@ func (p *past) readAhead(ctx context.Context, client *azeventhubs.ConsumerClient
 		})
 		if err == nil || busy(err) || noGroup(err) || failures >= historyFailures || !backoff.Sleep(ctx, backoff.Delay(failures+1, openMin, openMax)) {
 			return err
-		}
-	}
-}
-
-// readLink opens a link and gives take what comes, until that has enough.
-func (p *past) readLink(ctx context.Context, client *azeventhubs.ConsumerClient, options azeventhubs.PartitionClientOptions, take func([]*azeventhubs.ReceivedEventData) (more bool)) error {
-	partition, err := client.NewPartitionClient(p.id, &options)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = partition.Close(closing)
-	}()
-	for arrived := time.Now(); ; {
-		waiting, cancel := context.WithTimeout(ctx, historyWait)
-		received, err := partition.ReceiveEvents(waiting, int(options.Prefetch), nil)
-		late := waiting.Err() != nil
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && !late:
-			return err
-		case len(received) > 0:
-			if !take(received) {
-				return nil
-			}
-			arrived = time.Now()
-		case time.Since(arrived) > historySilence:
-			return fmt.Errorf("nothing came for %v, although the hub has more events", historySilence)
 		}
 	}
 }
@@ -201,13 +149,13 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 }
 
 func (h *History) explain(ctx context.Context, p *past) error {
-	switch group := h.source.config.ConsumerGroup; {
+	switch group := h.look.source.config.ConsumerGroup; {
 	case busy(p.err):
 		return fmt.Errorf("partition %s: a worker reads the consumer group %s: choose one that nobody reads", p.id, group)
 	case noGroup(p.err):
 		return fmt.Errorf("the hub has no consumer group %s: create it, or choose another one", group)
 	}
-	return fmt.Errorf("partition %s: %w", p.id, h.source.explain(ctx, h.source.endpoint(), p.err))
+	return fmt.Errorf("partition %s: %w", p.id, h.look.source.explain(ctx, h.look.hub.at, p.err))
 }
 
 // slow waits until as many events may have been read as were.

@@ -87,6 +87,30 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// To open a link to a hub that is far away takes longer than a batch may.
+func TestHistoryOfAFarHub(t *testing.T) {
+	h := probed(t, devhub.Config{Partitions: 1})
+	const events = 10
+	for range events {
+		if _, err := h.Publish(devhub.Message{Partition: "0", Device: "oven"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.SetLatency(100 * time.Millisecond)
+	history, err := eventhubs.OpenHistory(t.Context(), eventhubs.Config{ConnectionString: h.ConnectionString()}, time.Now().Add(-time.Hour), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer history.Close()
+	for read := 0; read < events; {
+		_, got, err := history.Next(t.Context())
+		if err != nil {
+			t.Fatalf("after %d events: %v", read, err)
+		}
+		read += len(got)
+	}
+}
+
 func TestHistoryFails(t *testing.T) {
 	h := probed(t, devhub.Config{Partitions: 1})
 	for i := range 10 {

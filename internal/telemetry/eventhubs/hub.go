@@ -203,13 +203,12 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 			p.over = h.plan.moved[id]
 		case h.checkpoints.ofOtherHub(id, c):
 			p.over = true
-			if _, planned := h.plan.positions[id]; !planned {
+			if _, planned := h.plan.positions[id]; !planned { // it was written since
 				p.start = Start{Earliest: true}.position()
-				log.Error("the hub's events contradict the checkpoint, which another tool has written: starting over at the earliest; alerts already sent are not repeated")
 			}
 		default:
 			last := c.Position
-			p.written, p.last, p.fresh, p.foreign = &c, &last, true, c.Generation == ""
+			p.written, p.last, p.fresh = &c, &last, true
 			p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
 			p.resumed.Generation = h.generation // another tool does not write one
 		}
@@ -329,25 +328,24 @@ func (h *hub) check(ctx context.Context) error {
 			before[id] = sequence
 		}
 	}
-	state, err := h.source.queryHub(ctx, func(id string) bool { return read[id] != nil })
+	state, err := h.source.query(ctx, func(id string) bool { return read[id] != nil })
 	if err != nil {
 		return nil
 	}
-	generation := h.at.generation(state.created)
 	h.mu.Lock()
 	partitions := h.partitions
 	h.mu.Unlock()
 	switch {
 	case state.at != h.at: // resolve has noticed
 		return nil
-	case generation != h.generation:
+	case state.generation() != h.generation:
 		err = fmt.Errorf("%w: it was recreated at %v", errAnotherHub, state.created)
 	case len(state.partitions) < partitions:
 		err = fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
 	}
 	for id, sequence := range before {
-		if last, ok := state.last[id]; ok && last < sequence {
-			err = fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, last, sequence)
+		if end, ok := state.ends[id]; ok && end.LastEnqueuedSequenceNumber < sequence {
+			err = fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, end.LastEnqueuedSequenceNumber, sequence)
 		}
 	}
 	if err != nil {
@@ -361,10 +359,8 @@ func (h *hub) check(ctx context.Context) error {
 		h.mu.Unlock()
 		h.member.SetPartitions(state.partitions)
 	}
-	for id, last := range state.last {
-		if p := read[id]; p != nil {
-			p.stalled(last)
-		}
+	for id, end := range state.ends {
+		read[id].stalled(end.LastEnqueuedSequenceNumber)
 	}
 	return nil
 }

@@ -148,25 +148,7 @@ func TestCheckpointBeyondTheEnd(t *testing.T) {
 	}
 }
 
-// The hub says that it is the same, and its events say that it is not: the first
-// one after the checkpoint is earlier in the order and later in time.
-func TestEventsContradictTheCheckpoint(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 1)
-	texts, want := numbered(6)
-	h.Publish(t, "0", texts...)
-	h.set(t, "0", eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 3, Offset: "-1", Time: time.Now().Add(-time.Hour)}})
-	config, _ := h.watched()
-	s := h.source(t, config)
-	bodies, _ := readAndSettle(t, s)
-	next(t, bodies, want...)
-	eventually(t, "the checkpoint to follow", func() bool { return h.checkpoints(t)["0"] == 5 })
-	if got := s.Stats().StartedOver; got != 1 {
-		t.Errorf("%d partitions were started over, want 1", got)
-	}
-}
-
-// What azeventhubs or an older version wrote goes on working, and is completed
+// What azeventhubs wrote goes on working, and is completed
 // with the next write.
 func TestCheckpointWithoutHubGoesOn(t *testing.T) {
 	t.Parallel()

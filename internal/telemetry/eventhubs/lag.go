@@ -37,13 +37,13 @@ func (s *Source) FollowLag(ctx context.Context, every time.Duration, r LagRecord
 
 func (s *Source) recordLag(ctx context.Context, r LagRecorder) error {
 	wanted := r.Wanted()
-	state, err := s.queryHub(ctx, func(id string) bool { return slices.Contains(wanted, id) })
+	state, err := s.query(ctx, func(id string) bool { return slices.Contains(wanted, id) })
 	if err != nil {
 		return err
 	}
 	r.HubPartitions(len(state.partitions))
-	for id, sequence := range state.last {
-		r.LastSequence(id, sequence)
+	for id, end := range state.ends {
+		r.LastSequence(id, end.LastEnqueuedSequenceNumber)
 	}
 	return nil
 }

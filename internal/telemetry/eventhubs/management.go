@@ -3,7 +3,6 @@ package eventhubs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,27 +28,31 @@ type management struct {
 	slots   chan struct{} // one for each query under way
 }
 
-// An inquiry is what a query asks with.
-type inquiry struct {
-	client   *azeventhubs.ConsumerClient
-	at       endpoint
-	answered func() // called after each answer
+// A hubState is what a hub says about itself.
+type hubState struct {
+	at         endpoint
+	created    time.Time
+	partitions []string
+	ends       map[string]azeventhubs.PartitionProperties // of the partitions that it was asked about
 }
 
-// query calls ask and returns by the time ctx ends. The call itself may take longer, up to
-// queryLimit after the last answer, since azeventhubs does not let it be cancelled; at
-// most maxQueries are under way, and Close waits for them.
-func query[T any](ctx context.Context, s *Source, ask func(context.Context, inquiry) (T, error)) (T, error) {
+func (state hubState) generation() string { return state.at.generation(state.created) }
+
+func every(string) bool { return true }
+
+// query asks the hub about itself and those of its partitions that are wanted. It returns by the time
+// ctx ends. The call itself may take longer, up to queryLimit after the last answer, since azeventhubs
+// does not let it be cancelled; at most maxQueries are under way, and Close waits for them.
+func (s *Source) query(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
 	type answer struct {
-		value T
+		state hubState
 		err   error
 	}
 	m := &s.management
-	var none T
 	select {
 	case m.slots <- struct{}{}:
 	case <-ctx.Done():
-		return none, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
+		return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
 	}
 	answered := make(chan answer, 1)
 	m.running.Go(func() {
@@ -64,7 +67,7 @@ func query[T any](ctx context.Context, s *Source, ask func(context.Context, inqu
 		defer context.AfterFunc(asking, func() { m.disconnect(client) })()
 		silent := time.AfterFunc(s.queryLimit, func() { cancel(fmt.Errorf("no answer within %v: %w", s.queryLimit, context.DeadlineExceeded)) })
 		defer silent.Stop()
-		value, err := ask(asking, inquiry{client, at, func() { silent.Reset(s.queryLimit) }})
+		state, err := ask(asking, client, at, wanted, func() { silent.Reset(s.queryLimit) })
 		switch {
 		case err == nil:
 			s.hubAnswered()
@@ -73,14 +76,49 @@ func query[T any](ctx context.Context, s *Source, ask func(context.Context, inqu
 		default:
 			err = s.hubFailed(err)
 		}
-		answered <- answer{value, err}
+		answered <- answer{state, err}
 	})
 	select {
 	case a := <-answered:
-		return a.value, a.err
+		return a.state, a.err
 	case <-ctx.Done():
-		return none, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
+		return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
 	}
+}
+
+// ask asks the hub that client is for, about several partitions at a time, and calls answered after each answer. It does
+// not end with ctx but with the connection.
+func ask(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, wanted func(partition string) bool, answered func()) (hubState, error) {
+	hub, err := client.GetEventHubProperties(ctx, nil)
+	if err != nil {
+		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
+	}
+	answered()
+	state := hubState{at: at, created: hub.CreatedOn, partitions: hub.PartitionIDs, ends: map[string]azeventhubs.PartitionProperties{}}
+	var mu sync.Mutex
+	var asking errgroup.Group
+	asking.SetLimit(maxPartitions)
+	for _, id := range hub.PartitionIDs {
+		if !wanted(id) {
+			continue
+		}
+		asking.Go(func() error {
+			err := context.Cause(ctx)
+			var end azeventhubs.PartitionProperties
+			if err == nil {
+				end, err = client.GetPartitionProperties(ctx, id, nil)
+			}
+			if err != nil {
+				return fmt.Errorf("ask event hub %s for partition %s: %w", at.hub, id, err)
+			}
+			answered()
+			mu.Lock()
+			defer mu.Unlock()
+			state.ends[id] = end
+			return nil
+		})
+	}
+	return state, asking.Wait()
 }
 
 // connect returns the client for where the hub is at present.
@@ -94,11 +132,11 @@ func (m *management) connect(s *Source) (*azeventhubs.ConsumerClient, endpoint, 
 		_ = m.client.Close(context.Background()) // does not block
 		m.client = nil
 	}
-	var err error
-	if m.client, m.at, err = s.newClient(); err != nil {
-		m.client = nil
+	client, at, err := s.newClient(retries, filtered)
+	if err == nil {
+		m.client, m.at = client, at
 	}
-	return m.client, m.at, err
+	return client, at, err
 }
 
 // disconnect drops a client's connection; every query on it fails.
@@ -120,75 +158,4 @@ func (m *management) close() {
 		m.disconnect(client)
 	}
 	m.running.Wait()
-}
-
-// A hubState is what a hub says about itself.
-type hubState struct {
-	at         endpoint
-	created    time.Time
-	partitions []string
-	last       map[string]int64 // sequence numbers of the last events, by partition
-}
-
-// queryHub asks the hub about itself and those of its partitions that are wanted.
-func (s *Source) queryHub(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
-	return query(ctx, s, func(ctx context.Context, q inquiry) (hubState, error) {
-		hub, err := q.hub(ctx)
-		if err != nil {
-			return hubState{}, err
-		}
-		ids := slices.DeleteFunc(slices.Clone(hub.PartitionIDs), func(id string) bool { return !wanted(id) })
-		ends, err := q.partitions(ctx, ids)
-		last := make(map[string]int64, len(ends))
-		for id, end := range ends {
-			last[id] = end.LastEnqueuedSequenceNumber
-		}
-		return hubState{q.at, hub.CreatedOn, hub.PartitionIDs, last}, err
-	})
-}
-
-// queryPartitions asks the hub about partitions. It fails if the hub has moved from at.
-func (s *Source) queryPartitions(ctx context.Context, at endpoint, ids []string) (map[string]azeventhubs.PartitionProperties, error) {
-	return query(ctx, s, func(ctx context.Context, q inquiry) (map[string]azeventhubs.PartitionProperties, error) {
-		if q.at != at {
-			return nil, fmt.Errorf("the hub has moved from %v to %v", at, q.at)
-		}
-		return q.partitions(ctx, ids)
-	})
-}
-
-func (q inquiry) hub(ctx context.Context) (azeventhubs.EventHubProperties, error) {
-	hub, err := q.client.GetEventHubProperties(ctx, nil)
-	if err != nil {
-		return hub, fmt.Errorf("ask event hub %s for its partitions: %w", q.at.hub, err)
-	}
-	q.answered()
-	return hub, nil
-}
-
-// partitions asks about partitions, several at a time. It does not end with ctx but with the
-// connection.
-func (q inquiry) partitions(ctx context.Context, ids []string) (map[string]azeventhubs.PartitionProperties, error) {
-	var mu sync.Mutex
-	all := make(map[string]azeventhubs.PartitionProperties, len(ids))
-	var asking errgroup.Group
-	asking.SetLimit(maxPartitions)
-	for _, id := range ids {
-		asking.Go(func() error {
-			err := context.Cause(ctx)
-			var answer azeventhubs.PartitionProperties
-			if err == nil {
-				answer, err = q.client.GetPartitionProperties(ctx, id, nil)
-			}
-			if err != nil {
-				return fmt.Errorf("ask event hub %s for partition %s: %w", q.at.hub, id, err)
-			}
-			q.answered()
-			mu.Lock()
-			defer mu.Unlock()
-			all[id] = answer
-			return nil
-		})
-	}
-	return all, asking.Wait()
 }

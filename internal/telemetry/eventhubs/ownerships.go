@@ -1,7 +1,6 @@
 package eventhubs
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -13,7 +12,7 @@ import (
 // how far it is, from the checkpoint store, and where it ends, from the hub. It
 // returns by the time ctx ends, and fails only if the store does.
 func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, error) {
-	cs := s.checkpoints(s.endpoint(), "")
+	cs := s.checkpoints()
 	positions, _, err := cs.all(ctx)
 	if err != nil {
 		return nil, err
@@ -22,7 +21,7 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	if err != nil {
 		return nil, err
 	}
-	hub, _ := s.queryHub(ctx, func(string) bool { return true }) // without it, lag is not known
+	hub, _ := s.query(ctx, every) // without it, lag is not known
 
 	byID := map[string]*telemetry.PartitionStatus{}
 	of := func(id string) *telemetry.PartitionStatus {
@@ -31,8 +30,8 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 		}
 		return byID[id]
 	}
-	for id, sequence := range hub.last {
-		of(id).Last = sequence
+	for id, end := range hub.ends {
+		of(id).Last = end.LastEnqueuedSequenceNumber
 	}
 	for id, c := range positions {
 		p := of(id)
@@ -52,8 +51,6 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	for _, p := range byID {
 		all = append(all, *p)
 	}
-	slices.SortFunc(all, func(a, b telemetry.PartitionStatus) int {
-		return cmp.Or(cmp.Compare(len(a.Partition), len(b.Partition)), cmp.Compare(a.Partition, b.Partition))
-	})
+	slices.SortFunc(all, func(a, b telemetry.PartitionStatus) int { return telemetry.ComparePartitions(a.Partition, b.Partition) })
 	return all, nil
 }

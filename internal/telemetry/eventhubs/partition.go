@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -33,7 +32,6 @@ type partition struct {
 
 	resumed telemetry.Checkpoint // only a Generation if there was none
 	over    bool                 // there was one, of another hub or unreadable
-	foreign bool                 // resumed does not name its hub
 	start   azeventhubs.StartPosition
 	begin   *telemetry.Position // to be read after instead; nil unless Rewind was called
 	begun   chan struct{}       // closed by the first Receive
@@ -46,8 +44,6 @@ type partition struct {
 	received *int64 // the sequence number of the last event that azeventhubs returned
 	refused  int    // positions in a row that the hub has refused
 	stolen   time.Time
-
-	rewound atomic.Bool // the link begins before where the partition goes on
 
 	// Used by Receive alone.
 	started   bool // begun is closed
@@ -84,11 +80,12 @@ func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p
 
 // Last implements [telemetry.Partition].
 func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
-	ends, err := p.hub.source.queryPartitions(ctx, p.hub.at, []string{p.id})
-	if err != nil {
-		return 0, time.Time{}, err
+	state, err := p.hub.source.query(ctx, func(id string) bool { return id == p.id })
+	end, ok := state.ends[p.id]
+	if err == nil && (!ok || state.generation() != p.hub.generation) {
+		err = errAnotherHub
 	}
-	return ends[p.id].LastEnqueuedSequenceNumber, ends[p.id].LastEnqueuedOn, nil
+	return end.LastEnqueuedSequenceNumber, end.LastEnqueuedOn, err
 }
 
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
@@ -117,9 +114,7 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if p.held.Err() != nil {
 		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, telemetry.ErrLost)
 	}
-	if !p.follow(p.events) {
-		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, errAnotherHub)
-	}
+	p.follow(p.events)
 	for i := range p.events {
 		if e := &p.events[i]; e.Undecodable != "" {
 			p.warn(e)
@@ -178,8 +173,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	defer h.connections.release(c, p.id)
-	positions, exact := p.positions()
-	p.rewound.Store(p.refused >= exact)
+	positions := p.positions()
 	l, err := c.open(p.id, azeventhubs.PartitionClientOptions{
 		StartPosition: positions[min(p.refused, len(positions)-1)],
 		OwnerLevel:    new(int64),
@@ -227,9 +221,8 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 }
 
 // positions returns where to begin, and where instead if the hub refuses that: offsets change
-// their form with geo-replication, and other tools write what they like. All but the first few
-// are before where the partition goes on.
-func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
+// their form with geo-replication, and other tools write what they like.
+func (p *partition) positions() (all []azeventhubs.StartPosition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -237,7 +230,6 @@ func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
 		all = append(all, azeventhubs.StartPosition{SequenceNumber: p.received})
 	case p.begin != nil:
 		all = append(all, azeventhubs.StartPosition{Offset: &p.begin.Offset}, azeventhubs.StartPosition{SequenceNumber: &p.begin.Sequence})
-		exact = -len(all) // they are before it too
 	case p.last != nil:
 		if p.resumed.Offset != "" {
 			all = append(all, azeventhubs.StartPosition{Offset: &p.resumed.Offset})
@@ -246,11 +238,10 @@ func (p *partition) positions() (all []azeventhubs.StartPosition, exact int) {
 	default:
 		all = append(all, p.start)
 	}
-	exact += len(all)
 	if p.last != nil && !p.last.Time.IsZero() {
 		all = append(all, Start{Time: p.last.Time.Add(-resumeMargin)}.position())
 	}
-	return append(all, Start{Earliest: true}.position()), exact
+	return append(all, Start{Earliest: true}.position())
 }
 
 // refuse goes on to the next position, if the hub still is the one that it was.
@@ -381,10 +372,9 @@ var errAnotherHub = errors.New("the hub is no longer the one that was read befor
 const unknownSequence = -1
 
 // follow compares the sequence numbers of events with the expected ones: a hub
-// numbers events without gaps, unless it is compacted. It returns false if the checkpoint,
-// which does not say of which hub it is, cannot be of this one. The position that an
-// undecodable message claims is no evidence of either.
-func (p *partition) follow(events []telemetry.Event) bool {
+// numbers events without gaps, unless it is compacted. The position that an undecodable
+// message claims is no evidence of one.
+func (p *partition) follow(events []telemetry.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range events {
@@ -403,15 +393,11 @@ func (p *partition) follow(events []telemetry.Event) bool {
 			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
 				p.hub.missed(p, gap{missing, *p.last, *at, p.fresh})
 			}
-		case p.foreign && p.fresh && !p.rewound.Load(): // events after the checkpoint, so it is of another hub
-			p.hub.checkpoints.reject(p.id, *p.written)
-			return false
 		default: // a repetition
 			continue
 		}
 		*p.last, p.fresh, p.unproven = *at, false, 0
 	}
-	return true
 }
 
 // place completes the position of an undecodable message. Without a sequence number

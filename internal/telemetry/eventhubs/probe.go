@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"golang.org/x/sync/errgroup"
 
-	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
 
@@ -49,82 +47,39 @@ func (s Snapshot) Events() (all []telemetry.Event) {
 // no checkpoint store. It tries once and returns by the time ctx ends. An error is
 // one line that says what to do; it holds no secret.
 func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, error) {
-	config.Records = &records.Memory{} // New requires it
-	s, err := New(config)
+	l, err := openLook(ctx, config)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	client, err := s.connect(azeventhubs.RetryOptions{MaxRetries: -1}, s.dialer().dial) // retries hide what is wrong
-	if err != nil {
-		return Snapshot{}, fmt.Errorf("event hub client: %w", err)
-	}
-	disconnect := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // does not block
-	defer disconnect()
-	defer context.AfterFunc(ctx, disconnect)() // GetPartitionProperties ignores its context
-
-	hub, err := client.GetEventHubProperties(ctx, nil)
-	if err != nil {
-		return Snapshot{}, s.explain(ctx, s.endpoint(), err)
-	}
-	states := make([]PartitionState, len(hub.PartitionIDs))
+	defer l.close()
+	states := make([]PartitionState, len(l.hub.partitions))
 	var probing errgroup.Group
 	probing.SetLimit(probeLinks)
-	for i, id := range hub.PartitionIDs {
-		probing.Go(func() (err error) {
-			if states[i], err = s.probePartition(ctx, client, id, perPartition); err != nil {
-				return fmt.Errorf("partition %s: %w", id, s.explain(ctx, s.endpoint(), err))
-			}
-			return nil
-		})
+	for i, id := range l.hub.partitions {
+		end, p := l.hub.ends[id], &states[i]
+		*p = PartitionState{ID: id, First: end.BeginningSequenceNumber, Last: end.LastEnqueuedSequenceNumber, Enqueued: end.LastEnqueuedOn, Empty: end.IsEmpty}
+		if !p.Empty && perPartition > 0 {
+			probing.Go(func() error { return l.newest(ctx, p, perPartition) })
+		}
 	}
 	if err := probing.Wait(); err != nil {
 		return Snapshot{}, err
 	}
-	return Snapshot{Generation: s.endpoint().generation(hub.CreatedOn), Partitions: states}, nil
+	return Snapshot{Generation: l.hub.generation(), Partitions: states}, nil
 }
 
-// probePartition returns one partition and up to n of its newest events.
-func (s *Source) probePartition(ctx context.Context, client *azeventhubs.ConsumerClient, id string, n int) (PartitionState, error) {
-	properties, err := client.GetPartitionProperties(ctx, id, nil)
-	if err != nil {
-		return PartitionState{}, err
-	}
-	state := PartitionState{
-		ID:       id,
-		First:    properties.BeginningSequenceNumber,
-		Last:     properties.LastEnqueuedSequenceNumber,
-		Enqueued: properties.LastEnqueuedOn,
-		Empty:    properties.IsEmpty,
-	}
-	after := max(state.Last-int64(n), state.First-1)
-	if state.Empty || after >= state.Last {
-		return state, nil
-	}
-
-	// Without an owner level the link is refused where a worker reads, and gives way
-	// to a worker that comes.
-	partition, err := client.NewPartitionClient(id, &azeventhubs.PartitionClientOptions{
-		StartPosition: azeventhubs.StartPosition{SequenceNumber: &after},
-		Prefetch:      -1,
+// newest reads up to n of the newest events of a partition.
+func (l *look) newest(ctx context.Context, p *PartitionState, n int) error {
+	after := max(p.Last-int64(n), p.First-1)
+	err := l.read(ctx, p.ID, azeventhubs.StartPosition{SequenceNumber: &after}, n, probeWait, func(received []*azeventhubs.ReceivedEventData) bool {
+		p.Events = appendEvents(p.Events, received, nil)
+		return received[len(received)-1].SequenceNumber < p.Last
 	})
-	if err != nil {
-		return state, err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_ = partition.Close(closing)
-	}()
-	waiting, cancel := context.WithTimeout(ctx, probeWait)
-	defer cancel()
-	received, err := partition.ReceiveEvents(waiting, int(state.Last-after), nil)
 	switch {
 	case busy(err):
-		state.Busy = true
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // they have expired in the meantime
-	case err != nil:
-		return state, err
+		p.Busy = true
+	case err != nil && !errors.Is(err, errSilent): // else they have expired in the meantime
+		return fmt.Errorf("partition %s: %w", p.ID, l.source.explain(ctx, l.hub.at, err))
 	}
-	state.Events = appendEvents(nil, received, nil)
-	return state, nil
+	return nil
 }

@@ -86,8 +86,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 // port is the one that clients connect to.
 func (s *Source) port() string {
 	s.mu.Lock()
-	d := s.dialer()
-	s.mu.Unlock()
-	_, port := d.address.HostPort(d.transport)
+	defer s.mu.Unlock()
+	_, port := s.address().HostPort(s.config.Transport)
 	return port
 }

@@ -6,15 +6,12 @@ import (
 	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
-	"alertworker/internal/records"
 )
 
 // Send sends a message of device to the hub that config names, as an IoT Hub would, and returns when the hub has it, or
 // by the time ctx ends. It needs the right to send, which nobody but its devices has on an IoT Hub's own endpoint. An
 // error is one line that holds no secret.
 func Send(ctx context.Context, config Config, device string, body []byte) error {
-	config.Records = &records.Memory{} // New requires it
 	s, err := New(config)
 	if err != nil {
 		return err
@@ -43,11 +40,9 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 }
 
 func (s *Source) producer() (*azeventhubs.ProducerClient, error) {
-	options := &azeventhubs.ProducerClientOptions{
-		ApplicationID: "alertworker", NewWebSocketConn: s.dialer().dial, RetryOptions: azeventhubs.RetryOptions{MaxRetries: -1},
-	}
+	options := &azeventhubs.ProducerClientOptions{ApplicationID: "alertworker", NewWebSocketConn: s.connecting(filtered), RetryOptions: once}
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewProducerClient(s.config.Namespace, s.config.Hub, s.config.Credential, options)
 	}
-	return azeventhubs.NewProducerClientFromConnectionString(s.config.ConnectionString, s.hubBeside(), options)
+	return azeventhubs.NewProducerClientFromConnectionString(s.config.ConnectionString, "", options)
 }

@@ -23,7 +23,7 @@ const beforeFirst = "-1"
 // A startPlan is where partitions without a checkpoint to continue from begin. Maps are by partition.
 type startPlan struct {
 	partitions []string
-	properties map[string]azeventhubs.PartitionProperties // as of after the checkpoints were read, so that in one hub they are never behind them
+	ends       map[string]azeventhubs.PartitionProperties
 
 	checkpoints map[string]StoredCheckpoint
 	unreadable  map[string]error
@@ -61,17 +61,29 @@ func (plan *startPlan) start(id string) azeventhubs.StartPosition {
 // true of a hub of the same name that was deleted or failed over, and of the
 // endpoint that an IoT Hub had before a failover.
 func (s *Source) newHub(ctx context.Context) (*hub, error) {
-	state, err := s.queryHub(ctx, func(string) bool { return false })
+	last, err := s.lastRead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h := &hub{source: s, at: state.at, generation: state.at.generation(state.created), partitions: len(state.partitions), suspected: make(chan struct{}, 1), reading: map[string]*reading{}}
-	h.checkpoints = s.checkpoints(h.at, h.generation)
-	if h.plan, err = s.planStart(ctx, h, state.partitions); err != nil {
+	cs := s.checkpoints()
+	plan := &startPlan{positions: map[string]Start{}, moved: map[string]bool{}}
+	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
 		return nil, err
 	}
+	state, err := s.query(ctx, every) // later, so that in one hub the ends are never behind the checkpoints
+	if err != nil {
+		return nil, err
+	}
+	plan.partitions, plan.ends, cs.generation = state.partitions, state.ends, state.generation()
+	if err := s.planStart(ctx, cs, plan, state.at, last); err != nil {
+		return nil, err
+	}
+	h := &hub{
+		source: s, at: state.at, generation: cs.generation, plan: plan, checkpoints: cs,
+		suspected: make(chan struct{}, 1), partitions: len(state.partitions), reading: map[string]*reading{},
+	}
 	h.member = ownership.New(ownership.Config{
-		Store: s.config.Records, Scope: h.checkpoints.group.String(), Owner: s.owner, Partitions: state.partitions,
+		Store: s.config.Records, Scope: cs.group.String(), Owner: s.owner, Partitions: state.partitions,
 		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
 		Unopened: h.unopened, Patience: s.patience, Logger: s.log,
 	})
@@ -79,25 +91,13 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	return h, nil
 }
 
-func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*startPlan, error) {
-	cs, at := h.checkpoints, h.at
-	plan := &startPlan{partitions: partitions, positions: map[string]Start{}, moved: map[string]bool{}}
-	last, err := s.lastRead(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
-		return nil, err
-	}
-	if plan.properties, err = s.queryPartitions(ctx, at, partitions); err != nil {
-		return nil, err
-	}
+func (s *Source) planStart(ctx context.Context, cs *checkpoints, plan *startPlan, at endpoint, last lastRead) (err error) {
 	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
 		plan.positions[id] = Start{Earliest: true}
 	}
 	if err := s.startOverRecreated(ctx, cs, plan); err != nil {
-		return nil, err
+		return err
 	}
 	switch {
 	case last.at != (endpoint{}) && last.at != at.lower():
@@ -106,7 +106,7 @@ func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*s
 		err = s.pinLatest(ctx, cs, plan)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	plan.others = s.config.Start
@@ -116,39 +116,31 @@ func (s *Source) planStart(ctx context.Context, h *hub, partitions []string) (*s
 	missing := plan.missing()
 	switch fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); {
 	case len(fresh) == 0:
-	case len(fresh) == len(partitions):
+	case len(fresh) == len(plan.partitions):
 		s.log.Info("no partition has a checkpoint, as on a first start: starting to read", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	default:
 		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	}
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
 	if last.at == (endpoint{}) || len(missing) == 0 {
-		err = s.setLastRead(ctx, at.lower(), last)
+		return s.setLastRead(ctx, at.lower(), last)
 	}
-	return plan, err
+	return nil
 }
 
 // startOverRecreated starts over the partitions whose checkpoints are of another
 // hub of this name.
 func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *startPlan) error {
 	another := map[string]StoredCheckpoint{}
-	var contradicted []string
 	for id, c := range plan.checkpoints {
-		end, known := plan.properties[id]
-		switch {
-		case cs.isRejected(id, c):
-			contradicted = append(contradicted, id)
-		case cs.ofOtherHub(id, c):
-			another[id] = c
-		case known && c.Sequence > end.LastEnqueuedSequenceNumber:
-			cs.reject(id, c)
+		if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
+			cs.beyond[id] = c.etag
+		}
+		if cs.ofOtherHub(id, c) {
 			another[id] = c
 		}
 	}
-	return errors.Join(
-		s.startOver(ctx, cs, plan, contradicted, time.Time{}, "the hub's events contradict the checkpoint, so it is not the hub that was read before"),
-		s.startOver(ctx, cs, plan, slices.Collect(maps.Keys(another)), resumeTime(another), "the checkpoints are of another hub of this name, which was deleted or failed over"),
-	)
+	return s.startOver(ctx, cs, plan, slices.Collect(maps.Keys(another)), resumeTime(another), "the checkpoints are of another hub of this name, which was deleted or failed over")
 }
 
 // startOverMoved starts over the partitions that have no checkpoint at this
@@ -175,7 +167,7 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 	start := Start{Earliest: at.IsZero(), Time: at}
 	var reread []string
 	for _, id := range slices.Sorted(slices.Values(ids)) {
-		end, ok := plan.properties[id]
+		end, ok := plan.ends[id]
 		switch {
 		case !ok: // the hub has fewer partitions than the other had
 		case end.IsEmpty:
@@ -208,13 +200,10 @@ func (s Start) position() azeventhubs.StartPosition {
 // same time. What a failure leaves unwritten is written at the next attempt.
 func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan) (err error) {
 	if len(plan.checkpoints)+len(plan.unreadable) == 0 && s.latest == nil {
-		s.latest = make(map[string]telemetry.Position, len(plan.properties))
-		for id, end := range plan.properties {
-			s.latest[id] = lastPosition(end)
-		}
-		sequences := make(map[string]int64, len(s.latest))
-		for id, p := range s.latest {
-			sequences[id] = p.Sequence
+		s.latest = map[string]telemetry.Position{}
+		sequences := map[string]int64{}
+		for id, end := range plan.ends {
+			s.latest[id], sequences[id] = lastPosition(end), end.LastEnqueuedSequenceNumber
 		}
 		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("last_sequences", sequences))
 	}
