@@ -295,7 +295,7 @@ func TestMistakes(t *testing.T) {
 		{"receiver twice", valid("NOTIFY_URLS=log:,https://a/,log:"), "NOTIFY_URLS", "entry 3 is the same receiver as entry 1"},
 		{"receivers", valid("NOTIFY_URLS=" + manyURLs(33)), "NOTIFY_URLS", "at most 32"},
 		{"two of one name", valid("NOTIFY_URLS=name=a log:\nname=a https://a/"), "NOTIFY_URLS", "entry 2 has the name of entry 1"},
-		{"status page without a scheme", valid("PUBLIC_URL=alerts.example.com"), "PUBLIC_URL", "such as https://alerts.example.com/"},
+		{"status page without a scheme", valid("PUBLIC_URL=alerts.example.com"), "PUBLIC_URL", "such as https://www.example.com/alerts"},
 		{"status page with a password", valid("PUBLIC_URL=https://me:hunter2@alerts.example.com/"), "PUBLIC_URL", "not shown"},
 		{"status page of great length", valid("PUBLIC_URL=https://alerts.example.com/" + strings.Repeat("x", 1024)), "PUBLIC_URL", "at most 1024 bytes"},
 		{"webhook secret", valid("NOTIFY_WEBHOOK_SECRET=hunter2"), "NOTIFY_WEBHOOK_SECRET", "openssl rand"},

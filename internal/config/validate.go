@@ -1,11 +1,9 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,7 +21,6 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/rules"
-	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
@@ -132,11 +129,8 @@ func (c *Config) validateReadings(e *configError) {
 	} else if !strings.HasPrefix(c.TimeProperty, "body:") {
 		property("TIME_PROPERTY", c.TimeProperty)
 	}
-	if _, err := telemetry.NewDecoder(c.TemperatureField); err != nil {
-		if mayBeSecret(c.TemperatureField) {
-			err = errors.New("it may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas")
-		}
-		e.add("TEMPERATURE_FIELD", "is invalid: %v", err)
+	if err := checkField(c.TemperatureField); err != nil {
+		e.add("TEMPERATURE_FIELD", "%v", err)
 	}
 }
 
@@ -234,8 +228,8 @@ func (c *Config) validateNotify(e *configError) {
 		e.add("NOTIFY_URLS", "%v", err)
 	}
 	if c.PublicURL != "" {
-		if u, err := url.Parse(c.PublicURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || len(c.PublicURL) > maxPublicURL {
-			e.add("PUBLIC_URL", "is %s; must be where people reach the status page, such as https://alerts.example.com/, without a user and of at most %d bytes", show(c.PublicURL), maxPublicURL)
+		if err := checkPage(c.PublicURL); err != nil {
+			e.add("PUBLIC_URL", "is %s; %v", show(c.PublicURL), err)
 		}
 	}
 	if _, err := time.LoadLocation(c.TimeZone); err != nil || c.TimeZone == "Local" {
@@ -250,9 +244,8 @@ func (c *Config) validateNotify(e *configError) {
 	}
 }
 
-// maxPublicURL is far more than anybody's address of the status page takes, and less than what any receiver
-// takes.
-const maxPublicURL = 1024
+// maxRetention is the longest that anything is kept.
+const maxRetention = 87600 * time.Hour
 
 // longestRetention is the longest that any tier of Event Hubs keeps events.
 const longestRetention = 90 * 24 * time.Hour
@@ -270,7 +263,7 @@ func (c *Config) validateReplicas(e *configError) {
 }
 
 func (c *Config) validateDuties(e *configError) {
-	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, 87600*time.Hour)
+	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, maxRetention)
 	if c.SummarySchedule != "" {
 		if _, err := ParseSchedule(c.SummarySchedule); err != nil {
 			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
