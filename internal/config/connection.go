@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -77,25 +78,6 @@ func parseFor(variable, s string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// missing returns an error that names those of keys that have no value.
-func missing(pairs map[string]string, keys ...string) error {
-	var names []string
-	for _, key := range keys {
-		if pairs[strings.ToLower(key)] == "" {
-			names = append(names, key)
-		}
-	}
-	if names == nil {
-		return nil
-	}
-	return fmt.Errorf("has no %s: copy the whole string", strings.Join(names, " and no "))
-}
-
-func isBase64(s string) bool {
-	_, err := base64.StdEncoding.DecodeString(s)
-	return err == nil && s != ""
-}
-
 // A HubAddress names an event hub: the host of its namespace, with the port if
 // the string has one, and the hub in it.
 type HubAddress struct {
@@ -109,22 +91,11 @@ func parseEventHub(s string) (HubAddress, error) {
 	if err != nil {
 		return HubAddress{}, err
 	}
-	if err := missing(pairs, "Endpoint"); err != nil {
-		return HubAddress{}, err
-	}
-	if pairs["sharedaccesssignature"] == "" {
-		if err := missing(pairs, "SharedAccessKeyName", "SharedAccessKey"); err != nil {
-			return HubAddress{}, err
-		}
-	}
 	endpoint, err := url.Parse(pairs["endpoint"])
-	if err != nil || endpoint.Scheme != "sb" || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" {
-		return HubAddress{}, errors.New("has an invalid Endpoint: must be sb://HOST/")
-	}
-	if emulator, ok := pairs["usedevelopmentemulator"]; ok {
-		if _, err := strconv.ParseBool(emulator); err != nil {
-			return HubAddress{}, errors.New("has an invalid UseDevelopmentEmulator: must be true or false")
-		}
+	_, notBool := strconv.ParseBool(cmp.Or(pairs["usedevelopmentemulator"], "false"))
+	keyed := pairs["sharedaccesssignature"] != "" || pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != ""
+	if err != nil || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" || !keyed || notBool != nil {
+		return HubAddress{}, errors.New("is incomplete or malformed: must be Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, perhaps with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)")
 	}
 	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
 }
@@ -148,33 +119,21 @@ func parseIoTHub(s string) (host string, err error) {
 // checkStorage checks an Azure Storage connection string. Its SDK is case-sensitive
 // about keys, and refuses empty parts except at the end.
 func checkStorage(s string) error {
-	pairs, err := parseFor("STORAGE_CONNECTION_STRING", s)
-	if err != nil {
+	if _, err := parseFor("STORAGE_CONNECTION_STRING", s); err != nil {
 		return err
 	}
-	exactly := map[string]string{}
+	pairs, paired := map[string]string{}, true
 	for part := range strings.SplitSeq(strings.TrimRight(s, ";"), ";") {
 		key, value, ok := strings.Cut(part, "=")
-		if !ok {
-			return errors.New("has a part that is not KEY=VALUE: copy the whole string (portal: storage account > Access keys)")
-		}
-		exactly[key] = value
+		pairs[key], paired = value, paired && ok
 	}
-	has := func(key string) bool { return exactly[key] != "" }
+	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
+	_, notBase64 := base64.StdEncoding.DecodeString(pairs["AccountKey"])
+	keyed := pairs["AccountName"] != "" && pairs["AccountKey"] != ""
 	switch {
-	case !has("AccountName") && !has("BlobEndpoint"):
-		return errors.New("has no AccountName and no BlobEndpoint: copy the whole string (portal: storage account > Access keys)")
-	case has("AccountName") && has("AccountKey"):
-		if !isBase64(pairs["accountkey"]) {
-			return errors.New("has an AccountKey that is not base64: copy the whole string")
-		}
-	case !has("SharedAccessSignature"):
-		return errors.New("has no AccountKey and no SharedAccessSignature: copy the whole string (portal: storage account > Access keys)")
-	}
-	if has("BlobEndpoint") {
-		if u, err := url.Parse(exactly["BlobEndpoint"]); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return errors.New("has an invalid BlobEndpoint: must be a URL")
-		}
+	case !paired, err != nil, endpoint.Host == "", endpoint.Scheme != "http" && endpoint.Scheme != "https",
+		keyed && notBase64 != nil, !keyed && pairs["SharedAccessSignature"] == "":
+		return errors.New("is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)")
 	}
 	return nil
 }

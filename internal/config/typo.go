@@ -25,25 +25,9 @@ const (
 // misspelled returns a warning for each variable that is not ours but looks as if it
 // was meant to be, in alphabetical order.
 func misspelled(environ []string) []Warning {
-	known, set := map[string]bool{}, map[string]bool{}
+	known := map[string]bool{}
 	for _, v := range Variables() {
-		known[v.Name] = true
-		if v.Secret {
-			known[v.Name+"_FILE"] = true
-		}
-	}
-	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		if value != "" {
-			set[strings.TrimSuffix(name, "_FILE")] = true
-		}
-	}
-	for _, names := range alternatives {
-		if slices.ContainsFunc(names, func(name string) bool { return set[name] }) {
-			for _, name := range names {
-				set[name] = true
-			}
-		}
+		known[v.Name], known[v.Name+"_FILE"] = true, v.Secret
 	}
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
@@ -52,42 +36,11 @@ func misspelled(environ []string) []Warning {
 			continue
 		}
 		text := nearMiss(name)
-		// Its content tells more than its name: the samples of Azure Functions have an
-		// Event Hubs string in iothub_connectionstring.
-		if what, home := content(name, value); home != "" && !set[home] {
-			text = "is ignored; it holds " + what + ": set " + home + " to it"
-		} else if home != "" && !strings.Contains(text, home) {
-			text = ""
-		}
 		if text != "" && len(list) < maxNameWarnings {
 			list = append(list, Warning{name, text})
 		}
 	}
 	return list
-}
-
-// alternatives are variables of which one is enough.
-var alternatives = [][]string{
-	{"EVENTHUB_CONNECTION_STRING", "EVENTHUB_NAMESPACE", "IOTHUB_CONNECTION_STRING"},
-	{"STORAGE_CONNECTION_STRING", "STORAGE_ACCOUNT_URL"},
-	{"COSMOS_CONNECTION_STRING", "COSMOS_ENDPOINT"},
-}
-
-// services are what the names of settings for them hold.
-var services = []string{"iothub", "eventhub", "cosmos", "storage"}
-
-// content returns which connection string a variable that is not ours holds, and which
-// of our variables it belongs in; empty if its name shows that it is for something else.
-func content(name, value string) (what, home string) {
-	plain := strings.ToLower(strings.ReplaceAll(name, "_", ""))
-	if !slices.ContainsFunc(services, func(s string) bool { return strings.Contains(plain, s) }) {
-		return "", ""
-	}
-	pairs, err := parsePairs(value)
-	if err != nil {
-		return "", ""
-	}
-	return belongsTo(pairs)
 }
 
 // nearMiss returns what an unknown name was probably meant to be; empty if it does

@@ -60,36 +60,6 @@ func TestMisspelled(t *testing.T) {
 	}
 }
 
-// The settings of the usual Functions samples are known by what they hold.
-func TestSettingsOfOthers(t *testing.T) {
-	for _, test := range []struct{ environ, want string }{
-		{"iothub_connectionstring=" + hubString, "iothub_connectionstring is ignored; it holds an Event Hubs connection string: set EVENTHUB_CONNECTION_STRING to it"},
-		{"IoTHubConnectionString=" + iotString, "it holds an IoT Hub's connection string: set IOTHUB_CONNECTION_STRING to it"},
-		{"AzureWebJobsStorage=" + storeString, "AzureWebJobsStorage is ignored; it holds an Azure Storage connection string: set STORAGE_CONNECTION_STRING to it"},
-		{"AzureWebJobsStorage=UseDevelopmentStorage=true", "set STORAGE_CONNECTION_STRING to it"},
-		{"CosmosDBConnectionString=" + cosmoString, "it holds a Cosmos DB connection string: set COSMOS_CONNECTION_STRING to it"},
-		{"EVENTHUBS_CONNECTION_STRING=" + storeString, "set STORAGE_CONNECTION_STRING to it"},
-		{"EVENTHUBS_CONNECTION_STRING=x", "did you mean EVENTHUB_CONNECTION_STRING?"},
-
-		{"AzureWebJobsStorage=" + storeString + "\nSTORAGE_CONNECTION_STRING=x", ""},
-		{"AzureWebJobsStorage=" + storeString + "\nSTORAGE_CONNECTION_STRING_FILE=/x", ""},
-		{"iothub_connectionstring=" + hubString + "\nEVENTHUB_CONNECTION_STRING=x", ""},
-		{"AzureWebJobsStorage=" + storeString + "\nSTORAGE_ACCOUNT_URL=https://acc.blob.core.windows.net", ""},
-		{"iothub_connectionstring=" + hubString + "\nIOTHUB_CONNECTION_STRING=x", ""},
-		{"AzureWebJobsStorage=hunter2", ""},
-		{"SERVICEBUS_CONNECTION=" + hubString, ""},
-		{"APPLICATIONINSIGHTS_CONNECTION_STRING=InstrumentationKey=x;IngestionEndpoint=https://x/", ""},
-	} {
-		got := fmt.Sprint(misspelled(strings.Split(test.environ, "\n")))
-		if test.want == "" && got != "[]" || !strings.Contains(got, test.want) {
-			t.Errorf("%s: got %q, want %q", test.environ, got, test.want)
-		}
-		if strings.Contains(got, key64) {
-			t.Errorf("%s: the value is shown", test.environ)
-		}
-	}
-}
-
 func TestEditDistance(t *testing.T) {
 	for _, test := range []struct {
 		a, b string
