@@ -312,22 +312,17 @@ func TestNarrowTerminal(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	lost := verify.Lost{Reading: verify.Reading{Device: "oven\x1b[2J", Temperature: 41.2, At: at, Partition: "1", Sequence: 7}}
 	broken := report
 	for range 12 {
-		broken.Lost = append(broken.Lost, lost)
+		broken.Lost = append(broken.Lost, verify.Violation{Evidence: `"oven\x1b[2J" was at 41.2`})
 	}
-	broken.TooClose = []verify.TooClose{{
-		First:  verify.Delivery{Device: "press-07", ID: "hub/0/1\x1b[2J", Token: 1, At: at},
-		Second: verify.Delivery{Device: "press-07", ID: "hub/0/2", Token: 2, At: at.Add(3 * time.Second)},
-	}}
+	broken.TooClose = []verify.Violation{{Evidence: "\"press-07\" had two alerts 3s apart: id hub/0/1\x1b[2J"}}
 	broken.Dropped, broken.Open = 2, 1
 	recovered := report
 	recovered.Opened, recovered.Recoveries = 14, 9
 	untrue := recovered
-	untrue.Stale = []verify.Stale{{Receiver: "inbox", Rule: "temperature", Since: lost.Reading, Last: verify.Delivery{Device: "oven", ID: "hub/1/6", At: at}}}
-	untrue.Wrong = []verify.Wrong{{Delivery: verify.Delivery{Receiver: "inbox", Device: "oven", ID: "hub/1/8/resolved", Recovery: true, At: at}, Why: "its reading ended no alarm"}}
+	untrue.Stale = []verify.Violation{{Evidence: `the alarm of "oven" is over`}}
+	untrue.Wrong = []verify.Violation{{Evidence: `"inbox" got a recovery of "oven" that is wrong`}}
 
 	for _, tt := range []struct {
 		name   string

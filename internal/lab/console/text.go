@@ -217,13 +217,13 @@ func (c *Console) Summary(r verify.Report) {
 	c.above(b.String())
 }
 
-func evidence[E fmt.Stringer](b *strings.Builder, kind string, all []E) {
+func evidence(b *strings.Builder, kind string, all []verify.Violation) {
 	for i, e := range all {
 		if i == maxEvidence {
 			fmt.Fprintf(b, "  %s: and %s more\n", kind, grouped(len(all)-i))
 			return
 		}
-		fmt.Fprintf(b, "  %s: %s\n", kind, humanize.Clean(e.String()))
+		fmt.Fprintf(b, "  %s: %s\n", kind, humanize.Clean(e.Evidence))
 	}
 }
 

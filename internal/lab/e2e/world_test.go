@@ -482,7 +482,7 @@ func (w *world) finish() verify.Report {
 }
 
 // found fails the test if there is anything that must not be.
-func found[E fmt.Stringer](w *world, kind string, all []E) {
+func found(w *world, kind string, all []verify.Violation) {
 	w.t.Helper()
 	for _, one := range all[:min(5, len(all))] {
 		w.t.Errorf("one of %d %s: %v", len(all), kind, one)

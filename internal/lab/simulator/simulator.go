@@ -439,8 +439,8 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 // only if the window is short, and nothing about silence that was not due then.
 func (s *simulation) informed(stopped time.Time) bool {
 	report := s.verifyLog.Check(s.rules)
-	return !slices.ContainsFunc(report.Lost, func(l verify.Lost) bool { return l.Reading.At.Before(stopped) }) &&
-		(s.Window > patience || !slices.ContainsFunc(report.Stale, func(st verify.Stale) bool { return st.Since.At.Before(stopped) }))
+	due := func(v verify.Violation) bool { return v.At.Before(stopped) }
+	return !slices.ContainsFunc(report.Lost, due) && (s.Window > patience || !slices.ContainsFunc(report.Stale, due))
 }
 
 // watchLeader asks which worker leads, every second until ctx ends, and sends its name.

@@ -91,7 +91,7 @@ func (j *judge) receive(deliveries []Delivery) {
 		}
 		j.kept = append(j.kept, *d)
 		if alert != nil && d.At.Sub(alert.At) < j.window-j.Rules.Tolerance {
-			j.TooClose = append(j.TooClose, TooClose{*alert, *d})
+			j.tooClose(*alert, *d)
 		}
 		if d.Recovery {
 			j.Recoveries++
@@ -106,7 +106,9 @@ func (j *judge) receive(deliveries []Delivery) {
 	}
 }
 
-// readings looks for the alert of every reading that needs one.
+// readings looks for the alert of every reading that needs one. A reading is lost if no delivery of the alarm is between Window+Slack
+// before it and Bound after it, unless it was taken back by a recovery about an earlier reading. A repeated delivery counts, because
+// the window starts again with it; one that came after a greater token does not, because it starts no window.
 func (j *judge) readings() {
 	taken := j.takenBack()
 	covered := 0
@@ -115,25 +117,24 @@ func (j *judge) readings() {
 			continue
 		}
 		next := sort.Search(len(j.counting), func(n int) bool { return !j.counting[n].At.Before(e.At) })
-		lost := Lost{Receiver: j.receiver, Rule: j.rule, Level: j.level, Reading: e.Reading}
+		var before, after Delivery
 		if next > 0 {
-			lost.Before = j.counting[next-1]
+			before = j.counting[next-1]
 		}
 		if next < len(j.counting) {
-			lost.After = j.counting[next]
+			after = j.counting[next]
 		}
-		last := next > 0 && e.At.Sub(lost.Before.At) <= j.window+j.Rules.Slack && !taken(lost.Before, i)
-		for n := next; !last && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.bound; n++ {
-			last = !taken(j.counting[n], i)
+		alerted := next > 0 && e.At.Sub(before.At) <= j.window+j.Rules.Slack && !taken(before, i)
+		for n := next; !alerted && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.bound; n++ {
+			alerted = !taken(j.counting[n], i)
 		}
-		last = last || j.letter(e.At, j.bound)
 		switch {
-		case last:
+		case alerted || j.letter(e.At, j.bound):
 			covered++
 		case j.early(e.At):
 			j.Open++
 		default:
-			j.Lost = append(j.Lost, lost)
+			j.lost(e.Reading, before, after)
 		}
 	}
 	j.Suppressed += max(0, covered-j.alerted)
@@ -199,11 +200,11 @@ func (j *judge) about(deliveries []Delivery) {
 		i := j.event(d)
 		switch {
 		case !d.Recovery && (i < 0 || !j.events[i].needsAlert):
-			j.Wrong = append(j.Wrong, Wrong{d, "its reading needs no alert"})
+			j.wrong(d, "its reading needs no alert")
 		case d.Recovery && (i < 0 || !j.events[i].clears):
-			j.Wrong = append(j.Wrong, Wrong{d, "its reading ended no alarm"})
+			j.wrong(d, "its reading ended no alarm")
 		case d.Recovery && !j.recoveries:
-			j.Wrong = append(j.Wrong, Wrong{d, "the rule sends none"})
+			j.wrong(d, "the rule sends none")
 		}
 	}
 }
@@ -217,7 +218,7 @@ func (j *judge) order() {
 	var last Delivery
 	for _, d := range j.kept {
 		if d.Recovery && (last.At.IsZero() || last.Recovery && last.ID != d.ID) {
-			j.Wrong = append(j.Wrong, Wrong{d, "there was no alert before it"})
+			j.wrong(d, "there was no alert before it")
 		}
 		last = d
 	}
@@ -243,7 +244,7 @@ func (j *judge) last() {
 	since := j.events[open]
 	last := before(j.kept, time.Time{})
 	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) && !j.letter(since.At, j.bound) {
-		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, true, since.Reading, last})
+		j.stale("open", since.Reading, last)
 	}
 }
 
@@ -264,7 +265,7 @@ func (j *judge) ended(i int) {
 	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.bound)
 	switch {
 	case until.IsZero() || !due.After(until):
-		j.Stale = append(j.Stale, Stale{j.receiver, j.rule, j.level, false, c.Reading, last})
+		j.stale("over", c.Reading, last)
 	case end.IsZero():
 		j.Open++
 	}

@@ -22,10 +22,11 @@ type Report struct {
 	Suppressed int // readings that need an alert, are neither lost nor open and have no alert of their own
 	Open       int // readings without an alert, and alarms that ended without a recovery, too close to the end to judge
 
-	Lost     []Lost     // must be empty
-	TooClose []TooClose // must be empty
-	Stale    []Stale    // must be empty
-	Wrong    []Wrong    // must be empty
+	// What must be empty.
+	Lost     []Violation // a reading that needs an alert and got none: see judge.readings
+	TooClose []Violation // two successive deliveries, both kept, less than Window-Tolerance apart: two alerts, or an alert and a recovery
+	Stale    []Violation // the last message about an alarm was not true, as long as nothing changed: an alert, and it had ended; or a recovery, and it was open
+	Wrong    []Violation // a delivery that should never have been sent
 }
 
 // OK reports whether the promise held.
@@ -34,98 +35,69 @@ func (r Report) OK() bool { return r.Settled() && len(r.TooClose) == 0 && len(r.
 // Settled reports whether receivers have got all that they must. If not, it may still come.
 func (r Report) Settled() bool { return len(r.Lost) == 0 && len(r.Stale) == 0 }
 
-// Lost is a reading that needs an alert and for which a receiver got none: none of its
-// deliveries of the alarm is between Window+Slack before the reading and Bound after
-// it, unless it was taken back by a recovery about an earlier reading. A repeated delivery counts, because
-// the window starts again with it; one that came after a greater token does not, because it starts no window.
-type Lost struct {
-	Receiver string
-	Rule     string
-	Level    string
-	Reading  Reading
-	Before   Delivery // the last that counts before the reading; zero if there is none
-	After    Delivery // the first that counts from the reading on; zero if there is none
+// A Violation is one breach of the promise.
+type Violation struct {
+	At       time.Time // of the reading, or of the later delivery
+	Evidence string
 }
 
-func (l Lost) String() string {
-	r := l.Reading
-	s := fmt.Sprintf("%s was at %v at %s (partition %s, sequence %d)", alarm{r.Device, l.Rule, l.Level}, r.Temperature, clock(r.At), r.Partition, r.Sequence)
+func (v Violation) String() string { return v.Evidence }
+
+// lost records that the receiver got no alert for a reading. before and after are the alerts around it, zero if there is none.
+func (j *judge) lost(r Reading, before, after Delivery) {
+	s := fmt.Sprintf("%s was at %v at %s (partition %s, sequence %d)", alarm{r.Device, j.rule, j.level}, r.Temperature, clock(r.At), r.Partition, r.Sequence)
 	if math.IsNaN(r.Temperature) {
-		s = fmt.Sprintf("%s should have been heard by %s (after partition %s, sequence %d)", alarm{r.Device, l.Rule, l.Level}, clock(r.At), r.Partition, r.Sequence)
+		s = fmt.Sprintf("%s should have been heard by %s (after partition %s, sequence %d)", alarm{r.Device, j.rule, j.level}, clock(r.At), r.Partition, r.Sequence)
 	}
-	if l.Receiver != "" {
-		s += fmt.Sprintf(", and %q did not hear of it", l.Receiver)
+	if j.receiver != "" {
+		s += fmt.Sprintf(", and %q did not hear of it", j.receiver)
 	}
-	if l.Before.At.IsZero() {
+	if before.At.IsZero() {
 		s += ": no alert before"
 	} else {
-		s += fmt.Sprintf(": last alert %v before (id %s)", r.At.Sub(l.Before.At), l.Before.ID)
+		s += fmt.Sprintf(": last alert %v before (id %s)", r.At.Sub(before.At), before.ID)
 	}
-	if l.After.At.IsZero() {
-		return s + ", none after"
+	if after.At.IsZero() {
+		s += ", none after"
+	} else {
+		s += fmt.Sprintf(", next %v after (id %s)", after.At.Sub(r.At), after.ID)
 	}
-	return s + fmt.Sprintf(", next %v after (id %s)", l.After.At.Sub(r.At), l.After.ID)
+	j.Lost = append(j.Lost, Violation{r.At, s})
 }
 
-// TooClose is two successive deliveries, both kept, less than Window-Tolerance apart: two
-// alerts, or an alert and a recovery.
-type TooClose struct{ First, Second Delivery }
-
-func (c TooClose) String() string {
-	a, b := c.First, c.Second
-	s := fmt.Sprintf("%s had two alerts %v apart", b.alarm(), b.At.Sub(a.At))
+func (j *judge) tooClose(a, b Delivery) {
+	what, at := "two alerts %v apart", ""
 	if b.Recovery {
-		s = fmt.Sprintf("%s had a recovery %v after an alert", b.alarm(), b.At.Sub(a.At))
+		what = "a recovery %v after an alert"
 	}
-	if a.Receiver != "" {
-		s += fmt.Sprintf(" at %q", a.Receiver)
+	if j.receiver != "" {
+		at = fmt.Sprintf(" at %q", j.receiver)
 	}
-	return s + fmt.Sprintf(": id %s token %d at %s, id %s token %d at %s", a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))
+	j.TooClose = append(j.TooClose, Violation{b.At, fmt.Sprintf("%s had "+what+"%s: id %s token %d at %s, id %s token %d at %s",
+		j.alarm, b.At.Sub(a.At), at, a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))})
 }
 
-// Stale is an alarm about which the last message that a receiver got was not true, as long as nothing changed: an alert, and
-// it had ended; or a recovery, and it was open.
-type Stale struct {
-	Receiver string
-	Rule     string
-	Level    string
-	Open     bool
-	Since    Reading  // that ended the alarm; if it is open, the first of it that needed an alert
-	Last     Delivery // last; zero if nothing
-}
-
-func (s Stale) String() string {
-	is := "is over"
-	if s.Open {
-		is = "is open"
+// stale records that the alarm is, or is not, open since a reading, and that the last delivery, zero if there is none, says otherwise.
+func (j *judge) stale(is string, since Reading, last Delivery) {
+	got := "nothing"
+	if !last.At.IsZero() {
+		got = fmt.Sprintf("%s at %s (id %s)", last.kind(), clock(last.At), last.ID)
 	}
-	text := fmt.Sprintf("the alarm of %s %s since %s (partition %s, sequence %d)", alarm{s.Since.Device, s.Rule, s.Level}, is, clock(s.Since.At), s.Since.Partition, s.Since.Sequence)
-	last := "an alert"
-	switch {
-	case s.Last.At.IsZero():
-		return text + fmt.Sprintf(", and %q got nothing", s.Receiver)
-	case s.Last.Recovery:
-		last = "a recovery"
+	j.Stale = append(j.Stale, Violation{since.At, fmt.Sprintf("the alarm of %s is %s since %s (partition %s, sequence %d), and the last that %q got is %s",
+		alarm{since.Device, j.rule, j.level}, is, clock(since.At), since.Partition, since.Sequence, j.receiver, got)})
+}
+
+func (j *judge) wrong(d Delivery, format string, a ...any) {
+	j.Wrong = append(j.Wrong, Violation{d.At, fmt.Sprintf("%q got %s of %s that is wrong: %s (id %s, token %d, at %s, partition %s, sequence %d)",
+		j.receiver, d.kind(), j.alarm, fmt.Sprintf(format, a...), d.ID, d.Token, clock(d.At), d.Partition, d.Sequence)})
+}
+
+func (d Delivery) kind() string {
+	if d.Recovery {
+		return "a recovery"
 	}
-	return text + fmt.Sprintf(", and the last that %q got is %s at %s (id %s)", s.Receiver, last, clock(s.Last.At), s.Last.ID)
+	return "an alert"
 }
-
-// Wrong is a delivery that should never have been sent.
-type Wrong struct {
-	Delivery
-	Why string
-}
-
-func (w Wrong) String() string {
-	what := "an alert"
-	if w.Recovery {
-		what = "a recovery"
-	}
-	return fmt.Sprintf("%q got %s of %s that is wrong: %s (id %s, token %d, at %s, partition %s, sequence %d)",
-		w.Receiver, what, w.alarm(), w.Why, w.ID, w.Token, clock(w.At), w.Partition, w.Sequence)
-}
-
-func (d Delivery) alarm() alarm { return alarm{d.Device, d.Rule, d.Level} }
 
 func (a alarm) String() string {
 	s := fmt.Sprintf("%q", a.device)

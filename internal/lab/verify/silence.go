@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"math"
 	"sort"
 	"strings"
@@ -147,14 +146,11 @@ func (j *judge) silentEvent(d Delivery) int {
 // aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is younger than
 // a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
 func (j *judge) aboutSilence(deliveries []Delivery) {
-	wrong := func(d Delivery, format string, a ...any) {
-		j.Wrong = append(j.Wrong, Wrong{d, fmt.Sprintf(format, a...)})
-	}
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
 		whole := strings.HasPrefix(j.device, wholeNames)
 		if !d.Recovery && whole && (f == nil || !f.mayBeDark(d.Deadline, d.At)) {
-			wrong(d, "too many devices of the partition were heard")
+			j.wrong(d, "too many devices of the partition were heard")
 		}
 		if whole {
 			continue
@@ -162,16 +158,16 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		i := j.event(d)
 		switch {
 		case d.Recovery && !j.recoveries:
-			wrong(d, "the rule sends none")
+			j.wrong(d, "the rule sends none")
 		case d.Recovery && i < 0:
-			wrong(d, "the device had not been silent")
+			j.wrong(d, "the device had not been silent")
 		case d.Recovery:
 		case f != nil && f.isDark(d.Deadline, d.At):
-			wrong(d, "hardly any device of the partition was heard: that is one silence")
+			j.wrong(d, "hardly any device of the partition was heard: that is one silence")
 		case i < 0:
-			wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
+			j.wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
 		case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
-			wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
+			j.wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
 		}
 	}
 	if strings.HasPrefix(j.device, wholeNames) {
@@ -185,12 +181,12 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 			continue
 		}
 		if again := i + 1; again < len(j.events) && d.At.Sub(j.events[again].At) > fresh+j.bound {
-			wrong(d, "the device had been heard again for %v", d.At.Sub(j.events[again].At))
+			j.wrong(d, "the device had been heard again for %v", d.At.Sub(j.events[again].At))
 		}
 		if first, ok := told[i]; !ok {
 			told[i] = d.At
 		} else if d.At.Sub(first) > j.window+j.Rules.Slack+j.bound {
-			wrong(d, "it was told %v before", d.At.Sub(first))
+			j.wrong(d, "it was told %v before", d.At.Sub(first))
 		}
 	}
 }

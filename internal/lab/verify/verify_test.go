@@ -244,16 +244,22 @@ func TestEvidence(t *testing.T) {
 		via("chat", alert("oven#1", "hub/0/3", 3, 27.5)),
 		hot("press-07", 1),
 	}).Check(rules)
+	rule := verify.Rule{Name: "temperature", Levels: []verify.Level{{Limit: 30, Clear: 28}}, Window: rules.Window, Resolved: true}
+	kiln := verify.Delivery{Receiver: "chat", Device: "kiln", Rule: "temperature", ID: "hub/0/4", Token: 4, At: at(1), Partition: "0", Sequence: 100}
+	end := cool("kiln", 2)
+	end.Partition, end.Sequence = "0", 200
+	untrue := recordTo(verify.NewLog(rule), []any{verify.Reading{Device: "kiln", Temperature: 41, At: at(1), Partition: "0", Sequence: 100}, end, kiln,
+		verify.Delivery{Receiver: "chat", Device: "press", Rule: "temperature", ID: "hub/0/5", Token: 5, At: at(3), Partition: "0", Sequence: 300, Recovery: true}}).Check(rules)
 	var got strings.Builder
-	for _, l := range report.Lost {
-		fmt.Fprintln(&got, l)
-	}
-	for _, c := range report.TooClose {
-		fmt.Fprintln(&got, c)
+	for _, v := range slices.Concat(report.Lost, report.TooClose, untrue.Stale, untrue.Wrong) {
+		fmt.Fprintln(&got, v)
 	}
 	want := `"oven#1" was at 41 at 12:00:20.000 (partition 0, sequence 20000), and "chat" did not hear of it: last alert 20s before (id hub/0/1), next 6s after (id hub/0/2)
 "press-07" was at 41 at 12:00:01.000 (partition 0, sequence 1000), and "chat" did not hear of it: no alert before, none after
 "oven#1" had two alerts 1.5s apart at "chat": id hub/0/2 token 2 at 12:00:26.000, id hub/0/3 token 3 at 12:00:27.500
+the alarm of "kiln" temperature is over since 12:00:02.000 (partition 0, sequence 200), and the last that "chat" got is an alert at 12:00:01.000 (id hub/0/4)
+"chat" got a recovery of "press" temperature that is wrong: its reading ended no alarm (id hub/0/5, token 5, at 12:00:03.000, partition 0, sequence 300)
+"chat" got a recovery of "press" temperature that is wrong: there was no alert before it (id hub/0/5, token 5, at 12:00:03.000, partition 0, sequence 300)
 `
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", &got, want)
