@@ -25,10 +25,10 @@ help: ## this list
 run: ## see it work without Azure; ARGS="--for 30s" passes flags, ARGS=--help lists them
 	$(GO) run ./cmd/alertworker local $(ARGS)
 
-stack: ## the same with each worker a process, on emulators of Azure, to kill workers in; ARGS as for run
+stack: node_modules/.package-lock.json ## the same with each worker a process, on emulators of Azure, to kill workers in; ARGS as for run
 	$(GO) run ./cmd/alertworker local --processes --replicas 3 --devices 40 --rate 80 --window 15s --http 8081 $(ARGS)
 
-# The stand-ins are installed before the tests, which otherwise do it themselves and may wait for each other.
+# The emulators. Without npm what needs them fails, or is skipped: see CONTRIBUTING.md.
 node_modules/.package-lock.json: package-lock.json
 	@if command -v npm >/dev/null; then npm ci --no-audit --no-fund; fi
 
@@ -58,7 +58,7 @@ lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	$(GO) -C tools/keda mod tidy -diff
 
 # Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
-azure: ## lint deploy/azure and test what it would deploy, if bicep is on PATH
+azure: node_modules/.package-lock.json ## lint deploy/azure and test what it would deploy, if bicep is on PATH
 	@if command -v bicep >/dev/null; then set -x; $(GO) test $(race) -timeout 30m ./internal/lab/bicep; else echo "no bicep on PATH: deploy/azure is not checked"; fi
 
 # go test -list prints the names of a package's targets, then a line with the package.
@@ -69,7 +69,7 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
 
-bench: ## the worker beside the client's bare loop, in CPU time; ARGS="-benchtime 1x" is quicker
+bench: node_modules/.package-lock.json ## the worker beside the client's bare loop, in CPU time; ARGS="-benchtime 1x" is quicker
 	$(GO) test ./internal/lab/bench -run '^$$' -timeout 1h -bench Throughput -benchtime 5x $(ARGS)
 
 # make test runs the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is

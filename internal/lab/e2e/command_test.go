@@ -82,7 +82,7 @@ func TestLocal(t *testing.T) {
 // none is killed, and the screen shows which one leads.
 func TestLocalProcesses(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("npm"); err != nil && os.Getenv(emulators.SkipEnv) == "1" {
+	if _, err := exec.LookPath("node"); err != nil && os.Getenv(emulators.SkipEnv) == "1" {
 		t.Skipf("Node.js is not installed, and %s=1", emulators.SkipEnv)
 	}
 	path, err := built()

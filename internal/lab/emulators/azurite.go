@@ -28,7 +28,7 @@ type Azurite struct {
 // StartAzurite starts an empty blob service that runs until tb ends.
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
-	azurite, err := process.StartAzurite(tb.Context())
+	azurite, err := process.StartAzurite(tb.Context(), "0", "")
 	started(tb, err)
 	tb.Cleanup(azurite.Kill)
 	return &Azurite{azurite, newTransport(tb)}

@@ -8,22 +8,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"time"
 )
-
-// installWithin is for npm, which downloads packages: a minute, or many on a busy machine, where
-// giving up would only mean beginning again.
-const installWithin = 20 * time.Minute
 
 // ErrNoNode says that Node.js is not installed.
 var ErrNoNode = errors.New("install Node.js 20 or later, with npm")
 
 // Node runs node with args in the root of the repository, as StartReady does, until
-// it is killed or this process ends in any way. It first installs the packages of
-// package-lock.json if they are missing.
+// it is killed or this process ends in any way.
 func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string) (*Process, string, error) {
-	root, err := install(ctx)
+	root, err := installed()
 	if err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
 	}
@@ -43,7 +36,7 @@ const (
 	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
-// Azurite is a blob service in memory.
+// Azurite is a blob service.
 type Azurite struct {
 	*Process
 	URL              string // of the account
@@ -52,20 +45,16 @@ type Azurite struct {
 
 var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 
-// StartAzurite starts an empty blob service on loopback.
-func StartAzurite(ctx context.Context) (*Azurite, error) {
-	return startAzurite(ctx, "0", "--inMemoryPersistence")
-}
-
-// StartAzuriteAt starts a blob service at that port of loopback, or any if it is 0. It has what is in dir, and
-// saves what it gets there every 5 s: being killed costs it no more.
-func StartAzuriteAt(ctx context.Context, port, dir string) (*Azurite, error) {
-	return startAzurite(ctx, port, "--location", dir)
-}
-
-func startAzurite(ctx context.Context, port string, args ...string) (*Azurite, error) {
-	p, url, err := Node(ctx, "Azurite", azuriteReady, append([]string{"node_modules/azurite/dist/src/blob/main.js",
-		"--blobHost", "127.0.0.1", "--blobPort", port, "--silent", "--disableTelemetry"}, args...)...)
+// StartAzurite starts a blob service at that port of loopback, or any if it is 0. It has what is in dir, and
+// saves what it gets there every 5 s: being killed costs it no more. With no dir it is empty, and saves nothing.
+func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
+	args := []string{"node_modules/azurite/dist/src/blob/main.js", "--blobHost", "127.0.0.1", "--blobPort", port, "--silent", "--disableTelemetry"}
+	if dir == "" {
+		args = append(args, "--inMemoryPersistence")
+	} else {
+		args = append(args, "--location", dir)
+	}
+	p, url, err := Node(ctx, "Azurite", azuriteReady, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,44 +91,18 @@ func StartCosmos(ctx context.Context) (*Cosmos, error) {
 	return &Cosmos{p, "AccountEndpoint=" + url + "/;AccountKey=c3RhbmQtaW4=;"}, nil
 }
 
-// install makes sure that the Node programs are there and returns the root of
-// the repository.
-func install(ctx context.Context) (root string, err error) {
-	if _, err := exec.LookPath("npm"); err != nil {
+// installed returns the root of the repository, where node and the Node programs are installed.
+func installed() (root string, err error) {
+	if _, err := exec.LookPath("node"); err != nil {
 		return "", fmt.Errorf("%w (%w)", ErrNoNode, err)
 	}
 	if root, err = repository(); err != nil {
 		return "", err
 	}
-	unlock, err := lock(filepath.Join(root, "package-lock.json"))
-	if err != nil {
-		return "", fmt.Errorf("lock package-lock.json: %w", err)
-	}
-	defer unlock()
-	if current(filepath.Join(root, "node_modules", ".package-lock.json"), filepath.Join(root, "package-lock.json")) {
-		return root, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, installWithin)
-	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund")
-	npm.Dir = root
-	npm.WaitDelay = time.Second
-	bind(npm)
-	if out, err := npm.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("run npm ci in %s: %w\n%s", root, errors.Join(err, ctx.Err()), strings.TrimSpace(string(out)))
+	if _, err := os.Stat(filepath.Join(root, "node_modules")); err != nil {
+		return "", fmt.Errorf("run npm ci in %s: %w", root, err)
 	}
 	return root, nil
-}
-
-// current reports whether what npm installed, which it records last, is no older than the
-// list of what to install.
-func current(installed, list string) bool {
-	is, err := os.Stat(installed)
-	if err != nil {
-		return false
-	}
-	wanted, err := os.Stat(list)
-	return err == nil && !is.ModTime().Before(wanted.ModTime())
 }
 
 // repository returns the directory at or above the working directory that has

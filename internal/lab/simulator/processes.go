@@ -73,7 +73,7 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	if err != nil {
 		return nil, err
 	}
-	azurite, err := process.StartAzuriteAt(ctx, "0", data)
+	azurite, err := process.StartAzurite(ctx, "0", data)
 	if err != nil {
 		_ = os.RemoveAll(data)
 		return nil, err
@@ -169,7 +169,7 @@ func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Durati
 	if err != nil {
 		return 0, err
 	}
-	if p.azurite, err = process.StartAzuriteAt(ctx, at.Port(), p.data); err != nil {
+	if p.azurite, err = process.StartAzurite(ctx, at.Port(), p.data); err != nil {
 		return 0, err
 	}
 	outage, p.down = time.Since(p.down), time.Time{}
