@@ -21,7 +21,7 @@ func benchmarkHub(b *testing.B) *devhub.Hub {
 	body := []byte(`{"machine":{"temperature":21.48,"pressure":1.05},"ambient":{"temperature":20.9,"humidity":24},"timeCreated":"2026-01-02T03:04:05.678Z"}`)
 	for i := range benchmarkEvents {
 		publish(b, h, devhub.Message{Device: fmt.Sprint("device-", i%1000), Body: body, MessageID: "8f0b1d9e-0c1f-4a52-9a4f-6d1d3d0f2a11",
-			CorrelationID: "55a2c0de-77b1-4c5e-8f0e-0b5f0a9c1d22", ContentType: "application/json", ContentEncoding: "utf-8",
+			ContentType: "application/json", ContentEncoding: "utf-8",
 			Properties: map[string]any{"sequenceNumber": "1", "temperatureAlert": "false"}})
 	}
 	return h

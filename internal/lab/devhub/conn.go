@@ -245,7 +245,7 @@ func (c *conn) read() *frames.Error {
 		if len(f.Body) == 0 {
 			continue
 		}
-		if d := c.hub.faults.delay(); d > 0 {
+		if d := time.Duration(c.hub.faults.latency.Load()); d > 0 {
 			select {
 			case <-time.After(d):
 			case <-c.dead:

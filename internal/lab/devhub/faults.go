@@ -1,8 +1,10 @@
 package devhub
 
 import (
+	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"alertworker/internal/lab/devhub/frames"
@@ -10,11 +12,11 @@ import (
 
 // faults is how the hub misbehaves at present.
 type faults struct {
-	mu        sync.Mutex
-	stalled   chan struct{} // closed by Resume; nil if the hub is not stalled
-	latency   time.Duration
-	refusals  map[string]refusals // by what is refused: a node, or a partition's links
-	positions []string            // annotations after which no link may begin
+	latency atomic.Int64 // in nanoseconds
+
+	mu       sync.Mutex
+	stalled  chan struct{}       // closed by Resume; nil if the hub is not stalled
+	refusals map[string]refusals // by what is refused: a node, a partition's links, or links that begin after a value of an annotation
 }
 
 // refusals is how many requests or links more are refused, and how.
@@ -36,18 +38,12 @@ func (h *Hub) Reset() {
 // Detach closes the links of all who read the partition, or any partition if it is
 // "", with the error amqp:link:detach-forced. It returns how many there were.
 func (h *Hub) Detach(partition string) int {
-	n := 0
-	for _, p := range h.partitions {
-		if partition != "" && partition != p.id {
-			continue
-		}
-		for _, l := range p.links() {
-			p.leave(l)
-			l.conn.detach(l, problem(condForced, "The link was closed by the service."))
-			n++
-		}
+	links := h.readers(partition)
+	for _, l := range links {
+		l.partition.leave(l)
+		l.conn.detach(l, problem(condForced, "The link was closed by the service."))
 	}
-	return n
+	return len(links)
 }
 
 // Stall makes the hub send nothing at all, heartbeats included, until Resume.
@@ -72,11 +68,7 @@ func (h *Hub) Resume() {
 
 // SetLatency makes the hub wait for d before it looks at each frame it received;
 // 0 ends that.
-func (h *Hub) SetLatency(d time.Duration) {
-	h.faults.mu.Lock()
-	defer h.faults.mu.Unlock()
-	h.faults.latency = d
-}
+func (h *Hub) SetLatency(d time.Duration) { h.faults.latency.Store(int64(d)) }
 
 // RefuseClaims makes the hub answer the next n claims with the given status,
 // 401 for a key that is not valid or 500 for a service in trouble.
@@ -119,37 +111,28 @@ func (f *faults) refuse(what string) (r refusals, ok bool) {
 
 // RefuseOffsets makes the hub refuse links that begin after an offset, as after
 // geo-replication has changed their form.
-func (h *Hub) RefuseOffsets() { h.refusePosition("x-opt-offset > '") }
+func (h *Hub) RefuseOffsets() { h.faults.set(annotationOffset, refusals{n: math.MaxInt}) }
 
 // RefuseSequences makes the hub refuse links that begin after a sequence number.
-func (h *Hub) RefuseSequences() { h.refusePosition("x-opt-sequence-number > '") }
-
-func (h *Hub) refusePosition(selector string) {
-	h.faults.mu.Lock()
-	defer h.faults.mu.Unlock()
-	h.faults.positions = append(h.faults.positions, selector)
-}
+func (h *Hub) RefuseSequences() { h.faults.set(annotationSequence, refusals{n: math.MaxInt}) }
 
 // Mute makes the hub send nothing more on the links that read a partition now, as a relay does
 // that drops what comes on one channel. It returns how many there were.
 func (h *Hub) Mute(partition string) int {
-	n := 0
-	for _, l := range h.byID(partition).links() {
+	links := h.readers(partition)
+	for _, l := range links {
 		l.conn.mu.Lock()
 		l.muted = true
 		l.conn.mu.Unlock()
-		n++
 	}
-	return n
+	return len(links)
 }
 
 // refuseLink returns why a link that begins where selector says is refused, nil if it is not.
 func (f *faults) refuseLink(partition, selector string) *frames.Error {
-	f.mu.Lock()
-	positions := f.positions
-	f.mu.Unlock()
-	for _, position := range positions {
-		if strings.Contains(selector, position) && !strings.Contains(selector, "'-1'") && !strings.Contains(selector, "'@latest'") {
+	annotation, value, _ := strings.Cut(strings.TrimPrefix(selector, "amqp.annotation."), " > ")
+	if value != "'-1'" && value != "'@latest'" {
+		if _, ok := f.refuse(annotation); ok {
 			return problem(condOffset, "The supplied position is invalid: %s", selector)
 		}
 	}
@@ -164,10 +147,4 @@ func (f *faults) stall() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stalled
-}
-
-func (f *faults) delay() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.latency
 }

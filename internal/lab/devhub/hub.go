@@ -42,6 +42,7 @@ type Config struct {
 // for concurrent use.
 type Hub struct {
 	config     Config
+	redirect   *url.URL // Config.RedirectTo
 	partitions []*partition
 	created    time.Time
 	listener   net.Listener
@@ -67,7 +68,8 @@ func Listen(addr string, c Config) (*Hub, error) {
 	if c.Partitions < 1 || c.Partitions > 1024 {
 		return nil, fmt.Errorf("devhub: %d partitions: give 1 to 1024", c.Partitions)
 	}
-	if u, err := url.Parse(c.RedirectTo); err != nil || c.RedirectTo != "" && u.Hostname() == "" {
+	redirect, err := url.Parse(c.RedirectTo)
+	if err != nil || c.RedirectTo != "" && redirect.Hostname() == "" {
 		return nil, fmt.Errorf("devhub: redirect to %q: give amqps://NAMESPACE:5671/HUB/", c.RedirectTo)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -77,7 +79,7 @@ func Listen(addr string, c Config) (*Hub, error) {
 	if c.TLS != nil {
 		l = tls.NewListener(l, c.TLS)
 	}
-	h := &Hub{config: c, created: time.Now().Truncate(time.Millisecond), listener: l, conns: map[*conn]struct{}{}}
+	h := &Hub{config: c, redirect: redirect, created: time.Now().Truncate(time.Millisecond), listener: l, conns: map[*conn]struct{}{}}
 	for i := range c.Partitions {
 		h.partitions = append(h.partitions, newPartition(strconv.Itoa(i), c.MaxEvents, c.MaxBytes))
 	}
@@ -181,28 +183,28 @@ func (h *Hub) PublishRaw(partition string, encode func(Published) []byte) (Publi
 func (h *Hub) Accepted() int64 { return h.accepted.Load() }
 
 // Readers returns how many links read the partition, or any partition if it is "".
-func (h *Hub) Readers(partition string) int {
-	n := 0
-	for _, p := range h.partitions {
-		if partition == "" || partition == p.id {
-			n += len(p.links())
-		}
-	}
-	return n
-}
+func (h *Hub) Readers(partition string) int { return len(h.readers(partition)) }
 
 // Owners returns the name of the receiver with an epoch, which is the only one of its
 // consumer group, that reads a partition, by partition.
 func (h *Hub) Owners() map[string]string {
 	owners := map[string]string{}
-	for _, p := range h.partitions {
-		for _, l := range p.links() {
-			if l.epoch != nil {
-				owners[p.id] = l.receiver
-			}
+	for _, l := range h.readers("") {
+		if l.epoch != nil {
+			owners[l.partition.id] = l.receiver
 		}
 	}
 	return owners
+}
+
+// readers returns the links that read the partition, or any partition if it is "".
+func (h *Hub) readers(partition string) (all []*link) {
+	for _, p := range h.partitions {
+		if partition == "" || partition == p.id {
+			all = p.appendReaders(all)
+		}
+	}
+	return all
 }
 
 // byKey returns the partition that all messages with this key go to.

@@ -220,14 +220,14 @@ func TestTelemetry(t *testing.T) {
 		check  func(*azeventhubs.ReceivedEventData) bool
 	}{
 		{"all of it", devhub.Message{
-			Device: "a/b", Module: "m", Component: "thermostat1", Source: "twinChangeEvents", Body: []byte("{}"), Enqueued: at,
-			MessageID: "id", CorrelationID: "co", ContentType: "application/json", ContentEncoding: "utf-8", Properties: map[string]any{"k": "v"},
+			Device: "a/b", Annotations: map[string]any{"dt-subject": "thermostat1"}, Source: "twinChangeEvents", Body: []byte("{}"), Enqueued: at,
+			MessageID: "id", ContentType: "application/json", ContentEncoding: "utf-8", Properties: map[string]any{"k": "v"},
 		}, map[string]any{
-			"iothub-connection-device-id": "a/b", "iothub-connection-module-id": "m", "dt-subject": "thermostat1",
+			"iothub-connection-device-id": "a/b", "dt-subject": "thermostat1",
 			"iothub-message-source": "twinChangeEvents",
 		}, func(e *azeventhubs.ReceivedEventData) bool {
 			system := e.SystemProperties["iothub-enqueuedtime"].(time.Time)
-			return string(e.Body) == "{}" && system.Equal(at) && e.EnqueuedTime.Equal(at) && *e.MessageID == "id" && e.CorrelationID == "co" &&
+			return string(e.Body) == "{}" && system.Equal(at) && e.EnqueuedTime.Equal(at) && *e.MessageID == "id" &&
 				*e.ContentType == "application/json" && *e.RawAMQPMessage.Properties.ContentEncoding == "utf-8" && e.Properties["k"] == "v" &&
 				*e.PartitionKey == "a/b"
 		}},

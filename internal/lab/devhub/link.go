@@ -58,8 +58,7 @@ type link struct {
 
 	// Of a link on which the client sends.
 	receive  func(format uint32, message []byte) *frames.Error
-	arriving bool             // a delivery has begun and not ended
-	incoming *frames.Transfer // the first of that delivery
+	incoming *frames.Transfer // the first of a delivery that has begun and not ended
 	partial  []byte           // what came of it
 }
 
@@ -285,10 +284,7 @@ func (c *conn) noPartition(id string) *frames.Error {
 
 // redirect says where the Event Hub of this IoT Hub is.
 func (c *conn) redirect() *frames.Error {
-	u, err := url.Parse(c.hub.config.RedirectTo)
-	if err != nil {
-		return notFound(c.hub.config.RedirectTo)
-	}
+	u := c.hub.redirect
 	port, err := strconv.Atoi(u.Port())
 	if err != nil {
 		port = 5671
@@ -448,29 +444,29 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	if l.receive == nil && !detached {
 		return notAllowed("The handle %d is not attached for sending.", t.Handle)
 	}
-	if !l.arriving {
-		l.arriving, l.incoming, l.partial = true, t, nil
+	if l.incoming == nil {
+		l.incoming = t
 	}
+	first := l.incoming
 	l.partial = append(l.partial, payload...)
-	complete := false
+	ended, complete := true, false
 	switch {
 	case detached || t.Aborted:
-		l.arriving = false
 	case len(l.partial) > maxMessage:
-		l.arriving = false
 		c.detach(l, problem(condTooLarge, "The message is larger than the limit of %d bytes.", maxMessage))
 	case l.credit == 0:
-		l.arriving = false
 		c.detach(l, problem(condLimitLink, "The link has no credit left."))
-	case !t.More:
-		l.arriving, complete = false, true
+	case t.More:
+		ended = false
+	default:
+		complete = true
 	}
 	var refused *frames.Error
 	if complete {
-		refused = l.receive(l.incoming.MessageFormat, l.partial)
+		refused = l.receive(first.MessageFormat, l.partial)
 	}
-	if !l.arriving {
-		l.partial = nil
+	if ended {
+		l.incoming, l.partial = nil, nil
 	}
 
 	c.mu.Lock()
@@ -480,8 +476,8 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	if complete {
 		l.count++
 		l.credit--
-		if !l.incoming.Settled && !t.Settled && l.incoming.DeliveryID != nil {
-			id := *l.incoming.DeliveryID
+		if !first.Settled && !t.Settled && first.DeliveryID != nil {
+			id := *first.DeliveryID
 			c.send(s, &frames.Disposition{Role: frames.Receiver, First: id, Last: id, Settled: true, Error: refused})
 		}
 	}

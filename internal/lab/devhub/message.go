@@ -13,10 +13,8 @@ type Message struct {
 	// Device is who sends it: iothub-connection-device-id. A message of no
 	// device has none of IoT Hub's annotations, as if it had been sent to the
 	// Event Hub directly.
-	Device    string
-	Module    string // iothub-connection-module-id
-	Component string // dt-subject
-	Source    string // iothub-message-source; "Telemetry" by default
+	Device string
+	Source string // iothub-message-source; "Telemetry" by default
 
 	// The body is one data section, unless Value or Sequence is set:
 	// then it is that instead.
@@ -25,7 +23,6 @@ type Message struct {
 	Sequence [][]any
 
 	MessageID       string
-	CorrelationID   string
 	ContentType     string
 	ContentEncoding string
 	Properties      map[string]any // application properties
@@ -67,12 +64,6 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		a["iothub-enqueuedtime"] = pub.Enqueued
 		a["iothub-message-source"] = "Telemetry"
 	}
-	if m.Module != "" {
-		a["iothub-connection-module-id"] = m.Module
-	}
-	if m.Component != "" {
-		a["dt-subject"] = m.Component
-	}
 	if m.Source != "" {
 		a["iothub-message-source"] = m.Source
 	}
@@ -95,9 +86,6 @@ func (m Message) encode(pub Published) ([]byte, error) {
 	}
 	if m.MessageID != "" {
 		msg.Properties.MessageID = m.MessageID
-	}
-	if m.CorrelationID != "" {
-		msg.Properties.CorrelationID = m.CorrelationID
 	}
 	if m.Value == nil && m.Sequence == nil {
 		msg.Data = [][]byte{m.Body}

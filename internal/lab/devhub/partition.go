@@ -1,8 +1,10 @@
 package devhub
 
 import (
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,9 +19,8 @@ type partition struct {
 	mu      sync.Mutex
 	events  []event // the last ones; events[0] has the sequence number first
 	first   int64
-	bytes   int       // in events
-	offset  int64     // of the next event
-	last    time.Time // when the last event was enqueued
+	bytes   int   // in events
+	offset  int64 // of the next event
 	readers map[*link]struct{}
 }
 
@@ -36,13 +37,12 @@ func newPartition(id string, maxEvents, maxBytes int) *partition {
 // next returns the sequence number of the next event. The caller holds p.mu.
 func (p *partition) next() int64 { return p.first + int64(len(p.events)) }
 
-// lastOffset returns the offset of the last event, -1 if there has been none.
-// The caller holds p.mu.
-func (p *partition) lastOffset() int64 {
+// last returns the last event. Without one its offset is -1. The caller holds p.mu.
+func (p *partition) last() event {
 	if len(p.events) == 0 {
-		return -1
+		return event{offset: -1}
 	}
-	return p.events[len(p.events)-1].offset
+	return p.events[len(p.events)-1]
 }
 
 // append adds the message that encode makes of its place, and drops the oldest
@@ -58,7 +58,6 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 	p.events = append(p.events, event{message, p.offset, enqueued})
 	p.offset += int64(len(message))
 	p.bytes += len(message)
-	p.last = enqueued
 	for len(p.events) > 1 && (len(p.events) > p.maxEvents || p.bytes > p.maxBytes) {
 		p.bytes -= len(p.events[0].message)
 		p.events[0] = event{}
@@ -88,6 +87,8 @@ func (p *partition) read(seq int64, messages [][]byte) (n int, next int64) {
 	return n, seq + int64(n)
 }
 
+var selectors = regexp.MustCompile(`^(?:amqp\.annotation\.)?(\S+) (>=?) '(.+)'$`)
+
 // start resolves a selector such as "amqp.annotation.x-opt-offset > '12'" to
 // the sequence number of the first event that it selects. No selector at all
 // selects everything.
@@ -97,14 +98,11 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 	if selector == "" {
 		return p.first, nil
 	}
-	field := strings.Fields(selector)
-	invalid := func(format string, args ...any) *frames.Error {
-		return problem(condArgument, format, args...)
+	m := selectors.FindStringSubmatch(selector)
+	if m == nil {
+		return 0, problem(condArgument, "The filter %q is not supported.", selector)
 	}
-	if len(field) != 3 || (field[1] != ">" && field[1] != ">=") || len(field[2]) < 2 || field[2][0] != '\'' || field[2][len(field[2])-1] != '\'' {
-		return 0, invalid("The filter %q is not supported.", selector)
-	}
-	name, inclusive, value := strings.TrimPrefix(field[0], "amqp.annotation."), field[1] == ">=", field[2][1:len(field[2])-1]
+	name, inclusive, value := m[1], m[2] == ">=", m[3]
 	if value == "@latest" {
 		if inclusive {
 			return max(p.next()-1, p.first), nil
@@ -113,26 +111,26 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		return 0, invalid("The filter %q has no number.", selector)
+		return 0, problem(condArgument, "The filter %q has no number.", selector)
 	}
 	if !inclusive && n < 1<<62 {
 		n++
 	}
 	switch name {
-	case "x-opt-sequence-number":
+	case annotationSequence:
 		if n > p.next() {
-			return 0, invalid("The supplied sequence number '%s' is invalid. The last sequence number in the system is '%d'", value, p.next()-1)
+			return 0, problem(condArgument, "The supplied sequence number '%s' is invalid. The last sequence number in the system is '%d'", value, p.next()-1)
 		}
 		return max(n, p.first), nil
-	case "x-opt-offset":
-		if n > p.lastOffset()+1 {
-			return 0, invalid("The supplied offset '%s' is invalid. The last offset in the system is '%d'", value, p.lastOffset())
+	case annotationOffset:
+		if n > p.last().offset+1 {
+			return 0, problem(condArgument, "The supplied offset '%s' is invalid. The last offset in the system is '%d'", value, p.last().offset)
 		}
 		return p.find(func(e event) bool { return e.offset >= n }), nil
-	case "x-opt-enqueued-time":
+	case annotationEnqueued:
 		return p.find(func(e event) bool { return e.enqueued.UnixMilli() >= n }), nil
 	}
-	return 0, invalid("The filter %q is not supported.", selector)
+	return 0, problem(condArgument, "The filter %q is not supported.", selector)
 }
 
 // find returns the sequence number of the first event that ok accepts, or of the next one
@@ -193,15 +191,11 @@ func (p *partition) leave(l *link) {
 	delete(p.readers, l)
 }
 
-// links returns the links that read the partition.
-func (p *partition) links() []*link {
+// appendReaders appends the links that read the partition to all.
+func (p *partition) appendReaders(all []*link) []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	links := make([]*link, 0, len(p.readers))
-	for l := range p.readers {
-		links = append(links, l)
-	}
-	return links
+	return slices.AppendSeq(all, maps.Keys(p.readers))
 }
 
 // state is what a hub reports about a partition.
@@ -212,8 +206,8 @@ func (p *partition) state() map[string]any {
 		"partition":                     p.id,
 		"begin_sequence_number":         p.first,
 		"last_enqueued_sequence_number": p.next() - 1,
-		"last_enqueued_offset":          strconv.FormatInt(p.lastOffset(), 10),
-		"last_enqueued_time_utc":        p.last,
+		"last_enqueued_offset":          strconv.FormatInt(p.last().offset, 10),
+		"last_enqueued_time_utc":        p.last().enqueued,
 		"is_partition_empty":            len(p.events) == 0,
 	}
 }

@@ -46,7 +46,7 @@ func poisonAmongReadings(t *busytest.Attempt) {
 		}
 		w.mu.Lock()
 		at, err := w.devhub.PublishRaw(partition, func(at devhub.Published) []byte {
-			raw := m.Encode(poison.Place{Sequence: at.Sequence, Offset: at.Offset, Enqueued: at.Enqueued})
+			raw := m.Encode(at)
 			if !m.Readable {
 				sent[message{at.Partition, at.Sequence}] = raw
 			}

@@ -24,7 +24,7 @@ func (h *hub) publishPoison(t *testing.T, partition string, m poison.Message) (d
 	t.Helper()
 	var raw []byte
 	pub, err := h.PublishRaw(partition, func(p devhub.Published) []byte {
-		raw = m.Encode(poison.Place{Sequence: p.Sequence, Offset: p.Offset, Enqueued: p.Enqueued})
+		raw = m.Encode(p)
 		return raw
 	})
 	if err != nil {
@@ -196,7 +196,7 @@ func TestProbeSeesPoison(t *testing.T) {
 // Whatever bytes a hub delivers as a message, the next event arrives, on the same
 // connection.
 func FuzzMessage(f *testing.F) {
-	at := poison.Place{Sequence: 7, Offset: "7", Enqueued: time.UnixMilli(1767323045678)}
+	at := devhub.Published{Sequence: 7, Offset: "7", Enqueued: time.UnixMilli(1767323045678)}
 	for _, m := range poison.Messages() {
 		if b := m.Encode(at); len(b) < 1<<10 {
 			f.Add(bytes.ReplaceAll(b, []byte("sequence-number"), []byte("sequence-another")))
@@ -279,7 +279,7 @@ func largeMessages(t *testing.T, over transport.Transport) {
 	bad := func(size int) {
 		m := poison.Messages()[0]
 		if _, err := h.PublishRaw("0", func(at devhub.Published) []byte {
-			return append(m.Encode(poison.Place{Sequence: at.Sequence, Offset: at.Offset, Enqueued: at.Enqueued}), make([]byte, size)...)
+			return append(m.Encode(at), make([]byte, size)...)
 		}); err != nil {
 			t.Fatal(err)
 		}

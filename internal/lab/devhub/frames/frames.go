@@ -90,7 +90,7 @@ func AppendDelivery(b []byte, channel uint16, handle, id uint32, more bool, payl
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(DeliveryOverhead+len(payload)))
 	b = append(b, headerSize/4, byte(AMQP), byte(channel>>8), byte(channel))
-	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, codeTransfer, amqpvalue.List8, DeliveryOverhead-headerSize-5, 6)
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte((*Transfer)(nil).code()), amqpvalue.List8, DeliveryOverhead-headerSize-5, 6)
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), handle)
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), id)
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary8, 4), id)

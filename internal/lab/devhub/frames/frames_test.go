@@ -118,7 +118,6 @@ func TestDecodeRefuses(t *testing.T) {
 		"not a list":            "\x00\x53\x10\x40",
 		"symbolic descriptor":   "\x00\xa3\x0eamqp:open:list\x45",
 		"unknown":               "\x00\x53\x19\x45",
-		"required field absent": "\x00\x53\x14\x45",
 		"field of another type": "\x00\x53\x14\xc0\x03\x01\xa1\x00",
 		"list cut short":        "\x00\x53\x14\xc0\x09\x01\x43",
 		"more elements":         "\x00\x53\x14\xc0\x02\x09\x43",

@@ -3,6 +3,7 @@ package frames
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"alertworker/internal/telemetry/amqpvalue"
@@ -141,55 +142,35 @@ type Error struct {
 
 func (e *Error) Error() string { return string(e.Condition) + ": " + e.Description }
 
-// Descriptor codes.
-const (
-	codeOpen        = 0x10
-	codeBegin       = 0x11
-	codeAttach      = 0x12
-	codeFlow        = 0x13
-	codeTransfer    = 0x14
-	codeDisposition = 0x15
-	codeDetach      = 0x16
-	codeEnd         = 0x17
-	codeClose       = 0x18
-	codeError       = 0x1d
-	codeAccepted    = 0x24
-	codeRejected    = 0x25
-	codeSource      = 0x28
-	codeTarget      = 0x29
-	codeMechanisms  = 0x40
-	codeInit        = 0x41
-	codeOutcome     = 0x44
-)
-
-func (*Open) code() uint64        { return codeOpen }
-func (*Begin) code() uint64       { return codeBegin }
-func (*Attach) code() uint64      { return codeAttach }
-func (*Flow) code() uint64        { return codeFlow }
-func (*Transfer) code() uint64    { return codeTransfer }
-func (*Disposition) code() uint64 { return codeDisposition }
-func (*Detach) code() uint64      { return codeDetach }
-func (*End) code() uint64         { return codeEnd }
-func (*Close) code() uint64       { return codeClose }
-func (*Mechanisms) code() uint64  { return codeMechanisms }
-func (*Init) code() uint64        { return codeInit }
-func (*Outcome) code() uint64     { return codeOutcome }
-func (*Source) code() uint64      { return codeSource }
-func (*Target) code() uint64      { return codeTarget }
-func (*Error) code() uint64       { return codeError }
-func (*accepted) code() uint64    { return codeAccepted }
-func (*rejected) code() uint64    { return codeRejected }
+// Descriptors, by type. Those that Decode can return are in performatives as well.
+func (*Open) code() uint64        { return 0x10 }
+func (*Begin) code() uint64       { return 0x11 }
+func (*Attach) code() uint64      { return 0x12 }
+func (*Flow) code() uint64        { return 0x13 }
+func (*Transfer) code() uint64    { return 0x14 }
+func (*Disposition) code() uint64 { return 0x15 }
+func (*Detach) code() uint64      { return 0x16 }
+func (*End) code() uint64         { return 0x17 }
+func (*Close) code() uint64       { return 0x18 }
+func (*Mechanisms) code() uint64  { return 0x40 }
+func (*Init) code() uint64        { return 0x41 }
+func (*Outcome) code() uint64     { return 0x44 }
+func (*Source) code() uint64      { return 0x28 }
+func (*Target) code() uint64      { return 0x29 }
+func (*Error) code() uint64       { return 0x1d }
+func (*accepted) code() uint64    { return 0x24 }
+func (*rejected) code() uint64    { return 0x25 }
 
 func (o *Open) fields() []any {
 	return []any{&o.ContainerID, &o.Hostname, &o.MaxFrameSize, &o.ChannelMax, &o.IdleTimeout}
 }
 
 func (b *Begin) fields() []any {
-	return []any{&b.RemoteChannel, required{&b.NextOutgoingID}, required{&b.IncomingWindow}, required{&b.OutgoingWindow}, &b.HandleMax}
+	return []any{&b.RemoteChannel, &b.NextOutgoingID, &b.IncomingWindow, &b.OutgoingWindow, &b.HandleMax}
 }
 
 func (a *Attach) fields() []any {
-	return []any{required{&a.Name}, required{&a.Handle}, required{&a.Role}, &a.SenderSettleMode, &a.ReceiverSettleMode,
+	return []any{&a.Name, &a.Handle, &a.Role, &a.SenderSettleMode, &a.ReceiverSettleMode,
 		&a.Source, &a.Target, nil, nil, &a.InitialDeliveryCount, &a.MaxMessageSize, nil, nil, &a.Properties}
 }
 
@@ -197,16 +178,16 @@ func (s *Source) fields() []any { return []any{&s.Address, nil, nil, nil, nil, n
 func (t *Target) fields() []any { return []any{&t.Address} }
 
 func (f *Flow) fields() []any {
-	return []any{&f.NextIncomingID, required{&f.IncomingWindow}, required{&f.NextOutgoingID}, required{&f.OutgoingWindow},
+	return []any{&f.NextIncomingID, &f.IncomingWindow, &f.NextOutgoingID, &f.OutgoingWindow,
 		&f.Handle, ofLink{&f.DeliveryCount, f.Handle}, ofLink{&f.LinkCredit, f.Handle}, nil, ofLink{&f.Drain, f.Handle}, &f.Echo}
 }
 
 func (t *Transfer) fields() []any {
-	return []any{required{&t.Handle}, &t.DeliveryID, &t.DeliveryTag, &t.MessageFormat, &t.Settled, &t.More, nil, nil, nil, &t.Aborted}
+	return []any{&t.Handle, &t.DeliveryID, &t.DeliveryTag, &t.MessageFormat, &t.Settled, &t.More, nil, nil, nil, &t.Aborted}
 }
 
 func (d *Disposition) fields() []any {
-	list := []any{required{&d.Role}, required{&d.First}, &d.Last, &d.Settled}
+	list := []any{&d.Role, &d.First, &d.Last, &d.Settled}
 	if d.Error != nil {
 		return append(list, sent{&rejected{d.Error}})
 	}
@@ -215,15 +196,23 @@ func (d *Disposition) fields() []any {
 
 func (a *accepted) fields() []any   { return nil }
 func (r *rejected) fields() []any   { return []any{&r.err} }
-func (d *Detach) fields() []any     { return []any{required{&d.Handle}, &d.Closed, &d.Error} }
+func (d *Detach) fields() []any     { return []any{&d.Handle, &d.Closed, &d.Error} }
 func (e *End) fields() []any        { return []any{&e.Error} }
 func (c *Close) fields() []any      { return []any{&c.Error} }
 func (m *Mechanisms) fields() []any { return []any{sent{m.Names}} }
-func (i *Init) fields() []any       { return []any{required{&i.Mechanism}, &i.InitialResponse} }
-func (o *Outcome) fields() []any    { return []any{required{&o.Code}} }
+func (i *Init) fields() []any       { return []any{&i.Mechanism, &i.InitialResponse} }
+func (o *Outcome) fields() []any    { return []any{&o.Code} }
 func (e *Error) fields() []any {
-	return []any{required{&e.Condition}, &e.Description, &e.Info}
+	return []any{&e.Condition, &e.Description, &e.Info}
 }
+
+var performatives = func() map[uint64]reflect.Type {
+	types := map[uint64]reflect.Type{}
+	for _, p := range []Performative{&Open{}, &Begin{}, &Attach{}, &Flow{}, &Transfer{}, &Disposition{}, &Detach{}, &End{}, &Close{}, &Mechanisms{}, &Init{}, &Outcome{}} {
+		types[p.code()] = reflect.TypeOf(p).Elem()
+	}
+	return types
+}()
 
 // Decode decodes the body of a frame. The payload is what follows the
 // performative; it aliases body.
@@ -236,34 +225,11 @@ func Decode(body []byte) (p Performative, payload []byte, err error) {
 	if !ok {
 		return nil, nil, errors.New("performative: not described by a number")
 	}
-	switch code {
-	case codeOpen:
-		p = &Open{}
-	case codeBegin:
-		p = &Begin{}
-	case codeAttach:
-		p = &Attach{}
-	case codeFlow:
-		p = &Flow{}
-	case codeTransfer:
-		p = &Transfer{}
-	case codeDisposition:
-		p = &Disposition{}
-	case codeDetach:
-		p = &Detach{}
-	case codeEnd:
-		p = &End{}
-	case codeClose:
-		p = &Close{}
-	case codeMechanisms:
-		p = &Mechanisms{}
-	case codeInit:
-		p = &Init{}
-	case codeOutcome:
-		p = &Outcome{}
-	default:
+	t, ok := performatives[code]
+	if !ok {
 		return nil, nil, fmt.Errorf("performative: unknown code %#x", code)
 	}
+	p = reflect.New(t).Interface().(Performative)
 	if err := readList(p, fields); err != nil {
 		return nil, nil, fmt.Errorf("%T: %w", p, err)
 	}

@@ -108,8 +108,6 @@ type list interface {
 }
 
 type (
-	// required marks a field that a peer must not leave out.
-	required struct{ field any }
 	// ofLink marks a field that is not sent without a handle.
 	ofLink struct {
 		field  any
@@ -128,11 +126,6 @@ func readList(l list, v amqpvalue.Value) error {
 	for i, field := range l.fields() {
 		v, _ := elements.Next()
 		switch f := field.(type) {
-		case required:
-			field = f.field
-			if v.IsNull() {
-				return fmt.Errorf("field %d is missing", i)
-			}
 		case ofLink:
 			field = f.field
 		case sent, nil:
@@ -238,8 +231,6 @@ func appendValue(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(b, amqpvalue.Null)
-	case required:
-		return appendValue(b, v.field)
 	case ofLink:
 		if v.handle == nil {
 			return append(b, amqpvalue.Null)

@@ -5,7 +5,8 @@ package poison
 import (
 	"bytes"
 	"encoding/binary"
-	"time"
+
+	"alertworker/internal/lab/devhub"
 )
 
 // A Message is one kind of poison.
@@ -21,15 +22,8 @@ type Message struct {
 	encode func(annotations []byte) []byte
 }
 
-// A Place is where in its partition a message is.
-type Place struct {
-	Sequence int64
-	Offset   string
-	Enqueued time.Time
-}
-
-// Encode returns the message as a hub delivers it from that place.
-func (m Message) Encode(at Place) []byte {
+// Encode returns the message as a hub delivers it from that place: see [devhub.Hub.PublishRaw].
+func (m Message) Encode(at devhub.Published) []byte {
 	return m.encode(join(
 		str("x-opt-sequence-number"), []byte{0x81}, binary.BigEndian.AppendUint64(nil, uint64(at.Sequence)),
 		str("x-opt-offset"), str(at.Offset),

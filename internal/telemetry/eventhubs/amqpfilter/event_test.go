@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/poison"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
@@ -27,7 +28,7 @@ func library(message []byte) (m amqp.Message, err error) {
 	return m, err
 }
 
-var at = poison.Place{Sequence: 1234567, Offset: "98765432", Enqueued: time.UnixMilli(1767323045678).UTC()}
+var at = devhub.Published{Sequence: 1234567, Offset: "98765432", Enqueued: time.UnixMilli(1767323045678).UTC()}
 
 // usual returns messages that are in order, with every type that the library knows.
 func usual(t testing.TB) [][]byte {
