@@ -5,8 +5,8 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -33,7 +33,7 @@ const (
 type Options struct {
 	Live       bool       // move the cursor and redraw
 	Color      bool       // use colors, which never carry meaning alone
-	Width      func() int // columns, asked at every redraw; nil means 80
+	Width      func() int // columns, asked at every redraw; nil and 0 mean 80
 	Threshold  float64    // of readings
 	Sustained  bool       // readings have to last to be worth an alert
 	Recoveries bool       // recoveries are shown
@@ -48,13 +48,7 @@ func Detect(f *os.File, getenv func(string) string) Options {
 	return Options{
 		Live:  live,
 		Color: live && getenv("NO_COLOR") == "",
-		Width: func() int {
-			width, _, err := term.GetSize(fd)
-			if err != nil {
-				return 0
-			}
-			return width
-		},
+		Width: func() int { width, _, _ := term.GetSize(fd); return width },
 	}
 }
 
@@ -62,17 +56,17 @@ func Detect(f *os.File, getenv func(string) string) Options {
 // its writer. Text from outside, such as device ids, is cleaned of control characters
 // before it is printed.
 type Console struct {
-	opts  Options
-	start time.Time
-	stop  chan struct{}
-	done  chan struct{}
+	opts    Options
+	start   time.Time
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	close   sync.Once
 
 	mu         sync.Mutex
 	w          io.Writer
-	err        error  // the first of w; nothing is written after it
-	shown      int    // lines of the live view on the screen
-	live       []byte // its last drawing
-	closed     bool
+	err        error    // the first of w; nothing is written after it
+	shown      int      // lines of the live view on the screen
+	live       []string // its last drawing
 	readings   int
 	over       int
 	alerts     int
@@ -81,8 +75,8 @@ type Console struct {
 	rated      int       // readings at the last drawing that renewed the rate
 	ratedAt    time.Time // when that was
 	rate       float64
-	names      int // width of the widest device id so far
-	devices    map[string]*track
+	names      int                  // width of the widest device id so far
+	devices    map[string][]float64 // their latest readings, oldest first
 	workers    []Worker
 	sent       map[string]tally // by worker
 	hint       string
@@ -101,34 +95,28 @@ type tally struct {
 	suppressed int64
 }
 
-// A track is the latest readings of a device, oldest first.
-type track struct{ readings []float64 }
-
-func (t *track) last() float64 { return t.readings[len(t.readings)-1] }
-
 // New returns a Console that writes to w. Close must be called.
 func New(w io.Writer, o Options) *Console {
+	ctx, stop := context.WithCancel(context.Background())
 	c := &Console{
 		opts:    o,
 		start:   time.Now(),
-		stop:    make(chan struct{}),
-		done:    make(chan struct{}),
+		stop:    stop,
 		w:       w,
 		names:   12,
-		devices: make(map[string]*track),
+		devices: make(map[string][]float64),
 		sent:    make(map[string]tally),
 	}
 	c.ratedAt = c.start
 	if o.Live {
 		c.print("\x1b[?25l") // hide the cursor
 	}
-	go c.run()
+	c.running.Go(func() { c.run(ctx) })
 	return c
 }
 
-// run redraws the live view, or prints the plain line, until Close.
-func (c *Console) run() {
-	defer close(c.done)
+// run redraws the live view, or prints the plain line, until ctx ends.
+func (c *Console) run(ctx context.Context) {
 	interval := plainInterval
 	if c.opts.Live {
 		interval = liveInterval
@@ -137,7 +125,7 @@ func (c *Console) run() {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-c.stop:
+		case <-ctx.Done():
 			return
 		case <-ticker.C:
 			c.mu.Lock()
@@ -150,22 +138,17 @@ func (c *Console) run() {
 // Close removes the live view, restores the terminal, and returns the first error of
 // the writer. Lines and the summary can still be printed.
 func (c *Console) Close() error {
-	c.mu.Lock()
-	first := !c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if first {
-		close(c.stop)
-	}
-	<-c.done
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if first && c.opts.Live {
-		c.print(c.erase() + "\x1b[?25h")
-		c.live = nil
-	}
-	return c.err
+	c.close.Do(func() {
+		c.stop()
+		c.running.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.opts.Live {
+			c.print(c.erase() + "\x1b[?25h")
+			c.live = nil
+		}
+	})
+	return c.Err()
 }
 
 // Reading counts a reading that was published, and shows its device.
@@ -179,19 +162,11 @@ func (c *Console) Reading(device string, temperature float64, over bool) {
 	if !c.opts.Live {
 		return
 	}
-	t := c.devices[device]
-	if t == nil {
-		if len(c.devices) == maxDevices {
-			return
-		}
-		t = new(track)
-		c.devices[device] = t
+	latest, known := c.devices[device]
+	if !known && len(c.devices) == maxDevices {
+		return
 	}
-	if len(t.readings) == history {
-		copy(t.readings, t.readings[1:])
-		t.readings = t.readings[:history-1]
-	}
-	t.readings = append(t.readings, temperature)
+	c.devices[device] = append(latest[max(0, len(latest)-history+1):], temperature)
 }
 
 // Alert prints the line of an alert, or of a device that is normal again, that was taken lag after its reading.
@@ -251,7 +226,7 @@ func (c *Console) Write(p []byte) (int, error) {
 // above prints text, whole lines, and the live view again below it.
 func (c *Console) above(text string) {
 	erase := c.erase()
-	c.print(erase + text + c.draw(c.live))
+	c.print(erase + text + c.draw())
 }
 
 // progress renews the live view, or prints the plain line.
@@ -268,33 +243,24 @@ func (c *Console) progress() {
 		c.print(text)
 		return
 	}
-	width := 80
+	width := 0
 	if c.opts.Width != nil {
-		if w := c.opts.Width(); w > 0 {
-			width = w
-		}
+		width = c.opts.Width()
 	}
-	lines := append([]string{c.statusLine()}, c.hottestLines()...)
-	lines = append(lines, c.workerLines()...)
-	var live bytes.Buffer
-	for i, line := range lines {
-		if i > 0 {
-			live.WriteByte('\n')
-		}
-		live.WriteString(truncate(line, width-1))
+	c.live = slices.Concat([]string{c.statusLine()}, c.hottestLines(), c.workerLines())
+	for i, line := range c.live {
+		c.live[i] = truncate(line, cmp.Or(width, 80)-1)
 	}
-	c.live = live.Bytes()
-	c.print(c.erase() + c.draw(c.live))
+	c.print(c.erase() + c.draw())
 }
 
 // draw returns what puts the live view on the screen, the cursor at its end.
 // The terminal must not wrap its lines, or erase would miss some.
-func (c *Console) draw(live []byte) string {
-	if len(live) == 0 {
+func (c *Console) draw() string {
+	if c.shown = len(c.live); c.shown == 0 {
 		return ""
 	}
-	c.shown = 1 + bytes.Count(live, []byte("\n"))
-	return "\x1b[?7l" + string(live) + "\x1b[?7h"
+	return "\x1b[?7l" + strings.Join(c.live, "\n") + "\x1b[?7h"
 }
 
 // erase returns what takes the live view off the screen, the cursor where it began.
@@ -321,16 +287,4 @@ func (c *Console) print(s string) {
 	if _, err := io.WriteString(c.w, s); err != nil {
 		c.err = fmt.Errorf("write to the console: %w", err)
 	}
-}
-
-// hottestDevices returns the devices with the highest last readings.
-func (c *Console) hottestDevices() []string {
-	names := make([]string, 0, len(c.devices))
-	for name := range c.devices {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.devices[b].last(), c.devices[a].last()), cmp.Compare(a, b))
-	})
-	return names[:min(hottest, len(names))]
 }

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -107,18 +109,19 @@ func (c *Console) statusLine() string {
 	return line
 }
 
-// hottestLines shows the hottest devices, one line each.
+// hottestLines shows the devices with the highest last readings, one line each.
 func (c *Console) hottestLines() (lines []string) {
-	for _, device := range c.hottestDevices() {
-		t := c.devices[device]
+	last := func(device string) float64 { all := c.devices[device]; return all[len(all)-1] }
+	byHeat := slices.SortedFunc(maps.Keys(c.devices), func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) })
+	for _, device := range byHeat[:min(hottest, len(byHeat))] {
 		heat := dim
-		if t.last() >= c.opts.Threshold {
+		if last(device) >= c.opts.Threshold {
 			heat = yellow
 		}
 		lines = append(lines, fmt.Sprintf("         %s  %s  %s",
 			pad(shorten(humanize.Clean(device), maxName), maxName),
-			c.paint(heat, pad(sparkline(t.readings), history)),
-			c.paint(heat, fmt.Sprintf("%7s", degrees(t.last())))))
+			c.paint(heat, pad(sparkline(c.devices[device]), history)),
+			c.paint(heat, fmt.Sprintf("%7s", degrees(last(device))))))
 	}
 	return lines
 }

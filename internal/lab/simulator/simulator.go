@@ -294,29 +294,16 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	s.mu.Lock()
 	s.known[m.Device] = true
 	s.mu.Unlock()
-	at, err := s.hub.Publish(devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties})
+	at, err := s.hub.Publish(m.Message)
 	if err != nil {
 		return err
 	}
-	properties := texts(m.Properties)
-	over := m.IsTelemetry && m.Temperature >= s.limit(properties) && properties[devices.Quiet] != "true"
-	reading := verify.Reading{Device: m.Device, Temperature: math.NaN(), At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence, Properties: properties, ByHub: m.MessageSource != devices.Telemetry}
-	if m.IsTelemetry {
-		reading.Temperature = m.Temperature
-	}
-	s.verifyLog.Published(reading)
-	if m.IsTelemetry {
+	over := s.verifyLog.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence,
+		Properties: texts(m.Properties), ByHub: m.Source != devices.Telemetry})
+	if !math.IsNaN(m.Temperature) {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
 	return nil
-}
-
-// limit returns what is hot for a device whose messages have these properties.
-func (s *simulation) limit(properties map[string]string) float64 {
-	if own, err := strconv.ParseFloat(properties[devices.MaxTemp], 64); err == nil {
-		return own
-	}
-	return s.Threshold
 }
 
 // texts returns the properties that are texts, as those of an IoT Hub are.

@@ -88,7 +88,7 @@ func TestOthersAreNotJudged(t *testing.T) {
 	for device, tooClose := range map[string]int{"oven": 1, "somebody's": 0} {
 		view := console.New(io.Discard, console.Options{})
 		s := &simulation{view: view, hub: hub, known: map[string]bool{}, verifyLog: new(verify.Log)}
-		if err := s.publish(t.Context(), devices.Message{Device: "oven", Body: []byte("{}")}); err != nil {
+		if err := s.publish(t.Context(), devices.Message{Message: devhub.Message{Device: "oven", Body: []byte("{}")}}); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Now()

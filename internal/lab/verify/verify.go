@@ -99,26 +99,26 @@ type stream struct {
 	alarm
 }
 
-// Published records that r was published.
-func (l *Log) Published(r Reading) {
+// Published records that r was published, and reports whether Report.Over counts it.
+func (l *Log) Published(r Reading) (over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
 	l.readings++
+	over, quieted := r.Over, false
 	if l.rules != nil {
-		switch over, quieted := l.follow(r); {
-		case over:
-			l.over++
-		case quieted:
-			l.quieted++
-		}
-		return
-	}
-	if r.Over {
-		l.over++
+		over, quieted = l.follow(r)
+	} else if over {
 		t := l.track(alarm{device: r.Device})
 		t.events = append(t.events, event{Reading: r, needsAlert: true})
 	}
+	switch {
+	case over:
+		l.over++
+	case quieted:
+		l.quieted++
+	}
+	return over
 }
 
 // Delivered records that a receiver took d.

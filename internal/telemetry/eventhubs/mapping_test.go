@@ -132,7 +132,7 @@ func TestEnrichedEvents(t *testing.T) {
 		if sent = append(sent, m); len(sent) == 16 {
 			stop()
 		}
-		_, err := h.Hub.Publish(devhub.Message{Device: m.Device, Body: m.Body, Source: m.MessageSource, Properties: m.Properties})
+		_, err := h.Hub.Publish(m.Message)
 		return err
 	}); err != nil {
 		t.Fatal(err)

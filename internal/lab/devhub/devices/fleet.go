@@ -1,3 +1,5 @@
+// Package devices makes telemetry: a [Fleet] of simulated devices hands its messages, one after the other
+// and at its own pace, to a function that publishes them.
 package devices
 
 import (
@@ -7,7 +9,33 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/lab/devhub"
 )
+
+// A Message is what one device sends. Its properties are the same map in all messages of a device: they must not be changed.
+type Message struct {
+	devhub.Message
+
+	// Temperature is the exact value of a reading that every decoder must understand. It is NaN in
+	// other messages, which must never raise an alert, whatever their bodies hold.
+	Temperature float64
+}
+
+// Names of the properties that the messages of a Fleet are enriched with from the
+// device's twin, as text. Where the twin has no such tag, the value is the path itself, as IoT Hub
+// leaves it: "$twin.tags.maxTemp".
+const (
+	MaxTemp = "maxTemp" // what is hot for this device: ovens can bear more than the others
+	Quiet   = "quiet"   // "true" for a few
+)
+
+// OvensBear is how much more ovens can bear, in degrees.
+const OvensBear = 8
+
+// Telemetry is the Source of readings, the broken ones included.
+const Telemetry = "Telemetry"
 
 // Config describes a Fleet.
 type Config struct {
@@ -73,12 +101,11 @@ func (f *Fleet) Run(ctx context.Context, publish func(context.Context, Message) 
 		if lag := time.Since(start.Add(due)); lag > maxLag {
 			start = start.Add(lag)
 		}
-		err := publishAt(ctx, start.Add(due), m, publish)
-		if ctx.Err() != nil {
+		if !backoff.Sleep(ctx, time.Until(start.Add(due))) {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err := publish(ctx, m); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("publish a message of %q: %w", m.Device, err)
 		}
 	}
 }
@@ -212,23 +239,18 @@ func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 // report returns the device's message at now: nearly always a reading.
 func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 	text := strconv.FormatFloat(d.measure(now, rng), 'f', 1, 64)
-	m := Message{
-		Device:        d.id,
-		MessageSource: Telemetry,
-		Properties:    d.properties,
-	}
+	m := Message{devhub.Message{Device: d.id, Source: Telemetry, Properties: d.properties}, math.NaN()}
 	switch rng.IntN(200) {
 	case 0:
-		m.MessageSource = "twinChangeEvents"
+		m.Source = "twinChangeEvents"
 		m.Body = []byte(`{"version":7,"temperature":` + strconv.FormatFloat(d.limit+99, 'f', 1, 64) + `,"properties":{"reported":{"interval":5}}}`)
 	case 1:
-		m.MessageSource = "deviceConnectionStateEvents"
+		m.Source = "deviceConnectionStateEvents"
 		m.Body = []byte(`{"sequenceNumber":"000000000000000001D4"}`)
 	case 2:
 		m.Body = []byte(broken[rng.IntN(len(broken))])
 	default:
 		m.Body = shapes[d.shape](text, rng)
-		m.IsTelemetry = true
 		m.Temperature, _ = strconv.ParseFloat(text, 64)
 	}
 	return m

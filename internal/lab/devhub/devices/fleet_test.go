@@ -117,13 +117,11 @@ func TestFleetReadings(t *testing.T) {
 	hot, traps, broken, states := 0, 0, 0, 0
 	all := run(t, local, 5*time.Minute)
 	for _, m := range all {
-		if !m.IsTelemetry {
+		if math.IsNaN(m.Temperature) {
 			switch {
-			case m.Temperature != 0:
-				t.Fatalf("%+v is no reading and has a temperature", m)
-			case m.MessageSource == "twinChangeEvents":
+			case m.Source == "twinChangeEvents":
 				traps++
-			case m.MessageSource == "Telemetry":
+			case m.Source == "Telemetry":
 				broken++
 				if v, err := decode(m.Body); err == nil {
 					t.Errorf("broken body %q says %v", m.Body, v)
@@ -133,7 +131,7 @@ func TestFleetReadings(t *testing.T) {
 			}
 			continue
 		}
-		if m.MessageSource != "Telemetry" {
+		if m.Source != "Telemetry" {
 			t.Fatalf("%+v is a reading that is not telemetry", m)
 		}
 		if got, err := decode(m.Body); err != nil || got != m.Temperature {
@@ -207,7 +205,7 @@ func TestFleetIsHotSoon(t *testing.T) {
 			c.Seed = seed
 			hot := 0
 			for _, m := range run(t, c, 2*time.Second) {
-				if m.IsTelemetry && m.Temperature >= c.Threshold {
+				if m.Temperature >= c.Threshold {
 					hot++
 				}
 			}
@@ -249,7 +247,7 @@ func TestFleetRecovers(t *testing.T) {
 		for _, m := range run(t, c, time.Minute) {
 			since, isHot := hot[m.Device]
 			switch {
-			case !m.IsTelemetry:
+			case math.IsNaN(m.Temperature):
 			case m.Temperature >= c.Threshold && !isHot:
 				hot[m.Device] = m.at
 				if at, ok := last[m.Device]; ok && m.at-at < 10*time.Second {
