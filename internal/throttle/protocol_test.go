@@ -65,7 +65,7 @@ var errCrash = errors.New("killed")
 type world struct {
 	plan
 	store    *memlease.Store
-	log      verify.Log
+	log      *verify.Log
 	mu       sync.Mutex
 	readings []throttle.Request
 	recorded map[string]bool // ids of alerts whose window was recorded in time
@@ -213,7 +213,7 @@ func (w *world) run() verify.Report {
 func TestPromiseHoldsWhateverFails(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPlan(rt)
-		w := &world{plan: p, recorded: map[string]bool{}}
+		w := &world{plan: p, log: verify.NewLog(), recorded: map[string]bool{}}
 		var report verify.Report
 		synctest.Test(t, func(*testing.T) {
 			w.store = memlease.New()

@@ -104,10 +104,7 @@ type world struct {
 // newWorld returns a world without workers on a storage account.
 func newWorld(t *busytest.Attempt, storage string, s settings) *world {
 	t.Helper()
-	w := &world{t: t, rng: random(t.T), settings: s, workers: map[string]*process{}, sites: map[string]string{}, last: map[string]int64{}, verifyLog: new(verify.Log)}
-	if s.rules != nil {
-		w.verifyLog = verify.NewLog(s.rules...)
-	}
+	w := &world{t: t, rng: random(t.T), settings: s, workers: map[string]*process{}, sites: map[string]string{}, last: map[string]int64{}, verifyLog: verify.NewLog(s.rules...)}
 	defaults(&w.partitions, 8)
 	if w.hub == "" {
 		w.devhub = listen(t.T, w.partitions)

@@ -109,19 +109,16 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	return p, nil
 }
 
-// setRules has the workers decide by o: by variables or, for more than one rule, by a file.
+// setRules has the workers decide by o.
 func (p *processes) setRules(o Options) error {
-	if o.Silent == 0 {
-		p.env = append(p.env, fmt.Sprint("TEMPERATURE_THRESHOLD=", o.Threshold), fmt.Sprint("TEMPERATURE_CLEAR=", o.Clear), fmt.Sprint("TEMPERATURE_FOR=", o.Sustained),
-			fmt.Sprint("NOTIFY_RESOLVED=", o.Resolved), "TEMPERATURE_THRESHOLD_PROPERTY="+devices.MaxTemp)
-		return nil
+	text := fmt.Sprintf("rules:\n- {name: %s, field: %q, above: %v, clear: %v, for: %v, override: %s, resolved: %v}\n",
+		notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved)
+	if o.Silent > 0 {
+		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: %v}\n", Offline, o.Silent, o.Resolved)
 	}
 	file := filepath.Join(p.data, "rules.yaml")
 	p.env = append(p.env, "RULES_FILE="+file)
-	return os.WriteFile(file, fmt.Appendf(nil, `rules:
-- {name: %s, field: "%s", above: %v, clear: %v, for: %v, override: %s, resolved: %v}
-- {name: %s, silent: %v, resolved: %v}
-`, notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved, Offline, o.Silent, o.Resolved), 0o600)
+	return os.WriteFile(file, []byte(text), 0o600)
 }
 
 // kill ends the emulators.

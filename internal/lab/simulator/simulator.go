@@ -176,28 +176,28 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 
 	// In this process windows last as long as they should, and no worker is killed.
 	judged := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Proof: busyProof, Slack: time.Second, Receivers: []string{receiverID}}
-	tend := func(context.Context, io.Writer) (time.Duration, error) { return 0, nil }
-	leader := (func(context.Context) string)(nil)
+	var emulated *processes
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
 		fmt.Fprintln(out, "starting the emulators …")
-		p, err := newProcesses(ctx, o)
+		var err error
+		emulated, err = newProcesses(ctx, o)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return verify.Report{}, nil // stopped while starting
 		case err != nil:
 			return verify.Report{}, err
 		}
-		defer p.kill()
+		defer emulated.kill()
 		restore, err := takeKeys(in, options.Live)
 		if err != nil {
 			return verify.Report{}, err
 		}
 		defer restore()
-		start, tend, leader = p.start, p.tend, p.leader
+		start = emulated.start
 		judged.Bound, judged.Proof, judged.Slack = alertBound, idleProof, claim+2*time.Second
 	}
 
@@ -208,7 +208,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: judged, tend: tend, leader: leader, known: map[string]bool{}, verifyLog: verify.NewLog(o.rules()...)}
+	s := &simulation{Options: o, view: view, hub: hub, rules: judged, processes: emulated, known: map[string]bool{}, verifyLog: verify.NewLog(o.rules()...)}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -243,12 +243,11 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 // A simulation is what happens while everything runs.
 type simulation struct {
 	Options
-	view    *console.Console
-	hub     *devhub.Hub
-	workers *workers
-	rules   verify.Rules
-	tend    func(context.Context, io.Writer) (time.Duration, error) // see processes.tend
-	leader  func(context.Context) string                            // see processes.leader; nil if the workers are not processes
+	view      *console.Console
+	hub       *devhub.Hub
+	workers   *workers
+	processes *processes // nil if the workers are in this one
+	rules     verify.Rules
 
 	inbox    *inbox.Server
 	refusing bool // the inbox does
@@ -357,7 +356,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 
 	var keys <-chan byte
 	var leaders chan string
-	if s.Processes {
+	if s.processes != nil {
 		keys = readKeys(publishing, in)
 		leaders = make(chan string)
 		running.Go(func() { s.watchLeader(publishing, leaders) })
@@ -365,7 +364,14 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
-	over, kills, stopped := after(s.duration), every(s.kill), ctx.Done()
+	stopped := ctx.Done()
+	var over, kills <-chan time.Time
+	if s.duration > 0 {
+		over = time.After(s.duration)
+	}
+	if s.kill > 0 {
+		kills = time.Tick(s.kill)
+	}
 	settling := time.Time{} // when the devices were stopped
 	quiet, announced := false, false
 	for {
@@ -434,7 +440,7 @@ func (s *simulation) informed(stopped time.Time) bool {
 func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
 	for ctx.Err() == nil {
 		select {
-		case names <- s.leader(ctx):
+		case names <- s.processes.leader(ctx):
 		case <-ctx.Done():
 		}
 		select {
@@ -446,17 +452,17 @@ func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
 
 // tick checks and shows the workers.
 func (s *simulation) tick(ctx context.Context, settling bool) error {
-	outage, err := s.tend(context.WithoutCancel(ctx), s.view)
-	if err != nil {
-		return err
-	}
-	s.rules.Bound += outage // alerts waited for it
-	if err := s.workers.restartDue(); err != nil {
-		return err
-	}
-	if s.Processes {
+	if s.processes != nil {
+		outage, err := s.processes.tend(context.WithoutCancel(ctx), s.view)
+		if err != nil {
+			return err
+		}
+		s.rules.Bound += outage // alerts waited for it
 		s.workers.updateOwners(s.hub.Owners())
 		s.show(settling)
+	}
+	if err := s.workers.restartDue(); err != nil {
+		return err
 	}
 	return s.view.Err()
 }
@@ -468,20 +474,4 @@ func (s *simulation) show(settling bool) {
 		hint = "devices stopped; waiting for the last alerts (q again: at once)"
 	}
 	s.view.Show(s.workers.states(), hint)
-}
-
-// after is time.After, or never for 0.
-func after(d time.Duration) <-chan time.Time {
-	if d == 0 {
-		return nil
-	}
-	return time.After(d)
-}
-
-// every is time.Tick, or never for 0.
-func every(d time.Duration) <-chan time.Time {
-	if d == 0 {
-		return nil
-	}
-	return time.Tick(d)
 }

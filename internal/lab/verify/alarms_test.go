@@ -67,9 +67,6 @@ func TestAlarms(t *testing.T) {
 	own := instant
 	own.Levels = []verify.Level{{Limit: 30, Clear: 28, Override: "limit"}}
 	own.Quiet = "maintenance"
-	ownClear, belowClear := instant, below
-	ownClear.Levels = []verify.Level{{Limit: 30, Clear: 28, OwnClear: "clear"}}
-	belowClear.Levels = []verify.Level{{Limit: 2, Clear: 5, OwnClear: "clear"}}
 	unset := own
 	unset.Levels = []verify.Level{{Limit: 30, Clear: 30, Override: "limit"}}
 	levels := instant
@@ -82,14 +79,7 @@ func TestAlarms(t *testing.T) {
 		return r
 	}
 	other := instant
-	other.Field, other.Window = "probe.temp", 20*time.Second
-	probe := func(seconds, value float64) verify.Reading {
-		r := reading(seconds, 99)
-		if !math.IsNaN(value) {
-			r.Values = map[string]float64{"probe.temp": value}
-		}
-		return r
-	}
+	other.Window = 20 * time.Second
 	opened := []any{reading(0, 31), reading(4, 31), alerted(4, 1, 4.2)} // sent by 4.2
 	after := func(before []any, log ...any) []any { return append(slices.Clone(before), log...) }
 
@@ -224,26 +214,6 @@ func TestAlarms(t *testing.T) {
 			want: findings{opened: 1, recoveries: 1, wrong: 1},
 		},
 		{
-			name: "a device's own clear", rule: ownClear,
-			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 26), "clear", "25"), with(reading(2, 24), "clear", "25"), recovered(2, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
-		},
-		{
-			name: "a device's own clear, not looked at", rule: ownClear,
-			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 26), "clear", "25"), recovered(1, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1, wrong: 1, stale: 1},
-		},
-		{
-			name: "a device's own clear is beyond the limit", rule: ownClear,
-			log:  []any{reading(0, 31), alerted(0, 1, 0), with(reading(1, 31), "clear", "32"), with(reading(2, 27), "clear", "32"), recovered(2, 2, 10)},
-			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, suppressed: 1},
-		},
-		{
-			name: "a device's own clear of a rule below", rule: belowClear,
-			log:  []any{reading(0, 1), alerted(0, 1, 0), with(reading(1, 6), "clear", "8"), with(reading(2, 9), "clear", "8"), recovered(2, 2, 10)},
-			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
-		},
-		{
 			name: "a device that is quiet", rule: own,
 			log: []any{
 				with(reading(0, 31), "maintenance", "true"), with(reading(1, 31), "maintenance", at(1.5).Format(time.RFC3339Nano)),
@@ -279,8 +249,8 @@ func TestAlarms(t *testing.T) {
 			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1},
 		},
 		{
-			name: "another field, another window", rule: other,
-			log:  []any{probe(0, 31), alerted(0, 1, 0), probe(1, math.NaN()), probe(19, 31), alerted(19, 2, 19), probe(39, 31), probe(40, 31), alerted(40, 3, 40)},
+			name: "another window", rule: other,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, math.NaN()), reading(19, 31), alerted(19, 2, 19), reading(39, 31), reading(40, 31), alerted(40, 3, 40)},
 			want: findings{over: 4, opened: 1, alerts: 3, suppressed: 1, tooClose: 1},
 		},
 		{

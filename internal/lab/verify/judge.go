@@ -90,7 +90,7 @@ func (j *judge) receive(deliveries []Delivery) {
 			ids[d.ID] = later(ids[d.ID], d.Until)
 		}
 		j.kept = append(j.kept, *d)
-		if alert != nil && d.At.Sub(alert.At) < j.window-j.Rules.Tolerance {
+		if alert != nil && d.At.Sub(alert.At) < j.window {
 			j.tooClose(*alert, *d)
 		}
 		if d.Recovery {

@@ -13,7 +13,7 @@ type Report struct {
 	Readings int // published
 	Over     int // of these, over the threshold, or at a limit of any rule
 	Quieted  int // of the others, those at a limit of a device that is quiet
-	Opened   int // alarms that opened; 0 of the zero Log
+	Opened   int // alarms that opened; 0 without rules
 
 	Alerts     int // deliveries that a receiver keeps
 	Recoveries int // likewise
@@ -24,7 +24,7 @@ type Report struct {
 
 	// What must be empty.
 	Lost     []Violation // a reading that needs an alert and got none: see judge.readings
-	TooClose []Violation // two successive deliveries, both kept, less than Window-Tolerance apart: two alerts, or an alert and a recovery
+	TooClose []Violation // two successive deliveries, both kept, less than a window apart: two alerts, or an alert and a recovery
 	Stale    []Violation // the last message about an alarm was not true, as long as nothing changed: an alert, and it had ended; or a recovery, and it was open
 	Wrong    []Violation // a delivery that should never have been sent
 }

@@ -11,8 +11,7 @@ import (
 // A Rule is a rule of a worker, as it is configured.
 type Rule struct {
 	Name     string
-	Field    string // of Reading.Values; empty: Reading.Temperature
-	Below    bool   // readings at or below a limit are worth an alert; else those at or above it
+	Below    bool // readings at or below a limit are worth an alert; else those at or above it
 	Levels   []Level
 	Window   time.Duration // 0: that of Rules
 	Resolved bool          // recoveries are sent
@@ -26,7 +25,6 @@ type Level struct {
 	Limit    float64
 	Clear    float64       // an alarm ends beyond it; if it is Limit, beyond the device's own limit
 	Override string        // the property whose number replaces Limit; empty: none
-	OwnClear string        // the property whose number replaces Clear, unless it is beyond the device's limit; empty: none
 	For      time.Duration // how long readings must have reached the limit
 	Silent   time.Duration // after how long a device is silent, which the rule is about; 0: it is about limits
 }
@@ -70,9 +68,6 @@ func (r *Rule) level(name string) int {
 func (l *Log) track(a alarm) *track {
 	t := l.tracks[a]
 	if t == nil {
-		if l.tracks == nil {
-			l.tracks = make(map[alarm]*track)
-		}
 		t = &track{}
 		l.tracks[a] = t
 	}
@@ -89,12 +84,6 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 			continue
 		}
 		value := r.Temperature
-		if rule.Field != "" {
-			var ok bool
-			if value, ok = r.Values[rule.Field]; !ok {
-				continue
-			}
-		}
 		if math.IsNaN(value) {
 			continue
 		}
@@ -106,10 +95,6 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 			ends := level.Clear
 			if limit != level.Limit {
 				ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
-			}
-			own := number(r, level.OwnClear, ends)
-			if own == limit || own > limit == rule.Below {
-				ends = own
 			}
 			breaching, cleared := value >= limit, value < ends
 			if rule.Below {

@@ -17,7 +17,7 @@ func (r *Rule) silence() bool { return r.Levels[0].Silent > 0 }
 
 // hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by silences.
 func (l *Log) hear(rule *Rule, r Reading) {
-	if _, ok := r.Values[rule.Field]; r.ByHub || rule.Field != "" && !ok {
+	if r.ByHub {
 		return
 	}
 	for _, level := range rule.Levels {

@@ -34,15 +34,8 @@ func TestSilences(t *testing.T) {
 	levels.Levels = []verify.Level{{Name: "warning", Silent: 20 * time.Second}, {Name: "critical", Silent: 2 * time.Minute}}
 	near := offline
 	near.Levels = []verify.Level{{Name: "warning", Silent: 20 * time.Second}, {Name: "critical", Silent: 40 * time.Second}}
-	probe := offline
-	probe.Field = "probe"
 	mute := offline
 	mute.Resolved = false
-	hello := func(seconds float64) verify.Reading {
-		r := heard(seconds)
-		r.Values = map[string]float64{"probe": 1}
-		return r
-	}
 	ofHub := heard(70)
 	ofHub.ByHub = true
 	for _, tt := range []struct {
@@ -75,7 +68,6 @@ func TestSilences(t *testing.T) {
 		{name: "told twice", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), silent(0, 20, 2, 80)}, until: 90, want: findings{opened: 1, alerts: 2, wrong: 1}},
 		{name: "two levels", rule: levels, log: []any{heard(0), level("warning", silent(0, 20, 1, 25)), level("critical", silent(0, 120, 1, 125))}, until: 300, want: findings{opened: 2, alerts: 2}},
 		{name: "the milder one of two that follow each other", rule: near, log: []any{heard(0), level("critical", silent(0, 40, 1, 45))}, until: 300, want: findings{opened: 1, alerts: 1}},
-		{name: "hello is not enough", rule: probe, log: []any{hello(0), heard(10), heard(20), heard(30), silent(0, 20, 1, 25)}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "what the hub says does not count", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), ofHub}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "quiet", rule: offline, log: []any{with(heard(0), "quiet", "true")}, until: 300, want: findings{}},
 		{name: "quiet for a time", rule: offline, log: []any{with(heard(0), "quiet", at(100).Format(time.RFC3339)), silent(0, 100, 1, 101)}, until: 300, want: findings{opened: 1, alerts: 1}},

@@ -3,7 +3,7 @@
 // device may be within the window, and the last message that a receiver got must be true. It knows
 // nothing of workers and their counters, and decides by itself what a rule makes of a reading.
 //
-// It knows limits with levels, durations by the hub's time or the device's, clear values, limits and clear values per device, quiet devices, devices that share
+// It knows limits with levels, durations by the hub's time or the device's, clear values, limits per device, quiet devices, devices that share
 // alerts, and silence: that none is reported of a device that was heard until the deadline, or long ago; that each
 // is once it must have been proven, or that its partition may be dark; and recoveries. It does not know devices that are forgotten or
 // muted, or rules that change.
@@ -23,16 +23,14 @@ import (
 type Reading struct {
 	Device      string
 	Temperature float64   // NaN: the message holds no reading
-	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a NewLog
+	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a Log with rules
 	At          time.Time // when the hub got it
 	Taken       time.Time // the time that the device gives it, if rules go by that; zero: none
 	Partition   string
 	Sequence    int64
 
-	// What rules other than that of Temperature look at.
-	ByHub      bool               // it comes from the hub itself, about the device: nothing was heard of the device
-	Values     map[string]float64 // other fields, by name
-	Properties map[string]string  // application properties
+	ByHub      bool              // it comes from the hub itself, about the device: nothing was heard of the device
+	Properties map[string]string // application properties
 }
 
 // A Delivery is one alert as a receiver took it, repetitions included, or that the device is
@@ -45,7 +43,7 @@ type Delivery struct {
 	Receiver string
 	Until    time.Time // the receiver remembers its token, if that is later than after a window
 
-	Rule     string // this and Level are those of a Rule, empty for the zero Log
+	Rule     string // this and Level are those of a Rule, empty without rules
 	Level    string
 	Recovery bool
 	Deadline time.Time // of an alert about silence: nothing came until then
@@ -63,7 +61,6 @@ const HTTP = "http"
 // Rules say what is promised, and within which tolerances.
 type Rules struct {
 	Window    time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
-	Tolerance time.Duration // ... less this, for the time between taking an alert and recording when
 	Bound     time.Duration // an alert comes at most this long after its reading
 	Proof     time.Duration // ... one about silence this much later: it has to be proven
 	Slack     time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
@@ -75,9 +72,6 @@ type Rules struct {
 // A Log records what was published and delivered. It is safe for concurrent use. It keeps
 // deliveries, readings that need an alert and those that end an alarm, and only counts other
 // readings.
-//
-// The zero Log is empty and ready to use: Reading.Over says which readings need an alert, and
-// no device is ever said to be normal again. It takes records in any order.
 type Log struct {
 	rules []Rule // nil: Reading.Over decides
 
@@ -91,7 +85,12 @@ type Log struct {
 
 // NewLog returns a Log that decides by rules. It needs a device's readings in
 // the order in which the hub took them.
-func NewLog(rules ...Rule) *Log { return &Log{rules: rules} }
+//
+// Without rules it takes records in any order: Reading.Over says which readings need an alert, and
+// no device is ever said to be normal again.
+func NewLog(rules ...Rule) *Log {
+	return &Log{rules: rules, tracks: map[alarm]*track{}, deliveries: map[stream][]Delivery{}}
+}
 
 // A stream is what one receiver gets about one alarm. Each is checked on its own.
 type stream struct {
@@ -126,9 +125,6 @@ func (l *Log) Delivered(d Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d.At = d.At.Round(0)
-	if l.deliveries == nil {
-		l.deliveries = make(map[stream][]Delivery)
-	}
 	s := stream{d.Receiver, alarm{d.Device, d.Rule, d.Level}}
 	l.deliveries[s] = append(l.deliveries[s], d)
 }

@@ -44,7 +44,7 @@ func via(receiver string, d verify.Delivery) verify.Delivery {
 }
 
 // rules of the tables: windows of 10 s that may last 11, alerts within 5 s.
-var rules = verify.Rules{Window: 10 * time.Second, Tolerance: 100 * time.Millisecond, Bound: 5 * time.Second, Slack: time.Second}
+var rules = verify.Rules{Window: 10 * time.Second, Bound: 5 * time.Second, Slack: time.Second}
 
 // counts is a Report without its evidence.
 type counts struct{ readings, over, alerts, dropped, suppressed, open, lost, tooClose int }
@@ -107,13 +107,8 @@ func TestCheck(t *testing.T) {
 			want: counts{readings: 2, over: 2, alerts: 2},
 		},
 		{
-			name: "alerts apart by the window less the tolerance",
-			log:  []any{hot("a", 0), alert("a", "0", 1, 0), hot("a", 9), alert("a", "1", 2, 9.9)},
-			want: counts{readings: 2, over: 2, alerts: 2},
-		},
-		{
 			name: "alerts too close",
-			log:  []any{hot("a", 0), alert("a", "0", 1, 0), hot("a", 9), alert("a", "1", 2, 9.899)},
+			log:  []any{hot("a", 0), alert("a", "0", 1, 0), hot("a", 9), alert("a", "1", 2, 9.999)},
 			want: counts{readings: 2, over: 2, alerts: 2, tooClose: 1},
 		},
 		{
@@ -221,7 +216,7 @@ func TestCheck(t *testing.T) {
 }
 
 func record(records []any) *verify.Log {
-	return recordTo(new(verify.Log), records)
+	return recordTo(verify.NewLog(), records)
 }
 
 func recordTo(log *verify.Log, records []any) *verify.Log {
@@ -359,7 +354,7 @@ func reference(records []any, rules verify.Rules) counts {
 					c.dropped++
 					continue
 				}
-				if n := len(kept); n > 0 && d.At.Sub(kept[n-1].At) < rules.Window-rules.Tolerance {
+				if n := len(kept); n > 0 && d.At.Sub(kept[n-1].At) < rules.Window {
 					c.tooClose++
 				}
 				kept = append(kept, d)
@@ -415,7 +410,7 @@ func TestCheckAgreesWithReference(t *testing.T) {
 }
 
 func TestCheckWhileRecording(t *testing.T) {
-	var log verify.Log
+	log := verify.NewLog()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

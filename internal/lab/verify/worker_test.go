@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -20,8 +19,6 @@ const (
 	ignoresTaken      bug = "the device's clock is not looked at"
 	ignoresClear      bug = "an alarm ends at its limit"
 	ignoresOverride   bug = "the limit of the device is not looked at"
-	ignoresOwnClear   bug = "the clear of the device is not looked at"
-	clearsBeyond      bug = "the clear of the device is used if it is beyond the limit"
 	ignoresQuiet      bug = "an alert of a quiet device is sent"
 	ignoresHigher     bug = "a lower level is sent beside a higher one"
 	forgetsMilder     bug = "a lower level that is still open is not sent when the higher one ends"
@@ -40,7 +37,7 @@ const (
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresTaken, ignoresClear, ignoresOverride, ignoresOwnClear, clearsBeyond, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
+	ignoresFor, ignoresTaken, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
 
@@ -58,7 +55,7 @@ func newScene(seed uint64) scene {
 	chance := rand.New(rand.NewPCG(seed, 0))
 	s := scene{chance: chance, rule: verify.Rule{
 		Name: "temperature", Resolved: true, Quiet: "quiet",
-		Levels: []verify.Level{{Name: "warning", Limit: 30, Clear: 28, Override: "warning", OwnClear: "clear", For: time.Duration(chance.IntN(3)) * 2 * time.Second}},
+		Levels: []verify.Level{{Name: "warning", Limit: 30, Clear: 28, Override: "warning", For: time.Duration(chance.IntN(3)) * 2 * time.Second}},
 	}}
 	if chance.IntN(2) == 0 {
 		s.rule.Levels = append(s.rule.Levels, verify.Level{Name: "critical", Limit: 34, Clear: 32, For: time.Duration(chance.IntN(3)) * 2 * time.Second})
@@ -79,9 +76,6 @@ func newScene(seed uint64) scene {
 		}
 		if chance.IntN(10) == 0 {
 			r.Properties["warning"] = []string{"31", "29", "$twin.tags.warning"}[chance.IntN(3)]
-		}
-		if chance.IntN(10) == 0 {
-			r.Properties["clear"] = []string{"27", "29", "32", "$twin.tags.clear"}[chance.IntN(4)]
 		}
 		s.readings = append(s.readings, r)
 	}
@@ -188,9 +182,6 @@ func (s scene) work(b bug, log *verify.Log) {
 				limit = 29
 			}
 			ends := limit - (k.level.Limit - k.level.Clear)
-			if own, err := strconv.ParseFloat(r.Properties[k.level.OwnClear], 64); err == nil && (own <= limit || b == clearsBeyond) && b != ignoresOwnClear {
-				ends = own
-			}
 			if b == ignoresClear {
 				ends = limit
 			}
