@@ -56,12 +56,12 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 	name := shorten(humanize.Clean(a.Device), maxName)
 	c.names = max(c.names, utf8.RuneCountInString(name))
 	what := c.paint(red, "ALERT")
-	far := fmt.Sprintf("%6s over %s", "+"+degrees(a.Temperature-a.Threshold), plainNumber(a.Threshold))
+	far := fmt.Sprintf("%6s over %v", "+"+degrees(a.Temperature-a.Threshold), a.Threshold)
 	since := "first alert"
 	switch {
 	case a.Resolved:
 		what = c.paint(green, pad("OK", len("ALERT")))
-		far = fmt.Sprintf("%5s under %s", degrees(a.Threshold-a.Temperature), plainNumber(a.Threshold))
+		far = fmt.Sprintf("%5s under %v", degrees(a.Threshold-a.Temperature), a.Threshold)
 		since = "recovered"
 		if !a.Since.IsZero() {
 			since = "hot for " + a.Enqueued.Sub(a.Since).Round(time.Second).String()
@@ -94,9 +94,9 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 }
 
 func (c *Console) statusLine() string {
-	line := fmt.Sprintf("%s  %s %s  %s/s  %s over %s  %s %s",
+	line := fmt.Sprintf("%s  %s %s  %s/s  %s over %v  %s %s",
 		c.elapsed(), c.paint(bold, grouped(c.readings)), either(c.readings, "reading", "readings"), strconv.FormatFloat(c.rate, 'f', 0, 64),
-		c.paint(bold, grouped(c.over)), plainNumber(c.opts.Threshold), c.paint(bold, grouped(c.alerts)), either(c.alerts, "alert", "alerts"))
+		c.paint(bold, grouped(c.over)), c.opts.Threshold, c.paint(bold, grouped(c.alerts)), either(c.alerts, "alert", "alerts"))
 	if c.opts.Recoveries {
 		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
 	}
@@ -160,7 +160,7 @@ func (c *Console) Summary(r verify.Report) {
 	row := func(n int, what string) { fmt.Fprintf(&b, "%12s  %s\n", grouped(n), what) }
 	b.WriteByte('\n')
 	row(r.Readings, either(r.Readings, "reading", "readings")+" in "+took.String())
-	row(r.Over, "over the threshold of "+plainNumber(c.opts.Threshold))
+	row(r.Over, "over the threshold of "+fmt.Sprint(c.opts.Threshold))
 	if r.Quieted > 0 {
 		row(r.Quieted, "of quiet devices: no alerts are sent for them")
 	}
@@ -283,8 +283,6 @@ func degrees(v float64) string {
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
-
-func plainNumber(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // either returns the word for n.
 func either(n int, one, many string) string {

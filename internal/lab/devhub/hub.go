@@ -147,36 +147,33 @@ func (h *Hub) ConnectionString() string {
 // Publish adds m to the hub as if its device had sent it. An error means that it cannot be
 // encoded or names a partition that does not exist; nothing was added then.
 func (h *Hub) Publish(m Message) (Published, error) {
-	var p *partition
+	partition := m.Partition
 	switch {
-	case m.Partition != "":
-		if p = h.byID(m.Partition); p == nil {
-			return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", m.Partition, len(h.partitions)-1)
-		}
+	case partition != "":
 	case m.Device != "":
-		p = h.byKey(m.Device)
+		partition = h.byKey(m.Device).id
 	default:
-		p = h.next()
+		partition = h.next().id
 	}
-	at := m.Enqueued
-	if at.IsZero() {
-		at = time.Now()
-	}
-	pub, err := p.append(at.Truncate(time.Millisecond), m.encode)
-	if err != nil {
-		return Published{}, fmt.Errorf("devhub: %w", err)
-	}
-	return pub, nil
+	return h.publish(partition, m.Enqueued, m.encode)
 }
 
 // PublishRaw adds a message of any bytes at all to a partition: what encode makes of
 // the place that the message gets. Clients may choke on it.
 func (h *Hub) PublishRaw(partition string, encode func(Published) []byte) (Published, error) {
+	return h.publish(partition, time.Time{}, func(pub Published) ([]byte, error) { return append([]byte{}, encode(pub)...), nil })
+}
+
+func (h *Hub) publish(partition string, enqueued time.Time, encode func(Published) ([]byte, error)) (Published, error) {
 	p := h.byID(partition)
 	if p == nil {
 		return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", partition, len(h.partitions)-1)
 	}
-	return p.append(time.Now().Truncate(time.Millisecond), func(pub Published) ([]byte, error) { return append([]byte{}, encode(pub)...), nil })
+	pub, err := p.append(enqueued, encode)
+	if err != nil {
+		return Published{}, fmt.Errorf("devhub: %w", err)
+	}
+	return pub, nil
 }
 
 // Accepted returns how many connections there have been.

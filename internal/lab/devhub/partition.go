@@ -46,8 +46,13 @@ func (p *partition) last() event {
 }
 
 // append adds the message that encode makes of its place, and drops the oldest
-// ones once the log is over its bounds. The newest message always stays.
+// ones once the log is over its bounds. The newest message always stays. It is enqueued
+// now if enqueued is zero.
 func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, error)) (Published, error) {
+	if enqueued.IsZero() {
+		enqueued = time.Now()
+	}
+	enqueued = enqueued.Truncate(time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pub := Published{Partition: p.id, Sequence: p.next(), Offset: strconv.FormatInt(p.offset, 10), Enqueued: enqueued}

@@ -69,7 +69,7 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 	}
 	for _, m := range batch {
 		m.Format, m.DeliveryAnnotations = 0, nil
-		_, err := p.append(time.Now().Truncate(time.Millisecond), func(pub Published) ([]byte, error) { return encode(m, pub) })
+		_, err := p.append(time.Time{}, func(pub Published) ([]byte, error) { return encode(m, pub) })
 		if err != nil {
 			return undecodable(err)
 		}

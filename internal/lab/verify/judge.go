@@ -180,14 +180,7 @@ func (j *judge) event(d Delivery) int {
 	if j.silent > 0 {
 		return j.silentEvent(d)
 	}
-	if j.shared { // of several partitions
-		return slices.IndexFunc(j.events, func(e event) bool { return e.Sequence == d.Sequence && e.Partition == d.Partition })
-	}
-	i := sort.Search(len(j.events), func(i int) bool { return j.events[i].Sequence >= d.Sequence })
-	if i < len(j.events) && j.events[i].Sequence == d.Sequence && j.events[i].Partition == d.Partition {
-		return i
-	}
-	return -1
+	return slices.IndexFunc(j.events, func(e event) bool { return e.Sequence == d.Sequence && e.Partition == d.Partition })
 }
 
 // about checks that every delivery is about a reading that needed it: whatever crashes, alarms open and close

@@ -248,16 +248,10 @@ func appendValue(b []byte, v any) []byte {
 	case uint16:
 		return binary.BigEndian.AppendUint16(append(b, amqpvalue.Ushort), v)
 	case uint32:
-		if v <= math.MaxUint8 {
-			return append(b, amqpvalue.SmallUint, byte(v))
-		}
 		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), v)
 	case time.Duration:
 		return appendValue(b, uint32(v.Milliseconds()))
 	case uint64:
-		if v <= math.MaxUint8 {
-			return append(b, amqpvalue.SmallUlong, byte(v))
-		}
 		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Ulong), v)
 	case int32:
 		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Int), uint32(v))
@@ -292,7 +286,7 @@ func appendValue(b []byte, v any) []byte {
 }
 
 func appendList(b []byte, l list) []byte {
-	b = appendValue(append(b, amqpvalue.Described), l.code())
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte(l.code())) // the only form that go-amqp knows
 	b, start := beginCompound(b, amqpvalue.List32)
 	fields := l.fields()
 	for _, field := range fields {
