@@ -240,7 +240,7 @@ func (c *conn) read() *frames.Error {
 		c.net.SetReadDeadline(time.Now().Add(c.hub.config.IdleTimeout))
 		f, err := frames.Read(c.in, maxFrame)
 		if err != nil {
-			return problem(condFraming, "%v", err)
+			return problem("amqp:connection:framing-error", "%v", err)
 		}
 		if len(f.Body) == 0 {
 			continue
@@ -310,7 +310,7 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 }
 
 func notAllowed(format string, args ...any) *frames.Error {
-	return problem(condNotAllowed, format, args...)
+	return problem("amqp:not-allowed", format, args...)
 }
 
 // send queues a performative of a session. The caller holds c.mu.

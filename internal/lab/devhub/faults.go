@@ -41,7 +41,7 @@ func (h *Hub) Detach(partition string) int {
 	links := h.readers(partition)
 	for _, l := range links {
 		l.partition.leave(l)
-		l.conn.detach(l, problem(condForced, "The link was closed by the service."))
+		l.conn.detach(l, problem("amqp:link:detach-forced", "The link was closed by the service."))
 	}
 	return len(links)
 }
@@ -133,11 +133,11 @@ func (f *faults) refuseLink(partition, selector string) *frames.Error {
 	annotation, value, _ := strings.Cut(strings.TrimPrefix(selector, "amqp.annotation."), " > ")
 	if value != "'-1'" && value != "'@latest'" {
 		if _, ok := f.refuse(annotation); ok {
-			return problem(condOffset, "The supplied position is invalid: %s", selector)
+			return problem("com.microsoft:georeplication:invalid-offset", "The supplied position is invalid: %s", selector)
 		}
 	}
 	if r, ok := f.refuse(partition); ok {
-		return problem(condBusy, "%s", r.why)
+		return problem("com.microsoft:server-busy", "%s", r.why)
 	}
 	return nil
 }

@@ -226,23 +226,13 @@ func (h *Hub) next() *partition {
 	return h.partitions[(h.robin.Add(1)-1)%uint32(len(h.partitions))]
 }
 
-// Conditions of errors, as the service words them.
+// Conditions of errors that several problems have.
 const (
-	condStolen       frames.Symbol = "amqp:link:stolen"
-	condForced       frames.Symbol = "amqp:link:detach-forced"
-	condRedirect     frames.Symbol = "amqp:link:redirect"
-	condTooLarge     frames.Symbol = "amqp:link:message-size-exceeded"
-	condLimitLink    frames.Symbol = "amqp:link:transfer-limit-exceeded"
-	condLimit        frames.Symbol = "amqp:resource-limit-exceeded"
-	condUnauthorized frames.Symbol = "amqp:unauthorized-access"
-	condNotFound     frames.Symbol = "amqp:not-found"
-	condNotAllowed   frames.Symbol = "amqp:not-allowed"
-	condDecode       frames.Symbol = "amqp:decode-error"
-	condFraming      frames.Symbol = "amqp:connection:framing-error"
-	condArgument     frames.Symbol = "com.microsoft:argument-error"
-	condBusy         frames.Symbol = "com.microsoft:server-busy"
-	condOffset       frames.Symbol = "com.microsoft:georeplication:invalid-offset"
-	condRange        frames.Symbol = "com.microsoft:argument-out-of-range"
+	condStolen   frames.Symbol = "amqp:link:stolen"
+	condLimit    frames.Symbol = "amqp:resource-limit-exceeded"
+	condNotFound frames.Symbol = "amqp:not-found"
+	condDecode   frames.Symbol = "amqp:decode-error"
+	condArgument frames.Symbol = "com.microsoft:argument-error"
 )
 
 // problem returns an error to tell a client, short enough for the smallest frame.

@@ -121,10 +121,9 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 	}
 	if a.Role == frames.Receiver {
 		answer.MaxMessageSize += maxAdded
-	}
-	if a.Role == frames.Receiver && answer.SenderSettleMode == nil {
-		settled := frames.SenderSettled
-		answer.SenderSettleMode = &settled
+		if answer.SenderSettleMode == nil {
+			answer.SenderSettleMode = new(frames.SenderSettled)
+		}
 	}
 	if refused != nil { // no terminus says so, and why follows at once
 		l.detached = true
@@ -271,7 +270,7 @@ func pathOf(address string) string {
 }
 
 func unauthorized(address string) *frames.Error {
-	return problem(condUnauthorized, "Unauthorized access. 'Listen' or 'Send' claim(s) are required for %q: put a token to $cbs first.", address)
+	return problem("amqp:unauthorized-access", "Unauthorized access. 'Listen' or 'Send' claim(s) are required for %q: put a token to $cbs first.", address)
 }
 
 func notFound(address string) *frames.Error {
@@ -279,7 +278,7 @@ func notFound(address string) *frames.Error {
 }
 
 func (c *conn) noPartition(id string) *frames.Error {
-	return problem(condRange, "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and %d, not %q.", len(c.hub.partitions)-1, id)
+	return problem("com.microsoft:argument-out-of-range", "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and %d, not %q.", len(c.hub.partitions)-1, id)
 }
 
 // redirect says where the Event Hub of this IoT Hub is.
@@ -289,7 +288,7 @@ func (c *conn) redirect() *frames.Error {
 	if err != nil {
 		port = 5671
 	}
-	return &frames.Error{Condition: condRedirect, Description: "The link is to be attached elsewhere.", Info: frames.Map{
+	return &frames.Error{Condition: "amqp:link:redirect", Description: "The link is to be attached elsewhere.", Info: frames.Map{
 		"hostname":     u.Hostname(),
 		"network-host": u.Hostname(),
 		"port":         int32(port),
@@ -453,9 +452,9 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	switch {
 	case detached || t.Aborted:
 	case len(l.partial) > maxMessage:
-		c.detach(l, problem(condTooLarge, "The message is larger than the limit of %d bytes.", maxMessage))
+		c.detach(l, problem("amqp:link:message-size-exceeded", "The message is larger than the limit of %d bytes.", maxMessage))
 	case l.credit == 0:
-		c.detach(l, problem(condLimitLink, "The link has no credit left."))
+		c.detach(l, problem("amqp:link:transfer-limit-exceeded", "The link has no credit left."))
 	case t.More:
 		ended = false
 	default:

@@ -48,14 +48,13 @@ const (
 // Options are the flags of a simulation: see Define and Check.
 type Options struct {
 	Threshold float64
-	Clear     float64       // after Check
+	Clear     float64       // after Check; NaN before it, if it is not set
 	Sustained time.Duration // readings have to last for so long
-	Resolved  bool          // after Check: recoveries are sent
+	Resolved  bool          // recoveries are sent
 	Window    time.Duration
 	Silent    time.Duration // after how long a device is silent; 0: never
 	Processes bool          // workers are processes
 
-	clear    *float64
 	duration time.Duration
 	devices  int
 	rate     float64
@@ -76,9 +75,9 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.Float64Var(&o.rate, "rate", 50, "`READINGS` per second, of all devices together")
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
-	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) error {
-		value, err := strconv.ParseFloat(text, 64)
-		o.clear = &value
+	o.Clear = math.NaN()
+	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) (err error) {
+		o.Clear, err = strconv.ParseFloat(text, 64)
 		return err
 	})
 	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading")
@@ -99,8 +98,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
 	case o.Window < time.Second:
 		return fmt.Errorf("--window %v: want at least 1s", o.Window)
-	case o.clear != nil && !(*o.clear <= o.Threshold): // NaN, too
-		return fmt.Errorf("--clear %v: want at most the threshold, %v", *o.clear, o.Threshold)
+	case o.Clear > o.Threshold:
+		return fmt.Errorf("--clear %v: want at most the threshold, %v", o.Clear, o.Threshold)
 	case o.Sustained < 0 || o.Sustained > 24*time.Hour:
 		return fmt.Errorf("--sustained %v: want 0 to 24h", o.Sustained)
 	case o.duration < 0:
@@ -118,9 +117,8 @@ func (o *Options) Check() error {
 	case !o.Processes && (o.kill > 0 || o.store != "blob" || o.port > 0):
 		return errors.New("--kill, --store and --http need --processes")
 	}
-	o.Clear = o.Threshold - clearBelow
-	if o.clear != nil {
-		o.Clear = *o.clear
+	if math.IsNaN(o.Clear) {
+		o.Clear = o.Threshold - clearBelow
 	}
 	var err error
 	if o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64()), Silent: o.Silent}); err != nil || o.Silent == 0 {

@@ -41,7 +41,6 @@ func TestOptions(t *testing.T) {
 		{"--for -1s", "--for -1s"},
 		{"--threshold 30 --clear 25.5 --sustained 10s --resolved=false", ""},
 		{"--threshold 30 --clear 30.1", "--clear 30.1"},
-		{"--clear NaN", "--clear NaN"},
 		{"--clear cool", "clear"},
 		{"--sustained -1s", "--sustained -1s"},
 		{"--processes --kill -1s", "--kill -1s"},

@@ -171,21 +171,16 @@ func newDevice(i int, threshold float64, rng *rand.Rand) *device {
 	if i%5 == 4 { // most write {"temperature":21.4,…}
 		d.shape = 1 + (i/5)%(len(shapes)-1)
 	}
-	d.properties = map[string]any{"firmware": "2.4." + strconv.Itoa(d.shape)}
-	d.enrich(i, threshold)
-	return d
-}
-
-// enrich stamps on d's messages what an IoT Hub finds in the device's twin: ovens can bear
-// more than the others, and of some pumps nobody wants to hear.
-func (d *device) enrich(i int, threshold float64) {
-	d.properties[MaxTemp], d.properties[Quiet] = "$twin.tags."+MaxTemp, "$twin.tags."+Quiet
+	// An IoT Hub stamps on messages what it finds in the device's twin: ovens can bear
+	// more than the others, and of some pumps nobody wants to hear.
+	d.properties = map[string]any{"firmware": "2.4." + strconv.Itoa(d.shape), MaxTemp: "$twin.tags." + MaxTemp, Quiet: "$twin.tags." + Quiet}
 	switch i % (2 * len(kinds)) {
 	case 1, 1 + len(kinds):
 		d.properties[MaxTemp] = strconv.FormatFloat(threshold+OvensBear, 'f', -1, 64)
 	case 2:
 		d.properties[Quiet] = "true"
 	}
+	return d
 }
 
 // overheat lets the device get hot at now.
