@@ -83,7 +83,7 @@ lower          no longer reported  none
 higher         newly reported      none
 higher         no longer reported  oven
 
-1 event without a reading: its reading is not a number
+in force: 1 event without a reading: its reading is not a number
 `
 	if got := text.String(); got != want {
 		t.Errorf("it prints\n%s\nwant\n%s", got, want)

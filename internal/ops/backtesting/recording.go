@@ -44,14 +44,10 @@ type Recording struct {
 	name    string
 	file    *os.File
 	size    int64
-	rows    func() (row, error)
-	done    func() error // what rows no longer needs; nil: nothing
-	line    int          // of the last row
-	number  int64        // of the last event: no numbers are missing, as they would be if events were
+	row     func() (telemetry.Event, error) // reads the next one; errEmpty and errMalformed concern it alone
+	number  int64                           // of the last event: no numbers are missing, as they would be if events were
 	last    time.Time
-	devices map[string]string
 	events  []telemetry.Event
-	bodies  []byte
 }
 
 // Skipped counts lines that are no readings, or not where they should be.
@@ -59,15 +55,6 @@ type Skipped struct {
 	Empty     int `json:"emptyLines"`     // without a value, or without anything
 	Malformed int `json:"malformedLines"` // others that are not readable
 	Unordered int `json:"unorderedLines"` // earlier than the one before: taken at its time, as a hub would
-}
-
-// A row is what a line holds.
-type row struct {
-	at                               time.Time
-	device                           string // empty: the file's
-	body                             []byte
-	properties                       map[string]string
-	source, contentType, contentCode string
 }
 
 var (
@@ -81,7 +68,7 @@ func Open(name, field string) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
-	r := &Recording{name: name, file: f, devices: map[string]string{}}
+	r := &Recording{name: name, file: f}
 	if info, err := f.Stat(); err == nil {
 		r.size = info.Size()
 	}
@@ -92,12 +79,7 @@ func Open(name, field string) (*Recording, error) {
 	return r, nil
 }
 
-func (r *Recording) Close() error {
-	if r.done != nil {
-		_ = r.done()
-	}
-	return r.file.Close()
-}
+func (r *Recording) Close() error { return r.file.Close() }
 
 // Progress returns the share of the recording that has been read.
 func (r *Recording) Progress() float64 {
@@ -137,82 +119,75 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 		return errors.New("it is neither CSV nor a JSON object per line")
 	}
 	timestamp, device := -1, -1
-	var names []string // of what is a field, as JSON; empty for others
+	names := make([]string, len(header)) // of the fields, as JSON; empty for other columns
 	for i, column := range header {
-		name := ""
-		switch column = strings.TrimSpace(column); strings.ToLower(column) {
+		column = strings.TrimSpace(column)
+		switch strings.ToLower(column) {
 		case "timestamp":
 			timestamp = i
+			continue
 		case "device":
 			device = i
+			continue
 		case "value":
 			if field == "" {
 				return errors.New("its column value could be any of several fields that the rules read: give the column the name of one")
 			}
 			column = field
-			fallthrough
-		default:
-			quoted, _ := json.Marshal(column)
-			name = string(quoted)
 		}
-		names = append(names, name)
+		quoted, _ := json.Marshal(column) // a string: cannot fail
+		names[i] = string(quoted)
 	}
-	fields := len(names) - min(timestamp+1, 1) - min(device+1, 1)
-	if timestamp < 0 || fields == 0 {
+	if timestamp < 0 || strings.Join(names, "") == "" {
 		return fmt.Errorf("its first line must name the columns, for example timestamp,device,temperature: it is %.80q", strings.Join(header, ","))
 	}
-	r.rows = func() (row, error) {
+	r.row = func() (telemetry.Event, error) {
 		cells, err := rows.Read()
-		var wrong *csv.ParseError
 		switch {
-		case errors.As(err, &wrong):
-			r.line = wrong.Line
-			return row{}, errMalformed
+		case errors.As(err, new(*csv.ParseError)):
+			return telemetry.Event{}, errMalformed
 		case err != nil:
-			return row{}, err
+			return telemetry.Event{}, err
+		case len(cells) != len(names), device >= 0 && cells[device] == "":
+			return telemetry.Event{}, errMalformed
 		}
-		r.line, _ = rows.FieldPos(0)
-		if len(cells) != len(names) {
-			return row{}, errMalformed
-		}
-		var made row
-		if device >= 0 {
-			if made.device = cells[device]; made.device == "" {
-				return made, errMalformed
-			}
-		}
-		start := len(r.bodies)
+		body := append(make([]byte, 0, 64), '{')
 		for i, cell := range cells {
-			if names[i] != "" {
-				r.appendField(names[i], strings.TrimSpace(cell), len(r.bodies) == start)
+			if cell = strings.TrimSpace(cell); cell != "" && names[i] != "" {
+				body = append(append(body, names[i]...), ':')
+				body = append(appendValue(body, cell), ',')
 			}
 		}
-		if len(r.bodies) == start {
-			return made, errEmpty
+		if len(body) == 1 {
+			return telemetry.Event{}, errEmpty
 		}
-		r.bodies = append(r.bodies, '}')
-		made.body = r.bodies[start:len(r.bodies):len(r.bodies)]
-		made.at, err = parseTime(cells[timestamp])
-		return made, err
+		body[len(body)-1] = '}'
+		name := ""
+		if device >= 0 {
+			name = cells[device]
+		}
+		return r.event(cells[timestamp], name, body)
 	}
 	return nil
 }
 
-// appendField appends a cell to a body.
-func (r *Recording) appendField(name, cell string, first bool) {
-	if cell == "" {
-		return
-	}
-	separator := byte(',')
-	if first {
-		separator = '{'
-	}
-	r.bodies = append(append(append(r.bodies, separator), name...), ':')
+// appendValue appends a cell as JSON.
+func appendValue(body []byte, cell string) []byte {
 	if number, err := strconv.ParseFloat(cell, 64); err == nil && !math.IsNaN(number) && !math.IsInf(number, 0) {
-		r.bodies = strconv.AppendFloat(r.bodies, number, 'g', -1, 64)
-	} else if quoted, err := json.Marshal(cell); err == nil {
-		r.bodies = append(r.bodies, quoted...)
+		return strconv.AppendFloat(body, number, 'g', -1, 64)
 	}
+	quoted, _ := json.Marshal(cell) // a string: cannot fail
+	return append(body, quoted...)
+}
+
+// event returns an event at a time. device is the file's name if it is empty.
+func (r *Recording) event(at, device string, body []byte) (telemetry.Event, error) {
+	if device == "" {
+		device = strings.TrimSuffix(filepath.Base(r.name), filepath.Ext(r.name))
+	}
+	enqueued, err := parseTime(at)
+	// A clone, so that it does not keep its line.
+	return telemetry.Event{Device: strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError)), Body: body, Enqueued: enqueued}, err
 }
 
 // parseTime reads a time in UTC, or with its zone; or Unix seconds or milliseconds.
@@ -245,67 +220,58 @@ type jsonLine struct {
 func (r *Recording) beginJSON(text io.Reader) error {
 	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, maxLine)
-	r.rows = func() (row, error) {
+	number := 0
+	r.row = func() (telemetry.Event, error) {
+		number++
 		if !lines.Scan() {
 			if lines.Err() != nil {
-				return row{}, fmt.Errorf("line %d: %w", r.line+1, lines.Err())
+				return telemetry.Event{}, fmt.Errorf("line %d: %w", number, lines.Err())
 			}
-			return row{}, io.EOF
+			return telemetry.Event{}, io.EOF
 		}
-		r.line++
 		whole := bytes.TrimSpace(lines.Bytes())
 		if len(whole) == 0 {
-			return row{}, errEmpty
+			return telemetry.Event{}, errEmpty
 		}
 		var line jsonLine
 		if json.Unmarshal(whole, &line) != nil {
-			return row{}, errMalformed
+			return telemetry.Event{}, errMalformed
 		}
-		return r.fromJSON(whole, line)
+		at, body := line.EnqueuedTimeUtc, []byte(line.Body)
+		if at == nil {
+			at = line.Timestamp
+			if body == nil {
+				body = bytes.Clone(whole)
+			}
+		}
+		var packed string // what is not marked as JSON in UTF-8 is routed in base64
+		if json.Unmarshal(body, &packed) == nil {
+			if unpacked, err := base64.StdEncoding.DecodeString(packed); err == nil {
+				body = unpacked
+			}
+		}
+		return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, body)
 	}
 	return nil
 }
 
-func (r *Recording) fromJSON(whole []byte, line jsonLine) (row, error) {
-	body := []byte(line.Body)
-	if body == nil && line.EnqueuedTimeUtc == nil {
-		body = whole
-	}
-	var packed string // what is not marked as JSON in UTF-8 is routed in base64
-	if json.Unmarshal(body, &packed) == nil {
-		if unpacked, err := base64.StdEncoding.DecodeString(packed); err == nil {
-			body = unpacked
-		}
-	}
-	at := line.EnqueuedTimeUtc
-	if at == nil {
-		at = line.Timestamp
-	}
-	return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, body)
-}
-
-// message returns the row of a message. device may be empty.
-func (r *Recording) message(at, device string, properties, systemProperties map[string]any, body []byte) (made row, err error) {
-	system := func(name string) string {
-		text, _ := systemProperties[name].(string)
-		return text
-	}
-	made = row{contentType: system("contentType"), contentCode: system("contentEncoding"), source: system("iothub-message-source")}
-	made.device = cmp.Or(system("connectionDeviceId"), system("iothub-connection-device-id"), device)
-	for name, value := range properties {
-		if made.properties == nil {
-			made.properties = map[string]string{}
-		}
-		made.properties[name] = fmt.Sprint(value)
-	}
+// message returns the event of a message. device counts if the hub's properties name none.
+func (r *Recording) message(at, device string, properties, system map[string]any, body []byte) (telemetry.Event, error) {
 	if len(body) == 0 {
-		return made, errEmpty
+		return telemetry.Event{}, errEmpty
 	}
-	start := len(r.bodies)
-	r.bodies = append(r.bodies, body...)
-	made.body = r.bodies[start:len(r.bodies):len(r.bodies)]
-	made.at, err = parseTime(at)
-	return made, err
+	text := func(name string) string {
+		value, _ := system[name].(string)
+		return value
+	}
+	e, err := r.event(at, cmp.Or(text("connectionDeviceId"), text("iothub-connection-device-id"), device), body)
+	e.ContentType, e.ContentEncoding, e.MessageSource = text("contentType"), text("contentEncoding"), text("iothub-message-source")
+	own := map[string]string{}
+	for name, value := range properties {
+		own[name] = fmt.Sprint(value)
+	}
+	e.Properties = telemetry.EncodeProperties(own)
+	return e, err
 }
 
 func (r *Recording) beginAvro(file io.Reader) error {
@@ -313,28 +279,27 @@ func (r *Recording) beginAvro(file io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("it begins like Avro, but is not: %w", err)
 	}
-	r.done = records.Close
 	var names []string
 	for _, f := range records.Schema().Root().Fields {
 		names = append(names, f.Name)
 	}
 	if !slices.Contains(names, "EnqueuedTimeUtc") || !slices.Contains(names, "Body") {
-		_ = r.done()
 		return fmt.Errorf("it is Avro, but not what a route to storage or Capture writes: its records lack EnqueuedTimeUtc or Body, and have %q", names)
 	}
-	r.rows = func() (row, error) {
-		r.line++
+	number := 0
+	r.row = func() (telemetry.Event, error) {
+		number++
 		var record map[string]any
 		if err := records.Decode(&record); err == io.EOF {
-			return row{}, err
+			return telemetry.Event{}, err
 		} else if err != nil {
-			return row{}, fmt.Errorf("record %d: it is cut off or damaged: %w", r.line, err)
+			return telemetry.Event{}, fmt.Errorf("record %d: it is cut off or damaged: %w", number, err)
 		}
 		at, _ := record["EnqueuedTimeUtc"].(string)
 		properties, _ := record["Properties"].(map[string]any)
 		systemProperties, _ := record["SystemProperties"].(map[string]any)
 		body, _ := record["Body"].([]byte)
-		return r.message(at, "", properties, systemProperties, body)
+		return r.message(at, "", properties, systemProperties, bytes.Clone(body))
 	}
 	return nil
 }
@@ -344,62 +309,41 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 	if ctx.Err() != nil {
 		return "", nil, ctx.Err()
 	}
-	events, err := r.next()
-	return "0", events, err
-}
-
-func (r *Recording) next() ([]telemetry.Event, error) {
-	r.events, r.bodies = r.events[:0], r.bodies[:0]
+	r.events = r.events[:0]
 	for len(r.events) < batch {
-		line, err := r.rows()
+		e, err := r.row()
 		switch {
-		case err == io.EOF && len(r.events) > 0:
-			return r.events, nil
-		case err == io.EOF && r.last.IsZero():
-			return nil, r.none()
+		case err == nil:
+			if e.Enqueued.Before(r.last) {
+				r.Unordered++
+				e.Enqueued = r.last
+			}
+			r.last = e.Enqueued
+			r.number++
+			e.Position = telemetry.Position{Sequence: r.number, Offset: "0", Time: e.Enqueued}
+			r.events = append(r.events, e)
 		case errors.Is(err, errEmpty):
 			r.Empty++
-			continue
 		case errors.Is(err, errMalformed):
 			if r.Malformed++; r.last.IsZero() && r.Malformed >= proof {
-				return nil, r.none()
+				return "", nil, r.none()
 			}
-			continue
+		case err == io.EOF && len(r.events) > 0:
+			return "0", r.events, nil
+		case err == io.EOF && r.last.IsZero():
+			return "", nil, r.none()
 		case err == io.EOF:
-			return nil, err
-		case err != nil:
-			return nil, fmt.Errorf("read the recording %s: %w", r.name, err)
+			return "", nil, err
+		default:
+			return "", nil, fmt.Errorf("read the recording %s: %w", r.name, err)
 		}
-		if line.at.Before(r.last) {
-			r.Unordered++
-			line.at = r.last
-		}
-		r.last = line.at
-		r.number++
-		r.events = append(r.events, telemetry.Event{
-			Position: telemetry.Position{Sequence: r.number, Offset: "0", Time: line.at}, Device: r.device(line.device), Body: line.body, Enqueued: line.at,
-			MessageSource: line.source, ContentType: line.contentType, ContentEncoding: line.contentCode, Properties: telemetry.EncodeProperties(line.properties),
-		})
 	}
-	return r.events, nil
+	return "0", r.events, nil
 }
 
 // none is why there is nothing to read.
 func (r *Recording) none() error {
 	return fmt.Errorf("read the recording %s: no reading in %d lines; a line needs a timestamp such as 2026-03-01T14:00:00Z, and a value: see docs/questions.md", r.name, r.Empty+r.Malformed)
-}
-
-// device returns a name that outlives its line.
-func (r *Recording) device(name string) string {
-	if name == "" {
-		name = strings.TrimSuffix(filepath.Base(r.name), filepath.Ext(r.name))
-	}
-	kept, ok := r.devices[name]
-	if !ok {
-		kept = strings.ToValidUTF8(strings.Clone(name), string(utf8.RuneError))
-		r.devices[kept] = kept
-	}
-	return kept
 }
 
 // String says what was skipped, empty if nothing was.

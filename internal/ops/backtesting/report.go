@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -48,15 +47,12 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	if diff {
 		r.printDiff(out)
 	}
-	first := r.Candidates[0].notes()
-	differ := slices.ContainsFunc(r.Candidates, func(c *Candidate) bool { return c.notes() != first })
+	told := ""
 	for _, c := range r.Candidates {
-		if notes := c.notes(); notes != "" && differ {
+		if notes := c.notes(); notes != told && notes != "" {
 			fmt.Fprintf(out, "\n%s: %s\n", humanize.Clean(c.Name), notes)
+			told = notes
 		}
-	}
-	if first != "" && !differ {
-		fmt.Fprintf(out, "\n%s\n", first)
 	}
 	return out.Flush()
 }
