@@ -17,7 +17,6 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 const auditDoes = "compare the alerts and recoveries that the hub's readings call for with what became of them, according to the stores;\n" +
@@ -65,14 +64,8 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if len(set.Rules) == 0 {
 		return errors.New("all rules are about silence, which an audit cannot judge: it does not know who was heard before it begins")
 	}
-	candidate := &backtesting.Candidate{Name: inForce, Set: set}
-	var names []string
-	for _, r := range s.receivers {
-		names = append(names, r.Name)
-		candidate.To = append(candidate.To, worker.Receiver{ID: r.ID, Name: r.Name, Filters: r.Filters})
-	}
 	expected := audit.Expected{}
-	candidate.Notice = expected.Add
+	candidate := &backtesting.Candidate{Name: inForce, Set: set, To: asked(s.receivers), Notice: expected.Add}
 	if candidate.Mutes, err = silences(s.config, s.records).Mutes(ctx); err != nil {
 		return err
 	}
@@ -94,15 +87,19 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	report, err := audit.Compare(ctx, expected, began, stores)
+	var names []string
+	for _, r := range s.receivers {
+		names = append(names, r.Name)
+	}
+	report, err := audit.Compare(ctx, expected, began, stores, names)
 	if err != nil {
 		return err
 	}
 	if *asJSON {
-		err = report.PrintJSON(out, names)
+		err = report.PrintJSON(out)
 	} else {
 		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
-		err = report.Print(out, names)
+		err = report.Print(out)
 	}
 	if err == nil && len(report.Missing) > 0 {
 		err = &silentError{exitFailed}
@@ -116,6 +113,10 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
 		all.Gates[audit.Key{Receiver: receiver, Rule: rule.Name, Level: level.Name}] = gate
 	})
+	receiver := map[string]int{} // by id
+	for i, r := range s.receivers {
+		receiver[r.ID] = i
+	}
 	all.Letters = map[audit.Key]time.Time{}
 	if s.deadLetters != nil {
 		for _, kind := range []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed} {
@@ -124,10 +125,9 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 					return all, err
 				}
 				for _, l := range page {
-					for i := range s.receivers {
-						if key := (audit.Key{Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level}); s.receivers[i].ID == l.Receiver && l.Alert.Enqueued.After(all.Letters[key]) {
-							all.Letters[key] = l.Alert.Enqueued
-						}
+					i, ok := receiver[l.Receiver]
+					if key := (audit.Key{Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level}); ok && l.Alert.Enqueued.After(all.Letters[key]) {
+						all.Letters[key] = l.Alert.Enqueued
 					}
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/humanize"
+	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/backtesting"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -210,7 +212,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 		name   string
 		values map[string]string
 	}
-	changes := []change{{values: map[string]string{}}}
+	changes := []change{{}}
 	if len(b.rules) > 0 {
 		changes = nil
 		for _, file := range b.rules {
@@ -227,12 +229,10 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 		var next []change
 		for _, c := range changes {
 			for _, value := range s.values {
-				with := change{strings.TrimSpace(c.name + " " + s.name + "=" + value), map[string]string{}}
-				for k, v := range c.values {
-					with.values[k] = v
-				}
-				with.values[s.name] = value
-				next = append(next, with)
+				values := map[string]string{}
+				maps.Copy(values, c.values)
+				values[s.name] = value
+				next = append(next, change{strings.TrimSpace(c.name + " " + s.name + "=" + value), values})
 			}
 		}
 		changes = next
@@ -255,23 +255,29 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 		if err != nil {
 			return nil, nil, fmt.Errorf("candidate %s: %w", change.name, err)
 		}
-		candidate := &backtesting.Candidate{Name: change.name, Set: c.Rules()}
 		rs, err := openReceivers(c, nil, zap.NewNop())
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, r := range rs {
 			r.Close()
-			candidate.To = append(candidate.To, worker.Receiver{ID: r.ID, Name: r.Name, Filters: r.Filters})
 		}
 		if zone == nil {
 			if zone, err = time.LoadLocation(c.TimeZone); err != nil {
 				return nil, nil, fmt.Errorf("TIME_ZONE: %w", err)
 			}
 		}
-		all = append(all, candidate)
+		all = append(all, &backtesting.Candidate{Name: change.name, Set: c.Rules(), To: asked(rs)})
 	}
 	return all, zone, nil
+}
+
+// asked returns what a backtest has to know of receivers.
+func asked(rs []receivers.Receiver) (to []worker.Receiver) {
+	for _, r := range rs {
+		to = append(to, worker.Receiver{ID: r.ID, Name: r.Name, Filters: r.Filters})
+	}
+	return to
 }
 
 // field returns the first path of the field that all rules read, empty if they read several.

@@ -68,12 +68,26 @@ var kinds = []struct{ name, text string }{
 
 // A Report is the result.
 type Report struct {
-	Counts  map[string]int
-	Missing []worker.BacktestNotice // by time
+	Counts  map[string]int `json:"counts"`
+	Missing []Notice       `json:"missing"` // by time
 }
 
-// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due.
-func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) (Report, error) {
+// A Notice is one that is missing.
+type Notice struct {
+	Due       time.Time `json:"due"`
+	Device    string    `json:"device"`
+	Rule      string    `json:"rule"`
+	Level     string    `json:"level,omitempty"`
+	Recovery  bool      `json:"recovery"`
+	Value     float64   `json:"value"`
+	Receiver  string    `json:"receiver"`
+	Partition string    `json:"partition"`
+	Sequence  int64     `json:"sequence"`
+}
+
+// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due. names are those of
+// the receivers.
+func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, names []string) (Report, error) {
 	due := map[[3]string]bool{}
 	for _, l := range s.Ledgers {
 		for _, a := range l.Alarms {
@@ -82,7 +96,7 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) 
 			}
 		}
 	}
-	r := Report{Counts: map[string]int{}}
+	r := Report{Counts: map[string]int{}, Missing: []Notice{}}
 	var mu sync.Mutex
 	reading, ctx := errgroup.WithContext(ctx)
 	reading.SetLimit(storeCalls)
@@ -113,14 +127,14 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores) 
 			mu.Lock()
 			defer mu.Unlock()
 			if r.Counts[kind]++; kind == Missing {
-				r.Missing = append(r.Missing, n)
+				r.Missing = append(r.Missing, Notice{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence})
 			}
 			return nil
 		})
 	}
 	err := reading.Wait()
-	slices.SortFunc(r.Missing, func(a, b worker.BacktestNotice) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Receiver, b.Receiver))
+	slices.SortFunc(r.Missing, func(a, b Notice) int {
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Receiver, b.Receiver))
 	})
 	return r, err
 }
@@ -130,8 +144,8 @@ const limits = `This is about the latest message of each device, rule, level and
 It says nothing of readings by HTTP, of those that the hub no longer holds, and of what a receiver did with a message that it accepted.
 `
 
-// Print writes r for people. names are those of the receivers.
-func (r Report) Print(w io.Writer, names []string) error {
+// Print writes r for people.
+func (r Report) Print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, k := range kinds {
 		if n := r.Counts[k.name]; n > 0 || k.name == Missing {
@@ -145,7 +159,7 @@ func (r Report) Print(w io.Writer, names []string) error {
 			if n.Recovery {
 				what = "recovery"
 			}
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n", n.At.Format(time.DateTime), humanize.Clean(n.Device), n.Rule, cmp.Or(n.Level, "-"), what, n.Value, names[n.Receiver], n.Partition, n.Sequence)
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n", n.Due.Format(time.DateTime), humanize.Clean(n.Device), n.Rule, cmp.Or(n.Level, "-"), what, n.Value, n.Receiver, n.Partition, n.Sequence)
 		}
 	}
 	fmt.Fprint(out, "\n", limits)
@@ -153,27 +167,9 @@ func (r Report) Print(w io.Writer, names []string) error {
 }
 
 // PrintJSON writes r as one JSON object.
-func (r Report) PrintJSON(w io.Writer, names []string) error {
-	type missing struct {
-		Due       time.Time `json:"due"`
-		Device    string    `json:"device"`
-		Rule      string    `json:"rule"`
-		Level     string    `json:"level,omitempty"`
-		Recovery  bool      `json:"recovery"`
-		Value     float64   `json:"value"`
-		Receiver  string    `json:"receiver"`
-		Partition string    `json:"partition"`
-		Sequence  int64     `json:"sequence"`
-	}
-	report := struct {
-		Counts  map[string]int `json:"counts"`
-		Missing []missing      `json:"missing"`
-	}{r.Counts, []missing{}}
-	for _, n := range r.Missing {
-		report.Missing = append(report.Missing, missing{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence})
-	}
+func (r Report) PrintJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(report)
+	return encoder.Encode(r)
 }

@@ -35,15 +35,25 @@ type Candidate struct {
 	Notice func(worker.BacktestNotice)
 
 	test    *worker.Backtest
-	alarms  int
-	sent    []sent                // by receiver
 	last    worker.BacktestNotice // the last alert: to count one of several receivers once
-	alerts  int                   // different ones
 	devices map[string]*device    // that have had an alarm
-	days    map[string]int        // alerts by date
 	hours   map[int64]int         // alerts by Unix time / bucket
 	open    map[alarm]time.Time
-	longest *longest // nil: there was no alarm
+	result
+}
+
+// A result is what a candidate would have done, as PrintJSON prints it. From devices on it is known once the run is finished.
+type result struct {
+	Alarms         int              `json:"alarms"`
+	Alerts         int              `json:"alerts"` // different ones
+	Receivers      []sent           `json:"receivers"`
+	Days           map[string]int   `json:"alertsByDay"`
+	Longest        *longest         `json:"longestAlarm,omitempty"` // nil: there was no alarm
+	Devices        int              `json:"devices"`                // with an alert
+	Noisiest       []*device        `json:"noisiest"`
+	NewlyReported  []string         `json:"newlyReported,omitempty"` // devices, by the first candidate
+	NoLonger       []string         `json:"noLongerReported,omitempty"`
+	WithoutReading map[string]int64 `json:"withoutReading,omitempty"` // events
 }
 
 // sent is what a receiver would have got.
@@ -88,9 +98,9 @@ type Run struct {
 // Start prepares the candidates. Days are those of zone.
 func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 	for _, c := range candidates {
-		c.devices, c.days, c.hours, c.open = map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
+		c.devices, c.Days, c.hours, c.open = map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
 		for _, to := range c.To {
-			c.sent = append(c.sent, sent{Name: to.Name})
+			c.Receivers = append(c.Receivers, sent{Name: to.Name})
 		}
 		var err error
 		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{Mutes: c.Mutes, Notice: func(n worker.BacktestNotice) { c.notice(n, zone) }, Alarm: c.alarm}); err != nil {
@@ -124,12 +134,29 @@ func (r *Run) Take(ctx context.Context, s Source) error {
 	}
 }
 
-// Finish sends the recoveries that are due.
+// Finish sends the recoveries that are due, and concludes.
 func (r *Run) Finish() {
 	for _, c := range r.Candidates {
 		c.test.Finish()
 		for a, since := range c.open {
 			c.longer(a, since, r.To, true)
+		}
+		reported := []*device{}
+		for _, d := range c.devices {
+			if d.Alerts > 0 {
+				reported = append(reported, d)
+			}
+		}
+		slices.SortFunc(reported, func(a, b *device) int {
+			return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
+		})
+		c.Devices, c.Noisiest = len(reported), reported[:min(shownDevices, len(reported))]
+		c.NewlyReported, c.NoLonger = c.without(r.Candidates[0]), r.Candidates[0].without(c)
+		c.WithoutReading = map[string]int64{}
+		for reason := range telemetry.Reason(telemetry.ReasonCount) {
+			if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
+				c.WithoutReading[reason.String()] = n
+			}
 		}
 	}
 }
@@ -139,18 +166,18 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 		c.Notice(n)
 	}
 	if n.Recovery {
-		c.sent[n.Receiver].Recoveries++
+		c.Receivers[n.Receiver].Recoveries++
 		return
 	}
-	c.sent[n.Receiver].Alerts++
+	c.Receivers[n.Receiver].Alerts++
 	n.Receiver = 0
 	if n == c.last {
 		return
 	}
 	c.last = n
-	c.alerts++
+	c.Alerts++
 	c.of(n.Device).Alerts++
-	c.days[n.At.In(zone).Format(time.DateOnly)]++
+	c.Days[n.At.In(zone).Format(time.DateOnly)]++
 	c.hours[n.At.Unix()/bucket]++
 }
 
@@ -166,7 +193,7 @@ func (c *Candidate) of(name string) *device {
 func (c *Candidate) alarm(a worker.BacktestAlarm) {
 	key := alarm{a.Device, a.Rule, a.Level}
 	if a.Open {
-		c.alarms++
+		c.Alarms++
 		c.of(a.Device).Alarms++
 		c.open[key] = a.Since
 		return
@@ -176,53 +203,28 @@ func (c *Candidate) alarm(a worker.BacktestAlarm) {
 }
 
 func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
-	lasted, most := until.Sub(since).Seconds(), c.longest
+	lasted, most := until.Sub(since).Seconds(), c.Longest
 	if most == nil || lasted > most.Seconds || lasted == most.Seconds && a.Device < most.Device {
-		c.longest = &longest{a, since, lasted, open}
+		c.Longest = &longest{a, since, lasted, open}
 	}
 }
 
-// reported returns the devices with an alert.
-func (c *Candidate) reported() map[string]bool {
-	all := map[string]bool{}
+// without returns the devices that c reports and other does not, in order.
+func (c *Candidate) without(other *Candidate) (names []string) {
 	for name, d := range c.devices {
-		if d.Alerts > 0 {
-			all[name] = true
+		if o := other.devices[name]; d.Alerts > 0 && (o == nil || o.Alerts == 0) {
+			names = append(names, name)
 		}
 	}
-	return all
-}
-
-// without returns those of a that b has not, in order.
-func without(a, b map[string]bool) []string {
-	return slices.Sorted(func(yield func(string) bool) {
-		for name := range a {
-			if !b[name] && !yield(name) {
-				return
-			}
-		}
-	})
-}
-
-// noisiest returns the devices with the most alerts, at most n.
-func (c *Candidate) noisiest(n int) []*device {
-	all := []*device{}
-	for _, d := range c.devices {
-		if d.Alerts > 0 {
-			all = append(all, d)
-		}
-	}
-	slices.SortFunc(all, func(a, b *device) int {
-		return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
-	})
-	return all[:min(n, len(all))]
+	slices.Sort(names)
+	return names
 }
 
 // worstDay returns the day with the most alerts.
 func (c *Candidate) worstDay() (day string, alerts int) {
-	for _, d := range slices.Sorted(maps.Keys(c.days)) {
-		if c.days[d] > alerts {
-			day, alerts = d, c.days[d]
+	for _, d := range slices.Sorted(maps.Keys(c.Days)) {
+		if c.Days[d] > alerts {
+			day, alerts = d, c.Days[d]
 		}
 	}
 	return day, alerts

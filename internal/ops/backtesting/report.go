@@ -30,22 +30,26 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", humanize.Clean(c.Name), c.alarms, c.alerts, len(c.reported()), c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.longest)
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", humanize.Clean(c.Name), c.Alarms, c.Alerts, c.Devices, c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.Longest)
 	}
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
-		for _, to := range c.sent {
+		for _, to := range c.Receivers {
 			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", humanize.Clean(c.Name), to.Alerts, to.Recoveries, to.Name)
 		}
 	}
 	fmt.Fprintln(out, "\nnoisiest\tdevice\talerts\talarms")
 	for _, c := range r.Candidates {
-		for _, d := range c.noisiest(shownDevices) {
+		for _, d := range c.Noisiest {
 			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", humanize.Clean(c.Name), humanize.Clean(d.Name), d.Alerts, d.Alarms)
 		}
 	}
 	if diff {
-		r.printDiff(out)
+		fmt.Fprintf(out, "\ncompared with\t%s\n", humanize.Clean(r.Candidates[0].Name))
+		for _, c := range r.Candidates[1:] {
+			fmt.Fprintf(out, "%s\tnewly reported\t%s\n", humanize.Clean(c.Name), some(c.NewlyReported))
+			fmt.Fprintf(out, "%s\tno longer reported\t%s\n", humanize.Clean(c.Name), some(c.NoLonger))
+		}
 	}
 	told := ""
 	for _, c := range r.Candidates {
@@ -61,15 +65,6 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 func (r *Run) Extent() string {
 	from, to := r.From.In(r.zone), r.To.In(r.zone)
 	return fmt.Sprintf("%s, %s to %s (%s)", humanize.Count(r.Readings, "event"), from.Format(stamp), to.Format(stamp+" MST"), humanize.Span(to.Sub(from)))
-}
-
-func (r *Run) printDiff(out io.Writer) {
-	base := r.Candidates[0]
-	fmt.Fprintf(out, "\ncompared with\t%s\n", humanize.Clean(base.Name))
-	for _, c := range r.Candidates[1:] {
-		fmt.Fprintf(out, "%s\tnewly reported\t%s\n", humanize.Clean(c.Name), some(without(c.reported(), base.reported())))
-		fmt.Fprintf(out, "%s\tno longer reported\t%s\n", humanize.Clean(c.Name), some(without(base.reported(), c.reported())))
-	}
 }
 
 // some names devices, not too many.
@@ -106,7 +101,7 @@ func (c *Candidate) notes() string {
 
 // perDay returns the alerts per day, of a recording of less than a day those that there are.
 func (c *Candidate) perDay(r *Run) string {
-	n := float64(c.alerts) / max(r.To.Sub(r.From).Hours()/24, 1)
+	n := float64(c.Alerts) / max(r.To.Sub(r.From).Hours()/24, 1)
 	switch {
 	case n >= 10 || n == 0:
 		return fmt.Sprintf("%.0f", n)
@@ -130,17 +125,8 @@ func (l *longest) String() string {
 // PrintJSON writes r as one JSON object. Differences are to the first candidate.
 func (r *Run) PrintJSON(w io.Writer, skipped Skipped) error {
 	type candidate struct {
-		Name           string           `json:"name"`
-		Alarms         int              `json:"alarms"`
-		Alerts         int              `json:"alerts"`
-		Devices        int              `json:"devices"`
-		Receivers      []sent           `json:"receivers"`
-		Days           map[string]int   `json:"alertsByDay"`
-		Longest        *longest         `json:"longestAlarm,omitempty"`
-		Noisiest       []*device        `json:"noisiest"`
-		NewlyReported  []string         `json:"newlyReported,omitempty"`
-		NoLonger       []string         `json:"noLongerReported,omitempty"`
-		WithoutReading map[string]int64 `json:"withoutReading,omitempty"`
+		Name string `json:"name"`
+		result
 	}
 	report := struct {
 		Events   int       `json:"events"`
@@ -150,17 +136,8 @@ func (r *Run) PrintJSON(w io.Writer, skipped Skipped) error {
 		Skipped
 		Candidates []candidate `json:"candidates"`
 	}{r.Readings, r.From, r.To, r.Complete, skipped, nil}
-	base := r.Candidates[0].reported()
 	for _, c := range r.Candidates {
-		reported := c.reported()
-		made := candidate{c.Name, c.alarms, c.alerts, len(reported), c.sent, c.days, c.longest, c.noisiest(shownDevices),
-			without(reported, base), without(base, reported), map[string]int64{}}
-		for reason := range telemetry.Reason(telemetry.ReasonCount) {
-			if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
-				made.WithoutReading[reason.String()] = n
-			}
-		}
-		report.Candidates = append(report.Candidates, made)
+		report.Candidates = append(report.Candidates, candidate{c.Name, c.result})
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)

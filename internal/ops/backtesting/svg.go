@@ -40,7 +40,7 @@ func (r *Run) Draw(w io.Writer) error {
 	for i, c := range r.Candidates {
 		top := plotStep * i
 		base := top + 24 + plotHeight
-		fmt.Fprintf(&b, `<text x="%d" y="%d">%s: %s, %s, %s</text>`+"\n", plotLeft, top+16, html.EscapeString(humanize.Clean(c.Name)), humanize.Count(c.alerts, "alert"), humanize.Count(c.alarms, "alarm"), humanize.Count(len(c.reported()), "device"))
+		fmt.Fprintf(&b, `<text x="%d" y="%d">%s: %s, %s, %s</text>`+"\n", plotLeft, top+16, html.EscapeString(humanize.Clean(c.Name)), humanize.Count(c.Alerts, "alert"), humanize.Count(c.Alarms, "alarm"), humanize.Count(c.Devices, "device"))
 		fmt.Fprintf(&b, `<line class="axis" x1="%d" y1="%d" x2="%d" y2="%[2]d"/>`+"\n", plotLeft, base, plotLeft+plotWidth)
 		for j, n := range bars[i] {
 			if n > 0 {
