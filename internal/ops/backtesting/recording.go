@@ -348,14 +348,8 @@ func (r *Recording) none() error {
 
 // String says what was skipped, empty if nothing was.
 func (s Skipped) String() string {
-	var parts []string
-	for _, p := range []struct {
-		n    int
-		what string
-	}{{s.Empty, "empty"}, {s.Malformed, "not readable"}, {s.Unordered, "out of order, taken at the time of the line before"}} {
-		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
-		}
+	if s == (Skipped{}) {
+		return ""
 	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%d empty, %d not readable, %d out of order, taken at the time of the line before", s.Empty, s.Malformed, s.Unordered)
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +18,7 @@ const reachTimeout = 10 * time.Second
 
 // reach connects to the host of u and disconnects without sending a request,
 // which a receiver might take for an alert. It returns what that showed. Its
-// errors hold nothing of u.
+// errors hold nothing of u but host and port.
 func reach(ctx context.Context, u *url.URL) (string, error) {
 	if u == nil {
 		return "needs no connection; alerts are only written to the log", nil
@@ -64,24 +63,18 @@ func dial(ctx context.Context, u *url.URL) error {
 	return nil
 }
 
-// unreachable returns why a connection failed, without any address.
+// unreachable says what to do about a connection that failed.
 func unreachable(err error) error {
-	var dns *net.DNSError
-	var errno syscall.Errno
 	var network net.Error
 	switch {
-	case errors.As(err, &dns):
+	case errors.As(err, new(*net.DNSError)):
 		return errors.New("host not found: check its name and whether this machine can resolve names")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return errors.New("connection refused: check that the receiver is running, and its host and port")
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New("its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here")
-	case errors.Is(err, context.Canceled):
-		return context.Canceled
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case errors.As(err, &network) && network.Timeout():
 		return errors.New("connection timed out: check whether a firewall or a private network blocks this machine")
-	case errors.As(err, &errno):
-		return fmt.Errorf("connection failed: %w", errno)
 	}
-	return errors.New("connection closed immediately")
+	return err // which names no more than host and port
 }

@@ -13,7 +13,6 @@ package leader
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +26,7 @@ import (
 const (
 	runTimeout  = 5 * time.Minute  // for one run
 	firstRetry  = 30 * time.Second // after a failed run; doubled after each further failure
+	maxRetry    = 4 * time.Minute
 	maxTries    = 5                // then the duty waits until it is due again
 	goOnAfter   = 15 * time.Second // a run that left more to do, so that other duties get a turn
 	maxSleep    = time.Minute      // the wall clock may be set, or have run on while the machine was suspended
@@ -242,8 +242,7 @@ func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 		h.Last = settled.Unix()
 		a.next(settled)
 	default:
-		wait := firstRetry << max(0, a.tries-1)
-		a.at = time.Now().Add(wait/2 + rand.N(wait/2))
+		a.at = time.Now().Add(backoff.Delay(a.tries, firstRetry, maxRetry))
 	}
 	h.Runs = append(slices.Clip(before), done)
 	r.record(t, a.Name, h)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -20,7 +19,7 @@ const (
 	margin      = 5 * time.Second // a leader stops acting this long before the lease ends; more than look
 	look        = time.Second     // how often a leader checks the clocks
 	callTimeout = 4 * time.Second // for one call of the store
-	poll        = 5 * time.Second // how often the others campaign, give or take a half
+	poll        = 7 * time.Second // the longest pause between two attempts of the others, on average 5 s
 	maxBackoff  = time.Minute
 )
 
@@ -80,25 +79,22 @@ func (t *Term) SetNote(note string) {
 // lead should run until its context ends. If it returns earlier, the lease is released
 // and Run campaigns again, after an error with growing delays of up to a minute.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) error) {
-	failures := 0
-	for ctx.Err() == nil {
+	for failures := 0; ctx.Err() == nil; {
 		start := time.Now()
 		err := e.campaign(ctx, lead)
-		if time.Since(start) > maxBackoff {
-			failures = 0
-		}
-		wait := poll
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err == nil, errors.Is(err, lease.ErrHeld):
-			failures = 0
-		default:
-			wait = min(poll<<min(failures, 8), maxBackoff)
-			failures++
+		}
+		failed := err != nil && !errors.Is(err, lease.ErrHeld)
+		failures++
+		if !failed || time.Since(start) > maxBackoff {
+			failures = 1
+		}
+		wait := backoff.Delay(failures, poll, maxBackoff)
+		if failed {
 			e.log.Warn("could not become or remain leader", zap.String("key", e.key), zap.Error(err), zap.Duration("again_in", wait))
 		}
-		backoff.Sleep(ctx, jitter(wait))
+		backoff.Sleep(ctx, wait)
 	}
 }
 
@@ -237,6 +233,3 @@ func calling(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // mayAct reports whether the holder of l may rely on it.
 func mayAct(l lease.Lease) bool { return lease.Ahead(l.Until.Add(-margin)) }
-
-// jitter spreads d over its half to one and a half.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
