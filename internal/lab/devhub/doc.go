@@ -18,8 +18,8 @@
 //     and RefuseManagement.
 //
 // Errors have the service's wording. Not supported: transactions, geo-replication,
-// schema registry, throttling, retention by time, and the expiry of accepted claims. A
-// token other than a shared access signature is accepted unchecked.
+// schema registry, throttling, retention by time, the expiry of accepted claims, and arrays
+// in messages. A token other than a shared access signature is accepted unchecked.
 //
 // # How it works
 //

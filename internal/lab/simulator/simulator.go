@@ -206,7 +206,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: judged, processes: emulated, known: map[string]bool{}, verifyLog: verify.NewLog(o.rules()...)}
+	s := &simulation{Options: o, view: view, hub: hub, rules: judged, processes: emulated, verifyLog: verify.NewLog(o.rules()...)}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -251,8 +251,7 @@ type simulation struct {
 	refusing bool // the inbox does
 
 	verifyLog *verify.Log
-	mu        sync.Mutex
-	known     map[string]bool // devices that have published
+	known     sync.Map // devices that have published
 }
 
 // describe says what is simulated.
@@ -288,9 +287,7 @@ func (o *Options) rules() []verify.Rule {
 
 // publish publishes m to the hub, and records and shows it.
 func (s *simulation) publish(ctx context.Context, m devices.Message) error {
-	s.mu.Lock()
-	s.known[m.Device] = true
-	s.mu.Unlock()
+	s.known.Store(m.Device, true)
 	at, err := s.hub.Publish(m.Message)
 	if err != nil {
 		return err
@@ -317,10 +314,7 @@ func texts(properties map[string]any) map[string]string {
 // delivered shows an alert, and records it if it is about a device that has published.
 // Other alerts come from people who try the HTTP trigger, and may start windows.
 func (s *simulation) delivered(d inbox.Delivery) {
-	s.mu.Lock()
-	known := s.known[d.Alert.Device]
-	s.mu.Unlock()
-	if known {
+	if _, known := s.known.Load(d.Alert.Device); known {
 		s.verifyLog.Delivered(verify.Delivery{
 			Deadline: d.Alert.Enqueued, Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
 			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Refused: d.Refused, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,

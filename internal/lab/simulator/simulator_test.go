@@ -86,7 +86,7 @@ func TestOthersAreNotJudged(t *testing.T) {
 	defer hub.Close()
 	for device, tooClose := range map[string]int{"oven": 1, "somebody's": 0} {
 		view := console.New(io.Discard, console.Options{})
-		s := &simulation{view: view, hub: hub, known: map[string]bool{}, verifyLog: verify.NewLog()}
+		s := &simulation{view: view, hub: hub, verifyLog: verify.NewLog()}
 		if err := s.publish(t.Context(), devices.Message{Message: devhub.Message{Device: "oven", Body: []byte("{}")}}); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func (f *fake) Kill()             {}
 
 // play is what happens to two workers, in either kind of view.
 func play(t *testing.T, view *console.Console) {
-	s := &simulation{Options: Options{replicas: 2}, view: view, known: map[string]bool{}, verifyLog: verify.NewLog()}
+	s := &simulation{Options: Options{replicas: 2}, view: view, verifyLog: verify.NewLog()}
 	s.workers = newWorkers(2, view, func(string, int) (Worker, error) { return &fake{}, nil })
 	c := s.workers
 	alert := func(worker string, suppressed int64, dropped bool) {

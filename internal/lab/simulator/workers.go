@@ -31,8 +31,7 @@ type workers struct {
 type member struct {
 	name       string
 	worker     Worker    // nil while it is killed
-	killed     time.Time // when it was killed last
-	back       time.Time // when it is started again, while it is killed
+	killed     time.Time // when it was killed last; backAfter that it is started again
 	partitions []string
 }
 
@@ -88,8 +87,7 @@ func (ws *workers) toggle(i int) error {
 
 // gone has a worker that was killed come back later.
 func (ws *workers) gone(m *member) {
-	m.worker, m.partitions = nil, nil
-	m.killed, m.back = time.Now(), time.Now().Add(backAfter)
+	m.worker, m.partitions, m.killed = nil, nil, time.Now()
 	if ws.leader == m.name {
 		ws.leader = ""
 	}
@@ -115,7 +113,7 @@ func (ws *workers) killAny() error {
 func (ws *workers) restartDue() error {
 	for i, m := range ws.members {
 		switch {
-		case m.worker == nil && time.Now().After(m.back):
+		case m.worker == nil && time.Since(m.killed) > backAfter:
 			if err := ws.startOne(i); err != nil {
 				return err
 			}
@@ -191,7 +189,7 @@ func (ws *workers) states() []console.Worker {
 		w := console.Worker{Name: m.name, Alive: m.worker != nil, State: "no partition yet"}
 		switch {
 		case !w.Alive:
-			w.State = fmt.Sprintf("killed, back in %d s", max(0, int(time.Until(m.back).Seconds()+0.5)))
+			w.State = fmt.Sprintf("killed, back in %d s", max(0, int((backAfter-time.Since(m.killed)).Seconds()+0.5)))
 		case len(m.partitions) > 0:
 			w.State = "partitions " + strings.Join(m.partitions, " ")
 		}
