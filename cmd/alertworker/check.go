@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
+	"alertworker/internal/telemetry/eventhubs"
 )
 
 // check is `alertworker check`.
@@ -34,6 +35,7 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 	passed := checkup.Run(ctx, to, s.config, s.receivers, checkup.Services{
 		Identity:    s.identity,
 		Resolve:     func() (config.Config, error) { return resolveHub(ctx, s.config, s.log) },
+		Source:      func(c config.Config) eventhubs.Config { return sourceConfig(c, s.stores, quiet) },
 		Records:     func(ctx context.Context) (records.Store, error) { return s.openRecords(ctx, s.config, quiet) },
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, s.config, quiet) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, s.config, quiet) },

@@ -58,9 +58,9 @@ func TestReport(t *testing.T) {
 lines: 1 empty
 
           alarms  alerts  devices  alerts per day  most in a day  longest alarm
-in force  2       3       2        3.0             2 2026-03-01   23 h 55 min kiln, still open
-lower     3       4       2        4.0             3 2026-03-01   23 h 55 min kiln, still open
-higher    1       2       1        2.0             2 2026-03-01   23 h 55 min kiln, still open
+in force  2       3       2        3               2 2026-03-01   23 h 55 min kiln, still open
+lower     3       4       2        4               3 2026-03-01   23 h 55 min kiln, still open
+higher    1       2       1        2               2 2026-03-01   23 h 55 min kiln, still open
 
 messages  alerts  recoveries
 in force  3       0  to hook

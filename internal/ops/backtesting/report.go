@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,7 +31,7 @@ func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
 	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", humanize.Clean(c.Name), c.Alarms, c.Alerts, c.Devices, c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.Longest)
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%v\t%s\t%s\n", humanize.Clean(c.Name), c.Alarms, c.Alerts, c.Devices, c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.Longest)
 	}
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
@@ -100,15 +101,8 @@ func (c *Candidate) notes() string {
 }
 
 // perDay returns the alerts per day, of a recording of less than a day those that there are.
-func (c *Candidate) perDay(r *Run) string {
-	n := float64(c.Alerts) / max(r.To.Sub(r.From).Hours()/24, 1)
-	switch {
-	case n >= 10 || n == 0:
-		return fmt.Sprintf("%.0f", n)
-	case n >= 1:
-		return fmt.Sprintf("%.1f", n)
-	}
-	return fmt.Sprintf("%.2f", n)
+func (c *Candidate) perDay(r *Run) float64 {
+	return math.Round(100*float64(c.Alerts)/max(r.To.Sub(r.From).Hours()/24, 1)) / 100
 }
 
 func (l *longest) String() string {

@@ -29,7 +29,6 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 )
 
@@ -66,6 +65,7 @@ const (
 type Services struct {
 	Identity    *azure.Credential             // nil if everything has a key
 	Resolve     func() (config.Config, error) // the configuration with the IoT Hub's endpoint
+	Source      func(resolved config.Config) eventhubs.Config
 	Records     func(context.Context) (records.Store, error)
 	Leases      func(context.Context) (lease.Store, error)
 	DeadLetters func(context.Context) (*deadletter.Store, error)
@@ -271,22 +271,12 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 	if err != nil {
 		return eventhubs.Snapshot{}, noEndpoint
 	}
-	config := eventhubs.Config{
-		ConnectionString: c.EventHubConnectionString.Reveal(),
-		Namespace:        c.EventHubNamespace,
-		Transport:        transport.Transport(c.EventHubTransport),
-		Hub:              c.EventHubName,
-		ConsumerGroup:    c.EventHubConsumerGroup,
-	}
-	if c.EventHubNamespace != "" {
-		if err := k.services.Identity.Prefetch(ctx, azure.EventHubsScope); err != nil {
-			return eventhubs.Snapshot{}, noToken
-		}
-		config.Credential = k.services.Identity
+	if c.EventHubNamespace != "" && k.services.Identity.Prefetch(ctx, azure.EventHubsScope) != nil {
+		return eventhubs.Snapshot{}, noToken
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return eventhubs.Probe(ctx, config, perPartition)
+	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
 }
 
 func (k *checkup) hub(ctx context.Context) (string, error) {

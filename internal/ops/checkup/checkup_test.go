@@ -46,7 +46,12 @@ func TestProgress(t *testing.T) {
 		}
 	}
 	c := config.Config{EventHubConnectionString: config.NewSecret(hub.ConnectionString()), EventHubConsumerGroup: "$Default"}
-	k := newCheckup(t.Context(), c, nil, Services{Resolve: func() (config.Config, error) { return c, nil }})
+	k := newCheckup(t.Context(), c, nil, Services{
+		Resolve: func() (config.Config, error) { return c, nil },
+		Source: func(c config.Config) eventhubs.Config {
+			return eventhubs.Config{ConnectionString: c.EventHubConnectionString.Reveal(), ConsumerGroup: c.EventHubConsumerGroup}
+		},
+	})
 	at := func(sequences ...int64) map[string]eventhubs.StoredCheckpoint {
 		all := map[string]eventhubs.StoredCheckpoint{}
 		for i, sequence := range sequences {

@@ -25,7 +25,8 @@ func Explain(r *rules.Rule) string {
 				of += fmt.Sprintf(" that is not %s", outside(v))
 			}
 		}
-		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of, silent(r))
+		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of,
+			levels(r, func(l rules.Level) (any, []string) { return config.Plain(l.Silent), nil }))
 		if r.Resolved {
 			b.WriteString(", with a recovery when it does")
 		}
@@ -87,15 +88,6 @@ func atMost(r *rules.Rule) string {
 	return fmt.Sprintf("at most one alert per %s in %s", each, config.Plain(r.Window))
 }
 
-// silent shows for how long a device may be: 15m (warning) or 2h (critical).
-func silent(r *rules.Rule) string {
-	var parts []string
-	for _, l := range r.Levels {
-		parts = append(parts, noted(config.Plain(l.Silent), l.Name))
-	}
-	return humanize.Or(parts)
-}
-
 // outside shows the readings that are not valid.
 func outside(v *telemetry.Range) string {
 	switch {
@@ -124,41 +116,41 @@ func lasts(r *rules.Rule) (d time.Duration, one bool) {
 
 // limits shows those of r: 70 (warning, for 10m) or 80 (critical, or the property maxTemp).
 func limits(r *rules.Rule) string {
-	var parts []string
 	_, one := lasts(r)
-	for _, l := range r.Levels {
-		notes := []string{l.Name}
-		if l.Name == "" {
-			notes = nil
-		}
+	return levels(r, func(l rules.Level) (any, []string) {
+		var notes []string
 		if !one {
 			notes = append(notes, "for "+config.Plain(l.For))
 		}
 		if l.Override != "" {
 			notes = append(notes, "or the property "+l.Override)
 		}
-		parts = append(parts, noted(l.Limit, strings.Join(notes, ", ")))
-	}
-	return humanize.Or(parts)
+		return l.Limit, notes
+	})
 }
 
 // clears shows those of r: 65 (warning) or 75 (critical), or 65 if it is one for all.
 func clears(r *rules.Rule) string {
-	same := true
-	var parts []string
-	for _, l := range r.Levels {
-		same = same && l.Clear == r.Levels[0].Clear
-		parts = append(parts, noted(l.Clear, l.Name))
+	one := r.Levels[0].Clear
+	if !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Clear != one }) {
+		return fmt.Sprint(one)
 	}
-	if same {
-		return fmt.Sprint(r.Levels[0].Clear)
-	}
-	return humanize.Or(parts)
+	return levels(r, func(l rules.Level) (any, []string) { return l.Clear, nil })
 }
 
-func noted(value any, note string) string {
-	if note == "" {
-		return fmt.Sprint(value)
+// levels shows a value of each level of r, with the level's name and other notes.
+func levels(r *rules.Rule, show func(rules.Level) (value any, notes []string)) string {
+	var parts []string
+	for _, l := range r.Levels {
+		value, notes := show(l)
+		if l.Name != "" {
+			notes = slices.Insert(notes, 0, l.Name)
+		}
+		part := fmt.Sprint(value)
+		if len(notes) > 0 {
+			part += fmt.Sprintf(" (%s)", strings.Join(notes, ", "))
+		}
+		parts = append(parts, part)
 	}
-	return fmt.Sprintf("%v (%s)", value, note)
+	return humanize.Or(parts)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -169,32 +168,23 @@ func parseNote(s string) (n note) {
 // last returns the last n of list.
 func last[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
-// String returns n in at most lease.MaxNote: the longest texts are truncated until it fits.
-func (n note) String() string {
+// String returns n in at most lease.MaxNote: it truncates the longest names and details until they fit.
+func (n *note) String() string {
 	for limit := 512; ; limit -= 4 {
-		b, _ := json.Marshal(n.cut(limit)) // strings and integers: cannot fail
-		if len(b) <= lease.MaxNote || limit <= 0 {
+		b, _ := json.Marshal(n) // strings and integers: cannot fail
+		if len(b) <= lease.MaxNote || limit < 0 {
 			return string(b)
 		}
-	}
-}
-
-// cut returns n with names and details truncated to limit bytes.
-func (n note) cut(limit int) note {
-	n.Leader = clip(n.Leader, limit)
-	n.Terms = slices.Clone(n.Terms)
-	for i := range n.Terms {
-		n.Terms[i].Leader = clip(n.Terms[i].Leader, limit)
-	}
-	n.Duties = maps.Clone(n.Duties)
-	for name, d := range n.Duties {
-		d.Runs = slices.Clone(d.Runs)
-		for i := range d.Runs {
-			d.Runs[i].Detail = clip(d.Runs[i].Detail, limit)
+		n.Leader = clip(n.Leader, limit)
+		for i := range n.Terms {
+			n.Terms[i].Leader = clip(n.Terms[i].Leader, limit)
 		}
-		n.Duties[name] = d
+		for _, d := range n.Duties {
+			for i := range d.Runs {
+				d.Runs[i].Detail = clip(d.Runs[i].Detail, limit)
+			}
+		}
 	}
-	return n
 }
 
 // storable returns a duty's mark, or none if it is too long or not UTF-8.

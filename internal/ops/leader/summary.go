@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tally"
 )
@@ -20,7 +18,6 @@ const (
 	topDevices     = 10
 	maxDeadLetters = 10_000 // counted per day
 	gatherTimeout  = time.Minute
-	reportsAtOnce  = 16
 )
 
 // SummaryConfig configures the daily summary. All fields but DeadLetters are
@@ -49,9 +46,7 @@ func Summary(schedule Schedule, c SummaryConfig) Duty {
 
 type summary struct {
 	SummaryConfig
-	due time.Time // of the last call
-
-	mu      sync.Mutex
+	due     time.Time         // of the last call
 	settled map[string]string // by receiver, of that call: why it refused the summary; empty if it has taken it
 }
 
@@ -82,33 +77,26 @@ func (s *summary) do(ctx context.Context, c *Call) (string, error) {
 func (s *summary) reportAll(ctx context.Context, sum notify.Summary) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Receivers)), func(name string) bool { _, done := s.settled[name]; return done })
 	errs := make([]error, len(names))
-	var reporting errgroup.Group
-	reporting.SetLimit(reportsAtOnce)
+	var reporting sync.WaitGroup
 	for i, name := range names {
-		reporting.Go(func() error {
-			errs[i] = s.report(ctx, name, sum)
-			return nil // the others are reported to all the same
+		reporting.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("the receiver did not answer within %v", s.Timeout))
+			defer cancel()
+			if err := s.Receivers[name].Report(ctx, sum); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", name, err)
+			}
 		})
 	}
-	_ = reporting.Wait()
-	return errors.Join(errs...)
-}
-
-// report reports to one receiver, which is settled if no error is returned.
-func (s *summary) report(ctx context.Context, name string, sum notify.Summary) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("the receiver did not answer within %v", s.Timeout))
-	defer cancel()
-	why := ""
-	if err := s.Receivers[name].Report(ctx, sum); err != nil {
-		why = fmt.Sprintf("%s: %v", name, err)
-		if !notify.AsError(err).Refused {
-			return fmt.Errorf("%s: %w", name, err)
+	reporting.Wait()
+	for i, name := range names {
+		switch err := errs[i]; {
+		case err == nil:
+			s.settled[name] = ""
+		case notify.AsError(err).Refused:
+			s.settled[name], errs[i] = err.Error(), nil
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settled[name] = why
-	return nil
+	return errors.Join(errs...)
 }
 
 // gather computes the figures; missing has an error for each that is unknown.
