@@ -71,7 +71,10 @@ type Console struct {
 	over       int
 	alerts     int
 	recoveries int
-	silences   int                  // alerts about silence, which alerts does not count
+	silences   int       // alerts about silence, which alerts does not count
+	rated      int       // readings at the last drawing that renewed the rate
+	ratedAt    time.Time // when that was
+	rate       float64
 	names      int                  // width of the widest device id so far
 	devices    map[string][]float64 // their latest readings, oldest first
 	workers    []Worker
@@ -104,6 +107,7 @@ func New(w io.Writer, o Options) *Console {
 		devices: make(map[string][]float64),
 		sent:    make(map[string]tally),
 	}
+	c.ratedAt = c.start
 	if o.Live {
 		c.print("\x1b[?25l") // hide the cursor
 	}
@@ -227,6 +231,10 @@ func (c *Console) above(text string) {
 
 // progress renews the live view, or prints the plain line.
 func (c *Console) progress() {
+	if now := time.Now(); now.Sub(c.ratedAt) >= time.Second {
+		c.rate = float64(c.readings-c.rated) / now.Sub(c.ratedAt).Seconds()
+		c.rated, c.ratedAt = c.readings, now
+	}
 	if !c.opts.Live {
 		text := c.statusLine() + "\n"
 		for _, w := range c.workers {

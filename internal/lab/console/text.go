@@ -94,8 +94,8 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 }
 
 func (c *Console) statusLine() string {
-	line := fmt.Sprintf("%s  %s %s  %.0f/s  %s over %v  %s %s",
-		c.elapsed(), c.paint(bold, grouped(c.readings)), either(c.readings, "reading", "readings"), float64(c.readings)/time.Since(c.start).Seconds(),
+	line := fmt.Sprintf("%s  %s %s  %s/s  %s over %v  %s %s",
+		c.elapsed(), c.paint(bold, grouped(c.readings)), either(c.readings, "reading", "readings"), strconv.FormatFloat(c.rate, 'f', 0, 64),
 		c.paint(bold, grouped(c.over)), c.opts.Threshold, c.paint(bold, grouped(c.alerts)), either(c.alerts, "alert", "alerts"))
 	if c.opts.Recoveries {
 		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
