@@ -8,9 +8,9 @@ import (
 
 // Limits are how a receiver wants to be used. The zero Limits know of none.
 type Limits struct {
-	Places int  // calls of Notify and NotifyMany at a time, over all alerts of a replica; 0: as many as there are
+	Places int  // calls of Notify at a time, over all alerts of a replica; 0: as many as there are
 	Rate   Rate // of messages
-	Batch  int  // alerts in one message, by NotifyMany; 0 and 1 are one
+	Batch  int  // alerts in one message; 0 and 1 are one
 }
 
 // A Rate is how many messages a service takes: Burst at once, and one more every Every. The zero

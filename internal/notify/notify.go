@@ -72,19 +72,13 @@ type DeadLetter struct {
 
 // A Notifier delivers alerts to one receiver.
 type Notifier interface {
-	// Notify returns nil only once the receiver has taken the alert. It makes one
-	// attempt and returns by the time ctx ends, with an error unless the alert was
-	// taken. An error that is not an *Error is treated like the zero Error. Errors
-	// contain no secrets. Safe for concurrent use.
-	Notify(ctx context.Context, a Alert) error
-}
-
-// A Batcher is a Notifier that delivers several alerts in one message.
-type Batcher interface {
-	// NotifyMany is like Notify, for all of the alerts, of which there is at least one: nil means
-	// that the receiver has taken every one, and an error is about each. A message that is
-	// Refused may be refused for one of them: then each can still be tried by Notify.
-	NotifyMany(ctx context.Context, alerts []Alert) error
+	// Notify delivers alerts, of which there is at least one, and no more than the receiver's
+	// Limits.Batch, in one message. It returns nil only once the receiver has taken all of them; an
+	// error is about each. A message about several that is Refused may be refused for one of them: then
+	// each can still be tried alone. Notify makes one attempt and returns by the time ctx ends, with an
+	// error unless the alerts were taken. An error that is not an *Error is treated like the zero
+	// Error. Errors contain no secrets. Safe for concurrent use.
+	Notify(ctx context.Context, alerts ...Alert) error
 }
 
 // RefreshEvery is how often a Refresher gets the alarms that are open.

@@ -16,33 +16,15 @@ type Attempt struct {
 type Observer func(context.Context, Attempt) (context.Context, func(error))
 
 // Observe returns next, with its attempts observed by those observers that are not nil: the first
-// starts first and ends last. The result is a Reporter or a Batcher if next is.
+// starts first and ends last. The result is a Reporter if next is.
 func Observe(next Notifier, observers ...Observer) Notifier {
 	observers = slices.DeleteFunc(slices.Clone(observers), func(o Observer) bool { return o == nil })
 	if len(observers) == 0 {
 		return next
 	}
 	o := observed{next, observers}
-	reporter, reports := next.(Reporter)
-	batcher, batches := next.(Batcher)
-	r, b := observedReporter{reporter, observers}, observedBatcher{batcher, observers}
-	switch {
-	case reports && batches:
-		return struct {
-			observed
-			observedReporter
-			observedBatcher
-		}{o, r, b}
-	case reports:
-		return struct {
-			observed
-			observedReporter
-		}{o, r}
-	case batches:
-		return struct {
-			observed
-			observedBatcher
-		}{o, b}
+	if reporter, ok := next.(Reporter); ok {
+		return observedReporter{o, reporter}
 	}
 	return o
 }
@@ -52,32 +34,23 @@ type observed struct {
 	observers []Observer
 }
 
-func (o observed) Notify(ctx context.Context, a Alert) error {
-	return attempt(ctx, Attempt{Alert: &a}, o.observers, func(ctx context.Context) error { return o.next.Notify(ctx, a) })
-}
-
-type observedReporter struct {
-	next      Reporter
-	observers []Observer
-}
-
-func (o observedReporter) Report(ctx context.Context, s Summary) error {
-	return attempt(ctx, Attempt{Summary: &s}, o.observers, func(ctx context.Context) error { return o.next.Report(ctx, s) })
-}
-
-type observedBatcher struct {
-	next      Batcher
-	observers []Observer
-}
-
-// NotifyMany is an attempt at each of alerts.
-func (o observedBatcher) NotifyMany(ctx context.Context, alerts []Alert) error {
-	do := func(ctx context.Context) error { return o.next.NotifyMany(ctx, alerts) }
+// Notify is an attempt at each of alerts.
+func (o observed) Notify(ctx context.Context, alerts ...Alert) error {
+	do := func(ctx context.Context) error { return o.next.Notify(ctx, alerts...) }
 	for i := range alerts {
 		next := do
 		do = func(ctx context.Context) error { return attempt(ctx, Attempt{Alert: &alerts[i]}, o.observers, next) }
 	}
 	return do(ctx)
+}
+
+type observedReporter struct {
+	observed
+	reporter Reporter
+}
+
+func (o observedReporter) Report(ctx context.Context, s Summary) error {
+	return attempt(ctx, Attempt{Summary: &s}, o.observers, func(ctx context.Context) error { return o.reporter.Report(ctx, s) })
 }
 
 // attempt calls do, seen by the observers.

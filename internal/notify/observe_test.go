@@ -16,8 +16,8 @@ type receiver struct{ saw *[]string }
 
 var errDown = errors.New("down")
 
-func (r receiver) Notify(ctx context.Context, a notify.Alert) error {
-	*r.saw = append(*r.saw, "notify "+a.ID+" in "+ctx.Value(key{}).(string))
+func (r receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	*r.saw = append(*r.saw, "notify "+alerts[0].ID+" in "+ctx.Value(key{}).(string))
 	return errDown
 }
 

@@ -20,7 +20,7 @@ import (
 // nobody takes alerts and notifies nobody.
 type nobody struct{}
 
-func (nobody) Notify(context.Context, notify.Alert) error { return nil }
+func (nobody) Notify(context.Context, ...notify.Alert) error { return nil }
 
 func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New("not kept") }
 

@@ -207,10 +207,11 @@ func (r *receiver) filters() notify.Filters {
 
 // receiver is a notify.Notifier that records what it takes.
 type receiver struct {
-	limits notify.Limits // if it takes a batch, it is a notify.Batcher
+	limits notify.Limits
 	// refresh takes open alarms. Nil: it needs none.
 	refresh func(context.Context, []notify.Alert) error
-	// answer says what becomes of an alert. Nil: it is taken at once.
+	// answer says what becomes of a message about an alert, or about several: it is asked about the device that is
+	// first in the alphabet. Nil: it is taken at once.
 	answer func(context.Context, notify.Alert) error
 	level  string        // the only one whose alerts it gets, if not empty
 	only   notify.Filter // with a level: what else it asks for
@@ -221,7 +222,8 @@ type receiver struct {
 	now, most int // at a time
 }
 
-func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
+func (r *receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	alerts = slices.SortedFunc(slices.Values(alerts), func(a, b notify.Alert) int { return strings.Compare(a.Device, b.Device) })
 	r.mu.Lock()
 	r.attempts++
 	r.now++
@@ -230,38 +232,15 @@ func (r *receiver) Notify(ctx context.Context, a notify.Alert) error {
 	r.mu.Unlock()
 	var err error
 	if answer != nil {
-		err = answer(ctx, a)
+		err = answer(ctx, alerts[0])
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now--
 	if err == nil {
-		r.taken = append(r.taken, a)
+		r.taken = append(r.taken, alerts...)
 	}
 	return err
-}
-
-// A batcher is a receiver that takes many alerts in one message. Its answer is asked about the device that is first
-// in the alphabet.
-type batcher struct{ *receiver }
-
-func (b batcher) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
-	alerts = slices.SortedFunc(slices.Values(alerts), func(a, b notify.Alert) int { return strings.Compare(a.Device, b.Device) })
-	if err := b.Notify(ctx, alerts[0]); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.taken = append(b.taken, alerts[1:]...)
-	return nil
-}
-
-// notifier returns what the worker gets.
-func (r *receiver) notifier() notify.Notifier {
-	if r.limits.Batch > 1 {
-		return batcher{r}
-	}
-	return r
 }
 
 // alerts returns what was taken, of one device or, with "", of all.
@@ -369,7 +348,7 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r.notifier(), Refresh: r.refresh, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r, Refresh: r.refresh, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 			return throttle.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			})

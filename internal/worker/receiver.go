@@ -22,8 +22,6 @@ type receiver struct {
 	worker *Worker
 	index  int // among the worker's receivers
 
-	together bool // it takes several alerts in one message
-
 	mu        sync.Mutex
 	queues    []*queue // one for each stream
 	turn      int      // index of the queue whose turn is next
@@ -110,8 +108,8 @@ func (r *receiver) start(now time.Duration) bool {
 		}
 		d := q.lines[from].pop()
 		together = append(together, chosen{q, d, from})
-		if len(together) == 1 && r.together && !d.alone && !probe {
-			most = r.Limits.Batch
+		if len(together) == 1 && !d.alone && !probe {
+			most = max(most, r.Limits.Batch)
 		}
 	}
 	if len(together) == 0 {
@@ -134,7 +132,7 @@ func (r *receiver) places() int {
 	if r.Limits.Places > 0 {
 		most = min(most, r.Limits.Places)
 	}
-	if r.together || r.Refresh != nil {
+	if r.Limits.Batch > 1 || r.Refresh != nil {
 		most = 1
 	}
 	return r.pace.Places(most)
@@ -398,9 +396,6 @@ func (r *receiver) state() ReceiverState {
 	now := r.worker.now()
 	if rate := r.pace.Rate(); rate > 0 {
 		each := max(r.Limits.Batch, 1)
-		if !r.together {
-			each = 1
-		}
 		messages := (state.Waiting + each - 1) / each
 		state.Rate, state.Limited = rate, r.pace.Learned()
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))

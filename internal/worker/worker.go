@@ -55,11 +55,11 @@ type Config struct {
 
 // A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.
 type Receiver struct {
-	ID       string          // for dead letters
-	Name     string          // for people; no secrets
-	Filters  notify.Filters  // which alerts it gets
-	Limits   notify.Limits   // how it wants to be used
-	Notifier notify.Notifier // if it is a notify.Batcher, it gets up to Limits.Batch alerts in one message
+	ID       string         // for dead letters
+	Name     string         // for people; no secrets
+	Filters  notify.Filters // which alerts it gets
+	Limits   notify.Limits  // how it wants to be used
+	Notifier notify.Notifier
 	// Refresh, if not nil, is that of a notify.Refresher: the receiver gets one message at a time.
 	Refresh func(context.Context, []notify.Alert) error
 	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
@@ -134,10 +134,7 @@ type Worker struct {
 func New(c Config) *Worker {
 	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}}
 	for i, r := range c.Receivers {
-		to := &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)}
-		_, takesMany := r.Notifier.(notify.Batcher)
-		to.together = takesMany && r.Limits.Batch > 1
-		w.receivers = append(w.receivers, to)
+		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)})
 	}
 	fields, _ := c.Rules.Fields()
 	w.fields, w.stateful = len(fields), c.Rules.Stateful()

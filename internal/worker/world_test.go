@@ -566,7 +566,8 @@ type faultyReceiver struct {
 	index int
 }
 
-func (r faultyReceiver) Notify(ctx context.Context, a notify.Alert) error {
+func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	a := alerts[0]
 	if r.isDown(moves + r.index) {
 		if err := r.thaw(); err != nil {
 			return err

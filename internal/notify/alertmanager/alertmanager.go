@@ -47,13 +47,8 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*Alertmanager, 
 	return &Alertmanager{client, style}, nil
 }
 
-// Notify posts a. See [httppost.Client.Post] for what answers mean.
-func (m *Alertmanager) Notify(ctx context.Context, a notify.Alert) error {
-	return m.post(ctx, "alert", []notify.Alert{a})
-}
-
-// NotifyMany posts all of alerts at once. Answers mean what they do to Notify.
-func (m *Alertmanager) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+// Notify posts all of alerts at once. See [httppost.Client.Post] for what answers mean.
+func (m *Alertmanager) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	return m.post(ctx, "alerts", alerts)
 }
 

@@ -14,7 +14,7 @@ type Encoders struct {
 	Summary func(notify.Summary) any
 }
 
-// A Channel is a [notify.Notifier], a [notify.Batcher] and a [notify.Reporter] for one URL. See
+// A Channel is a [notify.Notifier] and a [notify.Reporter] for one URL. See
 // [Client.Post] for what answers mean.
 type Channel struct {
 	*Client
@@ -30,13 +30,11 @@ func NewChannel(u *url.URL, opts Options, encode Encoders) (*Channel, error) {
 	return &Channel{client, encode}, nil
 }
 
-// Notify posts a.
-func (c *Channel) Notify(ctx context.Context, a notify.Alert) error {
-	return c.PostJSON(ctx, "alert", c.encode.Alert(a))
-}
-
-// NotifyMany posts one message about all of alerts.
-func (c *Channel) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+// Notify posts one message about all of alerts.
+func (c *Channel) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	if len(alerts) == 1 {
+		return c.PostJSON(ctx, "alert", c.encode.Alert(alerts[0]))
+	}
 	return c.PostJSON(ctx, "alerts", c.encode.Alerts(alerts))
 }
 

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A poster is a Client as a notifier: it posts what webhooks do.
 type poster struct{ *httppost.Client }
 
-func (p poster) Notify(ctx context.Context, a notify.Alert) error {
-	body, err := webhook.Encode(a)
+func (p poster) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	body, err := webhook.Encode(alerts[0])
 	if err != nil {
 		return p.Unsent("alert", true, err)
 	}

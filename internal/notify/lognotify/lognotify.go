@@ -21,10 +21,11 @@ type Logger struct {
 // New returns a Logger that writes to log.
 func New(log *zap.Logger) *Logger { return &Logger{log: log} }
 
-// Notify writes a at warn level, or at info level if it is resolved, even if log's level or
+// Notify writes one alert at warn level, or at info level if it is resolved, even if log's level or
 // sampling would drop the line: an alert that is reported as taken must be there. It blocks
 // while the writer does.
-func (l *Logger) Notify(ctx context.Context, a notify.Alert) error {
+func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	a := alerts[0]
 	level, what := zapcore.WarnLevel, " alert: "
 	if a.Resolved {
 		level, what = zapcore.InfoLevel, " resolved: "

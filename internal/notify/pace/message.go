@@ -38,7 +38,7 @@ type member struct {
 	gone  bool // its time was over before the message went
 }
 
-// NewMessage returns a message with size notices at most, to a notify.Batcher if that is more than one.
+// NewMessage returns a message with size notices at most, no more than the Batch of to.
 func NewMessage(to notify.Notifier, size int) *Message {
 	m := &Message{to: to, open: size, sent: make(chan struct{})}
 	if size > 1 {
@@ -103,12 +103,8 @@ func (m *Message) close() {
 		ctx, cancel = context.WithDeadlineCause(ctx, deadline, errors.New("the receiver did not answer before the first of the claims would have ended (NOTIFY_TIMEOUT)"))
 		defer cancel()
 	}
-	switch len(alerts) {
-	case 0:
-	case 1:
-		m.err = m.to.Notify(ctx, alerts[0])
-	default:
-		m.err = m.to.(notify.Batcher).NotifyMany(ctx, alerts)
+	if len(alerts) > 0 {
+		m.err = m.to.Notify(ctx, alerts...)
 	}
 	close(m.sent)
 }

@@ -70,9 +70,9 @@ func refuses(code int, body string) bool {
 	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "routing key") && !strings.Contains(body, "routing_key")
 }
 
-// Notify sends a: it triggers or resolves. See [httppost.Client.Post] for what answers mean.
-func (p *PagerDuty) Notify(ctx context.Context, a notify.Alert) error {
-	return p.PostJSON(ctx, "alert", encode(a, p.key, p.style))
+// Notify sends one alert: it triggers or resolves. See [httppost.Client.Post] for what answers mean.
+func (p *PagerDuty) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	return p.PostJSON(ctx, "alert", encode(alerts[0], p.key, p.style))
 }
 
 type event struct {

@@ -85,11 +85,11 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// testMany holds a notifier that posts to a URL to the contract of [notify.Batcher]. open returns a new one. fits
+// testMany holds a notifier that posts to a URL of several alerts in a message to the contract. open returns a new one. fits
 // fails the test if a message is more than the service takes, also if it has most alerts. Where
 // machine is true the receiver drops repeats, by the ids of all alerts, which are in the message.
 func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url string) notify.Notifier, fits func(t *testing.T, body []byte)) {
-	start := func(t *testing.T) (*notifytest.Server, notify.Batcher, func() []string) {
+	start := func(t *testing.T) (*notifytest.Server, notify.Notifier, func() []string) {
 		var bodies atomic.Value
 		bodies.Store([]string{})
 		s := &notifytest.Server{}
@@ -97,17 +97,13 @@ func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url 
 			body, _ := io.ReadAll(r.Body)
 			bodies.Store(append(bodies.Load().([]string), string(body)))
 		}))
-		n, ok := open(t, s.URL).(notify.Batcher)
-		if !ok {
-			t.Fatal("it is no Batcher")
-		}
-		return s, n, func() []string { return bodies.Load().([]string) }
+		return s, open(t, s.URL), func() []string { return bodies.Load().([]string) }
 	}
 	t.Run("NilMeansAllTaken", func(t *testing.T) {
 		_, n, taken := start(t)
 		for _, count := range []int{1, 2, 40} {
 			before := len(taken())
-			if err := n.NotifyMany(t.Context(), notifytest.Many(count)); err != nil {
+			if err := n.Notify(t.Context(), notifytest.Many(count)...); err != nil {
 				t.Fatalf("%d: %v", count, err)
 			}
 			if got := len(taken()) - before; got != 1 {
@@ -135,7 +131,7 @@ func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url 
 					alerts[i].Shown = alerts[i].Shown.With(strings.Repeat("n", 32), strings.Repeat(name, 128))
 				}
 			}
-			if err := n.NotifyMany(t.Context(), alerts); err != nil {
+			if err := n.Notify(t.Context(), alerts...); err != nil {
 				t.Fatal(err)
 			}
 			fits(t, []byte(taken()[0]))
@@ -156,9 +152,9 @@ func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url 
 		t.Run("Fails/"+tt.name, func(t *testing.T) {
 			s, n, _ := start(t)
 			s.Behave(tt.b)
-			err := n.NotifyMany(t.Context(), notifytest.Many(3))
+			err := n.Notify(t.Context(), notifytest.Many(3)...)
 			if err == nil {
-				t.Fatal("NotifyMany returned nil")
+				t.Fatal("Notify returned nil")
 			}
 			got := *asError(t, err)
 			got.Err, got.Refused = nil, false // which is the channel's to say
@@ -172,7 +168,7 @@ func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("the reason")
 		cancel(why)
-		if err := n.NotifyMany(ctx, notifytest.Many(3)); !errors.Is(err, why) || !asError(t, err).Untaken || len(taken()) > 0 {
+		if err := n.Notify(ctx, notifytest.Many(3)...); !errors.Is(err, why) || !asError(t, err).Untaken || len(taken()) > 0 {
 			t.Errorf("%v, %d taken", err, len(taken()))
 		}
 	})

@@ -213,7 +213,7 @@ func TestPayloads(t *testing.T) {
 				golden("summary", s.posted(t, func(n notify.Notifier) error { return n.(notify.Reporter).Report(t.Context(), summary) }))
 			}
 			if name == "slack" {
-				golden("storm", s.posted(t, func(n notify.Notifier) error { return n.(notify.Batcher).NotifyMany(t.Context(), storm()) }))
+				golden("storm", s.posted(t, func(n notify.Notifier) error { return n.Notify(t.Context(), storm()...) }))
 			}
 		})
 	}

@@ -231,13 +231,11 @@ func newRedactor(user *url.Userinfo) *strings.Replacer {
 // Format prints scheme, host and port, whatever the verb.
 func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site) }
 
-// Notify mails a.
-func (m *Mail) Notify(ctx context.Context, a notify.Alert) error {
-	return m.mail(ctx, "alert", alertLetter(a, m.style))
-}
-
-// NotifyMany mails all of alerts in one.
-func (m *Mail) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+// Notify mails all of alerts in one.
+func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	if len(alerts) == 1 {
+		return m.mail(ctx, "alert", alertLetter(alerts[0], m.style))
+	}
 	return m.mail(ctx, "alerts", manyLetter(alerts, m.style))
 }
 

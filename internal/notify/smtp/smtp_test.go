@@ -364,7 +364,7 @@ func TestMany(t *testing.T) {
 	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: notify.Style{Page: "https://alerts.example.com/"}})
 	alerts := notifytest.Many(40)
 	for range 2 {
-		if err := m.NotifyMany(t.Context(), alerts); err != nil {
+		if err := m.Notify(t.Context(), alerts...); err != nil {
 			t.Fatal(err)
 		}
 		slices.Reverse(alerts)

@@ -10,7 +10,7 @@ import (
 	"alertworker/internal/notify/httppost"
 )
 
-// A Webhook is a [notify.Notifier], a [notify.Batcher] and a [notify.Reporter] that posts CloudEvents to one URL. It
+// A Webhook is a [notify.Notifier] and a [notify.Reporter] that posts CloudEvents to one URL. It
 // keeps connections open until Close. It prints as scheme and host.
 type Webhook struct {
 	*httppost.Client
@@ -42,15 +42,12 @@ func NewSigned(u *url.URL, opts httppost.Options, sign Sign) (*Webhook, error) {
 	return &Webhook{client, sign}, nil
 }
 
-// Notify posts a. Any 2xx means taken; 400, 413, 415 and 422 mean that a is refused; any
-// other answer, or none, that the receiver is down or busy.
-func (w *Webhook) Notify(ctx context.Context, a notify.Alert) error {
-	body, err := Encode(a)
-	return w.post(ctx, "alert", ContentType, a.ID, body, err)
-}
-
-// NotifyMany posts all of alerts as one batch. Answers mean what they do to Notify.
-func (w *Webhook) NotifyMany(ctx context.Context, alerts []notify.Alert) error {
+// Notify posts an alert, or several as one batch. See [httppost.Client.Post] for what answers mean.
+func (w *Webhook) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	if len(alerts) == 1 {
+		body, err := Encode(alerts[0])
+		return w.post(ctx, "alert", ContentType, alerts[0].ID, body, err)
+	}
 	body, err := EncodeBatch(alerts)
 	return w.post(ctx, "alerts", BatchContentType, notify.BatchID(alerts), body, err)
 }

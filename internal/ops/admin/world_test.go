@@ -234,11 +234,11 @@ func (w *world) take(a notify.Alert) {
 
 type well struct{}
 
-func (well) Notify(context.Context, notify.Alert) error { return nil }
+func (well) Notify(context.Context, ...notify.Alert) error { return nil }
 
 type ill struct{}
 
-func (ill) Notify(context.Context, notify.Alert) error { return errors.New("no") }
+func (ill) Notify(context.Context, ...notify.Alert) error { return errors.New("no") }
 
 type fakeWorker struct {
 	stats      worker.Stats

@@ -40,11 +40,7 @@ type service struct {
 	alerts            map[string]int
 }
 
-func (s *service) Notify(ctx context.Context, a notify.Alert) error {
-	return s.take(a)
-}
-
-func (s *service) take(alerts ...notify.Alert) error {
+func (s *service) Notify(_ context.Context, alerts ...notify.Alert) error {
 	time.Sleep(100 * time.Millisecond)
 	if s.down || !s.last.IsZero() && time.Since(s.last) < s.every {
 		s.refused++
@@ -60,11 +56,6 @@ func (s *service) take(alerts ...notify.Alert) error {
 	}
 	return nil
 }
-
-// many takes many in one message.
-type many struct{ *service }
-
-func (m many) NotifyMany(_ context.Context, alerts []notify.Alert) error { return m.take(alerts...) }
 
 // A backlog of 5,000 is replayed to its end at the receiver's rate, known or not, and together where the receiver takes that.
 func TestBacklog(t *testing.T) {
@@ -86,9 +77,6 @@ func TestBacklog(t *testing.T) {
 				s, store := test.service, &memory{}
 				s.alerts = map[string]int{}
 				to := receivers.Receiver{ID: "r", Name: "r", Limits: test.limits, Notifier: &s}
-				if test.limits.Batch > 1 {
-					to.Notifier = many{&s}
-				}
 				r := &deadletters.Replay{
 					Store: store, Receivers: []receivers.Receiver{to}, Leases: memlease.New(), Out: io.Discard,
 					Config: config.Config{ThrottleWindow: 24 * time.Hour, NotifyTimeout: 10 * time.Second},

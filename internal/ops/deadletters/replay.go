@@ -143,9 +143,7 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		case r.DryRun:
 			r.dryRun(ctx, l, *to)
 		default:
-			if _, ok := to.Notifier.(notify.Batcher); ok {
-				n = r.together(letters[:min(len(letters), max(to.Limits.Batch, 1))])
-			}
+			n = r.together(letters[:min(len(letters), max(to.Limits.Batch, 1))])
 			r.deliver(ctx, *to, letters[:n])
 		}
 		letters = letters[n:]

@@ -70,7 +70,7 @@ func newTally(s records.Store) *tally.Tally { return tally.New(s, scope, zap.New
 
 type taking struct{}
 
-func (taking) Notify(context.Context, notify.Alert) error { return nil }
+func (taking) Notify(context.Context, ...notify.Alert) error { return nil }
 
 // alert has receiver take one, after so many suppressed readings.
 func alert(t rapid.TB, of *tally.Tally, receiver, device string, suppressed int64) {

@@ -118,7 +118,8 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 // unreliable is a receiver that refuses an alert, fails at the next two, and so on.
 type unreliable struct{ n atomic.Int64 }
 
-func (m *unreliable) Notify(_ context.Context, a notify.Alert) error {
+func (m *unreliable) Notify(_ context.Context, alerts ...notify.Alert) error {
+	a := alerts[0]
 	switch m.n.Add(1) % 3 {
 	case 1:
 		return &notify.Error{Refused: true, Untaken: true, Err: errors.New("no " + a.Device)}

@@ -31,7 +31,7 @@ const scope = "ns/hub/$default"
 // A receiver takes alerts, or does not.
 type receiver struct{ err error }
 
-func (r receiver) Notify(context.Context, notify.Alert) error { return r.err }
+func (r receiver) Notify(context.Context, ...notify.Alert) error { return r.err }
 
 func alert(t *testing.T, to notify.Notifier, device string, suppressed int64) {
 	t.Helper()

@@ -97,7 +97,7 @@ type script struct {
 	by      time.Duration // how long it takes for them
 }
 
-func (s *script) Notify(ctx context.Context, _ notify.Alert) error {
+func (s *script) Notify(ctx context.Context, _ ...notify.Alert) error {
 	s.mu.Lock()
 	var answer error
 	if len(s.answers) > 0 {

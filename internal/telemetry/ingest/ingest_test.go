@@ -497,7 +497,7 @@ func TestWaitingCallersLeaveRoom(t *testing.T) {
 // A slow receiver takes alerts once it is released.
 type slow struct{ release chan struct{} }
 
-func (r *slow) Notify(ctx context.Context, _ notify.Alert) error {
+func (r *slow) Notify(ctx context.Context, _ ...notify.Alert) error {
 	select {
 	case <-r.release:
 		return nil

@@ -58,11 +58,11 @@ type receiver struct {
 	taken []notify.Alert
 }
 
-func (r *receiver) Notify(_ context.Context, a notify.Alert) error {
+func (r *receiver) Notify(_ context.Context, alerts ...notify.Alert) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil {
-		r.taken = append(r.taken, a)
+		r.taken = append(r.taken, alerts...)
 	}
 	return r.err
 }

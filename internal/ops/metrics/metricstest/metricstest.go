@@ -132,7 +132,7 @@ func (s *Stub) Break(_ context.Context, _ string, next func(lease.Record) (strin
 	return err
 }
 
-func (s *Stub) Notify(context.Context, notify.Alert) error { return s.Err }
+func (s *Stub) Notify(context.Context, ...notify.Alert) error { return s.Err }
 
 // A SlowNotifier answers after Delay.
 type SlowNotifier struct {
@@ -140,7 +140,7 @@ type SlowNotifier struct {
 	Err   error
 }
 
-func (s *SlowNotifier) Notify(context.Context, notify.Alert) error {
+func (s *SlowNotifier) Notify(context.Context, ...notify.Alert) error {
 	time.Sleep(s.Delay)
 	return s.Err
 }
