@@ -2,7 +2,6 @@ package notify
 
 import (
 	"cmp"
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -162,39 +161,6 @@ func (a Alert) Severity() Severity {
 		return s
 	}
 	return Critical
-}
-
-// Message is the summary as one line of printable characters for people.
-func (s Summary) Message() string {
-	message := "summary: " + day(s.Days[0]) + "; " + day(s.Days[1]) + " so far"
-	if s.More {
-		message += "; more devices than could be counted"
-	}
-	return message
-}
-
-// day puts d into words.
-func day(d Day) string {
-	var b strings.Builder
-	b.WriteString(d.Date.UTC().Format(time.DateOnly))
-	if d.Unknown {
-		b.WriteString(" alerts not known")
-	} else {
-		fmt.Fprintf(&b, " %d alerts of %d devices, %d readings suppressed", d.Alerts, d.Devices, d.Suppressed)
-	}
-	if d.DeadLetters != nil {
-		fmt.Fprintf(&b, ", %d dead letters", *d.DeadLetters)
-	}
-	for i, c := range d.MostAlerts {
-		fmt.Fprintf(&b, "%s %q %d", [...]string{" (most alerts:", ","}[min(i, 1)], c.Device, c.Alerts)
-	}
-	for i, c := range d.MostSuppressed {
-		fmt.Fprintf(&b, "%s %q %d", [...]string{"; most suppressed:", ","}[min(i, 1)], c.Device, c.Suppressed)
-	}
-	if len(d.MostAlerts) > 0 {
-		b.WriteByte(')')
-	}
-	return b.String()
 }
 
 // Cut returns s, or its beginning and "…" if it has more than limit characters. It counts

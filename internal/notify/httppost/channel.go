@@ -7,38 +7,29 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Encoders say what a Channel posts, as JSON.
-type Encoders struct {
-	Alert   func(notify.Alert) any
-	Alerts  func([]notify.Alert) any // one message about all of them
-	Summary func(notify.Summary) any
-}
-
-// A Channel is a [notify.Notifier] and a [notify.Reporter] for one URL. See
-// [Client.Post] for what answers mean.
+// A Channel is a [notify.Notifier] and a [notify.Reporter] for people, at one URL. See [Client.Post] for what
+// answers mean.
 type Channel struct {
 	*Client
-	encode Encoders
+	style  notify.Style
+	encode func(notify.Text) any
 }
 
-// NewChannel returns a Channel, as New does a Client.
-func NewChannel(u *url.URL, opts Options, encode Encoders) (*Channel, error) {
+// NewChannel returns a Channel, as New does a Client. It posts, as JSON, what encode makes of a text.
+func NewChannel(u *url.URL, opts Options, style notify.Style, encode func(notify.Text) any) (*Channel, error) {
 	client, err := New(u, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Channel{client, encode}, nil
+	return &Channel{client, style, encode}, nil
 }
 
 // Notify posts one message about all of alerts.
 func (c *Channel) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	if len(alerts) == 1 {
-		return c.PostJSON(ctx, "alert", c.encode.Alert(alerts[0]))
-	}
-	return c.PostJSON(ctx, "alerts", c.encode.Alerts(alerts))
+	return c.PostJSON(ctx, "alert", c.encode(c.style.Text(alerts...)))
 }
 
 // Report posts s.
 func (c *Channel) Report(ctx context.Context, s notify.Summary) error {
-	return c.PostJSON(ctx, "summary", c.encode.Summary(s))
+	return c.PostJSON(ctx, "summary", c.encode(c.style.Summary(s)))
 }

@@ -4,6 +4,7 @@ package lognotify
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -11,9 +12,11 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/webhook"
 )
 
-// A Logger is a [notify.Notifier] and a [notify.Reporter] that writes each alert or summary as one line.
+// A Logger is a [notify.Notifier] and a [notify.Reporter] that writes each alert or summary as one line: a sentence,
+// and the event that webhooks get.
 type Logger struct {
 	log *zap.Logger
 }
@@ -30,56 +33,27 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	if a.Resolved {
 		level, what = zapcore.InfoLevel, " resolved: "
 	}
-	temperature := a.Rule == notify.DefaultRule
-	return l.write(ctx, "alert", level, a.Rule+what+a.Message(),
-		zap.String("id", a.ID),
-		zap.String("source", a.Source),
-		zap.String("device", a.Device),
-		when(a.PerValue != "", zap.String("per", a.PerValue)),
-		zap.String("rule", a.Rule),
-		when(a.Level != "", zap.String("alert_level", a.Level)),
-		when(a.Resolved, zap.Bool("resolved", true)),
-		when(a.Field != "", zap.String("field", a.Field)),
-		when(a.Silent == 0, zap.Float64("value", a.Temperature)),
-		when(a.Silent == 0, zap.Float64("limit", a.Threshold)),
-		when(a.Silent > 0, zap.Duration("silent", a.Silent)),
-		when(temperature, zap.Float64("temperature", a.Temperature)),
-		when(temperature, zap.Float64("threshold", a.Threshold)),
-		when(!a.Since.IsZero(), zap.Time("since", a.Since)),
-		zap.Time("enqueuedTime", a.Enqueued),
-		when(!a.DeviceTime.IsZero(), zap.Time("deviceTime", a.DeviceTime)),
-		zap.String("partition", a.Partition),
-		zap.Int64("sequence", a.Sequence),
-		zap.Duration("window", a.Window),
-		zap.Int64("token", a.Token),
-		zap.Int64("suppressed", a.Suppressed),
-		zap.String("replica", a.Replica),
-		zap.Time("expires", a.Expires),
-		when(a.Test, zap.Bool("test", true)),
-	)
-}
-
-// when returns f, or a field that is not written.
-func when(there bool, f zap.Field) zap.Field {
-	if there {
-		return f
-	}
-	return zap.Skip()
+	event, err := webhook.Encode(a)
+	return l.write(ctx, "alert", level, a.Rule+what+a.Message(), event, err)
 }
 
 // Report writes s at info level, regardless of level and sampling like Notify.
 func (l *Logger) Report(ctx context.Context, s notify.Summary) error {
-	return l.write(ctx, "summary", zapcore.InfoLevel, s.Message(), zap.String("id", s.ID), zap.String("source", s.Source))
+	event, err := webhook.EncodeSummary(s)
+	return l.write(ctx, "summary", zapcore.InfoLevel, notify.Style{}.Summary(s).Headline, event, err)
 }
 
-// write adds one line to the log, regardless of level and sampling.
-func (l *Logger) write(ctx context.Context, what string, level zapcore.Level, message string, fields ...zap.Field) error {
-	if ctx.Err() != nil {
+// write adds one line to the log, regardless of level and sampling, unless its event could not be encoded.
+func (l *Logger) write(ctx context.Context, what string, level zapcore.Level, message string, event json.RawMessage, err error) error {
+	switch {
+	case err != nil:
+		return &notify.Error{Refused: true, Untaken: true, Err: err}
+	case ctx.Err() != nil:
 		return &notify.Error{Untaken: true, Err: fmt.Errorf("write %s to the log: %w", what, context.Cause(ctx))}
 	}
 	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.
 	entry := zapcore.Entry{Level: level, Time: time.Now(), LoggerName: l.log.Name(), Message: message}
-	if err := l.log.Core().Write(entry, fields); err != nil {
+	if err := l.log.Core().Write(entry, []zap.Field{zap.Reflect("event", event)}); err != nil {
 		return &notify.Error{Err: fmt.Errorf("write %s to the log: %w", what, err)}
 	}
 	return nil

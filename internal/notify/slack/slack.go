@@ -2,7 +2,6 @@
 package slack
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -22,11 +21,7 @@ const (
 // hold no part of u. Slack knows no ids and drops nothing: an alert that may have arrived before says so.
 func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	return httppost.NewChannel(u, opts, httppost.Encoders{
-		Alert:   func(a notify.Alert) any { return encode(a, style) },
-		Alerts:  func(alerts []notify.Alert) any { return encodeMany(alerts, style) },
-		Summary: func(s notify.Summary) any { return encodeSummary(s, style) },
-	})
+	return httppost.NewChannel(u, opts, style, func(t notify.Text) any { return encode(t) })
 }
 
 // about are answers that are about the webhook, its channel or its workspace, although
@@ -61,64 +56,38 @@ func plain(s string) *text { return &text{"plain_text", s} }
 
 func markdown(s string) text { return text{"mrkdwn", s} }
 
-func encode(a notify.Alert, style notify.Style) message {
-	headline := mark(a.Severity(), a.Resolved, a.Test) + " " + a.Message()
+func encode(t notify.Text) message {
+	headline := mark(t.Severity, t.Resolved, t.Test) + " " + t.Headline
 	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(notify.Cut(headline, maxHeader))}}}
-	for facts := range slices.Chunk(style.Facts(a), maxFields) {
-		fields := block{Type: "section"}
-		for _, f := range facts {
-			fields.Fields = append(fields.Fields, markdown("*"+f.Name+"*\n"+literal(f.Value)))
-		}
-		m.Blocks = append(m.Blocks, fields)
-	}
-	m.Blocks = append(m.Blocks, footer(a.ID, style.Links(a)))
-	return m
-}
-
-// encodeMany has two blocks for each group of a digest, besides its headline and the footer.
-func encodeMany(alerts []notify.Alert, style notify.Style) message {
-	d := style.Digest(alerts)
-	headline := mark(d.Severity, d.Resolved, false) + " " + d.Headline
-	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(notify.Cut(headline, maxHeader))}}}
-	for _, g := range d.Groups {
+	for _, s := range t.Sections {
 		said := ""
-		if len(d.Groups) > 1 {
-			said = mark(g.Severity, g.Resolved, false) + " *" + escape(g.Title) + "*"
+		if s.Title != "" {
+			said = mark(s.Severity, s.Resolved, false) + " *" + escape(s.Title) + "*"
 		}
-		for _, line := range g.Lines {
+		for _, line := range s.Lines {
 			if line := "\n• " + literal(line); len(said)+len(line) <= maxSection {
 				said += line
 			}
 		}
-		for _, part := range []string{strings.TrimPrefix(said, "\n"), g.More(maxSection, literal)} {
+		for _, part := range []string{strings.TrimPrefix(said, "\n"), s.More(maxSection, literal)} {
 			if part != "" {
 				m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", part}})
 			}
 		}
+		for facts := range slices.Chunk(s.Facts, maxFields) {
+			fields := block{Type: "section"}
+			for _, f := range facts {
+				fields.Fields = append(fields.Fields, markdown("*"+escape(f.Name)+"*\n"+literal(f.Value)))
+			}
+			m.Blocks = append(m.Blocks, fields)
+		}
 	}
-	id := alerts[0].ID
-	if len(alerts) > 1 {
-		id += fmt.Sprintf(" and %d more", len(alerts)-1)
+	id := block{Type: "context", Elements: []text{markdown(literal(notify.Cut(t.ID, maxSection/10)))}}
+	for _, l := range t.Links {
+		id.Elements = append(id.Elements, markdown("<"+escape(l.URL)+"|"+l.Text+">"))
 	}
-	m.Blocks = append(m.Blocks, footer(id, d.Link))
+	m.Blocks = append(m.Blocks, id)
 	return m
-}
-
-func encodeSummary(s notify.Summary, style notify.Style) message {
-	line := notify.Cut(s.Message(), maxSection)
-	return message{
-		Text:   escape(line),
-		Blocks: []block{{Type: "section", Text: plain(line)}, footer(s.ID, style.PageLinks())},
-	}
-}
-
-// footer has the id and the links.
-func footer(id string, links []notify.Link) block {
-	b := block{Type: "context", Elements: []text{markdown(literal(notify.Cut(id, maxSection/10)))}}
-	for _, l := range links {
-		b.Elements = append(b.Elements, markdown("<"+escape(l.URL)+"|"+l.Text+">"))
-	}
-	return b
 }
 
 // mark is the color of an alert.

@@ -21,7 +21,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, device, level, id string) {
 		a := notifytest.Alert(1)
 		a.Device, a.Level, a.ID, a.Ambiguous = device, level, id, true
-		m := encode(a, link)
+		m := encode(link.Text(a))
 		if n := len(utf16.Encode([]rune(m.Blocks[0].Text.Text))); n > 150 {
 			t.Errorf("a header of %d characters", n)
 		}

@@ -16,8 +16,5 @@ func Compose(a notify.Alert, from string, to ...string) ([]byte, error) {
 	for _, address := range to {
 		recipients = append(recipients, &mail.Address{Address: address})
 	}
-	return alertLetter(a, notify.Style{}).compose(sender, recipients)
+	return newLetter(notify.Style{}, a).compose(sender, recipients)
 }
-
-// MessageID is what an id is before the @ of a Message-ID.
-func MessageID(id string) string { return messageID(id) }

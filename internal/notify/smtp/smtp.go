@@ -233,15 +233,13 @@ func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site
 
 // Notify mails all of alerts in one.
 func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	if len(alerts) == 1 {
-		return m.mail(ctx, "alert", alertLetter(alerts[0], m.style))
-	}
-	return m.mail(ctx, "alerts", manyLetter(alerts, m.style))
+	return m.mail(ctx, "alert", newLetter(m.style, alerts...))
 }
 
 // Report mails s.
 func (m *Mail) Report(ctx context.Context, s notify.Summary) error {
-	return m.mail(ctx, "summary", summaryLetter(s, m.style))
+	t := m.style.Summary(s)
+	return m.mail(ctx, "summary", letter{t, s.ID, "summary\n" + s.Scope, t.Headline})
 }
 
 // mail makes one attempt at a letter.

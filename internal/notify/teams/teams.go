@@ -11,21 +11,14 @@ import (
 )
 
 // Teams takes 28 KB in one message.
-const (
-	maxText  = 4000 // characters of a summary
-	maxNames = 8000 // bytes of the names in a card about many, which JSON may escape
-)
+const maxNames = 8000 // bytes of the names in a card about several alerts, which JSON may escape
 
 // New returns a channel for the URL of a workflow's webhook. It connects to nothing. Its errors
 // hold no part of u. Workflows know no ids and drop nothing: an alert that may have arrived before says so. They
 // answer before they have posted the card: that one fails later is only in its own history.
 func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	return httppost.NewChannel(u, opts, httppost.Encoders{
-		Alert:   func(a notify.Alert) any { return encode(a, style) },
-		Alerts:  func(alerts []notify.Alert) any { return encodeMany(alerts, style) },
-		Summary: func(s notify.Summary) any { return encodeSummary(s, style) },
-	})
+	return httppost.NewChannel(u, opts, style, func(t notify.Text) any { return encode(t) })
 }
 
 // refuses takes it for the workflow's fault, not the message's, if the code of the error is about
@@ -76,34 +69,32 @@ type action struct {
 	URL   string `json:"url"`
 }
 
-func encode(a notify.Alert, style notify.Style) message {
-	body := []line{headline(a.Message(), color(a.Severity(), a.Resolved))}
-	for _, f := range style.Facts(a) {
-		body = append(body, small(run{Text: f.Name + ": ", Weight: "Bolder"}, run{Text: f.Value}))
+func encode(t notify.Text) message {
+	c := card{
+		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
+		Summary: t.Headline,
+		Body:    []line{newLine("", run{Text: t.Headline, Size: "Large", Weight: "Bolder", Color: color(t.Severity, t.Resolved)})},
 	}
-	return newMessage(a.Message(), append(body, id(a.ID)), style.Links(a))
-}
-
-func encodeMany(alerts []notify.Alert, style notify.Style) message {
-	d := style.Digest(alerts)
-	body := []line{headline(d.Headline, color(d.Severity, d.Resolved))}
-	for _, g := range d.Groups {
-		if len(d.Groups) > 1 {
-			body = append(body, small(run{Text: g.Title, Weight: "Bolder", Color: color(g.Severity, g.Resolved)}))
+	add := func(runs ...run) { c.Body = append(c.Body, newLine("Small", runs...)) }
+	for _, s := range t.Sections {
+		if s.Title != "" {
+			add(run{Text: s.Title, Weight: "Bolder", Color: color(s.Severity, s.Resolved)})
 		}
-		for _, l := range g.Lines {
-			body = append(body, small(run{Text: l}))
+		for _, f := range s.Facts {
+			add(run{Text: f.Name + ": ", Weight: "Bolder"}, run{Text: f.Value})
 		}
-		if more := g.More(maxNames/len(d.Groups), func(s string) string { return s }); more != "" {
-			body = append(body, small(run{Text: more}))
+		for _, l := range s.Lines {
+			add(run{Text: l})
+		}
+		if more := s.More(maxNames/len(t.Sections), func(s string) string { return s }); more != "" {
+			add(run{Text: more})
 		}
 	}
-	return newMessage(d.Headline, body, d.Link)
-}
-
-func encodeSummary(s notify.Summary, style notify.Style) message {
-	text := notify.Cut(s.Message(), maxText)
-	return newMessage("summary", []line{newLine("", run{Text: text}), id(s.ID)}, style.PageLinks())
+	c.Body = append(c.Body, newLine("", run{Text: notify.Cut(t.ID, 300), Size: "Small", Subtle: true}))
+	for _, l := range t.Links {
+		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
+	}
+	return message{Type: "message", Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}}}
 }
 
 func newLine(spacing string, runs ...run) line {
@@ -111,28 +102,6 @@ func newLine(spacing string, runs ...run) line {
 		runs[i].Type = "TextRun"
 	}
 	return line{Type: "RichTextBlock", Spacing: spacing, Inlines: runs}
-}
-
-func headline(text, color string) line {
-	return newLine("", run{Text: text, Size: "Large", Weight: "Bolder", Color: color})
-}
-
-func small(runs ...run) line { return newLine("Small", runs...) }
-
-// id is the last line of a card.
-func id(id string) line {
-	return newLine("", run{Text: notify.Cut(id, 300), Size: "Small", Subtle: true})
-}
-
-func newMessage(summary string, body []line, links []notify.Link) message {
-	c := card{
-		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
-		Summary: summary, Body: body,
-	}
-	for _, l := range links {
-		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
-	}
-	return message{Type: "message", Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}}}
 }
 
 func color(severity notify.Severity, resolved bool) string {

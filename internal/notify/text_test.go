@@ -14,16 +14,16 @@ func hot(n int, level string) notify.Alert {
 	return notify.Alert{ID: fmt.Sprint(n), Device: fmt.Sprintf("oven-%d", n), Rule: "hot", Level: level, Temperature: 80 + float64(n), Threshold: 80, Unit: "°C"}
 }
 
-func TestDigest(t *testing.T) {
+func TestText(t *testing.T) {
 	var alerts []notify.Alert
 	for n := range 12 {
 		alerts = append(alerts, hot(n, "critical"))
 	}
 	check := func(wantHeadline, wantText string) {
 		t.Helper()
-		d := notify.Style{}.Digest(alerts)
-		if d.Headline != wantHeadline || d.Text(4000) != wantText {
-			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", d.Headline, d.Text(4000), wantHeadline, wantText)
+		d := notify.Style{}.Text(alerts...)
+		if d.Headline != wantHeadline || d.Body(4000) != wantText {
+			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", d.Headline, d.Body(4000), wantHeadline, wantText)
 		}
 	}
 	lines := ""
@@ -47,19 +47,19 @@ func TestDigest(t *testing.T) {
 	}, "\n"))
 }
 
-// However many alerts there are, of whatever, a digest has bounds, and counts every device.
-func FuzzDigest(f *testing.F) {
+// However many alerts there are, of whatever, a message has bounds, and counts every device.
+func FuzzText(f *testing.F) {
 	f.Add("oven", "hot", 100, 3900)
 	f.Add("\xff\n\u202e", "a", 30, 500)
 	f.Fuzz(func(t *testing.T, device, rule string, n, limit int) {
-		n, limit = 1+abs(n)%200, 300+abs(limit)%4000
+		n, limit = 2+abs(n)%200, 300+abs(limit)%4000
 		var alerts []notify.Alert
 		for i := range n {
 			alerts = append(alerts, notify.Alert{Device: fmt.Sprint(device, i), Rule: fmt.Sprint(rule, i%(1+n/3)), Resolved: i%7 == 0, Temperature: float64(i)})
 		}
-		d := notify.Style{}.Digest(alerts)
+		d := notify.Style{}.Text(alerts...)
 		named := 0
-		for _, g := range d.Groups {
+		for _, g := range d.Sections {
 			named += len(g.Lines) + len(g.Others)
 			for _, s := range append(append([]string{g.Title}, g.Lines...), g.Others...) {
 				if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -67,8 +67,8 @@ func FuzzDigest(f *testing.F) {
 				}
 			}
 		}
-		if named != n || len(d.Groups) > 16 || len([]rune(d.Headline)) > 250 || len(d.Text(limit)) > limit {
-			t.Errorf("%d of %d devices in %d groups; %d bytes, want at most %d", named, n, len(d.Groups), len(d.Text(limit)), limit)
+		if named != n || len(d.Sections) > 16 || len([]rune(d.Headline)) > 250 || len(d.Body(limit)) > limit {
+			t.Errorf("%d of %d devices in %d sections; %d bytes, want at most %d", named, n, len(d.Sections), len(d.Body(limit)), limit)
 		}
 	})
 }

@@ -1,0 +1,277 @@
+package notify
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	maxLines    = 10 // devices with value and limit, in a message about several
+	maxSections = 16
+)
+
+// A Text is a message for people. Its parts are lines of printable characters.
+type Text struct {
+	ID       string // as people are shown it
+	Headline string // at most 250 characters
+	Severity Severity
+	Resolved bool // so are all alerts that it is about
+	Test     bool
+	Sections []Section // about several alerts: at most 16
+	Links    []Link
+}
+
+// A Section of a message about several alerts has those of one rule and level.
+type Section struct {
+	Title    string // "hot, critical: 45 devices at or above 80 °C"; empty if the headline says it
+	Severity Severity
+	Resolved bool
+	Facts    []Fact   // whose names no device has chosen
+	Lines    []string // what there is to say of a device each; of several alerts, the first of the ten in a Text
+	Others   []string // the names of the other devices
+}
+
+// Text returns the message about alerts, of which there is at least one: alerts before recoveries, the most severe first.
+func (s Style) Text(alerts ...Alert) Text {
+	if len(alerts) == 1 {
+		a := alerts[0]
+		return Text{a.ID, a.Message(), a.Severity(), a.Resolved, a.Test, []Section{{Facts: s.Facts(a)}}, s.Links(a)}
+	}
+	sorted := slices.SortedFunc(slices.Values(alerts), worstFirst)
+	t := Text{
+		ID:       fmt.Sprintf("%s and %d more", alerts[0].ID, len(alerts)-1),
+		Severity: sorted[0].Severity(),
+		Resolved: sorted[0].Resolved, // recoveries are the last
+		Links:    s.PageLinks(),
+	}
+	devices, resolved := map[string]bool{}, 0
+	for _, a := range alerts {
+		devices[a.Device] = true
+		if a.Resolved {
+			resolved++
+		}
+	}
+	shown := 0
+	for len(sorted) > 0 {
+		n := slices.IndexFunc(sorted, func(a Alert) bool { return byGroup(a, sorted[0]) != 0 })
+		if n < 0 {
+			n = len(sorted)
+		}
+		part := Section{Title: title(sorted[:n]), Severity: sorted[0].Severity(), Resolved: sorted[0].Resolved}
+		if len(t.Sections) == maxSections-1 && n < len(sorted) {
+			n = len(sorted)
+			part.Title = fmt.Sprintf("%d more, of other rules and levels", n)
+		}
+		for _, a := range sorted[:n] {
+			if shown < maxLines {
+				shown++
+				part.Lines = append(part.Lines, a.line())
+			} else {
+				part.Others = append(part.Others, a.names())
+			}
+		}
+		t.Sections, sorted = append(t.Sections, part), sorted[n:]
+	}
+	of := count(int64(len(devices)), "device")
+	switch {
+	case len(t.Sections) == 1:
+		t.Headline, t.Sections[0].Title = printable(t.Sections[0].Title, maxMessage-1), ""
+	case resolved == 0:
+		t.Headline = fmt.Sprintf("%s: %d alerts", of, len(alerts))
+	case resolved == len(alerts):
+		t.Headline = of + " normal again"
+	default:
+		t.Headline = fmt.Sprintf("%s: %d alerts, %d normal again", of, len(alerts)-resolved, resolved)
+	}
+	return t
+}
+
+// Summary returns the message with sum's figures.
+func (s Style) Summary(sum Summary) Text {
+	t := Text{ID: sum.ID, Headline: "alertworker: summary of " + date(sum.Days[0]), Severity: Info, Links: s.PageLinks()}
+	add := func(s Section) {
+		s.Severity = Info
+		t.Sections = append(t.Sections, s)
+	}
+	for i, d := range sum.Days {
+		add(Section{Title: date(d) + [...]string{"", ", so far"}[i], Facts: d.facts()})
+	}
+	for _, d := range sum.Days {
+		if len(d.MostAlerts) > 0 {
+			add(Section{Title: "Most alerts on " + date(d), Lines: lines(d.MostAlerts)})
+		}
+		if len(d.MostSuppressed) > 0 {
+			add(Section{Title: "Most suppressed readings on " + date(d), Lines: lines(d.MostSuppressed)})
+		}
+	}
+	scope := []Fact{{"Scope", printable(sum.Scope, maxMessage-1)}}
+	if sum.More {
+		scope = append(scope, Fact{"Note", "there were more devices than could be counted: figures are too low"})
+	}
+	add(Section{Facts: scope})
+	return t
+}
+
+func date(d Day) string { return d.Date.UTC().Format(time.DateOnly) }
+
+func (d Day) facts() []Fact {
+	facts := []Fact{{"Alerts", "not known"}, {"Devices", "not known"}, {"Suppressed readings", "not known"}, {"Dead letters", "not known"}}
+	if !d.Unknown {
+		for i, n := range []int64{d.Alerts, d.Devices, d.Suppressed} {
+			facts[i].Value = strconv.FormatInt(n, 10)
+		}
+	}
+	if d.DeadLetters != nil {
+		facts[3].Value = strconv.Itoa(*d.DeadLetters)
+	}
+	return facts
+}
+
+func lines(devices []DeviceCount) (lines []string) {
+	for _, d := range devices {
+		lines = append(lines, fmt.Sprintf("%s: %d alerts, %d suppressed", deviceName(d.Device), d.Alerts, d.Suppressed))
+	}
+	return lines
+}
+
+// BatchID names a message about alerts: the same for the same alerts, in any order.
+func BatchID(alerts []Alert) string {
+	var ids []string
+	for _, a := range alerts {
+		ids = append(ids, a.ID)
+	}
+	slices.Sort(ids)
+	sum := sha256.Sum256([]byte(strings.Join(ids, "\n")))
+	return "batch-" + hex.EncodeToString(sum[:16])
+}
+
+// severities, the highest first.
+var severities = []Severity{Critical, Serious, Warning, Info}
+
+// worstFirst orders alerts by group, and then by value.
+func worstFirst(a, b Alert) int {
+	values := cmp.Compare(b.Temperature, a.Temperature)
+	if a.Below {
+		values = -values
+	}
+	return cmp.Or(byGroup(a, b), values, cmp.Compare(a.Device, b.Device))
+}
+
+// byGroup orders alerts before recoveries, then by severity, rule and level. It is 0 for those that have a section in common.
+func byGroup(a, b Alert) int {
+	return cmp.Or(
+		falseFirst(a.Resolved, b.Resolved), cmp.Compare(slices.Index(severities, a.Severity()), slices.Index(severities, b.Severity())),
+		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), falseFirst(a.Removed, b.Removed), falseFirst(a.Below, b.Below),
+	)
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// title names what alerts of one section have in common.
+func title(alerts []Alert) string {
+	a := alerts[0]
+	limit := a.value(a.Threshold)
+	if slices.ContainsFunc(alerts, func(b Alert) bool { return b.Threshold != a.Threshold }) {
+		limit = "their limits"
+	}
+	what := " at or above " + limit
+	switch {
+	case a.Removed:
+		what = ": the rule was removed, their alarms have ended"
+	case a.Resolved:
+		what = " normal again"
+	case a.Silent > 0:
+		what = " silent for " + plain(a.Silent)
+	case a.Word != "":
+		what = ""
+	case a.Below:
+		what = " at or below " + limit
+	}
+	if a.Test {
+		what += " (test)"
+	}
+	return a.ruleAndLevel() + ": " + count(int64(len(alerts)), "device") + what
+}
+
+// line is a in the section of its rule and level.
+func (a Alert) line() string {
+	s := a.names()
+	switch {
+	case a.Silent > 0 && !a.Resolved:
+		s += ": since " + a.Since.UTC().Format(minute)
+	case a.Removed, a.Silent > 0, a.Word != "" && a.Resolved:
+	case a.Word != "":
+		s += ": " + printable(a.Word, maxName)
+	default:
+		s += ": " + a.value(a.Temperature) + ", limit " + number(a.Threshold)
+	}
+	for name, value := range a.Shown.All() {
+		s += ", " + printable(name, maxName) + " " + printable(cmp.Or(value, "–"), maxName)
+	}
+	if a.Ambiguous {
+		s += " (possibly a repeat)"
+	}
+	return printable(s, maxMessage-1)
+}
+
+// More names the devices that s has no lines for, in at most limit bytes: "and 35 more: a, b, c and
+// 32 others". It is empty if there are none. quote makes a name what the channel takes for text.
+func (s Section) More(limit int, quote func(string) string) string {
+	if len(s.Others) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	if len(s.Lines) > 0 {
+		b.WriteString("and ")
+	}
+	fmt.Fprintf(&b, "%d more", len(s.Others))
+	const reserve = len(" and 100 others")
+	separator := ": "
+	for i, name := range s.Others {
+		next := separator + quote(name)
+		if b.Len()+len(next)+reserve > limit {
+			if i > 0 {
+				fmt.Fprintf(&b, " and %d others", len(s.Others)-i)
+			}
+			break
+		}
+		b.WriteString(next)
+		separator = ", "
+	}
+	return b.String()
+}
+
+// Body is t without its headline as lines of text, in at most limit bytes.
+func (t Text) Body(limit int) string {
+	var b strings.Builder
+	write := func(line string) {
+		if line != "" && b.Len()+len(line)+1 <= limit {
+			b.WriteString(line + "\n")
+		}
+	}
+	for i, s := range t.Sections {
+		write(s.Title)
+		for _, f := range s.Facts {
+			write(f.Name + ": " + f.Value)
+		}
+		for _, line := range s.Lines {
+			write(line)
+		}
+		write(s.More((limit-b.Len())/(len(t.Sections)-i)-1, func(s string) string { return s }))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
