@@ -14,49 +14,52 @@ import (
 const DefaultRule = "temperature"
 
 // An Alert says that a device's reading reached a limit, or is normal again.
+//
+// Its JSON is what programs get of it, in the data of a webhook's event: fields may be added, never renamed.
+// What has no name there is written in other words.
 type Alert struct {
 	// ID is the same in every attempt at one alert. A receiver may drop an alert if it took
 	// the same ID within the last Window, or was sent a greater Token of the same Source and
 	// Device within the last Remember.
-	ID          string
-	Source      string    // where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI reference
-	Device      string    // as the hub gave it
-	Per         string    // the application property that devices share this alert by; empty if each has its own
-	PerValue    string    // the value of that property; empty if the message has none, so that the device counts
-	Rule        string    // the rule's name
-	Level       string    // which of the rule's limits was reached; empty if it has only one, without a name
-	Resolved    bool      // the reading is normal again: it ends what earlier alerts of the device, rule and level said
-	Refreshed   bool      // while the alarm is open it is sent again every RefreshEvery: see Refresher
-	WillResolve bool      // one that is Resolved follows in time: the rule tells when a device is normal again
-	Removed     bool      // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
-	Below       bool      // readings at or below the limit are worth an alert, else those at or above it
-	Title       string    // of the rule, for people; empty if it has none
-	Unit        string    // of the reading, for people, such as "°C"; empty if it has none
-	Runbook     string    // a URL that says what to do; empty if there is none
-	Shown       Shown     // application properties that people see
-	Field       string    // where in the message the reading is: the rule's field; empty for DefaultRule
-	Temperature float64   // the reading, whatever it measures
-	Word        string    // of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading is a number
-	Threshold   float64   // the limit; of a recovery, the value beyond which the reading is clear
-	Since       time.Time // when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the hub's; zero if it is not known
-	Enqueued    time.Time // when the hub got the reading, by the hub's clock
-	Partition   string
-	Sequence    int64
-	Log         string        // names the log that numbered the reading, for the gate; no payload has it
-	DeviceTime  time.Time     // when the device took the reading, by its own clock; zero if that is not known, or not trusted
-	Silent      time.Duration // of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as far as it is known, and Enqueued when it should have been; there is no reading
-	LastHeard   time.Time     // of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
-	Forgotten   bool          // of one that is Resolved: the device was silent for so long that it is not known any more
-	Window      time.Duration // time without another alert of this device, rule and level
-	Remember    time.Duration // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
-	Token       int64         // grows with every alert and recovery of the device, rule and level
-	Expires     time.Time     // by the store's clock; an alert taken later may come twice
-	Suppressed  int64         // readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with such readings
-	Replica     string
-	Test        bool // sent by `alertworker check --notify`, or about a device that IsTest
+	ID          string        `json:"-"`
+	Source      string        `json:"-"`                     // where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI reference
+	Device      string        `json:"device"`                // as the hub gave it
+	Per         string        `json:"-"`                     // the application property that devices share this alert by; empty if each has its own
+	PerValue    string        `json:"-"`                     // the value of that property; empty if the message has none, so that the device counts
+	Rule        string        `json:"rule,omitempty"`        // the rule's name
+	Level       string        `json:"level,omitempty"`       // which of the rule's limits was reached; empty if it has only one, without a name
+	Resolved    bool          `json:"-"`                     // the reading is normal again: it ends what earlier alerts of the device, rule and level said
+	Refreshed   bool          `json:"-"`                     // while the alarm is open it is sent again every RefreshEvery: see Refresher
+	WillResolve bool          `json:"willResolve,omitempty"` // one that is Resolved follows in time: the rule tells when a device is normal again
+	Removed     bool          `json:"removed,omitempty"`     // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
+	Below       bool          `json:"below,omitempty"`       // readings at or below the limit are worth an alert, else those at or above it
+	Title       string        `json:"title,omitempty"`       // of the rule, for people; empty if it has none
+	Unit        string        `json:"unit,omitempty"`        // of the reading, for people, such as "°C"; empty if it has none
+	Runbook     string        `json:"runbook,omitempty"`     // a URL that says what to do; empty if there is none
+	Shown       Shown         `json:"properties,omitempty"`  // application properties that people see
+	Field       string        `json:"field,omitempty"`       // where in the message the reading is: the rule's field; empty for DefaultRule
+	Temperature float64       `json:"-"`                     // the reading, whatever it measures
+	Word        string        `json:"word,omitempty"`        // of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading is a number
+	Threshold   float64       `json:"-"`                     // the limit; of a recovery, the value beyond which the reading is clear
+	Since       time.Time     `json:"since,omitzero"`        // when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the hub's; zero if it is not known
+	Enqueued    time.Time     `json:"enqueuedTime"`          // when the hub got the reading, by the hub's clock
+	Partition   string        `json:"partition"`
+	Sequence    int64         `json:"sequence"`
+	Log         string        `json:"-"`                   // names the log that numbered the reading, for the gate; no payload has it
+	DeviceTime  time.Time     `json:"deviceTime,omitzero"` // when the device took the reading, by its own clock; zero if that is not known, or not trusted
+	Silent      time.Duration `json:"-"`                   // of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as far as it is known, and Enqueued when it should have been; there is no reading
+	LastHeard   time.Time     `json:"lastHeard,omitzero"`  // of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
+	Forgotten   bool          `json:"forgotten,omitempty"` // of one that is Resolved: the device was silent for so long that it is not known any more
+	Window      time.Duration `json:"-"`                   // time without another alert of this device, rule and level
+	Remember    time.Duration `json:"-"`                   // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
+	Token       int64         `json:"token"`               // grows with every alert and recovery of the device, rule and level
+	Expires     time.Time     `json:"expires,omitzero"`    // by the store's clock; an alert taken later may come twice
+	Suppressed  int64         `json:"suppressed"`          // readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with such readings
+	Replica     string        `json:"replica"`
+	Test        bool          `json:"test,omitempty"` // sent by `alertworker check --notify`, or about a device that IsTest
 	// Ambiguous means that the receiver may have taken this alert before. It is about the
 	// attempt, not the alert, so no payload for programs has it: they compare the ID.
-	Ambiguous bool
+	Ambiguous bool `json:"-"`
 }
 
 // A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.

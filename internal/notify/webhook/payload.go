@@ -73,40 +73,17 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 }
 
 type data struct {
-	Message      string       `json:"message"` // for people: not decoded
-	Device       string       `json:"device"`
-	Per          *per         `json:"per,omitempty"`
-	Rule         string       `json:"rule,omitempty"`
-	Level        string       `json:"level,omitempty"`
-	Title        string       `json:"title,omitempty"`
-	Unit         string       `json:"unit,omitempty"`
-	Runbook      string       `json:"runbook,omitempty"`
-	Properties   notify.Shown `json:"properties,omitempty"`
-	Field        string       `json:"field,omitempty"`
-	Value        *float64     `json:"value,omitempty"` // nil, like Limit, about silence
-	Limit        *float64     `json:"limit,omitempty"`
-	Silent       float64      `json:"silent,omitempty"` // seconds
-	LastHeard    time.Time    `json:"lastHeard,omitzero"`
-	AtFloor      bool         `json:"atFloor,omitempty"` // events may have been lost between LastHeard and Since
-	Forgotten    bool         `json:"forgotten,omitempty"`
-	Word         string       `json:"word,omitempty"`
-	Temperature  *float64     `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
-	Threshold    *float64     `json:"threshold,omitempty"`
-	Below        bool         `json:"below,omitempty"`
-	Since        time.Time    `json:"since,omitzero"`
-	WillResolve  bool         `json:"willResolve,omitempty"`
-	Removed      bool         `json:"removed,omitempty"`
-	EnqueuedTime time.Time    `json:"enqueuedTime"`
-	DeviceTime   time.Time    `json:"deviceTime,omitzero"`
-	Partition    string       `json:"partition"`
-	Sequence     int64        `json:"sequence"`
-	Window       float64      `json:"window"` // seconds
-	Remember     float64      `json:"remember,omitempty"`
-	Token        int64        `json:"token"` // below 2^53, so that every JSON reader keeps it whole
-	Suppressed   int64        `json:"suppressed"`
-	Replica      string       `json:"replica"`
-	Expires      time.Time    `json:"expires,omitzero"`
-	Test         bool         `json:"test,omitempty"`
+	Message     string   `json:"message"` // for people: not decoded
+	Per         *per     `json:"per,omitempty"`
+	Value       *float64 `json:"value,omitempty"` // nil, like Limit, about silence
+	Limit       *float64 `json:"limit,omitempty"`
+	Temperature *float64 `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
+	Threshold   *float64 `json:"threshold,omitempty"`
+	Silent      float64  `json:"silent,omitempty"`  // seconds, like the next two
+	AtFloor     bool     `json:"atFloor,omitempty"` // events may have been lost between LastHeard and Since
+	Window      float64  `json:"window"`
+	Remember    float64  `json:"remember,omitempty"`
+	notify.Alert
 }
 
 // per is what devices share alerts by.
@@ -120,6 +97,7 @@ type per struct {
 // JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has
 // control characters.
 func Encode(a notify.Alert) ([]byte, error) {
+	inUTC(&a)
 	e := event[data]{
 		ID:      a.ID,
 		Source:  a.Source,
@@ -127,49 +105,32 @@ func Encode(a notify.Alert) ([]byte, error) {
 		Subject: a.About(),
 		Time:    a.Enqueued,
 		Data: data{
-			Message:      a.Message(),
-			Device:       a.Device,
-			Rule:         a.Rule,
-			Level:        a.Level,
-			Title:        a.Title,
-			Unit:         a.Unit,
-			Runbook:      a.Runbook,
-			Properties:   a.Shown,
-			Field:        a.Field,
-			Value:        &a.Temperature,
-			Limit:        &a.Threshold,
-			Word:         a.Word,
-			Silent:       a.Silent.Seconds(),
-			LastHeard:    a.LastHeard.UTC(),
-			Forgotten:    a.Forgotten,
-			Below:        a.Below,
-			Since:        a.Since.UTC(),
-			WillResolve:  a.WillResolve,
-			Removed:      a.Removed,
-			EnqueuedTime: a.Enqueued.UTC(),
-			DeviceTime:   a.DeviceTime.UTC(),
-			Partition:    a.Partition,
-			Sequence:     a.Sequence,
-			Window:       a.Window.Seconds(),
-			Remember:     a.Remember.Seconds(),
-			Token:        a.Token,
-			Suppressed:   a.Suppressed,
-			Replica:      a.Replica,
-			Expires:      a.Expires.UTC(),
-			Test:         a.Test,
+			Message:  a.Message(),
+			Silent:   a.Silent.Seconds(),
+			Window:   a.Window.Seconds(),
+			Remember: a.Remember.Seconds(),
+			Alert:    a,
 		},
 	}
 	if a.Silent > 0 {
-		e.Data.Value, e.Data.Limit = nil, nil
 		e.Data.AtFloor = !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since)
-	}
-	if a.Per != "" {
-		e.Data.Per = &per{a.Per, a.PerValue}
+	} else {
+		e.Data.Value, e.Data.Limit = &a.Temperature, &a.Threshold
 	}
 	if a.Rule == notify.DefaultRule {
 		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
 	}
+	if a.Per != "" {
+		e.Data.Per = &per{a.Per, a.PerValue}
+	}
 	return encode("alert", e)
+}
+
+// inUTC makes the times of a such.
+func inUTC(a *notify.Alert) {
+	for _, t := range []*time.Time{&a.LastHeard, &a.Since, &a.Enqueued, &a.DeviceTime, &a.Expires} {
+		*t = t.UTC()
+	}
 }
 
 // EncodeBatch returns alerts as a batch of CloudEvents. It fails if Encode would for any of them.
@@ -200,47 +161,18 @@ func Decode(body []byte) (notify.Alert, error) {
 	if err := checkAlert(e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
 	}
-	word := wordOf(e)
-	var shared per
-	if e.Data.Per != nil {
-		shared = *e.Data.Per
+	word, a := wordOf(e), e.Data.Alert
+	a.ID, a.Source = e.ID, e.Source
+	a.Resolved, a.Below = word == normal, word == low || word == normal && a.Below
+	a.Silent, a.Window, a.Remember = seconds(e.Data.Silent), seconds(e.Data.Window), seconds(e.Data.Remember)
+	if e.Data.Silent == 0 {
+		a.Temperature, a.Threshold = *e.Data.Value, *e.Data.Limit
 	}
-	return notify.Alert{
-		Per:         shared.Property,
-		PerValue:    shared.Value,
-		ID:          e.ID,
-		Source:      e.Source,
-		Device:      e.Data.Device,
-		Rule:        e.Data.Rule,
-		Level:       e.Data.Level,
-		Resolved:    word == normal,
-		WillResolve: e.Data.WillResolve,
-		Removed:     e.Data.Removed,
-		Below:       word == low || word == normal && e.Data.Below,
-		Title:       e.Data.Title,
-		Unit:        e.Data.Unit,
-		Runbook:     e.Data.Runbook,
-		Shown:       e.Data.Properties,
-		Field:       e.Data.Field,
-		Temperature: number(e.Data.Value),
-		Word:        e.Data.Word,
-		Silent:      seconds(e.Data.Silent),
-		LastHeard:   e.Data.LastHeard.UTC(),
-		Forgotten:   e.Data.Forgotten,
-		Threshold:   number(e.Data.Limit),
-		Since:       e.Data.Since.UTC(),
-		Enqueued:    e.Data.EnqueuedTime.UTC(),
-		DeviceTime:  e.Data.DeviceTime.UTC(),
-		Partition:   e.Data.Partition,
-		Sequence:    e.Data.Sequence,
-		Window:      seconds(e.Data.Window),
-		Remember:    seconds(e.Data.Remember),
-		Token:       e.Data.Token,
-		Expires:     e.Data.Expires.UTC(),
-		Suppressed:  e.Data.Suppressed,
-		Replica:     e.Data.Replica,
-		Test:        e.Data.Test,
-	}, nil
+	if e.Data.Per != nil {
+		a.Per, a.PerValue = e.Data.Per.Property, e.Data.Per.Value
+	}
+	inUTC(&a)
+	return a, nil
 }
 
 // wordOf returns the last word of e's type, empty if e is no alert of its rule.
@@ -251,14 +183,6 @@ func wordOf(e event[data]) string {
 		}
 	}
 	return ""
-}
-
-// number returns 0 for none.
-func number(n *float64) float64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 func seconds(n float64) time.Duration { return time.Duration(math.Round(n * float64(time.Second))) }
@@ -283,7 +207,7 @@ func checkAlert(e event[data]) error {
 		return fmt.Errorf("data.silent is %v in an alert of the type %q", e.Data.Silent, e.Type)
 	case e.Data.Silent == 0 && (e.Data.Value == nil || e.Data.Limit == nil):
 		return errors.New("data.value or data.limit is missing")
-	case !inRange(e.Data.EnqueuedTime) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
+	case !inRange(e.Data.Enqueued) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
 		return errors.New("data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339")
 	}
 	return nil
