@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"alertworker/internal/config"
@@ -123,9 +124,11 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
-	r := &deadletters.Replay{Store: s.deadLetters, Receivers: s.receivers, Config: s.config, Rules: s.config.Rules().Rules, To: *to, DryRun: *dryRun, Out: out}
-	if err := r.Check(); err != nil {
-		return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
+	r := &deadletters.Replay{Store: s.deadLetters, Receivers: s.receivers, Config: s.config, Rules: s.config.Rules().Rules, DryRun: *dryRun, Out: out}
+	if *to != "" {
+		if r.To, err = deadletters.Receiver(s.receivers, *to); err != nil {
+			return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
+		}
 	}
 	if err := s.connectLeases(ctx); err != nil {
 		return err
@@ -172,16 +175,25 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
+	verb := "discarded"
+	if *dryRun {
+		verb = "would be discarded"
+	}
 	n, failed := 0, 0
-	discard := func(letters []deadletter.Letter) error {
-		done, err := deadletters.Discard(ctx, out, s.deadLetters, letters, *dryRun)
-		n += done
-		return err
+	discard := func(l deadletter.Letter) error {
+		if !*dryRun {
+			if err := s.deadLetters.Delete(ctx, l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+				return err
+			}
+		}
+		n++
+		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+verb))
+		return nil
 	}
 	for _, id := range ids {
 		l, err := s.deadLetters.Get(ctx, kinds[0], id)
 		if err == nil {
-			err = discard([]deadletter.Letter{l})
+			err = discard(l)
 		}
 		if err != nil {
 			failed++
@@ -190,17 +202,15 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	}
 	if *all {
 		for page, listErr := range s.deadLetters.List(ctx, kinds[0], since.time()) {
-			if err = listErr; err == nil {
-				err = discard(page)
+			if listErr != nil {
+				return listErr
 			}
-			if err != nil {
-				return err
+			for _, l := range page {
+				if err := discard(l); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	verb := "discarded"
-	if *dryRun {
-		verb = "would be discarded"
 	}
 	fmt.Fprintf(out, "%d %s\n", n, verb)
 	if failed > 0 {

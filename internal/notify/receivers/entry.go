@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -275,7 +276,7 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 		return Receiver{}, err
 	}
 	r.Name = e.Name
-	if e.Filter.Levels != nil || e.Filter.Rules != nil || e.Filter.Property != "" {
+	if !reflect.DeepEqual(e.Filter, notify.Filter{}) {
 		r.Filters = notify.Filters{e.Filter}
 	}
 	r.Limits.Places = c.places

@@ -81,85 +81,65 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 	}
 	var rs []Receiver
 	var wrong []string
-	found := map[string]opened{} // by id
-	names := map[string]int{}    // the entries that have them
-	usual := map[string]string{} // what is unique makes a name of, by id
+	var from []source // of each of rs
 	for i, text := range entries {
-		n := i + 1
 		e, r, err := open(text, opts)
-		var id string
-		known := false
 		if err == nil {
-			id = e.id()
-			var first opened
-			if first, known = found[id]; known {
-				err = first.join(e, &rs[first.index])
-			} else if names[e.Name] > 0 {
-				err = fmt.Errorf("has the name of entry %d", names[e.Name])
-			} else {
-				err = checkID(id, found)
+			r.ID = e.id()
+			var same int
+			switch same, err = e.among(from); {
+			case err == nil && same < 0:
+				rs, from = append(rs, r), append(from, source{e, i + 1})
+			case err == nil:
+				err = rs[same].join(e, from[same])
 			}
 		}
-		switch {
-		case err != nil:
-			wrong = append(wrong, fmt.Sprintf("entry %d %v", n, err))
-			continue
-		case known:
-			continue
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("entry %d %v", i+1, err))
 		}
-		if e.Name != "" {
-			names[e.Name] = n
-		}
-		r.ID, usual[id] = id, e.usual()
-		found[id] = opened{entry: e, number: n, index: len(rs)}
-		rs = append(rs, r)
 	}
 	if len(wrong) > 0 {
 		return nil, errors.New(strings.Join(wrong, "; "))
 	}
 	for i := range rs {
 		if rs[i].Name == "" {
-			rs[i].Name = unique(usual[rs[i].ID], rs)
+			rs[i].Name = unique(from[i].usual(), rs)
 		}
 	}
 	return rs, nil
 }
 
-// An opened entry has made a receiver.
-type opened struct {
-	entry         Entry
-	number, index int // of the entry, and of its receiver
+// A source is the entry that a receiver was made of, and its number.
+type source struct {
+	Entry
+	number int
 }
 
-// checkID returns an error if another entry has the id but for case, which some stores ignore.
-func checkID(id string, found map[string]opened) error {
-	for other, first := range found {
-		if strings.EqualFold(id, other) {
-			return fmt.Errorf("differs from the id of entry %d only in case", first.number)
+// among returns the index of the source with e's identity, -1 if there is none, or an error if e is too much like one.
+func (e Entry) among(from []source) (int, error) {
+	for i, first := range from {
+		same := e.id() == first.id()
+		switch {
+		case same && e.url.String() != first.url.String() && e.ID != "":
+			return 0, fmt.Errorf("has the id of entry %d", first.number)
+		case (!same || e.url.String() != first.url.String()) && e.Name != "" && e.Name == first.Name:
+			return 0, fmt.Errorf("has the name of entry %d", first.number)
+		case same:
+			return i, nil
+		case strings.EqualFold(e.id(), first.id()): // some stores ignore case
+			return 0, fmt.Errorf("differs from the id of entry %d only in case", first.number)
 		}
 	}
-	return nil
+	return -1, nil
 }
 
-// join adds e, which has the id of o, to o's receiver r, if they differ by their filters alone.
-func (o opened) join(e Entry, r *Receiver) error {
-	one, other := o.entry, e
+// join adds e, which has the identity of the entry that r was made of, to r, if they differ by their filters alone.
+func (r *Receiver) join(e Entry, first source) error {
+	one, other := first.Entry, e
 	one.Filter, other.Filter = notify.Filter{}, notify.Filter{}
-	one.url, other.url = nil, nil
-	switch {
-	case e.url.String() != o.entry.url.String() && (e.ID != "" || e.Name != ""):
-		what := "name"
-		if e.ID != "" {
-			what = "id"
-		}
-		return fmt.Errorf("has the %s of entry %d", what, o.number)
-	case e.url.String() != o.entry.url.String():
-		return fmt.Errorf("differs from entry %d only in what may rotate, such as a key: if both are wanted, put a name=… of its own in front of each", o.number)
-	case !reflect.DeepEqual(one, other):
-		return fmt.Errorf("is the receiver of entry %d with other attributes: only level=, rule= and where= may differ, unless it has a name=… of its own", o.number)
-	case len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{}) ||
-		slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) }):
-		return fmt.Errorf("is the same receiver as entry %d", o.number)
+	if !reflect.DeepEqual(one, other) || len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{}) ||
+		slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) }) {
+		return fmt.Errorf("is the same receiver as entry %d: only level=, rule= and where= may differ; if both are wanted, put a name=… of its own in front of each", first.number)
 	}
 	r.Filters = append(r.Filters, e.Filter)
 	return nil

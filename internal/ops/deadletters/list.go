@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
@@ -52,48 +51,40 @@ func nameOf(id string, rs []receivers.Receiver) string {
 	return id
 }
 
-// WriteTable prints letters to the receivers rs, or to former ones, in aligned columns,
-// below a head if head is true.
+// WriteTable prints letters to the receivers rs, or to former ones, in columns, below a head if head is true.
 func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, head bool) error {
-	var rows [][]string
+	var b strings.Builder
+	line := func(columns ...any) {
+		for i, text := range columns {
+			columns[i] = humanize.OneLine(text.(string))
+		}
+		fmt.Fprintf(&b, "%-37s  %-11s  %-20s  %-16s  %8s  %-16s  %-24s  %s\n", columns...)
+	}
 	if head {
-		rows = append(rows, []string{"ID", "STATE", "TIME", "DEVICE", "VALUE", "RULE", "RECEIVER", "REASON"})
+		line("ID", "STATE", "TIME", "DEVICE", "VALUE", "RULE", "RECEIVER", "REASON")
 	}
 	for _, l := range letters {
-		row := []string{l.ID, string(l.Kind), "", "", "", "", nameOf(l.Receiver, rs), l.Reason}
+		var at, device, value, rule string
+		reason := l.Reason
 		switch {
 		case l.Broken != nil:
-			row[7] = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+			reason = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
 		case l.Event != nil:
-			row[2] = l.Event.Enqueued.UTC().Format(time.DateTime + "Z")
-			row[3] = l.Event.Device
-			row[7] = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event))
+			at, device = moment(l.Event.Enqueued), l.Event.Device
+			reason = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event))
 		default:
-			row[2] = l.Alert.Enqueued.UTC().Format(time.DateTime + "Z")
-			row[3] = l.Alert.Device
-			row[4] = fmt.Sprint(l.Alert.Temperature)
-			row[5] = about(l.Alert)
+			at, device, value, rule = moment(l.Alert.Enqueued), l.Alert.Device, fmt.Sprint(l.Alert.Temperature), about(l.Alert)
 			if l.Kind == deadletter.Replayed {
-				row[7] = fmt.Sprintf("replayed at %s; before that: %s", l.Replayed.UTC().Format(time.DateTime+"Z"), l.Reason)
+				reason = "replayed at " + moment(l.Replayed) + "; before that: " + l.Reason
 			}
 		}
-		rows = append(rows, row)
-	}
-	widths := []int{0, 11, 0, 8, 8, 11, 24, 0} // minimum widths: pages should look alike
-	for _, row := range rows {
-		for i, cell := range row {
-			row[i] = humanize.OneLine(cell)
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-	}
-	var b strings.Builder
-	for _, row := range rows {
-		fmt.Fprintf(&b, "%-*s  %-*s  %-*s  %-*s  %*s  %-*s  %-*s  %s\n",
-			widths[0], row[0], widths[1], row[1], widths[2], row[2], widths[3], row[3], widths[4], row[4], widths[5], row[5], widths[6], row[6], row[7])
+		line(l.ID, string(l.Kind), at, device, value, rule, nameOf(l.Receiver, rs), reason)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
+
+func moment(t time.Time) string { return t.UTC().Format(time.DateTime + "Z") }
 
 // about says which rule and level an alert is about, and whether it is resolved.
 func about(a notify.Alert) string {

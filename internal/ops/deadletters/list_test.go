@@ -21,11 +21,11 @@ func TestRules(t *testing.T) {
 	if err := deadletters.WriteTable(&out, all, nil, true); err != nil {
 		t.Fatal(err)
 	}
-	const want = `ID  STATE        TIME                  DEVICE           VALUE  RULE                    RECEIVER                  REASON
-id  undelivered  2026-03-01 12:00:00Z  device-1          91.5  temperature             r                         refused
-id  undelivered  2026-03-01 12:00:00Z  device-7          91.5  hot/critical            r                         refused
-id  undelivered  2026-03-01 12:10:00Z  device-7          64.5  hot/critical, recovery  r                         refused
-id  undelivered  2026-03-01 12:00:00Z  cold-store-3       1.4  cold-chain              r                         refused
+	const want = `ID                                     STATE        TIME                  DEVICE               VALUE  RULE              RECEIVER                  REASON
+id                                     undelivered  2026-03-01 12:00:00Z  device-1              91.5  temperature       r                         refused
+id                                     undelivered  2026-03-01 12:00:00Z  device-7              91.5  hot/critical      r                         refused
+id                                     undelivered  2026-03-01 12:10:00Z  device-7              64.5  hot/critical, recovery  r                         refused
+id                                     undelivered  2026-03-01 12:00:00Z  cold-store-3           1.4  cold-chain        r                         refused
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)

@@ -23,21 +23,14 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// A Store is a [deadletter.Store].
-type Store interface {
-	Get(ctx context.Context, kind deadletter.Kind, id string) (deadletter.Letter, error)
-	Replay(ctx context.Context, l deadletter.Letter, to string) error
-	Delete(ctx context.Context, l deadletter.Letter) error
-}
-
 // A Replay sends dead letters again, at the pace of their receivers, and prints the result of each. It is for one goroutine.
 type Replay struct {
-	Store     Store
+	Store     *deadletter.Store
 	Receivers []receivers.Receiver
 	Leases    lease.Store // of the workers' windows
 	Config    config.Config
-	Rules     []rules.Rule // with the windows of their alerts; those of other rules have Config.ThrottleWindow
-	To        string       // name or id of a receiver for all; "" for each letter's own
+	Rules     []rules.Rule        // with the windows of their alerts; those of other rules have Config.ThrottleWindow
+	To        *receivers.Receiver // for all; nil for each letter's own
 	DryRun    bool
 	Out       io.Writer
 
@@ -51,23 +44,19 @@ type Replay struct {
 	storeDown int               // failures of the throttle store in a row
 }
 
-// Check returns an error if there is no receiver To.
-func (r *Replay) Check() error {
-	if r.To != "" && r.other() == nil {
-		return r.unknown()
+// Receiver returns the one of rs with an id or, if there is none, with a name.
+func Receiver(rs []receivers.Receiver, name string) (*receivers.Receiver, error) {
+	if to := receivers.WithID(rs, name); to != nil {
+		return to, nil
 	}
-	return nil
-}
-
-// other returns the receiver To, nil if there is none. An id comes before a name.
-func (r *Replay) other() *receivers.Receiver {
-	if to := receivers.WithID(r.Receivers, r.To); to != nil {
-		return to
+	var names []string
+	for i, to := range rs {
+		if to.Name == name {
+			return &rs[i], nil
+		}
+		names = append(names, to.Name)
 	}
-	if i := slices.IndexFunc(r.Receivers, func(to receivers.Receiver) bool { return to.Name == r.To }); i >= 0 {
-		return &r.Receivers[i]
-	}
-	return nil
+	return nil, fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
 }
 
 // ByID is Send for the dead letter with this ID.
@@ -77,7 +66,7 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 	case errors.Is(err, deadletter.ErrNotFound):
 		why := "no such dead letter"
 		if l, err := r.Store.Get(ctx, deadletter.Replayed, id); err == nil {
-			why = "already replayed at " + l.Replayed.Format(time.DateTime+"Z")
+			why = "already replayed at " + moment(l.Replayed)
 		}
 		r.stays(deadletter.Letter{ID: id}, why)
 	case err != nil:
@@ -132,9 +121,9 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	}
 	for len(letters) > 0 {
 		l := letters[0]
-		to := receivers.WithID(r.Receivers, l.Receiver)
-		if r.To != "" {
-			to = r.other()
+		to := r.To
+		if to == nil {
+			to = receivers.WithID(r.Receivers, l.Receiver)
 		}
 		n := 1
 		switch why := r.barred(ctx, l, to); {
@@ -156,7 +145,7 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.
 	case l.Broken != nil:
 		return l.Broken.Error()
 	case to == nil:
-		return r.unknown().Error() + "; use --to to send it to another one"
+		return "NOTIFY_URLS has no such receiver; use --to to send it to another one"
 	case ctx.Err() != nil:
 		return "not sent: stopped"
 	case r.failures[to.ID] >= maxFailures:
@@ -174,7 +163,7 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 	seen := map[alarmKey]bool{}
 	for i, l := range letters {
 		key := alarmOf(l.Receiver, l.Alert)
-		if l.Broken != nil || seen[key] || r.To == "" && l.Receiver != letters[0].Receiver {
+		if l.Broken != nil || seen[key] || r.To == nil && l.Receiver != letters[0].Receiver {
 			return i
 		}
 		seen[key] = true
@@ -409,7 +398,11 @@ func (r *Replay) stay(letters []deadletter.Letter, why string) {
 
 func (r *Replay) stays(l deadletter.Letter, why string) {
 	r.Failed++
-	r.line(l, nameOf(cmp.Or(r.To, l.Receiver), r.Receivers), why)
+	to := nameOf(l.Receiver, r.Receivers)
+	if r.To != nil {
+		to = r.To.Name
+	}
+	r.line(l, to, why)
 }
 
 func (r *Replay) line(l deadletter.Letter, to, what string) {
@@ -421,29 +414,4 @@ func (r *Replay) line(l deadletter.Letter, to, what string) {
 		about += " to " + to
 	}
 	fmt.Fprintln(r.Out, humanize.OneLine(about+": "+what))
-}
-
-// unknown is the error for a receiver that does not exist.
-func (r *Replay) unknown() error {
-	var names []string
-	for _, to := range r.Receivers {
-		names = append(names, to.Name)
-	}
-	return fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
-}
-
-// Discard deletes letters and prints each.
-func Discard(ctx context.Context, out io.Writer, store Store, letters []deadletter.Letter, dryRun bool) (discarded int, err error) {
-	for _, l := range letters {
-		what := "would be discarded"
-		if !dryRun {
-			what = "discarded"
-			if err := store.Delete(ctx, l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
-				return discarded, err
-			}
-		}
-		discarded++
-		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+what))
-	}
-	return discarded, nil
 }
