@@ -89,7 +89,9 @@ func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 	whole := len(body) == len(e.Event.Body)
 	text := body
 	if !whole {
-		text = text[:lastRune(text)]
+		for i := 1; i < utf8.UTFMax && !utf8.Valid(text); i++ { // a character may be cut
+			text = text[:len(text)-1]
+		}
 	}
 	if utf8.Valid(text) {
 		m.Body = string(text)
@@ -121,20 +123,7 @@ func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:lastRune(s[:n-len(mark)])] + mark
-}
-
-// lastRune returns the length of s without the beginning of a character at its end.
-func lastRune[T string | []byte](s T) int {
-	for i := len(s) - 1; i >= max(0, len(s)-utf8.UTFMax); i-- {
-		if utf8.RuneStart(s[i]) {
-			if utf8.FullRune([]byte(s[i:])) {
-				break
-			}
-			return i
-		}
-	}
-	return len(s)
+	return strings.ToValidUTF8(s[:n-len(mark)], "") + mark
 }
 
 // utc returns t in UTC, or the zero time if RFC 3339 cannot express t.

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
@@ -38,7 +39,7 @@ const (
 	probe = "probe" // not a letter
 
 	maxMalformed = 60 // events kept a minute
-	maxLines     = 10 // log lines about alerts a minute
+	maxLines     = 10 // log lines a minute about alerts
 )
 
 // A Kind of letters, which have a folder of their own. Its value is for people and scripts.
@@ -59,15 +60,18 @@ func (k Kind) folder() string {
 
 // A Store keeps dead letters in a container, as records. Use New. It is safe for concurrent use.
 type Store struct {
-	records   records.Store
-	log       *zap.Logger
-	malformed quota
-	lines     quota
+	records records.Store
+	log     *zap.Logger // of at most maxLines a minute
+
+	mu     sync.Mutex
+	minute time.Time // the beginning of the current one
+	events int       // malformed ones in it
 }
 
 // New returns the store in rs, which should be reliable: its time is that of a call.
 func New(rs records.Store, log *zap.Logger) *Store {
-	return &Store{records: rs, log: log, malformed: quota{limit: maxMalformed}, lines: quota{limit: maxLines}}
+	sampled := func(c zapcore.Core) zapcore.Core { return zapcore.NewSamplerWithOptions(c, time.Minute, maxLines, 0) }
+	return &Store{records: rs, log: log.WithOptions(zap.WrapCore(sampled))}
 }
 
 // Keep returns nil once d is kept.
@@ -76,22 +80,17 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	if err := s.put(ctx, blobName(Undelivered, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}
-	switch ok, first, _ := s.lines.take(); {
-	case ok:
-		fields := []zap.Field{
-			zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
-			zap.String("receiver", d.Name), zap.String("reason", d.Reason),
-		}
-		if d.Alert.Level != "" {
-			fields = append(fields, zap.String("alert_level", d.Alert.Level)) // level is that of the line
-		}
-		if d.Alert.Resolved {
-			fields = append(fields, zap.Bool("resolved", true))
-		}
-		s.log.Error("alert not delivered, kept as a dead letter", fields...)
-	case first:
-		s.log.Error("more alerts are kept as dead letters; they are not logged one by one for the rest of this minute")
+	fields := []zap.Field{
+		zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
+		zap.String("receiver", d.Name), zap.String("reason", d.Reason),
 	}
+	if d.Alert.Level != "" {
+		fields = append(fields, zap.String("alert_level", d.Alert.Level)) // level is that of the line
+	}
+	if d.Alert.Resolved {
+		fields = append(fields, zap.Bool("resolved", true))
+	}
+	s.log.Error("alert not delivered, kept as a dead letter (at most 10 such lines a minute)", fields...)
 	return nil
 }
 
@@ -99,11 +98,11 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 // minute it drops the event, so that few events wait even in a storm of them or an
 // outage of the store.
 func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
-	if ok, first, refused := s.malformed.take(); !ok {
-		if first {
-			s.log.Warn("too many malformed events; keeping no more for the rest of this minute",
-				zap.Int("kept_per_minute", maxMalformed), zap.Int64("dropped_before", refused-1))
-		}
+	switch n := s.malformed(); {
+	case n == maxMalformed+1:
+		s.log.Warn("too many malformed events; keeping no more for the rest of this minute", zap.Int("kept_per_minute", maxMalformed))
+		return nil
+	case n > maxMalformed:
 		return nil
 	}
 	id := newID(e.Event.Enqueued, e.Partition, fmt.Sprint(e.Event.Sequence), e.Event.Device)
@@ -152,27 +151,13 @@ func idOf(kind Kind, name string) (id string, ok bool) {
 	return id, idPattern.MatchString(id) && blobName(kind, id) == name
 }
 
-// A quota admits limit events a minute.
-type quota struct {
-	limit int
-
-	mu      sync.Mutex
-	start   time.Time // of the current minute
-	n       int       // events in it
-	refused int64     // in all
-}
-
-// take counts one event. first is true for the first refused of a minute.
-func (q *quota) take() (ok, first bool, refused int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if now := time.Now(); now.Sub(q.start) >= time.Minute {
-		q.start, q.n = now, 0
+// malformed counts a malformed event, and returns how many there are in this minute.
+func (s *Store) malformed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.minute) >= time.Minute {
+		s.minute, s.events = now, 0
 	}
-	q.n++
-	if q.n <= q.limit {
-		return true, false, q.refused
-	}
-	q.refused++
-	return false, q.n == q.limit+1, q.refused
+	s.events++
+	return s.events
 }

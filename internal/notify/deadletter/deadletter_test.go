@@ -441,9 +441,6 @@ func TestMalformedEventsAreBounded(t *testing.T) {
 		time.Sleep(time.Second)
 		storm(200, 1000)
 		want(120, 2)
-		if got := lines.All()[1].ContextMap()["dropped_before"]; got != int64(41) {
-			t.Errorf("the line tells of %v dropped before, want 41", got)
-		}
 	})
 }
 
@@ -485,8 +482,8 @@ func TestAlertsAreNotBoundedButTheirLinesAre(t *testing.T) {
 		for i := range 500 {
 			keep(t, s, refused(i))
 		}
-		if len(service.blobs(t)) != 500 || lines.Len() != 11 {
-			t.Errorf("%d blobs and %d lines, want 500 and 10 and one more", len(service.blobs(t)), lines.Len())
+		if len(service.blobs(t)) != 500 || lines.Len() != 10 {
+			t.Errorf("%d blobs and %d lines, want 500 and 10", len(service.blobs(t)), lines.Len())
 		}
 		if got := lines.All()[0].ContextMap(); got["device"] != "device-0" || got["receiver"] != "example.com" || got["id"] != refused(0).Alert.ID {
 			t.Errorf("the first line has %v", got)
