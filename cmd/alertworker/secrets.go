@@ -22,8 +22,8 @@ func secretsChange(ctx context.Context, c config.Config, log *zap.Logger) bool {
 		<-ctx.Done()
 		return false
 	}
-	used := fingerprint(files)
-	last, rejected := used, used
+	used := fingerprint(files) // or rejected
+	last := used
 	clock := time.NewTicker(secretsEvery)
 	defer clock.Stop()
 	for {
@@ -35,12 +35,12 @@ func secretsChange(ctx context.Context, c config.Config, log *zap.Logger) bool {
 		now := fingerprint(files)
 		stable := bytes.Equal(now, last)
 		last = now
-		if !stable || bytes.Equal(now, used) || bytes.Equal(now, rejected) {
+		if !stable || bytes.Equal(now, used) {
 			continue
 		}
 		if _, _, err := config.Load(); err != nil {
 			log.Error("secret files have changed, but are not valid: the old secrets stay in use", zap.Error(err))
-			rejected = now
+			used = now
 			continue
 		}
 		return true

@@ -41,8 +41,6 @@ type Options struct {
 	Transport   *http.Transport // instead of the built-in one, for tests
 	// Secrets are left out of errors, besides those in the URL.
 	Secrets []string
-	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
-	Credentials string
 	// Refuses reports whether an answer says that the receiver will never take this
 	// message. Nil is RefusesMessage.
 	Refuses func(code int, body string) bool
@@ -57,13 +55,12 @@ type Options struct {
 // Errors and the Client itself print as scheme and host. The URL's user, path and query
 // and other secrets are left out, even if the receiver repeats them.
 type Client struct {
-	site        string // scheme://host[:port]
-	url         string // without user
-	user        *url.Userinfo
-	redact      *strings.Replacer
-	credentials string
-	refuses     func(code int, body string) bool
-	client      *http.Client
+	site    string // scheme://host[:port]
+	url     string // without user
+	user    *url.Userinfo
+	redact  *strings.Replacer
+	refuses func(code int, body string) bool
+	client  *http.Client
 }
 
 // A Message is what is posted.
@@ -87,19 +84,15 @@ func New(u *url.URL, opts Options) (*Client, error) {
 	bare := *u
 	bare.User = nil
 	c := &Client{
-		site:        u.Scheme + "://" + u.Host,
-		url:         bare.String(),
-		user:        u.User,
-		redact:      redact.New(u, opts.Secrets),
-		credentials: opts.Credentials,
-		refuses:     opts.Refuses,
+		site:    u.Scheme + "://" + u.Host,
+		url:     bare.String(),
+		user:    u.User,
+		redact:  redact.New(u, opts.Secrets),
+		refuses: opts.Refuses,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-	}
-	if c.credentials == "" {
-		c.credentials = "NOTIFY_URLS"
 	}
 	if c.refuses == nil {
 		c.refuses = RefusesMessage

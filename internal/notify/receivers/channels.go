@@ -2,7 +2,6 @@ package receivers
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -34,8 +33,9 @@ type channel struct {
 	places   int  // calls of Notify at a time; 0: as many as there are
 	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
 	rate func(u *url.URL) notify.Rate
-	// open returns a receiver with Notifier and Reach. Its errors continue "entry 1 …".
-	open func(u *url.URL, opts Options) (Receiver, error)
+	// open returns what sends to a URL, and scheme and host that it connects to, nil if to none. Its errors hold no
+	// part of the URL.
+	open func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error)
 }
 
 // webhooks are the schemes of URLs that get CloudEvents. With webhook+ in front, a URL means that whatever
@@ -44,34 +44,34 @@ var webhooks = append([]string{"http", "https"}, over("webhook")...)
 
 // channels is all that NOTIFY_URLS knows.
 var channels = []channel{
-	{schemes: webhooks, example: "https://…", batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
+	{schemes: webhooks, example: "https://…", batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 		return webhook.New(u, opts.WebhookSecrets, opts.post())
 	})},
 	{
 		schemes: over("teams"), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,
 		// 1,800 an hour and conversation, and 8 within two seconds.
 		rate: always(notify.Rate{Burst: 5, Every: 2 * time.Second}),
-		open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) { return teams.New(u, opts.Style, opts.post()) }),
+		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return teams.New(u, opts.Style, opts.post()) }),
 	},
 	{
 		schemes: over("slack"), example: "slack+https://…", hosts: []string{"hooks.slack.com", "hooks.slack-gov.com"}, together: true, batch: maxBatch,
 		rate: always(notify.Rate{Every: time.Second}),
-		open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) { return slack.New(u, opts.Style, opts.post()) }),
+		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return slack.New(u, opts.Style, opts.post()) }),
 	},
 	{
 		schemes: []string{"pagerduty"}, example: "pagerduty://ROUTING_KEY", hidden: true, hosts: []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
 		rate: always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
 		open: openPagerDuty,
 	},
-	{schemes: over("alertmanager"), example: "alertmanager+http://…", batch: maxBatch, together: true, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
+	{schemes: over("alertmanager"), example: "alertmanager+http://…", batch: maxBatch, together: true, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 		return alertmanager.New(u, opts.Style, opts.post())
 	})},
 	{
 		schemes: over("ntfy"), example: "ntfy+https://…", hosts: []string{"ntfy.sh"}, together: true, batch: maxBatch,
 		rate: onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
-		open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
+		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
 	},
-	{schemes: over("eventgrid"), example: "eventgrid+https://…", hosts: []string{".eventgrid.azure.net"}, batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (httpNotifier, error) {
+	{schemes: over("eventgrid"), example: "eventgrid+https://…", hosts: []string{".eventgrid.azure.net"}, batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 		return eventgrid.New(u, opts.EventGridToken, opts.post())
 	})},
 	{
@@ -120,49 +120,31 @@ func (o Options) post() httppost.Options {
 	return httppost.Options{Concurrency: o.Concurrency, Transport: o.Transport}
 }
 
-// An httpNotifier has an HTTP client.
-type httpNotifier interface {
-	notify.Notifier
-	Close()
-}
-
 // byHTTP returns the open function of a channel whose URLs are web addresses, perhaps
 // with the channel's name in front.
-func byHTTP(open func(u *url.URL, opts Options) (httpNotifier, error)) func(u *url.URL, opts Options) (Receiver, error) {
-	return func(u *url.URL, opts Options) (Receiver, error) {
+func byHTTP(open func(u *url.URL, opts Options) (notify.Notifier, error)) func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+	return func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 		address := *u
 		address.Scheme = u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]
 		n, err := open(&address, opts)
-		if err != nil {
-			return Receiver{}, fmt.Errorf("cannot be used: %w", err)
-		}
-		return Receiver{Notifier: n, Reach: &url.URL{Scheme: address.Scheme, Host: u.Host}, close: n.Close}, nil
+		return n, &url.URL{Scheme: address.Scheme, Host: u.Host}, err
 	}
 }
 
-func openPagerDuty(u *url.URL, opts Options) (Receiver, error) {
-	_, host, err := pagerduty.Split(u)
-	if err != nil {
-		return Receiver{}, err
-	}
+func openPagerDuty(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	n, err := pagerduty.New(u, opts.Style, opts.post())
-	if err != nil {
-		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
-	}
-	return Receiver{Notifier: n, Reach: &url.URL{Scheme: "https", Host: host}, close: n.Close}, nil
+	_, host, _ := pagerduty.Split(u) // fails if New does
+	return n, &url.URL{Scheme: "https", Host: host}, err
 }
 
-func openMail(u *url.URL, opts Options) (Receiver, error) {
+func openMail(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	n, err := smtp.New(u, smtp.Options{Style: opts.Style, Log: opts.Log, Token: opts.MailToken})
-	if err != nil {
-		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
-	}
-	return Receiver{Notifier: n, Reach: &url.URL{Scheme: u.Scheme, Host: u.Host}}, nil
+	return n, &url.URL{Scheme: u.Scheme, Host: u.Host}, err
 }
 
-func openLog(u *url.URL, opts Options) (Receiver, error) {
+func openLog(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	if u.String() != "log:" {
-		return Receiver{}, errors.New("must be log: with nothing after the colon")
+		return nil, nil, errors.New("must be log: with nothing after the colon")
 	}
-	return Receiver{Notifier: lognotify.New(opts.Log)}, nil
+	return lognotify.New(opts.Log), nil, nil
 }

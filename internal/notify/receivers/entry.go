@@ -252,8 +252,7 @@ func isRetired(host, path string) bool {
 	return strings.HasSuffix(host, ".webhook.office.com") || host == "outlook.office.com" && strings.HasPrefix(path, "/webhook/")
 }
 
-// open reads an entry and returns its receiver, which has no ID yet, and a Name only if one is given. Its errors
-// are like Parse's.
+// open reads an entry and returns its receiver, which has a Name only if one is given. Its errors are like Parse's.
 func open(text string, opts Options) (Entry, Receiver, error) {
 	e, err := Parse(text)
 	if err == nil {
@@ -271,11 +270,11 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 		return Receiver{}, err
 	}
 	c := find(e.url.Scheme)
-	r, err := c.open(e.url, opts)
+	n, reach, err := c.open(e.url, opts)
 	if err != nil {
-		return Receiver{}, err
+		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
-	r.Name = e.Name
+	r := Receiver{ID: e.id(), Name: e.Name, Notifier: n, Reach: reach}
 	if !reflect.DeepEqual(e.Filter, notify.Filter{}) {
 		r.Filters = notify.Filters{e.Filter}
 	}

@@ -35,14 +35,12 @@ type Receiver struct {
 	Notifier notify.Notifier
 	// Reach is scheme and host that the notifier connects to; nil if to none.
 	Reach *url.URL
-
-	close func() // nil if there is nothing to close
 }
 
 // Close closes the connections that the notifier keeps open.
 func (r Receiver) Close() {
-	if r.close != nil {
-		r.close()
+	if n, ok := r.Notifier.(interface{ Close() }); ok {
+		n.Close()
 	}
 }
 
@@ -85,7 +83,6 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 	for i, text := range entries {
 		e, r, err := open(text, opts)
 		if err == nil {
-			r.ID = e.id()
 			var same int
 			switch same, err = e.among(from); {
 			case err == nil && same < 0:

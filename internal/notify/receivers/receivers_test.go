@@ -250,7 +250,7 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 	text := err.Error()
 	for _, want := range []string{
 		"entry 2 is empty",
-		"entry 3 must be log: with nothing after",
+		"entry 3 cannot be used: must be log: with nothing after",
 		`entry 4 has the unknown scheme "ftp": must be https://…, teams+https://…, `,
 		"entry 5 is not a URL",
 		"entry 6 cannot be used: there is an @ after the host",
@@ -262,7 +262,7 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		"entry 13 cannot be used: a fragment",
 		`entry 14 has the unknown scheme "opsgenie"`,
 		"entry 15 has an unknown scheme",
-		"entry 16 must be pagerduty:// and the routing key",
+		"entry 16 cannot be used: must be pagerduty:// and the routing key",
 		"entry 17 has something other than id=, name=, level=, rule=, where=, rate=, batch= and secret= in front",
 		"entry 18 has an invalid name: must be up to 63 letters",
 		"entry 19 has more than one level=…",

@@ -21,7 +21,6 @@ import (
 	"io"
 	"net"
 	"net/mail"
-	"net/netip"
 	"net/textproto"
 	"net/url"
 	"slices"
@@ -330,15 +329,14 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 
 // literal is the name of this end of a connection, which may have no other.
 func literal(a net.Addr) string {
-	host, _, err := net.SplitHostPort(a.String())
-	ip, ipErr := netip.ParseAddr(host)
-	switch {
-	case err != nil || ipErr != nil:
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
 		return "localhost"
-	case ip.Is6():
-		return "[IPv6:" + ip.WithZone("").String() + "]"
 	}
-	return "[" + ip.String() + "]"
+	if ip := tcp.AddrPort().Addr().Unmap(); ip.Is4() {
+		return "[" + ip.String() + "]"
+	}
+	return "[IPv6:" + tcp.IP.String() + "]"
 }
 
 // signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is encrypted.
