@@ -121,12 +121,12 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	}
 	for len(letters) > 0 {
 		l := letters[0]
-		to := r.To
+		to, err := r.To, error(nil)
 		if to == nil {
-			to = receivers.WithID(r.Receivers, l.Receiver)
+			to, err = Receiver(r.Receivers, l.Receiver)
 		}
 		n := 1
-		switch why := r.barred(ctx, l, to); {
+		switch why := r.barred(ctx, l, to, err); {
 		case why != "":
 			r.stays(l, why)
 		case r.DryRun:
@@ -139,13 +139,13 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	}
 }
 
-// barred returns why l is not sent to a receiver, nil if there is none; empty if it may be.
-func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.Receiver) string {
+// barred returns why l is not sent to a receiver, or to none because of err; empty if it may be.
+func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.Receiver, err error) string {
 	switch {
 	case l.Broken != nil:
 		return l.Broken.Error()
-	case to == nil:
-		return "NOTIFY_URLS has no such receiver; use --to to send it to another one"
+	case err != nil:
+		return err.Error() + "; use --to to send it to another one"
 	case ctx.Err() != nil:
 		return "not sent: stopped"
 	case r.failures[to.ID] >= maxFailures:
