@@ -49,6 +49,7 @@ const arrows = `
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/records
 	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
+	internal/notify/lognotify                    internal/notify internal/notify/webhook
 	internal/notify/heartbeat                    internal/notify/redact
 	internal/notify/redact
 	internal/notify/pace                         internal/notify
