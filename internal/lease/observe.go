@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -38,46 +39,27 @@ type Call struct {
 }
 
 // An Observer is called before each call of a Store. It returns the context for
-// it, and what to call when it has ended, or nil. It is called concurrently.
+// it, and what to call when it has ended. It is called concurrently.
 type Observer func(ctx context.Context, op Operation) (context.Context, func(Call))
 
 // Observe returns next, whose calls the observers see, the first of them
 // outermost: it begins before the others and ends after them. A nil Observer is
 // left out; without any, Observe returns next itself.
 func Observe(next Store, observers ...Observer) Store {
-	s := &observed{next: next}
-	for _, o := range observers {
+	for _, o := range slices.Backward(observers) {
 		if o != nil {
-			s.observers = append(s.observers, o)
+			next = observed{next, o}
 		}
 	}
-	if len(s.observers) == 0 {
-		return next
-	}
-	return s
+	return next
 }
 
 type observed struct {
-	next      Store
-	observers []Observer
+	next  Store
+	begin Observer
 }
 
-// begin tells the observers of a call. end tells them how it ended.
-func (s *observed) begin(ctx context.Context, op Operation) (_ context.Context, end func(Call)) {
-	ends := make([]func(Call), len(s.observers))
-	for i, o := range s.observers {
-		ctx, ends[i] = o(ctx, op)
-	}
-	return ctx, func(c Call) {
-		for i := len(ends) - 1; i >= 0; i-- {
-			if ends[i] != nil {
-				ends[i](c)
-			}
-		}
-	}
-}
-
-func (s *observed) Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (string, error)) (Lease, error) {
+func (s observed) Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (string, error)) (Lease, error) {
 	ctx, end := s.begin(ctx, OpAcquire)
 	var o observation
 	l, err := s.next.Acquire(ctx, key, ttl, o.of(next))
@@ -85,28 +67,28 @@ func (s *observed) Acquire(ctx context.Context, key string, ttl time.Duration, n
 	return l, err
 }
 
-func (s *observed) Extend(ctx context.Context, l Lease, note string, ttl time.Duration) (Lease, error) {
+func (s observed) Extend(ctx context.Context, l Lease, note string, ttl time.Duration) (Lease, error) {
 	ctx, end := s.begin(ctx, OpExtend)
 	extended, err := s.next.Extend(ctx, l, note, ttl)
 	end(Call{Outcome: outcomeOf(OpExtend, err), Err: err, Lease: l})
 	return extended, err
 }
 
-func (s *observed) Release(ctx context.Context, l Lease, note string) error {
+func (s observed) Release(ctx context.Context, l Lease, note string) error {
 	ctx, end := s.begin(ctx, OpRelease)
 	err := s.next.Release(ctx, l, note)
 	end(Call{Outcome: outcomeOf(OpRelease, err), Err: err, Lease: l})
 	return err
 }
 
-func (s *observed) Read(ctx context.Context, key string) (Record, error) {
+func (s observed) Read(ctx context.Context, key string) (Record, error) {
 	ctx, end := s.begin(ctx, OpRead)
 	r, err := s.next.Read(ctx, key)
 	end(Call{Outcome: outcomeOf(OpRead, err), Err: err, Record: r, Seen: time.Now()})
 	return r, err
 }
 
-func (s *observed) Break(ctx context.Context, key string, next func(Record) (string, error)) error {
+func (s observed) Break(ctx context.Context, key string, next func(Record) (string, error)) error {
 	ctx, end := s.begin(ctx, OpBreak)
 	var o observation
 	err := s.next.Break(ctx, key, o.of(next))

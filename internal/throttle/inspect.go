@@ -49,11 +49,10 @@ type State struct {
 // Inspect returns the state of device. It takes nothing and changes nothing; it
 // costs the store one call, and returns by the time ctx ends.
 func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
-	r, err := g.store.Read(ctx, g.key(device))
+	r, n, err := g.read(ctx, device)
 	if err != nil {
-		return State{Phase: NotKnown}, fmt.Errorf("look up the window of device %q: %w", device, err)
+		return State{Phase: NotKnown}, err
 	}
-	n := parseNote(r.Note)
 	s := State{
 		Quiet:      n.quietUntil(r),
 		AlertID:    cmp.Or(n.ID, n.RecoveryID),
@@ -77,15 +76,23 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	return s, nil
 }
 
+// read returns the record of device, and the note in it.
+func (g *Gate) read(ctx context.Context, device string) (lease.Record, note, error) {
+	r, err := g.store.Read(ctx, g.key(device))
+	if err != nil {
+		err = fmt.Errorf("look up the window of device %q: %w", device, err)
+	}
+	return r, parseNote(r.Note), err
+}
+
 // Would returns what Do would do for r at this moment, where Sent says that it would send, and the ID that it would
 // send. It takes nothing and changes nothing; it costs the store one call.
 func (g *Gate) Would(ctx context.Context, r Request) (Result, string, error) {
 	start := time.Now()
-	record, err := g.store.Read(ctx, g.key(r.Device))
+	record, n, err := g.read(ctx, r.Device)
 	if err != nil {
-		return Result{Outcome: Unavailable}, "", fmt.Errorf("look up the window of device %q: %w", r.Device, err)
+		return Result{Outcome: Unavailable}, "", err
 	}
-	n := parseNote(record.Note)
 	if result, ok := settled(start, r, record, n); ok {
 		return result, "", nil
 	}
@@ -147,11 +154,10 @@ const (
 // Prove returns what the device's record says of r. It changes nothing, and costs the store one call. What came within a
 // second after a window counts as covered: nothing in the record says whether it was.
 func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
-	record, err := g.store.Read(ctx, g.key(r.Device))
+	record, n, err := g.read(ctx, r.Device)
 	if err != nil {
-		return Unproven, fmt.Errorf("look up the window of device %q: %w", r.Device, err)
+		return Unproven, err
 	}
-	n := parseNote(record.Note)
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
 	covered := !r.Recovery && r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
 	switch _, done := settled(time.Now(), r, record, n); {

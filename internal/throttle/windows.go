@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"sync"
 	"time"
@@ -39,13 +40,13 @@ func NewWindows() *Windows { return &Windows{start: time.Now()} }
 
 // windows are those of one gate.
 //
-// A device is known by 96 bits of a 128-bit hash under a random key of the gate, in a shard
-// that 6 more bits choose. Two windows that are one to us would suppress each
+// A device is known by 96 bits of the SHA-256 of a random key of the gate and its name, in a shard
+// that 6 more bits choose: nobody can choose names that collide. Two windows that are one to us would suppress each
 // other's alerts. That takes a chance of 2^-102 for any two, and of 2^-63 for any two of a
 // million, which is negligible.
 type windows struct {
 	*Windows
-	key [2]uint64
+	key [16]byte
 }
 
 // A shard is a hash table with linear probing. Slots are reused and never emptied.
@@ -77,9 +78,9 @@ type instant struct {
 }
 
 func newWindows(table *Windows) *windows {
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // does not fail
-	return &windows{table, [2]uint64{binary.LittleEndian.Uint64(random[:]), binary.LittleEndian.Uint64(random[8:])}}
+	w := &windows{Windows: table}
+	_, _ = rand.Read(w.key[:]) // does not fail
+	return w
 }
 
 func (w *windows) now() instant { return w.at(time.Now()) }
@@ -102,16 +103,22 @@ func (m *window) waits(now instant) time.Duration {
 }
 
 // lock returns the locked shard of device, and its tag.
-func (w *windows) lock(device string) (s *shard, tag [3]uint32) {
-	return w.lockHash(siphash(w.key, device))
+func (w *windows) lock(device string) (s *shard, tag [3]uint32) { return w.lockSum(sum(w.key, device)) }
+
+// sum returns the hash of s under key.
+func sum(key [16]byte, s string) [sha256.Size]byte {
+	var room [128]byte // for usual names
+	return sha256.Sum256(append(append(room[:0], key[:]...), s...))
 }
 
-func (w *windows) lockHash(lo, hi uint64) (s *shard, tag [3]uint32) {
-	tag = [3]uint32{uint32(hi), uint32(hi >> 32), uint32(lo >> 32)}
+func (w *windows) lockSum(sum [sha256.Size]byte) (s *shard, tag [3]uint32) {
+	for i := range tag {
+		tag[i] = binary.LittleEndian.Uint32(sum[4*i:])
+	}
 	if tag == [3]uint32{} {
 		tag[0] = 1
 	}
-	s = &w.shards[lo%shardCount]
+	s = &w.shards[sum[12]%shardCount]
 	s.mu.Lock()
 	return s, tag
 }
@@ -146,8 +153,8 @@ func (w *windows) suppress(device string, n int64, length time.Duration, since i
 // share counts device among those whose readings the window of value, which they share, kept quiet since the last alert, unless it
 // is counted already. That takes a place like that of a window.
 func (w *windows) share(value, device string) {
-	lo, hi := siphash(w.key, value)
-	s, tag := w.lockHash(lo, hi)
+	shared := sum(w.key, value)
+	s, tag := w.lockSum(shared)
 	m := s.find(tag)
 	if m == nil {
 		s.mu.Unlock()
@@ -155,7 +162,7 @@ func (w *windows) share(value, device string) {
 	}
 	of := *m
 	s.mu.Unlock()
-	s, tag = w.lockHash(siphash([2]uint64{lo, hi}, device))
+	s, tag = w.lockSum(sum([16]byte(shared[:]), device))
 	m = s.find(tag)
 	counted := m != nil && m.suppressed == of.suppressed&^maxCount
 	if m == nil {

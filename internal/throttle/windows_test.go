@@ -1,8 +1,6 @@
 package throttle
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"runtime"
@@ -14,25 +12,6 @@ import (
 
 	"pgregory.net/rapid"
 )
-
-// The reference implementation's vectors: key 00 01 … 0f, input 00 01 ….
-func TestSipHash(t *testing.T) {
-	var key, input [16]byte
-	for i := range key {
-		key[i], input[i] = byte(i), byte(i)
-	}
-	k := [2]uint64{binary.LittleEndian.Uint64(key[:]), binary.LittleEndian.Uint64(key[8:])}
-	for n, want := range map[int]string{
-		0: "a3817f04ba25a8e66df67214c7550293",
-		1: "da87c1d86b99af44347659119b22fc45",
-	} {
-		lo, hi := siphash(k, string(input[:n]))
-		got := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, lo), hi)
-		if hex.EncodeToString(got) != want {
-			t.Errorf("of %d bytes: %x, want %s", n, got, want)
-		}
-	}
-}
 
 func deviceName(i int) string { return fmt.Sprintf("plant-7/oven-%08d", i) }
 

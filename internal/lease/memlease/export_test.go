@@ -1,11 +1,13 @@
 package memlease
 
+import "time"
+
 // Forget drops key's record behind everybody's back.
 func (s *Store) Forget(key string) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	if r := s.memory.records[key]; r != nil {
-		s.memory.unlink(r)
+	if e := s.memory.records[key]; e != nil {
+		s.memory.written.Remove(e)
 		delete(s.memory.records, key)
 	}
 }
@@ -20,14 +22,17 @@ func (s *Store) Len() int {
 // Bound lowers how many records s keeps.
 func (s *Store) Bound(n int) { s.memory.max = n }
 
-// Linked returns how many records are in the order of their writes, by either way.
-func (s *Store) Linked() (n int) {
+// Ordered returns how many records are in the order of their writes, -1 if that is wrong.
+func (s *Store) Ordered() (n int) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	for r := s.memory.oldest; r != nil; r = r.newer {
-		if n++; r.newer == nil && r != s.memory.newest || r.newer != nil && (r.newer.older != r || r.newer.written < r.written) {
+	last := time.Duration(0)
+	for e := s.memory.written.Front(); e != nil; e = e.Next() {
+		r := e.Value.(*record)
+		if r.written < last || s.memory.records[r.key] != e {
 			return -1
 		}
+		n, last = n+1, r.written
 	}
 	return n
 }

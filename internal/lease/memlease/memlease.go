@@ -4,6 +4,7 @@
 package memlease
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 )
 
 const (
-	// maxRecords bounds the memory: a record of a usual device takes some 330 bytes.
+	// maxRecords bounds the memory: a record of a usual device takes some 390 bytes.
 	maxRecords = 1 << 20
 
 	// dropAtOnce bounds what one call drops.
@@ -51,7 +52,7 @@ func New() *Store { return Keeping(7 * 24 * time.Hour) }
 // Keeping returns an empty store with that retention.
 func Keeping(retention time.Duration) *Store {
 	start := time.Now()
-	m := &memory{start: start, retention: retention, max: maxRecords, records: map[string]*record{}, writes: start.UnixNano()}
+	m := &memory{start: start, retention: retention, max: maxRecords, records: map[string]*list.Element{}, writes: start.UnixNano()}
 	again := func(ctx context.Context, _ int, err error) bool {
 		return errors.Is(err, errConflict) && ctx.Err() == nil
 	}
@@ -64,30 +65,27 @@ type memory struct {
 	retention time.Duration
 	max       int // records
 
-	mu             sync.Mutex
-	records        map[string]*record
-	oldest, newest *record // by when they were written
-	longest        time.Duration
-	writes         int64 // the last version; it begins with the time, so that no two memories have the same
+	mu      sync.Mutex
+	records map[string]*list.Element
+	written list.List // of *record, the one written longest ago first
+	longest time.Duration
+	writes  int64 // the last version; it begins with the time, so that no two memories have the same
 }
 
 // A record is kept small: there may be a million of them.
 type record struct {
-	key, note    string
-	id           uuid.UUID // of the last lease granted
-	token        int64
-	claimed      time.Duration // since the memory's start
-	written      time.Duration // likewise
-	hold         time.Duration
-	version      int64
-	released     bool
-	older, newer *record
+	key, note string
+	id        uuid.UUID // of the last lease granted
+	token     int64
+	claimed   time.Duration // since the memory's start
+	written   time.Duration // likewise
+	hold      time.Duration
+	version   int64
+	released  bool
 }
 
 // now is the clock.
 func (m *memory) now() time.Duration { return time.Since(m.start) }
-
-func (r *record) end() time.Duration { return r.written + r.hold }
 
 // Read implements caslease.Records.
 func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) {
@@ -99,7 +97,8 @@ func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) 
 	now := m.now()
 	m.drop(dropAtOnce, now-m.retention)
 	found := caslease.Record{Record: lease.Record{Now: m.start.Add(now)}}
-	if r := m.records[key]; r != nil {
+	if e := m.records[key]; e != nil {
+		r := e.Value.(*record)
 		found.Note, found.Token, found.Hold = r.note, r.token, r.hold
 		found.Claimed, found.Written = m.start.Add(r.claimed), m.start.Add(r.written)
 		found.ID, found.Released, found.Exists, found.Version = r.id.String(), r.released, true, strconv.FormatInt(r.version, 10)
@@ -118,19 +117,19 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.records[key]
+	e := m.records[key]
 	switch {
-	case prev.Exists != (r != nil) || r != nil && prev.Version != strconv.FormatInt(r.version, 10):
+	case prev.Exists != (e != nil) || e != nil && prev.Version != strconv.FormatInt(e.Value.(*record).version, 10):
 		return "", errConflict
-	case r != nil:
-		m.unlink(r)
+	case e != nil:
+		m.written.MoveToBack(e)
 	case len(m.records) >= m.max && m.drop(1, m.now()-2*m.longest) == 0:
 		return "", errFull
 	default:
-		r = &record{key: strings.Clone(key)}
-		m.records[r.key] = r
+		e = m.written.PushBack(&record{key: strings.Clone(key)})
+		m.records[e.Value.(*record).key] = e
 	}
-	m.link(r)
+	r := e.Value.(*record)
 	m.writes++
 	r.id, r.token, r.note, r.version = id, next.Token, next.Note, m.writes
 	r.claimed, r.written, r.hold, r.released = next.Claimed.Sub(m.start), m.now(), next.Hold, next.Released
@@ -142,38 +141,16 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 // the one written longest ago on, and returns how many.
 func (m *memory) drop(n int, limit time.Duration) (dropped int) {
 	for ; dropped < n; dropped++ {
-		r := m.oldest
-		if r == nil || r.end() > limit {
+		e := m.written.Front()
+		if e == nil {
 			break
 		}
-		m.unlink(r)
+		r := e.Value.(*record)
+		if r.written+r.hold > limit {
+			break
+		}
+		m.written.Remove(e)
 		delete(m.records, r.key)
 	}
 	return dropped
-}
-
-// link makes r, which is in no list, the newest.
-func (m *memory) link(r *record) {
-	r.older, r.newer = m.newest, nil
-	if m.newest != nil {
-		m.newest.newer = r
-	} else {
-		m.oldest = r
-	}
-	m.newest = r
-}
-
-// unlink takes r out of the list.
-func (m *memory) unlink(r *record) {
-	if r.older != nil {
-		r.older.newer = r.newer
-	} else {
-		m.oldest = r.newer
-	}
-	if r.newer != nil {
-		r.newer.older = r.older
-	} else {
-		m.newest = r.older
-	}
-	r.older, r.newer = nil, nil
 }

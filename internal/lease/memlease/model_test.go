@@ -241,8 +241,8 @@ func TestBoundHolds(t *testing.T) {
 					time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond / 60, time.Millisecond, 5 * time.Millisecond, 60 * time.Millisecond}).Draw(t, "for"))
 				},
 				"": func(t *rapid.T) {
-					if s.Len() > 4 || s.Len() != s.Linked() {
-						t.Fatalf("%d records, %d in the order of their writes", s.Len(), s.Linked())
+					if s.Len() > 4 || s.Len() != s.Ordered() {
+						t.Fatalf("%d records, %d in the order of their writes", s.Len(), s.Ordered())
 					}
 					for _, l := range held {
 						if r, err := s.Read(context.Background(), l.Key); time.Now().Before(l.Until) && (err != nil || r.Token != l.Token) {
