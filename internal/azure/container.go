@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 )
 
 // restoreEvery is the minimum time between two attempts to create a missing container.
@@ -17,31 +14,24 @@ const restoreEvery = 5 * time.Second
 // A Container is created by its users when it is missing: at the start, or because it has
 // been deleted since. Use NewContainer. It is safe for concurrent use.
 type Container struct {
+	// Created, if not nil, is called whenever the container has been created. It must not block. Set it before the
+	// container has several users.
+	Created func(name string)
+
 	name    string
 	missing func(error) bool
 	create  func(context.Context) error
 
-	mu      sync.Mutex
-	trying  chan struct{} // closed when the attempt under way has ended; nil if there is none
-	tried   time.Time     // the last attempt's end; zero if there was none
-	err     error         // its result
-	lost    *MissingError // since the last call that found the container; nil if it is there
-	created func(name string)
+	turn  chan struct{} // holds one while somebody uses what follows
+	tried time.Time     // the last attempt's end; zero if there was none
+	err   error         // its result
 }
 
 // NewContainer returns the container that create creates. That it exists already is no
 // error. name is for errors: its address without a signature. missing reports whether a
 // call failed because the container does not exist.
 func NewContainer(name string, missing func(error) bool, create func(context.Context) error) *Container {
-	return &Container{name: name, missing: missing, create: create}
-}
-
-// OnCreate makes c call f whenever it has created the container from now on. f must
-// not block.
-func (c *Container) OnCreate(f func(name string)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.created = f
+	return &Container{name: name, missing: missing, create: create, turn: make(chan struct{}, 1)}
 }
 
 // Do calls call. If that fails because the container is missing Do creates it and,
@@ -52,9 +42,6 @@ func (c *Container) Do(ctx context.Context, call func() error) error {
 	start := time.Now()
 	err := call()
 	if err == nil || !c.missing(err) {
-		if err == nil {
-			c.found()
-		}
 		return err
 	}
 	if err := c.restore(ctx, start); err != nil {
@@ -63,72 +50,31 @@ func (c *Container) Do(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// found records that the container is there.
-func (c *Container) found() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lost = nil
-}
-
-// Missing returns why the container, which calls have found missing, could not be created;
-// nil if it could, or a call has found it since.
-func (c *Container) Missing() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lost == nil {
-		return nil
-	}
-	return c.lost
-}
-
 // restore creates the container, which was not there some time after missed.
 func (c *Container) restore(ctx context.Context, missed time.Time) error {
-	for {
-		c.mu.Lock()
-		trying := c.trying
-		if trying == nil {
-			switch {
-			case c.tried.IsZero():
-			case c.err == nil && missed.Before(c.tried), c.err != nil && time.Since(c.tried) < restoreEvery:
-				defer c.mu.Unlock()
-				return c.err
-			}
-			c.trying = make(chan struct{})
-			c.mu.Unlock()
-			return c.attempt(ctx)
-		}
-		c.mu.Unlock()
-		select {
-		case <-trying:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-}
-
-func (c *Container) attempt(ctx context.Context) error {
+	if c.err == nil && missed.Before(c.tried) || c.err != nil && time.Since(c.tried) < restoreEvery {
+		return c.err
+	}
 	err := c.create(ctx)
-	if code(err) == "ContainerAlreadyExists" {
-		err = nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(c.trying)
-	c.trying = nil
-	if err != nil && ctx.Err() != nil { // that says nothing about the container
-		return fmt.Errorf("create container %q: %w", c.name, ctx.Err())
-	}
-	if err != nil {
-		c.lost = &MissingError{c.name, Explain(err)}
-		err = c.lost
-	} else {
-		c.lost = nil
-		if c.created != nil {
-			c.created(c.name)
+	switch {
+	case err == nil, Answer(err).ErrorCode == "ContainerAlreadyExists":
+		c.err = nil
+		if c.Created != nil {
+			c.Created(c.name)
 		}
+	case ctx.Err() != nil: // that says nothing about the container
+		return fmt.Errorf("create container %q: %w", c.name, ctx.Err())
+	default:
+		c.err = &MissingError{c.name, Explain(err)}
 	}
-	c.tried, c.err = time.Now(), err
-	return err
+	c.tried = time.Now()
+	return c.err
 }
 
 // A MissingError means that a container does not exist and could not be created.
@@ -152,6 +98,6 @@ func (e *MissingError) HTTPStatus() int { return http.StatusNotFound }
 // ContainerMissing reports whether err means that a blob container does not exist or is
 // being deleted.
 func ContainerMissing(err error) bool {
-	var resp *azcore.ResponseError
-	return errors.As(err, &resp) && (resp.ErrorCode == "ContainerNotFound" || resp.ErrorCode == "ContainerBeingDeleted")
+	code := Answer(err).ErrorCode
+	return code == "ContainerNotFound" || code == "ContainerBeingDeleted"
 }

@@ -23,7 +23,7 @@ func TestContainerIsCreatedOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			return answer
 		})
-		c.OnCreate(func(name string) { created.Add(1) })
+		c.Created = func(string) { created.Add(1) }
 		everybody := func() (errs []error) {
 			var all sync.WaitGroup
 			errs = make([]error, 100)

@@ -28,23 +28,19 @@ const (
 // returns false after six tries, when a retry cannot help, and when ctx would end
 // before the pause.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
-	if try+1 >= maxTries || ctx.Err() != nil {
-		return false
-	}
-	var missing *MissingError
-	if errors.As(err, &missing) {
+	if try+1 >= maxTries || ctx.Err() != nil || errors.As(err, new(*MissingError)) {
 		return false
 	}
 	pause := min(minPause<<try, maxPause)
 	pause += rand.N(pause)
-	if resp := response(err); resp != nil {
-		switch status := resp.StatusCode; {
-		case status == http.StatusNotFound && resourceMissing(code(err)):
+	if answer := Answer(err); answer.RawResponse != nil {
+		switch status := answer.StatusCode; {
+		case status == http.StatusNotFound && (answer.ErrorCode == "ContainerNotFound" || answer.ErrorCode == "ResourceNotFound"):
 			return false
 		case status == http.StatusNotFound, status == http.StatusConflict, status == http.StatusPreconditionFailed:
 			return true
 		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == 449, status >= 500:
-			pause = max(pause, retryAfter(resp))
+			pause = max(pause, retryAfter(answer.RawResponse))
 		default:
 			return false
 		}
@@ -126,10 +122,7 @@ func Explain(err error) error {
 // AddHint adds to the error of a service that did not answer which variable has its address.
 // What a service answered says itself what to do (Explain), and so does the lack of a token.
 func AddHint(err error, variable string) error {
-	var answer *azcore.ResponseError
-	var missing *MissingError
-	var none *IdentityError
-	if err == nil || errors.As(err, &answer) || errors.As(err, &missing) || errors.As(err, &none) {
+	if err == nil || Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError)) || errors.As(err, new(*IdentityError)) {
 		return err
 	}
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
@@ -156,9 +149,8 @@ func Summary(err error) error {
 
 // Refused reports whether a service refused the credentials, or there are none.
 func Refused(err error) bool {
-	var none *IdentityError
-	var answer *azcore.ResponseError
-	return errors.As(err, &none) || errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	status := Answer(err).StatusCode
+	return errors.As(err, new(*IdentityError)) || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 // advise returns what to do about an answer; may be empty.
@@ -180,6 +172,9 @@ func advise(status int, code string) string {
 	return ""
 }
 
+// Explained returns cause, which a service answered, with a text of one line that says what to do about it.
+func Explained(text string, cause *azcore.ResponseError) error { return &explained{text, cause} }
+
 type explained struct {
 	text  string
 	cause error
@@ -190,32 +185,11 @@ func (e *explained) Unwrap() error { return e.cause }
 
 // HTTPStatus returns the status that the service answered, 0 if there was no answer. It is
 // for metrics, which know no Azure.
-func (e *explained) HTTPStatus() int {
-	if resp := response(e.cause); resp != nil {
-		return resp.StatusCode
-	}
-	return 0
-}
+func (e *explained) HTTPStatus() int { return Answer(e.cause).StatusCode }
 
-// response returns the service's answer in err, or nil.
-func response(err error) *http.Response {
-	var resp *azcore.ResponseError
-	if errors.As(err, &resp) {
-		return resp.RawResponse
-	}
-	return nil
-}
-
-// code returns the service's code for err, or "".
-func code(err error) string {
-	var resp *azcore.ResponseError
-	if errors.As(err, &resp) {
-		return resp.ErrorCode
-	}
-	return ""
-}
-
-// resourceMissing reports whether the code of a 404 means more than one missing record.
-func resourceMissing(code string) bool {
-	return code == "ContainerNotFound" || code == "ResourceNotFound"
+// Answer returns what the service answered, of which err tells; a zero one if it did not answer.
+func Answer(err error) *azcore.ResponseError {
+	answer := &azcore.ResponseError{}
+	errors.As(err, &answer)
+	return answer
 }

@@ -47,7 +47,7 @@ func OpenBlobs(ctx context.Context, c *container.Client, created func(container 
 		// An identity that may neither create nor look at containers may look at a blob.
 		_, err := b.Stat(ctx, "probe")
 		if err == nil || errors.Is(err, ErrNotFound) {
-			b.home.OnCreate(created)
+			b.home.Created = created
 			return b, nil
 		}
 		if !azure.ShouldRetry(ctx, try, err) {
@@ -61,10 +61,6 @@ func (b *Blobs) Address() string {
 	address, _, _ := strings.Cut(b.container.URL(), "?")
 	return address
 }
-
-// Missing returns why the container, which calls have found missing, could not be created; nil if
-// it could, or a call has found it since.
-func (b *Blobs) Missing() error { return b.home.Missing() }
 
 // Read implements [Store].
 func (b *Blobs) Read(ctx context.Context, name string, limit int) (r Record, err error) {
@@ -238,23 +234,16 @@ func found(name string, metadata map[string]*string, etag *azcore.ETag, written,
 
 // absent returns what a failed read tells of a record that there is none of.
 func absent(err error) (r Record) {
-	var answer *azcore.ResponseError
-	if errors.As(err, &answer) {
-		r.Now, _ = azure.Date(answer.RawResponse)
-	}
+	r.Now, _ = azure.Date(azure.Answer(err).RawResponse)
 	return r
 }
 
 // conflict says whether a condition was not met. Where snapshots keep a blob from being deleted it is not ours to delete.
 func conflict(err error) bool {
-	var answer *azcore.ResponseError
-	return errors.As(err, &answer) && answer.StatusCode == http.StatusPreconditionFailed ||
-		bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent)
+	return azure.Answer(err).StatusCode == http.StatusPreconditionFailed || bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent)
 }
 
 // notFound says whether there is no blob of that name, though its container is there.
 func notFound(err error) bool {
-	var answer *azcore.ResponseError
-	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound &&
-		!azure.ContainerMissing(err) && !bloberror.HasCode(err, bloberror.ResourceNotFound)
+	return azure.Answer(err).StatusCode == http.StatusNotFound && !azure.ContainerMissing(err) && !bloberror.HasCode(err, bloberror.ResourceNotFound)
 }

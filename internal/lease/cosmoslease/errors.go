@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-
 	"alertworker/internal/azure"
 )
 
@@ -43,55 +41,34 @@ func explain(err error) error {
 		return nil
 	}
 	var config *ConfigError
-	var resp *azcore.ResponseError
+	answer := azure.Answer(err)
 	switch {
 	case errors.As(err, &config):
 		return config
-	case !errors.As(err, &resp):
+	case answer.StatusCode == 0:
 		return azure.Explain(err)
 	}
-	text := fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	text := fmt.Sprintf("%d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	sub := ""
-	if resp.RawResponse != nil {
-		sub = resp.RawResponse.Header.Get(subStatus)
+	if answer.RawResponse != nil {
+		sub = answer.RawResponse.Header.Get(subStatus)
 	}
 	if sub != "" && sub != "0" {
 		text += ", sub-status " + sub
 	}
 	switch {
-	case resp.StatusCode == http.StatusNotFound && sub == ownerResourceNotFound:
+	case answer.StatusCode == http.StatusNotFound && sub == ownerResourceNotFound:
 		return errNoContainer
-	case resp.StatusCode == http.StatusUnauthorized:
+	case answer.StatusCode == http.StatusUnauthorized:
 		text += ": the credentials were refused: check the account's address and its key or identity"
-	case resp.StatusCode == http.StatusForbidden:
+	case answer.StatusCode == http.StatusForbidden:
 		text += ": not allowed: an identity needs the role Cosmos DB Built-in Data Contributor, the account's network rules must admit this machine, and this machine's clock must be right"
-	case resp.StatusCode == http.StatusTooManyRequests:
+	case answer.StatusCode == http.StatusTooManyRequests:
 		text += ": the container's throughput is used up: raise it if this lasts"
 	}
-	return &answerError{text, resp}
-}
-
-// An answerError is an answer of the service that is an error.
-type answerError struct {
-	text  string
-	cause *azcore.ResponseError
-}
-
-func (e *answerError) Error() string { return e.text }
-func (e *answerError) Unwrap() error { return e.cause }
-
-// HTTPStatus returns the status that the service answered.
-func (e *answerError) HTTPStatus() int { return e.cause.StatusCode }
-
-// status returns the status of the service's answer that err tells of, or 0.
-func status(err error) int {
-	var resp *azcore.ResponseError
-	if errors.As(err, &resp) {
-		return resp.StatusCode
-	}
-	return 0
+	return azure.Explained(text, answer)
 }
 
 // notFound says of an explained error that an item is not there, though its
 // container is.
-func notFound(err error) bool { return status(err) == http.StatusNotFound }
+func notFound(err error) bool { return azure.Answer(err).StatusCode == http.StatusNotFound }

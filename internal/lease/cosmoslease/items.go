@@ -57,9 +57,10 @@ func (i items) Latest(ctx context.Context, key string) (r caslease.Record, err e
 func (i items) session(ctx context.Context, name string) (*string, error) {
 	never := azcore.ETag(`"00000000-0000-0000-0000-000000000000"`)
 	_, err := i.container.ReplaceItem(ctx, azcosmos.NewPartitionKeyString(name), name, fmt.Appendf(nil, `{"id":%q}`, name), &azcosmos.ItemOptions{IfMatchEtag: &never})
-	var answer *azcore.ResponseError
-	if !errors.As(err, &answer) || answer.StatusCode != http.StatusPreconditionFailed && !notFound(err) || errors.Is(explain(err), errNoContainer) {
-		return nil, fmt.Errorf("ask for the last write of item %q: %w", name, explain(err))
+	err = explain(err)
+	answer := azure.Answer(err)
+	if answer.StatusCode != http.StatusPreconditionFailed && !notFound(err) {
+		return nil, fmt.Errorf("ask for the last write of item %q: %w", name, err)
 	}
 	if token := answer.RawResponse.Header.Get("X-Ms-Session-Token"); token != "" {
 		return &token, nil
@@ -73,10 +74,11 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, &azcosmos.ItemOptions{SessionToken: session})
 	if err != nil {
 		err = explain(err)
-		var answer *azcore.ResponseError
-		if notFound(err) && errors.As(err, &answer) && answer.RawResponse.Header.Get(subStatus) != readSessionNotAvailable {
-			now, err := azure.Date(answer.RawResponse)
-			return caslease.Record{Record: lease.Record{Now: now}}, err
+		if notFound(err) {
+			if answer := azure.Answer(err).RawResponse; answer.Header.Get(subStatus) != readSessionNotAvailable {
+				now, err := azure.Date(answer)
+				return caslease.Record{Record: lease.Record{Now: now}}, err
+			}
 		}
 		return caslease.Record{}, fmt.Errorf("read item %q: %w", name, err)
 	}

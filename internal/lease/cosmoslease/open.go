@@ -129,7 +129,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 		items, err := open(ctx, c)
 		if err == nil {
 			items.retention = c.Retention
-			items.home.OnCreate(c.Created)
+			items.home.Created = c.Created
 			service := caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: caslease.Clock{Resolution: time.Second, Skew: time.Second}, Latest: items.Latest}
 			return caslease.New(items, service), nil
 		}
@@ -168,7 +168,7 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 		return items{}, err
 	}
 	found, err := i.Read(ctx, nil)
-	if status(err) == http.StatusNotFound {
+	if azure.Answer(err).StatusCode == http.StatusNotFound {
 		err = create(ctx, c, d, container)
 		if err == nil {
 			found, err = i.Read(ctx, nil)
@@ -192,7 +192,7 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 // create creates the database and the container, as far as they are missing.
 func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient, container string) error {
 	_, err := c.CreateDatabase(ctx, azcosmos.DatabaseProperties{ID: d.ID()}, nil)
-	if err == nil || status(err) == http.StatusConflict {
+	if err == nil || azure.Answer(err).StatusCode == http.StatusConflict {
 		neverByDefault := int32(-1)
 		_, err = d.CreateContainer(ctx, azcosmos.ContainerProperties{
 			ID:                     container,
@@ -207,7 +207,7 @@ func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient,
 			},
 		}, nil)
 	}
-	switch status(err) {
+	switch azure.Answer(err).StatusCode {
 	case http.StatusConflict: // another replica did
 		return nil
 	case http.StatusForbidden, http.StatusUnauthorized:
