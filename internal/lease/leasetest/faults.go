@@ -24,54 +24,82 @@ func checkFaults(t tester, s *suite) {
 	defer verified.Wait()
 	sideBySide(len(operations)*len(once), func(i int) {
 		op, f := operations[i/len(once)], once[i%len(once)]
-		for n := 0; ; n++ {
-			w := &wire{next: s.Transport}
-			c := attempt{
-				suite: s, clean: clean, faulty: s.storeVia(t, w), wire: w,
-				key:  fmt.Sprintf("%s, %s at request %d", op.name, f, n+1),
-				hung: f == stalled || f == stalledDone,
-			}
-			c.fault = func() { w.arm(f, n, false) }
+		for at := 0; ; at++ {
+			c := s.attempt(t, clean, fmt.Sprintf("%s, %s at request %d", op.name, f.name, at+1), f, at)
 			verify := op.run(t, c)
 			verified.Go(func() { verify(t) })
-			if !w.disarm() {
-				if n == 0 {
-					t.Errorf("%s: no request was made", c.key)
-				}
-				return
+			if n := c.wire.disarm(); n == 0 {
+				t.Errorf("%s: no request was made", c.key)
+			} else if n > at {
+				continue
 			}
+			return
 		}
 	})
 }
 
-// An attempt is one operation with one fault.
+// maxRequests is how many a call may make of a service that is out: one layer
+// repeats them, not each of several.
+const maxRequests = 6
+
+// A service that is out is neither a refusal nor a loss, and the call gives up
+// in time and after a few requests.
+func checkOutage(t tester, s *suite) {
+	if s.Transport == nil {
+		return
+	}
+	clean := s.store(t)
+	outages := []fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
+	sideBySide(len(operations)*len(outages), func(i int) {
+		op, f := operations[i/len(outages)], outages[i%len(outages)]
+		c := s.attempt(t, clean, "outage: "+op.name+", "+f.name, f, -1)
+		verify := op.run(t, c)
+		if n := c.wire.disarm(); n > maxRequests {
+			t.Errorf("%s: %d requests, want at most %d", c.key, n, maxRequests)
+		}
+		verify(t)
+	})
+}
+
+// An attempt is one operation with one fault, or with a service that is out.
 type attempt struct {
 	*suite
 	clean, faulty lease.Store
-	wire          *wire
+	wire          *wire // of faulty
 	key           string
-	hung          bool // the fault is one that lasts until the context ends
-	fault         func()
+	fault         fault
+	at            int
+}
+
+func (s *suite) attempt(t tester, clean lease.Store, key string, f fault, at int) attempt {
+	t.Helper()
+	w := &wire{next: s.Transport}
+	return attempt{s, clean, s.storeVia(t, w), w, key, f, at}
 }
 
 // try runs call with the fault, and says whether it is known to have done its work.
 func (c attempt) try(t tester, call func(context.Context) error) (done bool) {
 	t.Helper()
-	ctx, cancel := t.Context(), func() {}
-	if c.hung {
-		ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
+	out, limit := c.at < 0, long
+	switch {
+	case out:
+		limit = 4 * time.Second
+	case c.fault.stalled:
+		limit = 500 * time.Millisecond
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	c.fault()
+	c.wire.arm(c.fault, c.at)
 	err := call(ctx)
 	switch {
-	case err == nil:
-		return true
-	case c.hung && errors.Is(err, context.DeadlineExceeded):
-		return false
+	case out:
+		if err == nil || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) {
+			t.Errorf("%s: %v, want an error of its own", c.key, err)
+		}
+	case err != nil && !(c.fault.stalled && errors.Is(err, context.DeadlineExceeded)):
+		t.Errorf("%s: %v", c.key, err)
 	}
-	t.Errorf("%s: %v", c.key, err)
-	return false
+	return err == nil
 }
 
 // operations make an attempt and return what verifies the outcome.
@@ -184,64 +212,6 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 			time.Sleep(200 * time.Millisecond)
 		}
 	}
-}
-
-// maxRequests is how many a call may make of a service that is out: one layer
-// repeats them, not each of several.
-const maxRequests = 6
-
-// A service that is out is neither a refusal nor a loss, and the call gives up
-// in time and after a few requests.
-func checkOutage(t tester, s *suite) {
-	if s.Transport == nil {
-		return
-	}
-	clean := s.store(t)
-	outages := []fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
-	sideBySide(len(outages), func(i int) {
-		outage, key := outages[i], "outage: "+string(outages[i])
-		l := acquire(t, clean, key, "claim", long)
-		calls := []struct {
-			name string
-			do   func(context.Context, lease.Store) error
-		}{
-			{"Acquire", func(ctx context.Context, store lease.Store) error {
-				_, err := store.Acquire(ctx, key, long, unasked(t))
-				return err
-			}},
-			{"Acquire of an absent key", func(ctx context.Context, store lease.Store) error {
-				_, err := store.Acquire(ctx, key+", absent", long, unasked(t))
-				return err
-			}},
-			{"Extend", func(ctx context.Context, store lease.Store) error {
-				_, err := store.Extend(ctx, l, "window", long)
-				return err
-			}},
-			{"Release", func(ctx context.Context, store lease.Store) error { return store.Release(ctx, l, "") }},
-			{"Read", func(ctx context.Context, store lease.Store) error {
-				_, err := store.Read(ctx, key)
-				return err
-			}},
-		}
-		sideBySide(len(calls), func(i int) {
-			w := &wire{next: s.Transport}
-			store := s.storeVia(t, w)
-			w.arm(outage, 0, true)
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-			defer cancel()
-			if err := calls[i].do(ctx, store); err == nil || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) {
-				t.Errorf("%s, %s: %v, want an error of its own", key, calls[i].name, err)
-			}
-			if n := w.requests(); n > maxRequests {
-				t.Errorf("%s, %s: %d requests, want at most %d", key, calls[i].name, n, maxRequests)
-			}
-		})
-		if held := refused(t, clean, key); held.Record.Note != "claim" {
-			t.Errorf("%s: the record is %+v", key, held.Record)
-		}
-		extend(t, clean, l, "", long)
-		acquire(t, clean, key+", absent", "", long)
-	})
 }
 
 // Writes that the network delivers a second time, late, change nothing.

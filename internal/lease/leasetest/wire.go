@@ -7,26 +7,33 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A fault is what becomes of one request.
-type fault string
+// A fault is what becomes of one request. Unless it says otherwise the connection is reset, and
+// the service does not execute the request.
+type fault struct {
+	name     string
+	executed bool
+	late     bool   // a write is executed before the next one
+	stalled  bool   // there is no answer until the request's context ends
+	status   int    // there is an answer, with this status
+	after    string // and this Retry-After
+}
 
-const (
-	lostRequest      fault = "request lost"     // not executed, connection reset
-	lostAnswer       fault = "answer lost"      // executed, connection reset
-	late             fault = "late"             // connection reset; a write is executed before the next one
-	busy             fault = "503"              // not executed
-	internal         fault = "500"              // not executed
-	throttled        fault = "429"              // not executed, with a Retry-After of a second
-	throttledBriefly fault = "429, briefly"     // not executed
-	broken           fault = "500 but executed" // executed, answered with 500
-	stalled          fault = "stalled"          // not executed, no answer until the request's context ends
-	stalledDone      fault = "done but stalled" // executed, no answer until the request's context ends
+var (
+	lostRequest      = fault{name: "request lost"}
+	lostAnswer       = fault{name: "answer lost", executed: true}
+	late             = fault{name: "late", late: true}
+	busy             = fault{name: "503", status: http.StatusServiceUnavailable}
+	internal         = fault{name: "500", status: http.StatusInternalServerError}
+	throttled        = fault{name: "429", status: http.StatusTooManyRequests, after: "1"}
+	throttledBriefly = fault{name: "429, briefly", status: http.StatusTooManyRequests}
+	broken           = fault{name: "500 but executed", executed: true, status: http.StatusInternalServerError}
+	stalled          = fault{name: "stalled", stalled: true}
+	stalledDone      = fault{name: "done but stalled", executed: true, stalled: true}
 )
 
 // A wire carries requests to a backend and misbehaves as told.
@@ -36,152 +43,123 @@ type wire struct {
 
 	mu      sync.Mutex
 	fault   fault
-	in      int  // requests until the fault; negative: none
-	forever bool // the fault stays
-	fired   bool
-	n       int             // requests since the fault was armed
-	writes  []*http.Request // all that changed something, to send again; nil bodies are closed over
-	delayed *http.Request   // of writes the one that is late
+	at      int                           // how many requests come before the one with the fault; negative: each has it
+	n       int                           // requests since the fault was armed
+	writes  []func(context.Context) error // all that changed something, to send again
+	delayed func(context.Context) error   // of writes the one that is late
 }
 
-// arm lets the fault befall the request after the next n.
-func (w *wire) arm(f fault, n int, forever bool) {
+// arm lets the fault befall the request after the next at, or each if at is negative.
+func (w *wire) arm(f fault, at int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault, w.in, w.forever, w.fired, w.n = f, n, forever, false, 0
+	w.fault, w.at, w.n = f, at, 0
 }
 
-// disarm ends the fault and says whether it befell anything.
-func (w *wire) disarm() (fired bool) {
+// disarm ends the fault and returns how many requests there were since it was armed.
+func (w *wire) disarm() (requests int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault = ""
-	return w.fired
-}
-
-// requests returns how many there were since the fault was armed.
-func (w *wire) requests() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.fault = fault{}
 	return w.n
-}
-
-func (w *wire) current() fault {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.n++
-	if w.fault == "" || w.fired && !w.forever {
-		return ""
-	}
-	if w.in > 0 {
-		w.in--
-		return ""
-	}
-	w.fired = true
-	return w.fault
 }
 
 var errReset = errors.New("read tcp: connection reset by peer")
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	write := req.Method != http.MethodGet && req.Method != http.MethodHead
-	req, err := w.keep(req)
+	f, delayed, send, err := w.take(req)
 	if err != nil {
 		return nil, err
 	}
-	if write {
-		w.mu.Lock()
-		delayed := w.delayed
-		w.delayed = nil
-		w.mu.Unlock()
-		if delayed != nil {
-			if err := w.send(req.Context(), delayed); err != nil {
-				return nil, err
-			}
-		}
-	}
-	switch f := w.current(); f {
-	case lostRequest:
-		return nil, errReset
-	case late:
-		if write {
-			w.mu.Lock()
-			w.delayed = w.writes[len(w.writes)-1]
-			w.mu.Unlock()
-		}
-		return nil, errReset
-	case lostAnswer, stalledDone, broken:
-		resp, err := w.next.RoundTrip(req)
-		if err != nil {
+	if delayed != nil {
+		if err := delayed(req.Context()); err != nil {
 			return nil, err
 		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		switch f {
-		case stalledDone:
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		case broken:
-			return answer(req, http.StatusInternalServerError), nil
+	}
+	if f == (fault{}) {
+		resp, err := send(req.Context())
+		if err == nil && w.edit != nil {
+			w.edit(resp)
 		}
-		return nil, errReset
-	case stalled:
+		return resp, err
+	}
+	if f.executed {
+		if err := discard(send(req.Context())); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case f.stalled:
 		<-req.Context().Done()
 		return nil, req.Context().Err()
-	case busy:
-		return answer(req, http.StatusServiceUnavailable), nil
-	case internal:
-		return answer(req, http.StatusInternalServerError), nil
-	case throttledBriefly:
-		return answer(req, http.StatusTooManyRequests), nil
-	case throttled:
-		resp := answer(req, http.StatusTooManyRequests)
-		resp.Header.Set("Retry-After", "1")
-		return resp, nil
+	case f.status != 0:
+		return answer(req, f), nil
 	}
-	resp, err := w.next.RoundTrip(req)
-	if err == nil && w.edit != nil {
-		w.edit(resp)
-	}
-	return resp, err
+	return nil, errReset
 }
 
-func answer(req *http.Request, status int) *http.Response {
-	return &http.Response{
-		StatusCode: status,
-		Status:     fmt.Sprintf("%d %s", status, http.StatusText(status)),
-		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header:  http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}},
-		Body:    io.NopCloser(strings.NewReader("")),
-		Request: req,
-	}
-}
-
-// keep notes req down if it is a write, and returns one to send in its place.
-func (w *wire) keep(req *http.Request) (*http.Request, error) {
-	if req.Method == http.MethodGet || req.Method == http.MethodHead {
-		return req, nil
-	}
-	var body []byte
-	if req.Body != nil {
-		var err error
-		if body, err = io.ReadAll(req.Body); err != nil {
-			return nil, err
+// take returns the fault of req, a write that is late and comes before it, and what sends it, which
+// any number of calls may do if req is a write.
+func (w *wire) take(req *http.Request) (f fault, delayed func(context.Context) error, send func(context.Context) (*http.Response, error), err error) {
+	send = func(context.Context) (*http.Response, error) { return w.next.RoundTrip(req) }
+	write := req.Method != http.MethodGet && req.Method != http.MethodHead
+	if write {
+		var body []byte
+		if req.Body != nil {
+			if body, err = io.ReadAll(req.Body); err != nil {
+				return f, nil, nil, err
+			}
+			_ = req.Body.Close()
 		}
-		_ = req.Body.Close()
-	}
-	kept := req.Clone(req.Context())
-	kept.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	if len(body) == 0 {
-		kept.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+		send = func(ctx context.Context) (*http.Response, error) {
+			again := req.Clone(ctx)
+			again.Body = http.NoBody
+			if len(body) > 0 {
+				again.Body = io.NopCloser(bytes.NewReader(body))
+			}
+			return w.next.RoundTrip(again)
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.writes = append(w.writes, kept)
-	send := kept.Clone(req.Context())
-	var err error
-	send.Body, err = kept.GetBody()
-	return send, err
+	if w.at < 0 || w.n == w.at {
+		f = w.fault
+	}
+	w.n++
+	if write {
+		again := func(ctx context.Context) error { return discard(send(ctx)) }
+		w.writes = append(w.writes, again)
+		delayed, w.delayed = w.delayed, nil
+		if f.late {
+			w.delayed = again
+		}
+	}
+	return f, delayed, send, nil
+}
+
+// discard reads an answer to its end.
+func discard(resp *http.Response, err error) error {
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.Body.Close()
+}
+
+// answer is that of a service with the fault f.
+func answer(req *http.Request, f fault) *http.Response {
+	resp := &http.Response{
+		StatusCode: f.status,
+		Status:     fmt.Sprintf("%d %s", f.status, http.StatusText(f.status)),
+		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}},
+		Body:    http.NoBody,
+		Request: req,
+	}
+	if f.after != "" {
+		resp.Header.Set("Retry-After", f.after)
+	}
+	return resp
 }
 
 // repeat sends every write so far again, as a network that delivers late would,
@@ -191,24 +169,12 @@ func (w *wire) repeat(t tester) int {
 	w.mu.Lock()
 	writes := w.writes
 	w.mu.Unlock()
-	for _, kept := range writes {
-		if err := w.send(t.Context(), kept); err != nil {
-			t.Fatalf("repeat %s: %v", kept.Method, err)
+	for _, again := range writes {
+		if err := again(t.Context()); err != nil {
+			t.Fatalf("repeat a write: %v", err)
 		}
 	}
 	return len(writes)
-}
-
-// send sends a kept request, whose answer nobody gets.
-func (w *wire) send(ctx context.Context, kept *http.Request) error {
-	req := kept.Clone(ctx)
-	req.Body, _ = kept.GetBody()
-	resp, err := w.next.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.Body.Close()
 }
 
 // A Counter counts the requests that it lets through.
