@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// MaxNote is the most bytes that a note has. With the longest key, both in base64, it fits into the
-// 8 KiB of metadata that an Azure blob has.
+// MaxNote is the most bytes that a note has. With the longest key, as JSON in base64, it fits into the
+// 8 KiB of metadata that an Azure blob has, unless most of it is escaped in JSON.
 const MaxNote = 2 << 10
 
 // A Record is what a store holds for a key. All times are the store's clock, at

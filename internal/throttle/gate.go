@@ -294,9 +294,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		n.Replica, n.Proof = g.replica, (ttl + g.window).Milliseconds()
 		return n.String(), nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
-	defer cancel()
-	l, err := g.store.Acquire(ctx, g.key(r.Device), ttl, next)
+	l, err := g.acquire(ctx, r.Device, next)
 	if err != nil {
 		return Grant{}, claim{}, err
 	}
@@ -306,6 +304,13 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		grant.ID = n.RecoveryID
 	}
 	return grant, claim{device: r.Device, lease: l, note: n}, nil
+}
+
+// acquire takes the device's key for a claim, a shorter one of which a store may refuse.
+func (g *Gate) acquire(ctx context.Context, device string, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
+	defer cancel()
+	return g.store.Acquire(ctx, g.key(device), ClaimTTL(g.sendTimeout), next)
 }
 
 // declinedError is how next declines to claim.
@@ -477,9 +482,7 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 		n.Through = later(n.Through, at)
 		return n.String(), nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
-	defer cancel()
-	l, err := g.store.Acquire(ctx, g.key(r.Device), ClaimTTL(g.sendTimeout), next) // not shorter, because a store may refuse that
+	l, err := g.acquire(ctx, r.Device, next)
 	var declined *declinedError
 	switch {
 	case errors.Is(err, lease.ErrHeld), errors.As(err, &declined):

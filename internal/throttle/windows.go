@@ -128,26 +128,31 @@ func (s *shard) find(tag [3]uint32) *window {
 	if len(s.slots) == 0 {
 		return nil
 	}
-	for i := s.home(tag); s.slots[i].tag != [3]uint32{}; i = s.after(i) {
-		if s.slots[i].tag == tag {
-			return &s.slots[i]
-		}
+	if m := s.slot(tag); m.tag == tag {
+		return m
 	}
 	return nil
+}
+
+// slot returns the slot with tag, or else the empty one where it belongs. There always is one.
+func (s *shard) slot(tag [3]uint32) *window {
+	i := s.home(tag)
+	for s.slots[i].tag != tag && s.slots[i].tag != [3]uint32{} {
+		i = s.after(i)
+	}
+	return &s.slots[i]
 }
 
 // suppress reports whether device's window is in force, counting n readings if so. A window that lasts
 // longer than length from since on does not count, unless length is 0: it began before.
 func (w *windows) suppress(device string, n int64, length time.Duration, since instant) bool {
-	now := w.now()
-	s, tag := w.lock(device)
-	defer s.mu.Unlock()
-	m := s.find(tag)
-	if m == nil || !m.inForce(now) || length > 0 && time.Duration(int32(m.mono-since.mono))*time.Millisecond < min(length, horizon) {
-		return false
-	}
-	m.count(n)
-	return true
+	now, recent := w.now(), false
+	w.use(device, func(m *window) {
+		if recent = m.inForce(now) && (length == 0 || time.Duration(int32(m.mono-since.mono))*time.Millisecond >= min(length, horizon)); recent {
+			m.count(n)
+		}
+	})
+	return recent
 }
 
 // share counts device among those whose readings the window of value, which they share, kept quiet since the last alert, unless it
@@ -228,15 +233,12 @@ func (s *shard) take(now instant, tag [3]uint32) *window {
 	return first
 }
 
-// place puts m, which no slot has, into the first empty slot from home on. There is one.
+// place puts m, which no slot has, where it belongs.
 func (s *shard) place(m window) *window {
-	i := s.home(m.tag)
-	for s.slots[i].tag != [3]uint32{} {
-		i = s.after(i)
-	}
-	s.slots[i] = m
+	slot := s.slot(m.tag)
+	*slot = m
 	s.used++
-	return &s.slots[i]
+	return slot
 }
 
 // home is where a search for tag begins, and after where it goes on from i.
@@ -281,41 +283,34 @@ func (m *window) count(n int64) {
 	m.suppressed += uint32(min(n, int64(maxCount-m.suppressed&maxCount)))
 }
 
+// use calls f with what is known of device, if that is anything.
+func (w *windows) use(device string, f func(m *window)) {
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	if m := s.find(tag); m != nil {
+		f(m)
+	}
+}
+
 // wait returns how long the key of device is known to be still held by a window, and whether
 // that is in force; 0 if nothing is known.
 func (w *windows) wait(device string) (left time.Duration, inForce bool) {
 	now := w.now()
-	s, tag := w.lock(device)
-	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil {
-		return max(0, m.waits(now)), m.inForce(now)
-	}
-	return 0, false
+	w.use(device, func(m *window) { left, inForce = max(0, m.waits(now)), m.inForce(now) })
+	return left, inForce
 }
 
 // forget ends device's window here. What was suppressed still counts.
 func (w *windows) forget(device string) {
 	now := w.now()
-	s, tag := w.lock(device)
-	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil {
-		m.wall, m.mono, m.wait = now.wall, now.mono, 0
-	}
+	w.use(device, func(m *window) { m.wall, m.mono, m.wait = now.wall, now.mono, 0 })
 }
 
 func (w *windows) add(device string, n int64) {
-	s, tag := w.lock(device)
-	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil {
-		m.count(n)
-	}
+	w.use(device, func(m *window) { m.count(n) })
 }
 
-func (w *windows) suppressed(device string) int64 {
-	s, tag := w.lock(device)
-	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil {
-		return int64(m.suppressed & maxCount)
-	}
-	return 0
+func (w *windows) suppressed(device string) (n int64) {
+	w.use(device, func(m *window) { n = int64(m.suppressed & maxCount) })
+	return n
 }

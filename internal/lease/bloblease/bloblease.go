@@ -44,7 +44,7 @@ func OpenETag(ctx context.Context, c *container.Client, created func(container s
 	if err != nil {
 		return nil, err
 	}
-	return &Store{caslease.New(etagRecords{b}, service), b}, nil
+	return &Store{caslease.New(b, service), b}, nil
 }
 
 // OpenNative is OpenETag for the store with native leases.
@@ -53,7 +53,7 @@ func OpenNative(ctx context.Context, c *container.Client, created func(container
 	if err != nil {
 		return nil, err
 	}
-	return &Store{newNative(b), b}, nil
+	return &Store{&native{caslease.New(b, service), b}, b}, nil
 }
 
 func openBlobs(ctx context.Context, c *container.Client, created func(container string)) (*blobs, error) {
@@ -62,18 +62,4 @@ func openBlobs(ctx context.Context, c *container.Client, created func(container 
 		return nil, fmt.Errorf("open lease records: %w", err)
 	}
 	return &blobs{c, store}, nil
-}
-
-// etagRecords are blobs to whose native leases nobody pays attention.
-type etagRecords struct {
-	blobs *blobs
-}
-
-func (r etagRecords) Read(ctx context.Context, key string) (caslease.Record, error) {
-	record, _, err := r.blobs.read(ctx, key)
-	return record, err
-}
-
-func (r etagRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
-	return r.blobs.write(ctx, key, prev, next, "")
 }

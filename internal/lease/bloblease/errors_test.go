@@ -93,12 +93,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			if _, err := b.Create(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.SetMetadata(t.Context(), map[string]*string{"token": &value}, nil); err != nil {
+			if _, err := b.SetMetadata(t.Context(), map[string]*string{"record": &value}, nil); err != nil {
 				t.Fatal(err)
 			}
 			_, err = s.Acquire(t.Context(), "device", time.Minute, func(lease.Record) (string, error) { return "", nil })
 			return err
-		}, []string{`/device"`, `metadata "token"`, "delete the blob"}},
+		}, []string{`/device"`, `metadata "record"`, "delete the blob"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package bloblease
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -44,12 +43,7 @@ func CheckTTL(ttl time.Duration) error {
 // and Extend. Acquire then answers with a HeldError whose Until is unknown.
 type native struct {
 	*caslease.Store // everything but the locks
-	records         lockedRecords
-}
-
-func newNative(b *blobs) *native {
-	r := lockedRecords{b}
-	return &native{caslease.New(r, service), r}
+	blobs           *blobs
 }
 
 // Acquire implements lease.Store. It refuses a ttl that CheckTTL does.
@@ -57,10 +51,10 @@ func (s *native) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	if err := CheckTTL(ttl); err != nil {
 		return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 	}
-	locking := &lockingRecords{lockedRecords: s.records}
+	locking := &lockingRecords{blobs: s.blobs}
 	l, err := caslease.New(locking, service).Acquire(ctx, key, ttl, next)
 	if err != nil && locking.id != "" {
-		_ = s.records.unlock(ctx, key, locking.id) // else it ends by itself
+		_ = s.blobs.unlock(ctx, key, locking.id) // else it ends by itself
 	}
 	return l, err
 }
@@ -75,7 +69,7 @@ func (s *native) Extend(ctx context.Context, l lease.Lease, note string, ttl tim
 	if _, locked := parseVersion(l.Version); locked && (err == nil || ctx.Err() != nil) { // the record may be there
 		unlocking, cancel := context.WithTimeout(ctx, unlockTimeout)
 		defer cancel()
-		_ = s.records.unlock(unlocking, l.Key, l.ID) // else it ends by itself; the record stands
+		_ = s.blobs.unlock(unlocking, l.Key, l.ID) // else it ends by itself; the record stands
 	}
 	return extended, err
 }
@@ -85,11 +79,11 @@ func (s *native) Release(ctx context.Context, l lease.Lease, note string) error 
 	err := s.Store.Release(ctx, l, note)
 	switch {
 	case err == nil:
-		if err := s.records.unlock(ctx, l.Key, l.ID); err != nil {
+		if err := s.blobs.unlock(ctx, l.Key, l.ID); err != nil {
 			return fmt.Errorf("release lease %q: %w", l.Key, err)
 		}
 	case ctx.Err() != nil: // the record may be there
-		_ = s.records.unlock(ctx, l.Key, l.ID)
+		_ = s.blobs.unlock(ctx, l.Key, l.ID)
 	}
 	return err
 }
@@ -102,51 +96,23 @@ func (s *native) Break(ctx context.Context, key string, next func(lease.Record) 
 		return err
 	}
 	if _, locked := parseVersion(broken.Version); locked && broken.Released {
-		if err := s.records.unlock(ctx, key, broken.ID); err != nil {
+		if err := s.blobs.unlock(ctx, key, broken.ID); err != nil {
 			return fmt.Errorf("break lease %q: %w", key, err)
 		}
 	}
 	return nil
 }
 
-// lockedMark is before the ETag in the version of a record whose blob is locked.
-const lockedMark = "locked "
-
-func parseVersion(v string) (etag string, locked bool) { return strings.CutPrefix(v, lockedMark) }
-
-// lockedRecords are blobs that may be locked, by the ID of the record.
-type lockedRecords struct{ blobs *blobs }
-
-func (r lockedRecords) Read(ctx context.Context, key string) (caslease.Record, error) {
-	record, locked, err := r.blobs.read(ctx, key)
-	if locked {
-		record.Version = lockedMark + record.Version
-	}
-	return record, err
-}
-
-// Write writes under the lock, if there is one. The new version does not mention
-// the lock, because the writer releases it.
-func (r lockedRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
-	lock := ""
-	etag, locked := parseVersion(prev.Version)
-	if locked {
-		lock = next.ID
-	}
-	prev.Version = etag
-	return r.blobs.write(ctx, key, prev, next, lock)
-}
-
 // lockingRecords are what one Acquire reads and writes.
 type lockingRecords struct {
-	lockedRecords
+	*blobs
 	id string // of the lock that may be ours; empty if none is
 }
 
 // Read answers with a HeldError if the key is free and the blob locked: someone
 // else is taking the key, or the lock lags behind the record.
 func (r *lockingRecords) Read(ctx context.Context, key string) (caslease.Record, error) {
-	record, err := r.lockedRecords.Read(ctx, key)
+	record, err := r.blobs.Read(ctx, key)
 	if _, locked := parseVersion(record.Version); locked && r.id == "" && record.Free(service.Clock) {
 		return record, &lease.HeldError{Key: key, Record: record.Record}
 	}
@@ -155,30 +121,30 @@ func (r *lockingRecords) Read(ctx context.Context, key string) (caslease.Record,
 
 // Write locks the blob, which it creates if need be, before it writes next.
 func (r *lockingRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
-	seen := prev.Record
-	prev.Version, _ = parseVersion(prev.Version)
 	if !prev.Exists { // only a blob that exists can be locked
-		if prev.Version, err = r.blobs.write(ctx, key, prev, caslease.Record{}, ""); err != nil {
+		if prev.Version, err = r.blobs.Write(ctx, key, prev, caslease.Record{}); err != nil {
 			return "", err
 		}
 		prev.Exists = true
 	}
 	r.id = next.ID
-	err = r.lock(ctx, key, next.ID, next.Hold, prev.Version)
+	etag, _ := parseVersion(prev.Version)
+	err = r.lock(ctx, key, next.ID, next.Hold, etag)
 	if bloberror.HasCode(err, bloberror.LeaseAlreadyPresent) { // it is another's
 		r.id = ""
-		return "", &lease.HeldError{Key: key, Record: seen}
+		return "", &lease.HeldError{Key: key, Record: prev.Record}
 	}
 	if err == nil {
-		version, err = r.blobs.write(ctx, key, prev, next, next.ID)
+		prev.Version = lockedMark + etag
+		version, err = r.blobs.Write(ctx, key, prev, next)
 	}
 	return lockedMark + version, err
 }
 
 // lock takes the native lease id for at least ttl, if the blob still is at etag:
 // a late duplicate of the request takes nothing once the record has changed.
-func (r lockedRecords) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
-	client, err := azlease.NewBlobClient(r.blobs.client(key), &azlease.BlobClientOptions{LeaseID: &id})
+func (b *blobs) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
+	client, err := azlease.NewBlobClient(b.client(key), &azlease.BlobClientOptions{LeaseID: &id})
 	if err != nil {
 		return err
 	}
@@ -194,12 +160,12 @@ func (r lockedRecords) lock(ctx context.Context, key, id string, ttl time.Durati
 
 // unlock gives the native lease id back and does nothing if it is not held. It
 // goes on for unlockTimeout when ctx has ended: a lock that nobody gives back keeps everybody waiting.
-func (r lockedRecords) unlock(ctx context.Context, key, id string) error {
+func (b *blobs) unlock(ctx context.Context, key, id string) error {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(unlockTimeout, cancel) })
 	defer stop()
-	client, err := azlease.NewBlobClient(r.blobs.client(key), &azlease.BlobClientOptions{LeaseID: &id})
+	client, err := azlease.NewBlobClient(b.client(key), &azlease.BlobClientOptions{LeaseID: &id})
 	if err != nil {
 		return err
 	}

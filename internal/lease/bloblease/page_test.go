@@ -25,7 +25,7 @@ func TestSweepOfStrangeBlobs(t *testing.T) { // not beside tests that are about 
 		release(t, s, acquire(t, s, strings.Repeat("#", 80*i)+fmt.Sprint(i), time.Minute)) // from 255 bytes on a name is a hash
 	}
 	record := func(key string) map[string]string {
-		return map[string]string{"id": "x", "token": "1", "claimed": "1", "hold": "1", "phase": "free", "key": base64.StdEncoding.EncodeToString([]byte(key))}
+		return map[string]string{"record": base64.StdEncoding.EncodeToString(fmt.Appendf(nil, `{"key":%q,"leaseId":"x","phase":"free","token":1}`, key))}
 	}
 	hash := bloblease.Name(strings.Repeat("#", 300))
 	c := azurite.Container(t, name, nil)

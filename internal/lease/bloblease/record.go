@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -42,124 +42,65 @@ type blobs struct {
 // client returns the client of key's blob.
 func (b *blobs) client(key string) *blob.Client { return b.container.NewBlobClient(blobName(key)) }
 
-// read is the Read of caslease.Records. It also says whether the blob has a
-// native lease.
-func (b *blobs) read(ctx context.Context, key string) (r caslease.Record, locked bool, err error) {
+// lockedMark is before the ETag in the version of a record whose blob has a native lease.
+const lockedMark = "locked "
+
+func parseVersion(v string) (etag string, locked bool) { return strings.CutPrefix(v, lockedMark) }
+
+// Read implements caslease.Records.
+func (b *blobs) Read(ctx context.Context, key string) (r caslease.Record, err error) {
 	found, err := b.store.Stat(ctx, blobName(key))
 	if errors.Is(err, records.ErrNotFound) && !found.Now.IsZero() {
-		return caslease.Record{Record: lease.Record{Now: found.Now}}, false, nil
+		return caslease.Record{Record: lease.Record{Now: found.Now}}, nil
 	}
 	if err != nil {
-		return caslease.Record{}, false, err
+		return caslease.Record{}, err
 	}
-	if r, err = decode(found); err != nil {
-		return caslease.Record{}, false, fmt.Errorf("read blob %q in %q: %w: delete the blob", found.Name, b.store.Address(), err)
+	if _, r, err = decode(found); err != nil {
+		return caslease.Record{}, fmt.Errorf("read blob %q in %q: %w: delete the blob", found.Name, b.store.Address(), err)
 	}
 	r.Exists, r.Version = true, found.ETag
-	return r, found.Locked, nil
+	if found.Locked {
+		r.Version = lockedMark + r.Version
+	}
+	return r, nil
 }
 
-// write is the Write of caslease.Records. A version is an ETag. lock is the
-// native lease under which to write, empty for none.
-func (b *blobs) write(ctx context.Context, key string, prev, next caslease.Record, lock string) (version string, err error) {
-	r := records.Record{Name: blobName(key), Values: encode(key, next), Lock: lock}
+// Write implements caslease.Records. If the blob has a native lease, it writes under the one with the ID of next.
+// The new version does not mention it, because the writer gives it back.
+func (b *blobs) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+	r := records.Record{Name: blobName(key), Values: encode(key, next)}
 	if prev.Exists {
-		r.ETag = prev.Version
+		etag, locked := parseVersion(prev.Version)
+		if r.ETag = etag; locked {
+			r.Lock = next.ID
+		}
 	}
 	return b.store.Write(ctx, r)
 }
 
-// The note is in base64, for the service refuses what is not ASCII or has spaces around it.
-const (
-	keyID      = "id"
-	keyToken   = "token"
-	keyClaimed = "claimed" // Unix milliseconds
-	keyHold    = "hold"    // nanoseconds
-	keyPhase   = "phase"   // held or free
-	keyNote    = "note"
-	keyKey     = "key" // the key, in base64, where the blob's name is but a hash of it
-)
-
-const (
-	phaseHeld = "held"
-	phaseFree = "free"
-)
+// metadata is the name of the one that a blob has: the record's [caslease.Document], in base64 because the service
+// refuses what is not ASCII.
+const metadata = "record"
 
 func encode(key string, r caslease.Record) map[string]string {
-	m := map[string]string{}
-	if _, ok := azure.Key(azure.Name(key)); !ok {
-		m[keyKey] = base64.StdEncoding.EncodeToString([]byte(key))
-	}
-	if r.ID == "" {
-		return m
-	}
-	m[keyID] = r.ID
-	m[keyToken] = strconv.FormatInt(r.Token, 10)
-	m[keyClaimed] = strconv.FormatInt(r.Claimed.UnixMilli(), 10)
-	m[keyHold] = strconv.FormatInt(int64(r.Hold), 10)
-	m[keyPhase] = phaseHeld
-	if r.Released {
-		m[keyPhase] = phaseFree
-	}
-	if r.Note != "" {
-		m[keyNote] = base64.StdEncoding.EncodeToString([]byte(r.Note))
-	}
-	return m
+	document, _ := json.Marshal(r.Document(key)) // strings, numbers and a time: cannot fail
+	return map[string]string{metadata: base64.StdEncoding.EncodeToString(document)}
 }
 
-// decode returns what from records, without Exists and Version.
-func decode(from records.Record) (caslease.Record, error) {
-	m := from.Values
-	if _, named := m[keyKey]; len(m) == 0 || named && len(m) == 1 { // nobody has had the key yet
-		return caslease.Record{Record: lease.Record{Now: from.Now}}, nil
+// decode returns the key and what from records of it, without Exists and Version.
+func decode(from records.Record) (key string, r caslease.Record, err error) {
+	var d caslease.Document
+	document, err := base64.StdEncoding.DecodeString(from.Values[metadata])
+	if err == nil {
+		err = json.Unmarshal(document, &d)
 	}
-	token, err := strconv.ParseInt(m[keyToken], 10, 64)
+	if err == nil {
+		r, err = d.Record(from.Written)
+	}
 	if err != nil {
-		return caslease.Record{}, fmt.Errorf("metadata %q is not a number: %q", keyToken, m[keyToken])
+		return "", r, fmt.Errorf("decode the metadata %q: %w", metadata, err)
 	}
-	claimed, err := strconv.ParseInt(m[keyClaimed], 10, 64)
-	if err != nil {
-		return caslease.Record{}, fmt.Errorf("metadata %q is not a number: %q", keyClaimed, m[keyClaimed])
-	}
-	hold, err := strconv.ParseInt(m[keyHold], 10, 64)
-	if err != nil || hold < 0 {
-		return caslease.Record{}, fmt.Errorf("metadata %q is not a duration: %q", keyHold, m[keyHold])
-	}
-	if m[keyPhase] != phaseHeld && m[keyPhase] != phaseFree {
-		return caslease.Record{}, fmt.Errorf("metadata %q is neither %q nor %q: %q", keyPhase, phaseHeld, phaseFree, m[keyPhase])
-	}
-	if m[keyID] == "" {
-		return caslease.Record{}, fmt.Errorf("metadata %q is missing", keyID)
-	}
-	note, err := base64.StdEncoding.DecodeString(m[keyNote])
-	if err != nil {
-		return caslease.Record{}, fmt.Errorf("metadata %q is not base64", keyNote)
-	}
-	return caslease.Record{
-		Record: lease.Record{
-			Note:    string(note),
-			Token:   token,
-			Claimed: time.UnixMilli(claimed).UTC(),
-			Hold:    time.Duration(hold),
-			Written: from.Written,
-			Now:     from.Now,
-		},
-		ID:       m[keyID],
-		Released: m[keyPhase] == phaseFree,
-	}, nil
-}
-
-// keyOf returns the key of a record; false if its name is none that blobName makes.
-func keyOf(r records.Record) (key string, ok bool) {
-	if len(r.Name) < len("00/") {
-		return "", false
-	}
-	if key, ok = azure.Key(r.Name[len("00/"):]); !ok {
-		decoded, err := base64.StdEncoding.DecodeString(r.Values[keyKey])
-		if err != nil {
-			return "", false
-		}
-		key = string(decoded)
-	}
-	return key, blobName(key) == r.Name
+	r.Now = from.Now
+	return d.Key, r, nil
 }

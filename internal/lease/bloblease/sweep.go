@@ -88,12 +88,8 @@ func (s *sweep) shard(ctx context.Context, prefix string) error {
 // stale says that r is a record of ours which ended longer ago than olderThan. An empty record is
 // that of a key whose first taking failed.
 func (s *sweep) stale(r records.Record) bool {
-	decoded, err := decode(r)
-	if err != nil || r.Locked {
-		return false
-	}
-	key, ok := keyOf(r)
-	return ok && r.Written.Add(decoded.Hold+service.Clock.Resolution).Before(r.Now.Add(-s.olderThan)) && s.mine(key)
+	key, decoded, err := decode(r)
+	return err == nil && !r.Locked && blobName(key) == r.Name && r.Written.Add(decoded.Hold+service.Clock.Resolution).Before(r.Now.Add(-s.olderThan)) && s.mine(key)
 }
 
 // remove deletes r if it still is as it was listed.

@@ -3,7 +3,6 @@ package cosmoslease
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -128,45 +127,20 @@ func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (
 	return string(resp.ETag), nil
 }
 
-// A document is a record as an item's JSON.
+// A document is an item.
 type document struct {
-	ID          string    `json:"id"`
-	Key         string    `json:"key,omitempty"` // where ID is but a hash of it
-	LeaseID     string    `json:"leaseId"`
-	LeasedUntil string    `json:"leasedUntil"` // RFC 3339, by the writer's clock: for people, nothing decides on it
-	Phase       string    `json:"phase"`       // held or free
-	Token       int64     `json:"token"`       // Unix milliseconds at most: exact as the floating point number that it is to the service
-	Claimed     time.Time `json:"claimed"`
-	HoldSec     float64   `json:"holdSec"`
-	Note        string    `json:"note"`
-	TTL         int32     `json:"ttl"`           // in seconds, from the write: the service then deletes the item
-	Written     int64     `json:"_ts,omitempty"` // in Unix seconds, set by the service
+	ID string `json:"id"`
+	caslease.Document
+	LeasedUntil string `json:"leasedUntil"`   // RFC 3339, by the writer's clock: for people, nothing decides on it
+	TTL         int32  `json:"ttl"`           // in seconds, from the write: the service then deletes the item
+	Written     int64  `json:"_ts,omitempty"` // in Unix seconds, set by the service
 }
 
-const (
-	phaseHeld = "held"
-	phaseFree = "free"
-)
-
 func encode(key string, r caslease.Record, retention time.Duration) ([]byte, error) {
-	phase := phaseHeld
-	if r.Released {
-		phase = phaseFree
-	}
-	name := azure.Name(key)
-	if _, ok := azure.Key(name); ok {
-		key = ""
-	}
 	return json.Marshal(document{
-		ID:          name,
-		Key:         key,
-		LeaseID:     r.ID,
+		ID:          azure.Name(key),
+		Document:    r.Document(key),
 		LeasedUntil: time.Now().Add(r.Hold).UTC().Format(time.RFC3339),
-		Phase:       phase,
-		Token:       r.Token,
-		Claimed:     r.Claimed,
-		HoldSec:     r.Hold.Seconds(),
-		Note:        r.Note,
 		TTL:         int32(min(int64((r.Hold+retention)/time.Second), math.MaxInt32)),
 	})
 }
@@ -176,25 +150,8 @@ func decode(body []byte) (caslease.Record, error) {
 	if err := json.Unmarshal(body, &d); err != nil {
 		return caslease.Record{}, fmt.Errorf("it is not a lease: %w", err)
 	}
-	switch {
-	case d.LeaseID == "":
-		return caslease.Record{}, errors.New("it is not a lease: leaseId is missing")
-	case d.Phase != phaseHeld && d.Phase != phaseFree:
-		return caslease.Record{}, fmt.Errorf("it is not a lease: phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
-	case !(d.HoldSec >= 0 && d.HoldSec <= math.MaxInt64/1e9/2):
-		return caslease.Record{}, fmt.Errorf("it is not a lease: holdSec is not a duration: %v", d.HoldSec)
-	case d.Written <= 0:
+	if d.Written <= 0 {
 		return caslease.Record{}, fmt.Errorf("it is not a lease: _ts is not a time: %v", d.Written)
 	}
-	return caslease.Record{
-		Record: lease.Record{
-			Note:    d.Note,
-			Token:   d.Token,
-			Claimed: d.Claimed,
-			Written: time.Unix(d.Written, 0).UTC(),
-			Hold:    time.Duration(math.Round(d.HoldSec * float64(time.Second))),
-		},
-		ID:       d.LeaseID,
-		Released: d.Phase == phaseFree,
-	}, nil
+	return d.Record(time.Unix(d.Written, 0).UTC())
 }

@@ -570,7 +570,7 @@ func TestDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]any{
-			"id": "key", "leaseId": l.ID, "leasedUntil": now.Add(90500 * time.Millisecond).UTC().Format(time.RFC3339),
+			"id": "key", "key": "key", "leaseId": l.ID, "leasedUntil": now.Add(90500 * time.Millisecond).UTC().Format(time.RFC3339),
 			"phase": "held", "token": float64(now.UnixMilli()), "claimed": now.UTC().Format(time.RFC3339), "holdSec": 90.5,
 			"note": `{"alert":"ä"}`, "ttl": kept + 90, "_ts": now.Unix(), "_etag": l.Version,
 		}
