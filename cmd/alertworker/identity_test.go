@@ -65,7 +65,7 @@ func TestSlowIdentity(t *testing.T) {
 	var asked atomic.Int32
 	c, s := keyless(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		time.Sleep(1500 * time.Millisecond) // more than azure.Retry's second
+		time.Sleep(1500 * time.Millisecond) // more than a try's second
 		giveToken(w)
 	})
 	if _, err := s.openLeases(t.Context(), c, zap.NewNop()); err != nil {

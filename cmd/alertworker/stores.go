@@ -123,7 +123,7 @@ func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.L
 
 // openBlobs opens the records in a container.
 func (s stores) openBlobs(ctx context.Context, c config.Config, name string, created func(container string)) (records.Store, error) {
-	client, err := s.container(ctx, c, name, azure.Once())
+	client, err := s.container(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 	}
 	switch c.ThrottleStore {
 	case config.StoreBlob, config.StoreBlobLease:
-		client, err := s.container(ctx, c, c.ThrottleContainer, azure.Once())
+		client, err := s.container(ctx, c, c.ThrottleContainer)
 		if err != nil {
 			return nil, err
 		}
@@ -187,8 +187,8 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 
 // container returns a client for a container of the storage account. Without a key it
 // waits for a token, because the gate's requests have no time for that.
-func (s stores) container(ctx context.Context, c config.Config, name string, retry policy.RetryOptions) (*container.Client, error) {
-	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: retry}}
+func (s stores) container(ctx context.Context, c config.Config, name string) (*container.Client, error) {
+	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: azure.Once()}}
 	var client *azblob.Client
 	var err error
 	if c.StorageConnectionString.IsSet() {
@@ -241,7 +241,7 @@ func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 	var address string
 	switch c.ThrottleStore {
 	case config.StoreBlob, config.StoreBlobLease:
-		client, err := s.container(ctx, c, c.ThrottleContainer, azure.Retry())
+		client, err := s.container(ctx, c, c.ThrottleContainer)
 		if err != nil {
 			return "", err
 		}

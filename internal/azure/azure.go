@@ -66,17 +66,6 @@ func Once() policy.RetryOptions {
 	return policy.RetryOptions{MaxRetries: -1, TryTimeout: time.Second}
 }
 
-// Retry returns the retries of a client whose caller does not retry: two, after short
-// pauses, with a second per try. A call takes 3 to 4 s at most.
-func Retry() policy.RetryOptions {
-	return policy.RetryOptions{
-		MaxRetries:    2,
-		TryTimeout:    time.Second,
-		RetryDelay:    50 * time.Millisecond,
-		MaxRetryDelay: 500 * time.Millisecond,
-	}
-}
-
 // Patient returns the retries of calls that nobody waits for, such as listings, for
 // policy.WithRetryOptions: none, with 30 s per try. The caller retries with ShouldRetry.
 func Patient() policy.RetryOptions {

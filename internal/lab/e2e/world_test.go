@@ -189,7 +189,7 @@ func openContainer(t *testing.T, storage, name string) *container.Client {
 	t.Helper()
 	client := azure.NewHTTPClient()
 	t.Cleanup(client.CloseIdleConnections)
-	c, err := container.NewClientFromConnectionString(storage, name, &container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client, Retry: azure.Retry()}})
+	c, err := container.NewClientFromConnectionString(storage, name, &container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client}})
 	if err != nil {
 		t.Fatal(err)
 	}

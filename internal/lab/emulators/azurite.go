@@ -47,10 +47,10 @@ func (a *Azurite) Container(tb testing.TB, name string, via http.RoundTripper) *
 	return a.container(tb, name, via, azure.Once())
 }
 
-// RetryingContainer is like Container, but the client retries.
+// RetryingContainer is like Container, but the client retries as the SDK does unless told otherwise.
 func (a *Azurite) RetryingContainer(tb testing.TB, name string, via http.RoundTripper) *container.Client {
 	tb.Helper()
-	return a.container(tb, name, via, azure.Retry())
+	return a.container(tb, name, via, policy.RetryOptions{})
 }
 
 func (a *Azurite) container(tb testing.TB, name string, via http.RoundTripper, retry policy.RetryOptions) *container.Client {

@@ -2,9 +2,11 @@ package bloblease_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"flag"
 	"net/http"
+	"regexp"
 	"testing"
 	"time"
 
@@ -144,8 +146,9 @@ func TestMutants(t *testing.T) {
 		{"ETags do not guard", "LateDuplicates", changed{request: func(r *http.Request) { r.Header.Del("If-Match") }}},
 		{"the first write does not guard", "OneWinner", changed{request: func(r *http.Request) { r.Header.Del("If-None-Match") }}},
 		{"a lost answer is not recognised", "Faults", changed{response: func(r *http.Response) {
-			if r.Header.Get("X-Ms-Meta-Id") != "" {
-				r.Header.Set("X-Ms-Meta-Id", "somebody")
+			if record, err := base64.StdEncoding.DecodeString(r.Header.Get("X-Ms-Meta-Record")); err == nil {
+				another := regexp.MustCompile(`"leaseId":"[^"]+"`).ReplaceAll(record, []byte(`"leaseId":"somebody"`))
+				r.Header.Set("X-Ms-Meta-Record", base64.StdEncoding.EncodeToString(another))
 			}
 		}}},
 	}

@@ -240,9 +240,7 @@ func TestFailedAcquireUnlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.NewBlockBlobClient(bloblease.Name("key")).UploadBuffer(t.Context(), nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	put(t, c, bloblease.Name("key"), "", bloblease.Empty("key"))
 	no := errors.New("no")
 	if _, err := s.Acquire(t.Context(), "key", bloblease.MinTTL, func(lease.Record) (string, error) { return "", no }); err != no {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func TestSweep(t *testing.T) { // not beside tests that are about time: it keeps
 				release(t, s, old)
 				release(t, s, acquire(t, s, "older/with a name#", time.Minute))
 				held := acquire(t, s, "held", time.Minute)
-				put(t, c, bloblease.Name("empty"), "", nil)                            // a key whose first taking failed
+				put(t, c, bloblease.Name("empty"), "", bloblease.Empty("empty"))       // a key whose first taking failed
 				put(t, c, bloblease.Name("foreign")+".txt", "not a record", nil)       // not ours
 				put(t, c, bloblease.Name("foreign2"), "", map[string]string{"x": "y"}) // nor this
 				release(t, s, acquire(t, s, "other scope's", time.Minute))
