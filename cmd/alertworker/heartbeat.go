@@ -37,7 +37,7 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
 	defer cancel()
 	var others []status.Member
-	reports, err := r.reports.Others(ctx)
+	reports, err := r.source.Reports(ctx)
 	for _, report := range reports {
 		var m status.Member
 		if err := json.Unmarshal(report, &m); err == nil { // another version's is none

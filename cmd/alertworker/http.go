@@ -103,7 +103,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Shared = sharedOf(c, shared, r.receivers)
 	o.Heartbeat = r.heartbeat
 	o.Silences = r.muting
-	o.Others = r.reports.Others
+	o.Others = r.source.Reports
 	o.Late = r.lag.Late
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (leader.Status, error) {

@@ -31,7 +31,6 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/iothub"
-	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -55,7 +54,6 @@ type replica struct {
 	trigger   *trigger     // nil if HTTP or the trigger is off
 
 	muting    *muting.Cache        // what people have silenced
-	reports   *ownership.Reports   // what replicas report to each other
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
 	member  *peers.Member
@@ -73,13 +71,13 @@ func (r *replica) waiting() string {
 func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
 	r := &replica{operations: o}
 	s.records = watched(s.records, &o.monitor.Checkpoints)
-	r.reports = ownership.NewReports(s.records, r.report, c.OwnershipExpiry)
-	s.records = r.reports
 	var err error
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
 		return nil, err
 	}
-	if r.source, err = newSource(c, s, log); err != nil {
+	reading := sourceConfig(c, s, log)
+	reading.Report = r.report
+	if r.source, err = eventhubs.New(reading); err != nil {
 		return nil, err
 	}
 	set := c.Rules()
@@ -197,10 +195,6 @@ func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
 		}
 	}
 	return shared
-}
-
-func newSource(c config.Config, s stores, log *zap.Logger) (*eventhubs.Source, error) {
-	return eventhubs.New(sourceConfig(c, s, log))
 }
 
 func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {

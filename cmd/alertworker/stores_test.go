@@ -39,7 +39,7 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 			_, _, err := ledger.Open(t.Context(), s.records, "a/b/c/ledger/0")
 			return err
 		},
-		"a heartbeat": func() error { return ownership.Beat(t.Context(), s.records, "a/b/c", "owner", false) },
+		"a heartbeat": func() error { return ownership.Beat(t.Context(), s.records, "a/b/c", "owner", false, nil) },
 	} {
 		if _, err := blobs.Delete(t.Context(), nil); err != nil {
 			t.Fatal(err)

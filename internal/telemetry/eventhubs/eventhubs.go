@@ -83,6 +83,9 @@ type Config struct {
 	// different owner.
 	Owner string
 
+	// Report, if not nil, returns what Reports returns in the other replicas, at most 64 KiB of JSON.
+	Report func() []byte
+
 	// Records holds the checkpoints, and which replica owns which partition. Failures are retried.
 	Records records.Store
 

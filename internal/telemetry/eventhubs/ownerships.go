@@ -8,6 +8,11 @@ import (
 	"alertworker/internal/telemetry/ownership"
 )
 
+// Reports returns what the other replicas that are alive report. They read a partition, or wait for one.
+func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
+	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
+}
+
 // Ownerships returns, in the order of their numbers, who owns each partition and
 // how far it is, from the checkpoint store, and where it ends, from the hub. It
 // returns by the time ctx ends, and fails only if the store does.

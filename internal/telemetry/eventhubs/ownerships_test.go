@@ -64,7 +64,7 @@ func TestOwnerships(t *testing.T) {
 // own claims a partition nobody owns yet for an owner that is alive.
 func (h *hub) own(t *testing.T, id, owner string) {
 	t.Helper()
-	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), owner, false); err != nil {
+	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), owner, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), ownership.Record{Partition: id, Owner: owner}); err != nil || !ok {

@@ -176,7 +176,7 @@ func TestLossInTheStoreEndsReceive(t *testing.T) {
 		})
 	}()
 	<-reading
-	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), "another", false); err != nil {
+	if err := ownership.Beat(t.Context(), &h.store.well, h.scope(), "another", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if ok, err := ownership.Claim(t.Context(), &h.store.well, h.scope(), ownership.Record{Partition: "0", Owner: "another", Version: h.records(t)["0"].Version}); err != nil || !ok {

@@ -85,7 +85,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	h.member = ownership.New(ownership.Config{
 		Store: s.config.Records, Scope: cs.group.String(), Owner: s.owner, Partitions: state.partitions,
 		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
-		Unopened: h.unopened, Patience: s.patience, Logger: s.log,
+		Unopened: h.unopened, Patience: s.patience, Report: s.config.Report, Logger: s.log,
 	})
 	h.connections = &connections{source: s, held: h.member.Alive}
 	return h, nil

@@ -25,6 +25,7 @@ const (
 	giveBackTime  = 10 * time.Second // to release all partitions
 	warnEvery     = time.Minute
 	maxDoubled    = 6 // times that a Patience is doubled
+	reportEvery   = 10 * time.Second
 )
 
 // A Config says what a Member takes part in.
@@ -47,6 +48,10 @@ type Config struct {
 	Unopened func(partition string) (d time.Duration, ok bool)
 	Patience time.Duration
 
+	// Report, if not nil, returns what this member tells the others about itself, at most 64 KiB of JSON. It costs no
+	// writes besides the heartbeats', and is asked for every 10 s.
+	Report func() []byte
+
 	Logger *zap.Logger // default: none
 }
 
@@ -62,6 +67,7 @@ type Member struct {
 
 	// Used by Run alone.
 	nextBeat time.Time
+	reported time.Time
 	warned   time.Time
 	listed   time.Time            // when the last successful listing began
 	since    map[string]time.Time // when which heartbeat was first seen
@@ -182,8 +188,17 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	beat := !began.Before(m.nextBeat)
 	if beat {
-		if err := m.call(ctx, func(ctx context.Context) error { return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining()) }); err != nil {
+		var report []byte
+		if m.Report != nil && began.Sub(m.reported) >= reportEvery {
+			if report = m.Report(); len(report) > maxReport {
+				report = nil
+			}
+		}
+		if err := m.call(ctx, func(ctx context.Context) error { return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining(), report) }); err != nil {
 			return 0, err
+		}
+		if report != nil {
+			m.reported = began
 		}
 		m.nextBeat = began.Add(m.Interval + time.Duration(rand.Float64()*float64(m.Interval)/5))
 		m.mu.Lock()

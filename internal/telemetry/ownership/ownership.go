@@ -94,16 +94,40 @@ func Claim(ctx context.Context, store records.Store, scope string, r Record) (bo
 }
 
 // Beat writes the heartbeat of owner. leaving says that the owner keeps its partitions and claims
-// no more.
-func Beat(ctx context.Context, store records.Store, scope, owner string, leaving bool) error {
+// no more. report is what Reports returns from then on; if it is nil, that stays as it is.
+func Beat(ctx context.Context, store records.Store, scope, owner string, leaving bool, report []byte) error {
 	values := map[string]string{}
 	if leaving {
 		values[leavingValue] = "true"
 	}
-	if _, err := store.Write(ctx, records.Record{Name: scope + heartbeats + owner, Values: values, ETag: records.Any}); err != nil {
+	if _, err := store.Write(ctx, records.Record{Name: scope + heartbeats + owner, Values: values, Content: report, Type: "application/json", ETag: records.Any}); err != nil {
 		return fmt.Errorf("write the heartbeat of %s in %s: %w", owner, scope, err)
 	}
 	return nil
+}
+
+// maxReport is how many bytes a report has at most.
+const maxReport = 64 << 10
+
+// Reports returns what the owners other than me report, unless their heartbeats are as old as expiry.
+func Reports(ctx context.Context, store records.Store, scope, me string, expiry time.Duration) (reports [][]byte, err error) {
+	all, err := List(ctx, store, scope)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range all.Heartbeats {
+		if b.Owner == me || b.Age >= expiry {
+			continue
+		}
+		r, err := store.Read(ctx, scope+heartbeats+b.Owner, maxReport)
+		if err != nil && !errors.Is(err, records.ErrNotFound) {
+			return nil, fmt.Errorf("read the report of %s in %s: %w", b.Owner, scope, err)
+		}
+		if len(r.Content) > 0 {
+			reports = append(reports, r.Content)
+		}
+	}
+	return reports, nil
 }
 
 // forget removes the heartbeat of owner if it still has this version, which may be records.Any.

@@ -1,8 +1,11 @@
 package ownership_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,39 +18,41 @@ import (
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store records.Memory
-		said := map[string]string{"a": "I am a", "b": "I am b", "c": strings.Repeat("x", 100<<10)}
-		replicas := map[string]*ownership.Reports{}
-		for name := range said {
-			replicas[name] = ownership.NewReports(&store, func() []byte { return []byte(said[name]) }, 8*time.Second)
-		}
-		beat := func(names ...string) {
-			for _, name := range names {
-				if err := ownership.Beat(t.Context(), replicas[name], "ns/hub/group", name, false); err != nil {
-					t.Fatal(err)
-				}
-			}
+		var b atomic.Value
+		b.Store("I am b")
+		ctx, stop := context.WithCancel(t.Context())
+		var members sync.WaitGroup
+		for name, says := range map[string]func() []byte{
+			"a": func() []byte { return []byte("I am a") },
+			"b": func() []byte { return []byte(b.Load().(string)) },
+			"c": func() []byte { return []byte(strings.Repeat("x", 100<<10)) }, // too much
+		} {
+			m := ownership.New(ownership.Config{Store: &store, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Report: says})
+			members.Go(func() { m.Run(ctx) })
 		}
 		sees := func(want string) {
 			t.Helper()
-			all, err := replicas["a"].Others(t.Context())
+			all, err := ownership.Reports(t.Context(), &store, scope, "a", expiry)
 			if got := fmt.Sprintf("%s", all); got != want || err != nil {
 				t.Errorf("a sees %s, %v, want %s", got, err, want)
 			}
 		}
 		sees("[]")
-		beat("a", "b", "c") // of which one says too much
+		time.Sleep(interval / 2)
 		sees("[I am b]")
-		said["b"] = "I am still b"
-		time.Sleep(3 * time.Second)
-		beat("b")
+		b.Store("I am still b")
+		time.Sleep(interval)
 		sees("[I am b]")
-		time.Sleep(7 * time.Second)
-		beat("b")
+		time.Sleep(4 * interval)
 		sees("[I am still b]")
-		if all, err := ownership.List(t.Context(), &store, "ns/hub/group"); err != nil || len(all.Heartbeats) != 3 {
-			t.Errorf("%v, %v", all, err)
+		stop()
+		members.Wait()
+		sees("[]")
+		if err := ownership.Beat(t.Context(), &store, scope, "d", false, []byte("I was d")); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second)
+		sees("[I was d]")
+		time.Sleep(2 * expiry)
 		sees("[]")
 	})
 }

@@ -32,7 +32,7 @@ func TestStore(t *testing.T) {
 		}
 	}
 	for _, scope := range []string{scope, scope + "er"} {
-		if err := ownership.Beat(ctx, store, scope, "Replica-a.b_1", scope == "ns/hub/group"); err != nil {
+		if err := ownership.Beat(ctx, store, scope, "Replica-a.b_1", scope == "ns/hub/group", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
