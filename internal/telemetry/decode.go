@@ -161,7 +161,7 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 //
 // Only what the device itself sent as telemetry counts, and only the device
 // that the hub names, never one that the body claims. The body is JSON; a body
-// that is not is unpacked first if it is gzip, UTF-16, UTF-32, base64 or JSON
+// that is not is unpacked first if it is gzip, UTF-16, base64 or JSON
 // in a JSON string, by its bytes alone: devices put anything into the
 // labels. Bare NaN and Infinity, as Python writes them, are taken for values.
 //

@@ -11,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/encoding/unicode/utf32"
 )
 
 // maxLayers bounds how often a body is unpacked. Base64 of gzip of UTF-16 with a
@@ -37,8 +36,8 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 	if isGzip(body) {
 		return s.gunzip(body)
 	}
-	if c, unit := charsetOf(body); c != nil {
-		text, err := c.NewDecoder().Bytes(body[:len(body)/unit*unit]) // half a unit at the end is dropped
+	if c := charsetOf(body); c != nil {
+		text, err := c.NewDecoder().Bytes(body[:len(body)&^1]) // half a unit at the end is dropped
 		if err != nil {
 			return nil, ReasonMalformed
 		}
@@ -100,28 +99,19 @@ func (s *scanner) gunzip(body []byte) ([]byte, Reason) {
 var (
 	utf16LE = unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
 	utf16BE = unicode.UTF16(unicode.BigEndian, unicode.UseBOM)
-	utf32LE = utf32.UTF32(utf32.LittleEndian, utf32.UseBOM)
-	utf32BE = utf32.UTF32(utf32.BigEndian, utf32.UseBOM)
 )
 
-// charsetOf knows a charset, whose units have so many bytes, by its byte order mark, or by the zeros around the first
-// character: JSON begins with an ASCII one. It is nil if it is none of these.
-func charsetOf(b []byte) (c encoding.Encoding, unit int) {
-	var head [4]byte
-	n := copy(head[:], b)
-	zeros := [4]bool{head[0] == 0, head[1] == 0, head[2] == 0, head[3] == 0}
+// charsetOf knows UTF-16 by its byte order mark, or by the zero beside the first character: JSON begins with an ASCII
+// one. It returns nil for anything else.
+func charsetOf(b []byte) encoding.Encoding {
 	switch {
-	case n < 2:
-	case n == 4 && (head == [4]byte{0xff, 0xfe} || zeros == [4]bool{false, true, true, true}):
-		return utf32LE, 4
-	case n == 4 && (head == [4]byte{0, 0, 0xfe, 0xff} || zeros == [4]bool{true, true, true, false}):
-		return utf32BE, 4
-	case head[0] == 0xff && head[1] == 0xfe, !zeros[0] && zeros[1]:
-		return utf16LE, 2
-	case head[0] == 0xfe && head[1] == 0xff, zeros[0] && !zeros[1]:
-		return utf16BE, 2
+	case len(b) < 2:
+	case b[0] == 0xff && b[1] == 0xfe, b[0] != 0 && b[1] == 0:
+		return utf16LE
+	case b[0] == 0xfe && b[1] == 0xff, b[0] == 0 && b[1] != 0:
+		return utf16BE
 	}
-	return nil, 0
+	return nil
 }
 
 // fromBase64 decodes base64 of either alphabet, padded or not, if what comes
@@ -140,7 +130,7 @@ func fromBase64(body []byte) ([]byte, bool) {
 	if err != nil || len(text) == 0 {
 		return nil, false
 	}
-	if c, _ := charsetOf(text); c != nil || isGzip(text) {
+	if charsetOf(text) != nil || isGzip(text) {
 		return text, true
 	}
 	start := trim(text)
@@ -192,7 +182,7 @@ func notFinite(word []byte) bool {
 		slices.Contains([]string{"nan", "inf", "infinity"}, strings.ToLower(string(word)))
 }
 
-// isBinary reports whether body cannot be text in UTF-8, UTF-16 or UTF-32: CBOR,
+// isBinary reports whether body cannot be text in UTF-8 or UTF-16: CBOR,
 // MessagePack and Protocol Buffers rarely look like it.
 func isBinary(body []byte) bool {
 	return len(body) > 0 && body[0] >= utf8.RuneSelf ||
@@ -203,7 +193,7 @@ func isBinary(body []byte) bool {
 func understood(encoding string) bool {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "utf-8", "utf8", "us-ascii", "ascii", "identity",
-		"utf-16", "utf-16le", "utf-16be", "utf-32", "utf-32le", "utf-32be",
+		"utf-16", "utf-16le", "utf-16be",
 		"gzip", "x-gzip", "base64":
 		return true
 	}

@@ -259,30 +259,6 @@ func (h *hub) read() map[string]*partition {
 	return all
 }
 
-// missed counts events that will never be read. On a compacted hub that is every
-// other event, so a partition logs it at most once a minute.
-func (h *hub) missed(p *partition, g gap) {
-	log := p.log.With(zap.Int64("events", g.events),
-		zap.Int64("after", g.from.Sequence), zap.Int64("before", g.to.Sequence), zap.Time("before_time", g.to.Time))
-	if !g.from.Time.IsZero() { // an old checkpoint
-		log = log.With(zap.Time("after_time", g.from.Time))
-	}
-	h.source.count(func(stats *telemetry.SourceStats) {
-		if g.expired {
-			stats.Expired += g.events
-		} else {
-			stats.Skipped += g.events
-		}
-	})
-	switch now := time.Now(); {
-	case g.expired:
-		log.Error("events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer group was behind")
-	case now.Sub(p.gapLogged) > time.Minute:
-		p.gapLogged = now
-		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped them since, or the hub is compacted")
-	}
-}
-
 // suspect makes watch check the hub soon.
 func (h *hub) suspect() {
 	select {

@@ -67,13 +67,6 @@ type partition struct {
 	ahead   int64               // what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
 }
 
-// A gap is a run of events that should have come between two others and did not.
-type gap struct {
-	events   int64
-	from, to telemetry.Position // the events before and after it
-	expired  bool               // from is the checkpoint: the hub had dropped them before they were asked for
-}
-
 func (p *partition) ID() string { return p.id }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p.over }
@@ -391,12 +384,36 @@ func (p *partition) follow(events []telemetry.Event) {
 		case at.Sequence == p.last.Sequence+1:
 		case at.Sequence > p.last.Sequence:
 			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
-				p.hub.missed(p, gap{missing, *p.last, *at, p.fresh})
+				p.missed(missing, *p.last, *at)
 			}
 		default: // a repetition
 			continue
 		}
 		*p.last, p.fresh, p.unproven = *at, false, 0
+	}
+}
+
+// missed counts events that should have come between two others and will never be read. The hub had dropped them before they
+// were asked for if nothing has come since the checkpoint. On a compacted hub that is every other event, so a partition logs it
+// at most once a minute.
+func (p *partition) missed(events int64, from, to telemetry.Position) {
+	log := p.log.With(zap.Int64("events", events), zap.Int64("after", from.Sequence), zap.Int64("before", to.Sequence), zap.Time("before_time", to.Time))
+	if !from.Time.IsZero() { // an old checkpoint
+		log = log.With(zap.Time("after_time", from.Time))
+	}
+	p.hub.source.count(func(stats *telemetry.SourceStats) {
+		if p.fresh {
+			stats.Expired += events
+		} else {
+			stats.Skipped += events
+		}
+	})
+	switch now := time.Now(); {
+	case p.fresh:
+		log.Error("events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer group was behind")
+	case now.Sub(p.gapLogged) > time.Minute:
+		p.gapLogged = now
+		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped them since, or the hub is compacted")
 	}
 }
 
