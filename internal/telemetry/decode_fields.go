@@ -12,82 +12,62 @@ const maxPaths = 64
 // Fields returns the dotted paths at which body holds finite numbers, in the
 // body's order, at most 64: for each of them a Decoder with that field alone reads
 // the body. Names that no field can be written for are left out.
-func Fields(body []byte) []string {
+func Fields(body []byte) (paths []string) {
 	s := newScanner()
-	var l lister
 	s.unpack(body, func(text []byte) (broken bool) {
-		l = lister{scanner: s}
-		return l.list(text)
+		paths = nil
+		if r := s.begin(text); r != ReasonOK {
+			return r == ReasonMalformed
+		}
+		open, at := []string{""}, "" // the paths of the objects and arrays around the next value, and its own
+		for {
+			var err error
+			switch kind := s.json.PeekKind(); {
+			case (kind == '[' || kind == '{') && s.json.StackDepth() >= maxDepth:
+				err = s.json.SkipValue()
+			case kind == '[' || kind == '{':
+				open = append(open, at)
+				_, err = s.json.ReadToken()
+			case kind == ']' || kind == '}':
+				open = open[:len(open)-1]
+				_, err = s.json.ReadToken()
+			default:
+				var v []byte
+				in, before := s.json.StackIndex(s.json.StackDepth())
+				if v, err = s.json.ReadValue(); err != nil {
+					break
+				}
+				if in == '{' && before%2 == 0 { // a name
+					if at = join(open[len(open)-1], string(s.unquote(v))); writable(at) {
+						continue
+					}
+					err = s.json.SkipValue()
+				} else if at != "" && len(paths) < maxPaths && s.complete(v) {
+					same := func(p string) bool { return strings.EqualFold(p, at) }
+					if _, reason := s.number(v); reason == ReasonOK && !slices.ContainsFunc(paths, same) {
+						paths = append(paths, at)
+					}
+				}
+			}
+			if err != nil {
+				return err != io.EOF
+			}
+			at = open[len(open)-1]
+		}
 	})
-	return l.paths
+	return paths
 }
 
-// A lister collects paths to numbers.
-type lister struct {
-	*scanner
-	paths []string
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
 }
 
-// list reports whether text is broken.
-func (l *lister) list(text []byte) (broken bool) {
-	if r := l.begin(text); r != ReasonOK {
-		return r == ReasonMalformed
-	}
-	for {
-		if err := l.value(""); err != nil {
-			return err != io.EOF
-		}
-	}
-}
-
-// value scans the next value, which is at path.
-func (l *lister) value(path string) error {
-	kind := l.json.PeekKind()
-	if kind != '[' && kind != '{' {
-		v, err := l.json.ReadValue()
-		if err != nil || path == "" || len(l.paths) == maxPaths || !l.complete(v) {
-			return err
-		}
-		_, reason := l.number(v)
-		same := func(p string) bool { return strings.EqualFold(p, path) }
-		if reason == ReasonOK && !slices.ContainsFunc(l.paths, same) {
-			l.paths = append(l.paths, path)
-		}
-		return nil
-	}
-	if l.json.StackDepth() >= maxDepth {
-		return l.json.SkipValue()
-	}
-	if _, err := l.json.ReadToken(); err != nil {
-		return err
-	}
-	for next := l.json.PeekKind(); next != ']' && next != '}'; next = l.json.PeekKind() {
-		err := error(nil)
-		if kind == '[' {
-			err = l.value(path)
-		} else {
-			err = l.member(path)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	_, err := l.json.ReadToken()
-	return err
-}
-
-func (l *lister) member(path string) error {
-	name, err := l.json.ReadValue()
-	if err != nil {
-		return err
-	}
-	below := string(l.unquote(name))
-	if path != "" {
-		below = path + "." + below
-	}
+// writable reports whether people can write path for a field.
+func writable(path string) bool {
 	odd := func(r rune) bool { return r == ',' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
-	if _, err := parsePath(below); err != nil || strings.ContainsFunc(below, odd) {
-		return l.json.SkipValue()
-	}
-	return l.value(below)
+	_, err := parsePath(path)
+	return err == nil && !strings.ContainsFunc(path, odd)
 }
