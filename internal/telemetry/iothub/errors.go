@@ -3,7 +3,6 @@ package iothub
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +25,6 @@ func (r resolver) explain(ctx context.Context, host string, err error) error {
 	var dns *net.DNSError
 	var remote *amqp.Error
 	var certificate *tls.CertificateVerificationError
-	var unknown x509.UnknownAuthorityError
 	var network net.Error
 	var proxy *transport.ProxyError
 	_, port := transport.IoTHub(host).HostPort(r.transport)
@@ -45,7 +43,7 @@ func (r resolver) explain(ctx context.Context, host string, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on port %s there: check HostName: %w", port, err)
-	case errors.As(err, &certificate), errors.As(err, &unknown):
+	case errors.As(err, &certificate):
 		return fmt.Errorf("its certificate is not trusted: is HostName right, does a proxy intercept TLS, are the system's certificates current? %w", err)
 	case errors.As(err, &network) && network.Timeout():
 		return unanswered(port, err)
