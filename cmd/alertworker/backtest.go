@@ -46,7 +46,6 @@ type backtestFlags struct {
 	sets         []set
 	diff, asJSON bool
 	history      historyFlags
-	last         map[string]string // what the last candidate changes
 }
 
 // A set is a variable and the values to try.
@@ -78,9 +77,13 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	if (b.file == "") == (b.history.since == 0) {
 		return &usageError{errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help")}
 	}
-	candidates, zone, err := b.candidates()
+	candidates, c, err := b.candidates()
 	if err != nil {
 		return err
+	}
+	zone, err := time.LoadLocation(c.TimeZone)
+	if err != nil {
+		return fmt.Errorf("TIME_ZONE: %w", err)
 	}
 	run, err := backtesting.Start(candidates, zone)
 	if err != nil {
@@ -102,11 +105,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		defer recording.Close()
 		source = recording
 	} else {
-		c, err := config.LoadRules(b.last, true)
-		if err == nil {
-			err = b.history.checkGroup(c)
-		}
-		if err != nil {
+		if err := b.history.checkGroup(c); err != nil {
 			return err
 		}
 		s, err := newStores(c)
@@ -137,7 +136,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	if b.asJSON {
 		err = run.PrintJSON(out, recording.Skipped)
 	} else {
-		err = run.Print(out, recording.Skipped.String(), b.diff)
+		err = run.Print(out, recording.Skipped, b.diff)
 	}
 	if svg != nil {
 		err = errors.Join(err, svg.Truncate(0), run.Draw(svg))
@@ -206,8 +205,9 @@ func (b *backtestFlags) set(text string) error {
 	return nil
 }
 
-// candidates returns the settings in force, if there are any, and every combination of the flags. Days are those of zone.
-func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.Location, err error) {
+// candidates returns the settings in force, if there are any, and every combination of the flags; of the last one also all settings,
+// which say where the hub is.
+func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Config, err error) {
 	type change struct {
 		name   string
 		values map[string]string
@@ -238,7 +238,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 		changes = next
 	}
 	if len(changes) > maxCandidates {
-		return nil, nil, &usageError{fmt.Errorf("%d combinations of --rules and --set are too many: at most %d", len(changes), maxCandidates)}
+		return nil, c, &usageError{fmt.Errorf("%d combinations of --rules and --set are too many: at most %d", len(changes), maxCandidates)}
 	}
 	existing := os.Getenv("TEMPERATURE_THRESHOLD")+os.Getenv("RULES_FILE") != ""
 	switch {
@@ -247,29 +247,22 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, zone *time.L
 	case existing:
 		changes = slices.Insert(changes, 0, change{inForce, nil})
 	case b.diff:
-		return nil, nil, &usageError{errors.New("--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD or RULES_FILE")}
+		return nil, c, &usageError{errors.New("--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD or RULES_FILE")}
 	}
 	for _, change := range changes {
-		b.last = change.values
-		c, err := config.LoadRules(change.values, false)
-		if err != nil {
-			return nil, nil, fmt.Errorf("candidate %s: %w", change.name, err)
+		if c, err = config.LoadRules(change.values, b.file == ""); err != nil {
+			return nil, c, fmt.Errorf("candidate %s: %w", change.name, err)
 		}
 		rs, err := openReceivers(c, nil, zap.NewNop())
 		if err != nil {
-			return nil, nil, err
+			return nil, c, err
 		}
 		for _, r := range rs {
 			r.Close()
 		}
-		if zone == nil {
-			if zone, err = time.LoadLocation(c.TimeZone); err != nil {
-				return nil, nil, fmt.Errorf("TIME_ZONE: %w", err)
-			}
-		}
 		all = append(all, &backtesting.Candidate{Name: change.name, Set: c.Rules(), To: asked(rs)})
 	}
-	return all, zone, nil
+	return all, c, nil
 }
 
 // asked returns what a backtest has to know of receivers.

@@ -51,11 +51,11 @@ const day = `timestamp,device,value
 func TestReport(t *testing.T) {
 	run := take(t, t.Context(), write(t, "day.csv", day), candidate("in force", 90), candidate("lower", 80), candidate("higher", 92))
 	var text, json, svg strings.Builder
-	if err := run.Print(&text, "1 empty", true); err != nil {
+	if err := run.Print(&text, backtesting.Skipped{Empty: 1}, true); err != nil {
 		t.Fatal(err)
 	}
 	const want = `7 events, 2026-03-01 00:00 to 2026-03-02 00:01 UTC (24 h 1 min)
-lines: 1 empty
+lines: 1 empty, 0 not readable, 0 out of order, taken at the time of the line before
 
           alarms  alerts  devices  alerts per day  most in a day  longest alarm
 in force  2       3       2        3               2 2026-03-01   23 h 55 min kiln, still open
@@ -119,7 +119,7 @@ func TestStopped(t *testing.T) {
 	}
 	run.Finish()
 	var text strings.Builder
-	if err := run.Print(&text, "", false); err != nil || !strings.Contains(text.String(), "512 events") || !strings.Contains(text.String(), "stopped: ") {
+	if err := run.Print(&text, backtesting.Skipped{}, false); err != nil || !strings.Contains(text.String(), "512 events") || !strings.Contains(text.String(), "stopped: ") {
 		t.Errorf("%v: %s", err, text.String())
 	}
 }
@@ -178,7 +178,7 @@ func TestSilenceInARecording(t *testing.T) {
 		t.Errorf("%v, want %s", notices, want)
 	}
 	var out strings.Builder
-	if err := run.Print(&out, "", false); err != nil || !strings.Contains(out.String(), "2 2026-03-01   93 min kiln, still open") {
+	if err := run.Print(&out, backtesting.Skipped{}, false); err != nil || !strings.Contains(out.String(), "2 2026-03-01   93 min kiln, still open") {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

@@ -346,10 +346,6 @@ func (r *Recording) none() error {
 	return fmt.Errorf("read the recording %s: no reading in %d lines; a line needs a timestamp such as 2026-03-01T14:00:00Z, and a value: see docs/questions.md", r.name, r.Empty+r.Malformed)
 }
 
-// String says what was skipped, empty if nothing was.
 func (s Skipped) String() string {
-	if s == (Skipped{}) {
-		return ""
-	}
 	return fmt.Sprintf("%d empty, %d not readable, %d out of order, taken at the time of the line before", s.Empty, s.Malformed, s.Unordered)
 }

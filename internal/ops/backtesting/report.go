@@ -19,10 +19,10 @@ const (
 )
 
 // Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the first candidate.
-func (r *Run) Print(w io.Writer, skipped string, diff bool) error {
+func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, r.Extent())
-	if skipped != "" {
+	if skipped != (Skipped{}) {
 		fmt.Fprintf(out, "lines: %s\n", skipped)
 	}
 	if !r.Complete {
