@@ -39,7 +39,7 @@ type Call struct {
 }
 
 // An Observer is called before each call of a Store. It returns the context for
-// it, and what to call when it has ended. It is called concurrently.
+// it, and what to call when it has ended, or nil. It is called concurrently.
 type Observer func(ctx context.Context, op Operation) (context.Context, func(Call))
 
 // Observe returns next, whose calls the observers see, the first of them
@@ -55,8 +55,16 @@ func Observe(next Store, observers ...Observer) Store {
 }
 
 type observed struct {
-	next  Store
-	begin Observer
+	next     Store
+	observer Observer
+}
+
+func (s observed) begin(ctx context.Context, op Operation) (_ context.Context, end func(Call)) {
+	ctx, end = s.observer(ctx, op)
+	if end == nil {
+		end = func(Call) {}
+	}
+	return ctx, end
 }
 
 func (s observed) Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (string, error)) (Lease, error) {
