@@ -27,16 +27,13 @@ type operations struct {
 	recorder *admin.Recorder
 	http     *httpServer // nil if HTTP is off
 
-	begin sync.Once
-	stop  context.CancelFunc
-	ctx   context.Context // of what runs
-	work  sync.WaitGroup
+	stop context.CancelFunc
+	work sync.WaitGroup
 }
 
-// newOperations listens at HTTP_ADDR and starts nothing.
+// newOperations starts to watch, and to serve at HTTP_ADDR. The caller calls close.
 func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	o := &operations{started: time.Now(), monitor: status.New(log), metrics: metrics.New(build.Version()), recorder: &admin.Recorder{}}
-	o.ctx, o.stop = context.WithCancel(context.Background())
 	o.metrics.Blocked(o.monitor.Report)
 	storage := func(err error) error { return azure.AddHint(azure.Summary(err), c.StorageVariable()) }
 	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
@@ -49,34 +46,26 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	if c.ThrottleStore == config.StoreCosmos {
 		o.monitor.Store.Explain = func(err error) error { return azure.AddHint(azure.Summary(err), c.CosmosVariable()) }
 	}
-	if c.HTTPAddr == "" {
-		return o, nil
+	if c.HTTPAddr != "" {
+		var err error
+		if o.http, err = listenHTTP(c, log); err != nil {
+			return nil, err
+		}
+		o.http.handler.Store(admin.New(adminOptions(c, o, log)))
 	}
-	var err error
-	if o.http, err = listenHTTP(c, log); err != nil {
-		return nil, err
+	ctx, stop := context.WithCancel(context.Background())
+	o.stop = stop
+	o.work.Go(func() { o.monitor.Run(ctx) })
+	if o.http != nil {
+		o.work.Go(func() { o.http.serve(ctx) })
 	}
-	o.http.handler.Store(admin.New(adminOptions(c, o, log)))
 	return o, nil
 }
 
-// start starts to watch and to serve, if that has not been done.
-func (o *operations) start() {
-	o.begin.Do(func() {
-		o.work.Go(func() { o.monitor.Run(o.ctx) })
-		if o.http != nil {
-			o.work.Go(func() { o.http.serve(o.ctx) })
-		}
-	})
-}
-
-// close ends what start started. It may be called again.
+// close ends what newOperations started. It may be called again.
 func (o *operations) close() {
 	o.stop()
 	o.work.Wait()
-	if o.http != nil {
-		_ = o.http.listener.Close() // in case it never served
-	}
 }
 
 // watched returns next, reporting its calls to a Dependency. Heartbeats make it the surest sign of

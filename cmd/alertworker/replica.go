@@ -284,7 +284,6 @@ func (r *replica) run(ctx context.Context) (err error) {
 		end.background(lasting, "status page", closeLimit, running(r.admin.Run))
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(r.operations.close))
-	r.operations.start()
 	if r.admin != nil || r.heartbeat != nil {
 		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
 	}

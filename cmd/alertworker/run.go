@@ -58,7 +58,6 @@ func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory)
 		return err
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
-	o.start()
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
 		if secretsChange(ctx, c, log) {
 			log.Info("secret files have changed: handing over and restarting with the new secrets")

@@ -22,14 +22,14 @@ func (a *Admin) Past() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := &a.history
-	h.done = nil
+	h.done = map[int64]totals{}
 	for i := range minutes - 1 {
 		wave := 1 + math.Sin(float64(i)/7)/3 + float64(i*7919%13)/40
 		t := totals{Readings: int64(3000 * wave), Suppressed: int64(40 * wave)}
 		if i%11 > 7 {
 			t.Alerts, t.Suppressed = int64(i%5), t.Suppressed*3
 		}
-		h.done = append(h.done, t)
+		h.done[h.minute-minutes+1+int64(i)] = t
 	}
 	t := totalsOf(a.Worker.Stats())
 	h.before = totals{t.Readings - 1100, t.Alerts - 1, t.Suppressed - 12}

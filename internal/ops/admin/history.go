@@ -2,7 +2,7 @@ package admin
 
 import (
 	"context"
-	"slices"
+	"maps"
 	"sync"
 	"time"
 
@@ -16,10 +16,10 @@ const minutes = 60
 
 // A history has the counts of each of the last minutes, by the wall clock. Its zero value has none.
 type history struct {
-	minute time.Time // the current one
-	before totals    // at its start
-	done   []totals  // in each minute before it, the latest last
-	recent []sample  // of about the last 60 s, the latest last
+	minute int64            // the current one, since 1970
+	before totals           // at its start
+	done   map[int64]totals // in each minute before it
+	recent []sample         // of about the last 60 s, the latest last
 }
 
 // A sample is the counters at one moment.
@@ -35,22 +35,25 @@ func (h *history) add(now time.Time, t totals, read map[string]int64) {
 		h.recent = h.recent[1:]
 	}
 	h.recent = append(h.recent, sample{now, t, read})
-	minute := now.Round(0).Truncate(time.Minute)
-	switch gap := minute.Sub(h.minute); {
-	case h.minute.IsZero():
-		h.minute = minute // what was counted before is part of it
-	case gap < 0 || gap > minutes*time.Minute: // the clock was changed, or the machine suspended
-		h.minute, h.before, h.done = minute, t, nil
+	minute := minuteOf(now)
+	if h.done == nil {
+		h.minute, h.done = minute, map[int64]totals{} // what was counted before is part of it
 	}
-	for ; h.minute.Before(minute); h.minute = h.minute.Add(time.Minute) {
-		h.done = append(h.done, t.minus(h.before))
-		h.done = h.done[max(0, len(h.done)-(minutes-1)):]
-		h.before = t
+	if minute != h.minute {
+		h.done[h.minute] = t.minus(h.before)
+		h.minute, h.before = minute, t
 	}
+	maps.DeleteFunc(h.done, func(m int64, _ totals) bool { return m <= minute-minutes || m > minute }) // the clock may have been changed
 }
 
-// series returns the counts of each minute up to the current one, given the counters t now.
-func (h *history) series(t totals) []totals { return append(slices.Clone(h.done), t.minus(h.before)) }
+func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
+
+// series returns the counts of each minute, the current one included, given the counters t now.
+func (h *history) series(t totals) map[int64]totals {
+	all := maps.Clone(h.done)
+	all[h.minute] = t.minus(h.before)
+	return all
+}
 
 // last60s returns the counts of the last 60 s, give or take a sample; of the time since the start if that is less.
 func (h *history) last60s(t totals) totals { return t.minus(h.recent[0].totals) }

@@ -146,7 +146,7 @@ func (a *Admin) page(r *http.Request) page {
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now.UTC(), Started: a.Started,
-		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(), Receivers: m.Receivers,
+		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(now), Receivers: m.Receivers,
 		Silences: a.inForce(now),
 	}
 	for i := range a.Rules.Rules {

@@ -25,23 +25,24 @@ const (
 	barWidth   = 4 // with its gap
 )
 
-// plots draws the counts of s.
-func (s Snapshot) plots() []plot {
+// plots draws the counts of s in the hour until now.
+func (s Snapshot) plots(now time.Time) []plot {
 	of := func(name, class string, pick func(totals) int64) plot {
 		var most int64
 		for _, t := range s.Minutes {
 			most = max(most, pick(t))
 		}
 		p := plot{Name: name, Class: class, Top: count(most), Now: count(pick(s.Last60s))}
-		last := len(s.Minutes) - 1
-		for i, t := range s.Minutes {
-			v, height := pick(t), 0
-			if v > 0 {
-				height = max(2, int(v*plotHeight/most))
+		for i := range minutes {
+			minute := minuteOf(now) - minutes + 1 + int64(i)
+			v := pick(s.Minutes[minute])
+			if v <= 0 {
+				continue
 			}
+			height := max(2, int(v*plotHeight/most))
 			p.Bars = append(p.Bars, bar{
-				X: (minutes - len(s.Minutes) + i) * barWidth, Y: plotHeight - height, Height: height,
-				Minute: s.Minute.Add(time.Duration(i-last) * time.Minute).UTC().Format("15:04"), Value: count(v), Partial: i == last,
+				X: i * barWidth, Y: plotHeight - height, Height: height,
+				Minute: time.Unix(minute*60, 0).UTC().Format("15:04"), Value: count(v), Partial: i == minutes-1,
 			})
 		}
 		return p

@@ -24,8 +24,7 @@ type Snapshot struct {
 	status.Member
 	Version string
 	Started time.Time
-	Minute  time.Time // the current one, by its clock
-	Minutes []totals  // counts in each of the last minutes, the current one last
+	Minutes map[int64]totals // counts in each of the last minutes, by minutes since 1970
 	Last60s totals
 	Counts  map[string]int64 // of figures, since it started
 
@@ -89,7 +88,7 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	total, states := totalsOf(stats), a.Worker.Partitions()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.Minute, s.Minutes, s.Last60s = a.history.minute, a.history.series(total), a.history.last60s(total)
+	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
 	for _, p := range states {
 		row := readPartition{ID: p.Partition, Read: -1, Committed: -1, Waiting: waiting(p, now), Idle: p.ReadUntil.IsZero() && p.Unsettled == 0}
 		if !p.ReadUntil.IsZero() {
@@ -168,15 +167,16 @@ func readReports(ask func(context.Context) ([][]byte, error)) func(context.Conte
 // merged returns what all replicas have done, and what is in the way of any. self comes first in all.
 func merged(all []Snapshot) Snapshot {
 	m := all[0]
-	m.Minutes, m.Receivers, m.Alarms = slices.Clone(m.Minutes), slices.Clone(m.Receivers), slices.Clone(m.Alarms)
-	m.Counts = maps.Clone(m.Counts)
+	m.Minutes, m.Counts, m.Receivers, m.Alarms = maps.Clone(m.Minutes), maps.Clone(m.Counts), slices.Clone(m.Receivers), slices.Clone(m.Alarms)
 	for _, s := range all[1:] {
 		m.Last60s = m.Last60s.plus(s.Last60s)
 		for what, n := range s.Counts {
 			m.Counts[what] += n
 		}
 		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
-		m.addMinutes(s)
+		for minute, t := range s.Minutes {
+			m.Minutes[minute] = m.Minutes[minute].plus(t)
+		}
 		for _, r := range s.Receivers {
 			i := slices.IndexFunc(m.Receivers, func(x worker.ReceiverState) bool { return x.Name == r.Name })
 			if i < 0 {
@@ -212,20 +212,6 @@ func merged(all []Snapshot) Snapshot {
 	}
 	m.Open, m.Alerts = m.Open[:min(len(m.Open), maxOpen)], m.Alerts[:min(len(m.Alerts), maxAlerts)]
 	return m
-}
-
-// addMinutes adds what another replica counted in the same minutes.
-func (m *Snapshot) addMinutes(s Snapshot) {
-	shift := int(m.Minute.Sub(s.Minute) / time.Minute) // whose clocks may differ
-	for i, t := range s.Minutes {
-		at := len(m.Minutes) - 1 - shift - (len(s.Minutes) - 1 - i)
-		for ; at < 0 && len(m.Minutes) < minutes; at++ {
-			m.Minutes = slices.Insert(m.Minutes, 0, totals{})
-		}
-		if at >= 0 && at < len(m.Minutes) {
-			m.Minutes[at] = m.Minutes[at].plus(t)
-		}
-	}
 }
 
 // Owned returns how many partitions s reads.

@@ -12,8 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -152,22 +150,8 @@ type sink struct{ report func(error) }
 func (sink) Init(logr.RuntimeInfo)    {}
 func (sink) Enabled(int) bool         { return false }
 func (sink) Info(int, string, ...any) {}
-func (s sink) Error(err error, msg string, _ ...any) {
-	s.report(fmt.Errorf("an OpenTelemetry variable is ignored: %s: %w", msg, withoutValue(err)))
+func (s sink) Error(_ error, msg string, _ ...any) {
+	s.report(errors.New("an OpenTelemetry variable is ignored: " + msg)) // the error and what comes with it have the value
 }
 func (s sink) WithValues(...any) logr.LogSink { return s }
 func (s sink) WithName(string) logr.LogSink   { return s }
-
-// withoutValue returns err without what was parsed.
-func withoutValue(err error) error {
-	if parsed, ok := errors.AsType[*url.Error](err); ok {
-		return parsed.Err
-	}
-	if parsed, ok := errors.AsType[*strconv.NumError](err); ok {
-		return parsed.Err
-	}
-	if _, ok := errors.AsType[url.EscapeError](err); ok {
-		return errors.New("invalid URL escape")
-	}
-	return err
-}
