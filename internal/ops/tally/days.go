@@ -16,7 +16,7 @@ import (
 
 const (
 	maxRecords = 10_000   // read for one day
-	maxCounted = 200_000  // devices of all days and receivers: about 30 MB of memory
+	maxCounted = 100_000  // devices of one day, each once per receiver: about 15 MB of memory
 	maxSize    = 16 << 20 // bytes of one
 	getsAtOnce = 16
 	keepDays   = 2 // before the first day requested; older records are removed
@@ -37,22 +37,22 @@ func (t *Tally) Days(ctx context.Context, first time.Time, n int) (days []Day, m
 		return nil, false, err
 	}
 	t.removeOld(ctx, first)
-	c := collection{days: make([]map[string]map[string]Count, n), others: make([]map[string]Count, n)}
 	for i := range n {
+		c := collection{devices: map[string]map[string]Count{}, others: map[string]Count{}}
 		names, err := t.names(ctx, t.folder+first.AddDate(0, 0, i).Format(time.DateOnly)+"/", maxRecords+1)
 		if err != nil {
 			return nil, false, err
 		}
 		if len(names) > maxRecords {
-			names, c.more = names[:maxRecords], true
+			names, more = names[:maxRecords], true
 		}
-		err = sideBySide(ctx, names, func(ctx context.Context, name string) error { return t.collect(ctx, name, &c, i) })
+		err = sideBySide(ctx, names, func(ctx context.Context, name string) error { return t.collect(ctx, name, &c) })
 		if err != nil {
 			return nil, false, err
 		}
-		days = append(days, c.day(i))
+		days, more = append(days, c.day()), more || c.more
 	}
-	return days, c.more, nil
+	return days, more, nil
 }
 
 // removeOld removes records that are too old. What it cannot remove is left to the next call.
@@ -82,8 +82,8 @@ func (t *Tally) names(ctx context.Context, prefix string, limit int) (names []st
 	return names, nil
 }
 
-// collect adds a record of the i-th day to c.
-func (t *Tally) collect(ctx context.Context, name string, c *collection, i int) error {
+// collect adds a record to c.
+func (t *Tally) collect(ctx context.Context, name string, c *collection) error {
 	r, err := t.store.Read(ctx, name, maxSize)
 	if errors.Is(err, records.ErrNotFound) {
 		return nil
@@ -95,39 +95,36 @@ func (t *Tally) collect(ctx context.Context, name string, c *collection, i int) 
 	if err := json.Unmarshal(r.Content, &h); err != nil {
 		return fmt.Errorf("read tally %q: %w: delete it", name, err)
 	}
-	c.add(i, h)
+	c.add(h)
 	return nil
 }
 
-// A collection is the sum of records.
+// A collection is the sum of a day's records.
 type collection struct {
 	mu      sync.Mutex
-	days    []map[string]map[string]Count // by receiver and device
-	others  []map[string]Count            // by receiver
-	entries int
+	devices map[string]map[string]Count // by receiver and device
+	others  map[string]Count            // by receiver
+	entries int                         // in devices
 	more    bool
 }
 
-func (c *collection) add(i int, h hour) {
+func (c *collection) add(h hour) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.days[i] == nil {
-		c.days[i], c.others[i] = map[string]map[string]Count{}, map[string]Count{}
-	}
 	for receiver, n := range h.Others {
-		c.others[i][receiver] = c.others[i][receiver].plus(n)
+		c.others[receiver] = c.others[receiver].plus(n)
 		c.more = true
 	}
 	for receiver, devices := range h.Devices {
-		sums := c.days[i][receiver]
+		sums := c.devices[receiver]
 		if sums == nil {
 			sums = map[string]Count{}
-			c.days[i][receiver] = sums
+			c.devices[receiver] = sums
 		}
 		for device, n := range devices {
 			had, known := sums[device]
 			if !known && c.entries >= maxCounted {
-				c.others[i][receiver] = c.others[i][receiver].plus(n)
+				c.others[receiver] = c.others[receiver].plus(n)
 				c.more = true
 				continue
 			}
@@ -139,15 +136,15 @@ func (c *collection) add(i int, h hour) {
 	}
 }
 
-// day returns the i-th day, each device with the counts of its receiver that has the most.
-func (c *collection) day(i int) Day {
+// day returns the day, each device with the counts of its receiver that has the most.
+func (c *collection) day() Day {
 	d := Day{Devices: map[string]Count{}}
-	for _, devices := range c.days[i] {
+	for _, devices := range c.devices {
 		for device, n := range devices {
 			d.Devices[device] = d.Devices[device].most(n)
 		}
 	}
-	for _, n := range c.others[i] {
+	for _, n := range c.others {
 		d.Others = d.Others.most(n)
 	}
 	return d
@@ -162,12 +159,7 @@ func sideBySide(ctx context.Context, names []string, do func(context.Context, st
 	working, ctx := errgroup.WithContext(ctx)
 	working.SetLimit(getsAtOnce)
 	for _, name := range names {
-		working.Go(func() error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return do(ctx, name)
-		})
+		working.Go(func() error { return do(ctx, name) })
 	}
 	return working.Wait()
 }
