@@ -16,12 +16,12 @@ const maxAlarms = ledger.MaxAlarms / 2
 // alarms are those of one partition, as of the last event read. They are guarded by
 // stream.mu, but for mayHave.
 type alarms struct {
-	byDevice map[string]*deviceAlarms
-	counts   map[*level]*[4]int // by the index of what is counted
-	total    [4]int
+	of     map[alarmKey]kept  // none is zero. Changed by set alone
+	counts map[*level]*[4]int // by the index of what is counted
+	total  [4]int
 
-	devices atomic.Int32             // len(byDevice)
-	filter  [filterSize]atomic.Int32 // devices by a hash, so that one without alarms is known without a lock
+	some    atomic.Int32             // len(of)
+	filter  [filterSize]atomic.Int32 // alarms by a hash of their device, so that one without alarms is known without a lock
 	history history
 }
 
@@ -35,18 +35,13 @@ const (
 	dueSilences
 )
 
-// deviceAlarms are the alarms of one device.
-type deviceAlarms struct {
-	alarms []alarm // of different levels
+// An alarmKey names one level of one device.
+type alarmKey struct {
+	device string
+	level  *level
 }
 
-// An alarm is one level of one device that is not normal, or has a recovery that is due.
-type alarm struct {
-	level *level
-	kept
-}
-
-// kept is what the ledger keeps of an alarm. It is zero if there is no alarm.
+// kept is an alarm: one level of one device that is not normal, or has a notice that is due. It is zero if there is none.
 type kept struct {
 	rules.State
 	limit float64 // unless it is normal: what the reading that opened it, or made it pending, reached; of a silence in seconds
@@ -78,16 +73,13 @@ type dueNotice struct {
 func (n *dueNotice) silence() bool { return n != nil && n.part == throttle.Silence }
 
 func newAlarms(changes int) *alarms {
-	return &alarms{
-		byDevice: map[string]*deviceAlarms{}, counts: map[*level]*[4]int{},
-		history: history{kept: map[alarmKey]kept{}, bound: changes},
-	}
+	return &alarms{of: map[alarmKey]kept{}, counts: map[*level]*[4]int{}, history: history{kept: map[alarmKey]kept{}, bound: changes}}
 }
 
 // mayHave reports whether the device with this hash may have an alarm. It takes no lock: one goroutine alone
 // reads the partition, so no alarm of its devices opens meanwhile.
 func (a *alarms) mayHave(hash uint64) bool {
-	return a.devices.Load() > 0 && a.filter[hash%filterSize].Load() > 0
+	return a.some.Load() > 0 && a.filter[hash%filterSize].Load() > 0
 }
 
 // room reports whether one more alarm, of device, may be kept.
@@ -95,53 +87,25 @@ func (a *alarms) room(device string) bool {
 	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms && len(device) <= ledger.MaxDevice
 }
 
-// of returns device's alarm at l, a zero one if there is none.
-func (a *alarms) of(device string, l *level) kept {
-	if d := a.byDevice[device]; d != nil {
-		for i := range d.alarms {
-			if d.alarms[i].level == l {
-				return d.alarms[i].kept
-			}
+// set replaces the alarm of key.
+func (a *alarms) set(key alarmKey, k kept) {
+	was, had := a.of[key]
+	a.count(key.level, was, -1)
+	a.count(key.level, k, 1)
+	n := int32(0)
+	switch has := k != (kept{}); {
+	case has:
+		a.of[key] = k
+		if !had {
+			n = 1
 		}
+	case had:
+		delete(a.of, key)
+		n = -1
 	}
-	return kept{}
-}
-
-// set replaces device's alarm at l.
-func (a *alarms) set(device string, l *level, k kept) {
-	d := a.byDevice[device]
-	if d == nil {
-		if k == (kept{}) {
-			return
-		}
-		d = &deviceAlarms{}
-		a.byDevice[device] = d
-		a.devices.Add(1)
-		a.filter[roster.Hash(device)%filterSize].Add(1)
-	}
-	at := -1
-	for i := range d.alarms {
-		if d.alarms[i].level == l {
-			at = i
-		}
-	}
-	if at >= 0 {
-		a.count(l, d.alarms[at].kept, -1)
-	}
-	a.count(l, k, 1)
-	switch {
-	case at < 0 && k != (kept{}):
-		d.alarms = append(d.alarms, alarm{l, k})
-	case at >= 0 && k != (kept{}):
-		d.alarms[at].kept = k
-	case at >= 0:
-		d.alarms[at] = d.alarms[len(d.alarms)-1]
-		d.alarms = d.alarms[:len(d.alarms)-1]
-	}
-	if len(d.alarms) == 0 {
-		delete(a.byDevice, device)
-		a.devices.Add(-1)
-		a.filter[roster.Hash(device)%filterSize].Add(-1)
+	if n != 0 {
+		a.some.Add(n)
+		a.filter[roster.Hash(key.device)%filterSize].Add(n)
 	}
 }
 
@@ -167,10 +131,4 @@ func (a *alarms) count(l *level, k kept, n int) {
 	case k.due != nil:
 		add(dueRecoveries)
 	}
-}
-
-// An alarmKey names one level of one device.
-type alarmKey struct {
-	device string
-	level  *level
 }

@@ -183,7 +183,7 @@ func (s *stream) nextSilence(now int64) int64 {
 			}
 			next = min(next, h.Time+s.unheard.forget[rule.column].Milliseconds())
 			for _, l := range rule.levels {
-				if s.alarms.of(r.Name(device), l).Phase != rules.Open {
+				if s.alarms.of[alarmKey{r.Name(device), l}].Phase != rules.Open {
 					next = min(next, r.Deadline(h, l.Silent))
 				}
 			}
@@ -210,7 +210,7 @@ func (b *Backtest) schedule(q *queue, key alarmKey, due *dueNotice) {
 		return // recover finds that the one that waits is not due any more
 	}
 	if due.silence() {
-		q.stream.settleDue(&delivery{device: key.device, level: key.level, due: due}, q.to.bit())
+		q.stream.settleDue(&delivery{alarmKey: key, due: due}, q.to.bit())
 		b.alert(q, key.device, key, due.reading)
 		return
 	}
@@ -223,7 +223,7 @@ func (b *Backtest) recover(r *dueRecovery) {
 	s := r.queue.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &delivery{device: r.key.device, level: r.key.level, due: r.dueNotice}
+	d := &delivery{alarmKey: r.key, due: r.dueNotice}
 	if !r.queue.stillPending(d) {
 		return
 	}

@@ -83,11 +83,10 @@ func fromMicros0(us int64) time.Time {
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 480 bytes.
 type delivery struct {
-	device string
-	level  *level
-	due    *dueNotice // the notice that it brings; nil for an alert about a reading
-	entry  entry      // holds the watermark before the head, unless it brings a due notice that no reading has joined
-	head   reading    // what the notice is about
+	alarmKey
+	due   *dueNotice // the notice that it brings; nil for an alert about a reading
+	entry entry      // holds the watermark before the head, unless it brings a due notice that no reading has joined
+	head  reading    // what the notice is about
 
 	// The readings that have joined, guarded by stream.mu. Only the latest is kept:
 	// what settles it settles those before it.

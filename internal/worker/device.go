@@ -200,17 +200,13 @@ func (w *Worker) Device(device string) DeviceState {
 func (s *stream) alarmsOf(device string) (all []AlarmState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.alarms == nil || s.alarms.byDevice[device] == nil {
+	if s.alarms == nil {
 		return nil
 	}
-	for _, l := range s.levels {
-		if k := s.alarms.of(device, l); k != (kept{}) {
-			all = append(all, (&alarm{l, k}).state(s.id, device))
-		}
-	}
-	for _, a := range s.alarms.byDevice[device].alarms {
-		if a.level.removed != nil {
-			all = append(all, a.state(s.id, device))
+	for _, l := range slices.Concat(s.levels, s.removed) {
+		key := alarmKey{device, l}
+		if k, ok := s.alarms.of[key]; ok {
+			all = append(all, k.state(s.id, key))
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -227,13 +228,13 @@ func (v *evaluation) apply(r *rule, value float64) {
 // step takes l's alarm of the device through the reading, and sets when they began. It reports
 // whether l is open after it, and whether it has opened or ended.
 func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
-	device, a := v.event.Device, v.alarms
-	was := a.of(device, l)
+	key, a := alarmKey{v.event.Device, l}, v.alarms
+	was := a.of[key]
 	clear, _ := l.clearFor(v.event, rd.limit)
 	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, clear, v.at), due: was.due}
 	switch {
 	case next.Phase == rules.Normal:
-	case was == (kept{}) && !a.room(device):
+	case was == (kept{}) && !a.room(key.device):
 		v.stats.Untracked.Add(1)
 		return true, false // there is no room for its state: better too early than never
 	case was.Phase == next.Phase:
@@ -243,24 +244,19 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	}
 	open = next.Phase == rules.Open
 	turned = open != (was.Phase == rules.Open)
-	v.date(rd, next.Since)
+	v.date(rd, cmp.Or(next.Since, was.Since))
 	switch {
 	case next == was:
 		return open, false
 	case turned && open:
-		l.stats.Opened.Add(1)
 		next.due = nil
 	case turned:
-		l.stats.Cleared.Add(1)
-		next.due = v.recover(l, rd, clear, was)
+		r := *rd
+		r.limit, r.more = clear, v.more(l.rule)
+		next.due = v.recovery(l, v.logName, throttle.Event, r)
 	}
-	a.set(device, l, next)
-	if v.backtest.changed(alarmKey{device, l}, was.State, next.State); v.backtest == nil {
-		a.history.change(alarmKey{device, l}, next, v.before, v.event.Position)
-	}
-	if next.due != was.due {
-		v.schedule(device, l)
-	}
+	a.history.change(key, next, v.before, v.event.Position)
+	v.become(key, next)
 	return open, turned
 }
 
@@ -276,21 +272,18 @@ func (v *evaluation) date(rd *reading, since rules.Moment) {
 	}
 }
 
-// recover returns the recovery by the reading rd, which is beyond clear and ended the alarm was; nil if nobody wants it.
-func (v *evaluation) recover(l *level, rd *reading, clear float64, was kept) *dueNotice {
-	receivers := v.wanting(l)
-	if !l.rule.Resolved || receivers == 0 {
+// recovery returns the notice that an alarm of l has ended, with the reading r or a part of its place in a log; nil
+// if nobody wants it, or there is no room for it.
+func (s *stream) recovery(l *level, log string, part throttle.Part, r reading) *dueNotice {
+	receivers := s.wanting(l)
+	switch {
+	case !l.rule.Resolved || receivers == 0:
+		return nil
+	case s.alarms.total[dueRecoveries] >= maxAlarms:
+		s.stats.Untracked.Add(1)
 		return nil
 	}
-	if v.alarms.total[dueRecoveries] >= maxAlarms {
-		v.stats.Untracked.Add(1)
-		return nil
-	}
-	rd.more = v.more(l.rule)
-	v.date(rd, was.Since)
-	r := &dueNotice{reading: *rd, log: v.logName, receivers: receivers}
-	r.limit = clear
-	return r
+	return &dueNotice{reading: r, log: log, part: part, receivers: receivers}
 }
 
 // wanting returns the receivers that want alerts of l, a bit for each.
@@ -308,7 +301,7 @@ func (s *stream) wanting(l *level) (receivers uint32) {
 // opened an alarm, only a window that began since the take-over counts: within another one a former owner may have
 // sent a recovery, after an operator ended it. Otherwise it starts a delivery. It returns Notified, or why nobody is.
 func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
-	device := v.event.Device
+	device, key := v.event.Device, alarmKey{v.event.Device, l}
 	if v.Rules.Quiet != "" && v.arrival == nil && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
 		v.stats.Quieted.Add(1)
 		return Muted
@@ -333,7 +326,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 			continue
 		}
 		decision = Notified
-		d := q.deliveries[alarmKey{device, l}]
+		d := q.deliveries[key]
 		switch {
 		case v.backtest != nil:
 			v.backtest.alert(q, device, alarmKey{about, l}, rd)
@@ -354,7 +347,7 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 			if !shown {
 				rd.more, shown = v.more(l.rule), true
 			}
-			d = q.begin(device, l, rd, nil)
+			d = q.begin(key, rd, nil)
 			d.reminder = l.rule.stateful && !opened && v.arrival == nil
 			q.hold(d, rd, before)
 			q.getReady(d)

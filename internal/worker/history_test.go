@@ -193,21 +193,21 @@ func TestAlarmCounts(t *testing.T) {
 		t.Error("an alarm of nobody")
 	}
 	open := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
-	a.set("oven", warning, open)
-	a.set("oven", critical, kept{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
-	if !a.mayHave(roster.Hash("oven")) || a.of("oven", warning) != open || a.of("kiln", warning) != (kept{}) || a.total != [4]int{1, 1, 0} {
+	a.set(alarmKey{"oven", warning}, open)
+	a.set(alarmKey{"oven", critical}, kept{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
+	if !a.mayHave(roster.Hash("oven")) || a.of[alarmKey{"oven", warning}] != open || a.of[alarmKey{"kiln", warning}] != (kept{}) || a.total != [4]int{1, 1, 0} {
 		t.Errorf("%+v", a.total)
 	}
-	a.set("oven", warning, kept{due: &dueNotice{}})
-	a.set("oven", critical, kept{})
-	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.of("oven", critical) != (kept{}) {
+	a.set(alarmKey{"oven", warning}, kept{due: &dueNotice{}})
+	a.set(alarmKey{"oven", critical}, kept{})
+	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.of[alarmKey{"oven", critical}] != (kept{}) {
 		t.Errorf("%+v", a.total)
 	}
-	a.set("oven", warning, kept{})
-	if a.mayHave(roster.Hash("oven")) || len(a.byDevice) != 0 || a.total != [4]int{} {
+	a.set(alarmKey{"oven", warning}, kept{})
+	if a.mayHave(roster.Hash("oven")) || len(a.of) != 0 || a.total != [4]int{} {
 		t.Errorf("%+v", a)
 	}
-	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); a.of("oven", warning) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); _ = a.of[alarmKey{"oven", warning}] }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

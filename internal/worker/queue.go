@@ -30,17 +30,17 @@ func (q *queue) waiting() (n int) {
 
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
 // that is nil. It must be made to wait. The caller holds stream.mu.
-func (q *queue) begin(device string, l *level, r reading, n *dueNotice) *delivery {
+func (q *queue) begin(key alarmKey, r reading, n *dueNotice) *delivery {
 	s := q.stream
-	d := &delivery{device: device, level: l, due: n}
+	d := &delivery{alarmKey: key, due: n}
 	d.start(r)
 	if n.silence() {
 		d.tries.since = n.opened
 	}
-	q.deliveries[alarmKey{device, l}] = d
+	q.deliveries[key] = d
 	if s.Trace != nil {
 		d.trace = &tracked{Trace: s.Trace(Start{
-			AlertID: s.alertID(d, r), Device: device, Rule: l.rule.Name, Level: l.Name, Recovery: d.recovers(), Receiver: q.to.Name,
+			AlertID: s.alertID(d, r), Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Recovery: d.recovers(), Receiver: q.to.Name,
 			Partition: s.id, FromHub: s.partition != nil, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued),
 		})}
 	}
@@ -65,9 +65,8 @@ func (q *queue) letGo(d *delivery) {
 // schedule does what follows from a change of the notice that is due of a device's level: a delivery of one that is
 // not due any more ends, unless it is being attempted, and one of a new one starts, unless the device has a
 // delivery that must end before, or the ledger does not hold the silence yet. The caller holds stream.mu.
-func (q *queue) schedule(device string, l *level) {
-	key := alarmKey{device, l}
-	due := q.stream.alarms.of(device, l).due
+func (q *queue) schedule(key alarmKey) {
+	due := q.stream.alarms.of[key].due
 	if b := q.stream.backtest; b != nil {
 		b.schedule(q, key, due)
 		return
@@ -78,13 +77,13 @@ func (q *queue) schedule(device string, l *level) {
 		return
 	}
 	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind && (due.kept || !due.silence()) {
-		q.getReady(q.begin(device, l, due.reading, due))
+		q.getReady(q.begin(key, due.reading, due))
 	}
 }
 
 // stillPending reports whether the notice that d brings is due. The caller holds stream.mu.
 func (q *queue) stillPending(d *delivery) bool {
-	return q.stream.alarms.of(d.device, d.level).due == d.due
+	return q.stream.alarms.of[d.alarmKey].due == d.due
 }
 
 // settle settles d's head, and ends d unless the latest reading that joined is not
@@ -105,10 +104,10 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 		q.getReady(d)
 	default:
 		q.suppressed(d, int64(d.suppressed)+int64(d.joined))
-		delete(q.deliveries, alarmKey{d.device, d.level})
+		delete(q.deliveries, d.alarmKey)
 		q.letGo(d)
 		if s.alarms != nil {
-			q.schedule(d.device, d.level)
+			q.schedule(d.alarmKey)
 		}
 		d.end(outcome)
 	}
@@ -128,16 +127,16 @@ func (q *queue) suppressed(d *delivery, n int64) {
 // about the readings that have joined, or a notice that has become due since. The caller
 // holds stream.mu.
 func (q *queue) replace(d *delivery, outcome string) {
-	delete(q.deliveries, alarmKey{d.device, d.level})
+	delete(q.deliveries, d.alarmKey)
 	q.letGo(d)
 	if d.joined > 0 {
-		next := q.begin(d.device, d.level, d.latest, nil)
+		next := q.begin(d.alarmKey, d.latest, nil)
 		next.suppressed, next.ended = d.joined-1, d.ended
 		d.ended = nil
 		q.hold(next, d.latest, d.latestBefore)
 		q.getReady(next)
 	} else {
-		q.schedule(d.device, d.level)
+		q.schedule(d.alarmKey)
 	}
 	d.end(outcome)
 }
@@ -148,11 +147,11 @@ func (s *stream) settleDue(d *delivery, receiver uint32) {
 	if r.receivers &^= receiver; r.receivers != 0 {
 		return
 	}
-	if k := s.alarms.of(d.device, d.level); k.due == r {
+	if k := s.alarms.of[d.alarmKey]; k.due == r {
 		k.due = nil
-		s.alarms.set(d.device, d.level, k)
+		s.alarms.set(d.alarmKey, k)
 	}
-	s.alarms.history.settle(alarmKey{d.device, d.level}, r)
+	s.alarms.history.settle(d.alarmKey, r)
 }
 
 // close drops the deliveries that wait. Attempts under way end by themselves, in

@@ -49,11 +49,9 @@ func (q *queue) refresh(ctx context.Context, known map[alarmKey]int64) map[alarm
 	s := q.stream
 	open := map[alarmKey]int64{}
 	s.mu.Lock()
-	for device, d := range s.alarms.byDevice {
-		for _, a := range d.alarms {
-			if a.Phase == rules.Open && q.refreshes(a.level) {
-				open[alarmKey{device, a.level}] = a.Since.Hub
-			}
+	for key, k := range s.alarms.of {
+		if k.Phase == rules.Open && q.refreshes(key.level) {
+			open[key] = k.Since.Hub
 		}
 	}
 	s.mu.Unlock()
@@ -107,9 +105,9 @@ func (q *queue) sendOpen(ctx context.Context, keys []alarmKey) bool {
 	var alerts []notify.Alert
 	s.mu.Lock()
 	for _, key := range keys {
-		k, words := s.alarms.of(key.device, key.level), len(key.level.rule.Is)
+		k, words := s.alarms.of[key], len(key.level.rule.Is)
 		if k.Phase == rules.Open && q.deliveries[key] == nil && (words == 0 || k.value >= 1 && int(k.value) <= words) { // words may have changed since
-			d := &delivery{device: key.device, level: key.level, head: reading{value: k.value, limit: k.limit, enqueued: k.Since.Hub, since: k.Since.Hub}}
+			d := &delivery{alarmKey: key, head: reading{value: k.value, limit: k.limit, enqueued: k.Since.Hub, since: k.Since.Hub}}
 			alerts = append(alerts, q.alert(d, throttle.Grant{ID: s.alertID(d, d.head)}))
 		}
 	}

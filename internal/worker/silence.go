@@ -146,45 +146,31 @@ func (s *stream) endSilences(device int, name string, before telemetry.Position,
 			continue
 		}
 		for _, l := range r.levels {
-			was := s.alarms.of(name, l)
+			key := alarmKey{name, l}
+			was := s.alarms.of[key]
 			if was.Phase != rules.Open || was.log == s.logName && e.Sequence <= was.sequence {
 				continue
 			}
 			next := kept{due: s.recovered(l, was, e.Position)}
-			l.stats.Cleared.Add(1)
 			if e.UpTo(s.skip) || e.UpTo(s.replay) { // the ledger is further on, and yet has not heard it
-				s.change(name, l, next)
+				s.change(key, next)
 				continue
 			}
-			s.alarms.set(name, l, next)
-			s.alarms.history.change(alarmKey{name, l}, next, before, e.Position)
-			s.backtest.changed(alarmKey{name, l}, was.State, next.State)
-			s.schedule(name, l)
+			s.alarms.history.change(key, next, before, e.Position)
+			s.become(key, next)
 		}
 	}
 }
 
-// recovered returns the recovery of the silence was, whose device was heard at a position; nil if nobody wants it.
+// recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
 func (s *stream) recovered(l *level, was kept, at telemetry.Position) *dueNotice {
-	receivers := s.wanting(l)
-	if !l.rule.Resolved || receivers == 0 || s.alarms.total[dueRecoveries] >= maxAlarms {
-		return nil
-	}
-	return &dueNotice{log: s.logName, receivers: receivers, reading: reading{
-		limit: was.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: was.Since.Hub,
-	}}
+	return s.recovery(l, s.logName, throttle.Event, reading{limit: was.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: was.Since.Hub})
 }
 
 // endOf returns the recovery of a silence that ends by itself, because the device is not known any more or the rule
-// was removed; nil if nobody wants it.
+// was removed; nil if there is none.
 func (s *stream) endOf(l *level, was kept, at int64) *dueNotice {
-	receivers := s.wanting(l)
-	if !l.rule.Resolved || receivers == 0 {
-		return nil
-	}
-	return &dueNotice{log: was.log, part: throttle.End, receivers: receivers, reading: reading{
-		limit: was.limit, enqueued: at, sequence: was.sequence, since: was.Since.Hub,
-	}}
+	return s.recovery(l, was.log, throttle.End, reading{limit: was.limit, enqueued: at, sequence: was.sequence, since: was.Since.Hub})
 }
 
 // freshness is how old the proof of a silence may be.
@@ -278,7 +264,7 @@ func (s *stream) watchAt(now time.Time) {
 func (s *stream) watchLevel(r *rule, i int, now time.Time) (unproven bool) {
 	w, l := s.unheard, r.levels[i]
 	until := w.provenUntil(now, freshness(l.Silent))
-	dark := s.alarms.of(s.wholeName(), l)
+	dark := s.alarms.of[alarmKey{s.wholeName(), l}]
 	var overdue []int
 	others, recent, again := 0, 0, 0 // devices that are not overdue; of these, those heard lately, and those heard since it is dark
 	for device := range w.roster.Len() {
@@ -295,8 +281,8 @@ func (s *stream) watchLevel(r *rule, i int, now time.Time) (unproven bool) {
 			if h.Time*1000 > dark.Since.Hub {
 				again++
 			}
-			unproven = unproven || now.UnixMilli() >= deadline && s.alarms.of(w.roster.Name(device), l).Phase != rules.Open
-		case s.alarms.of(w.roster.Name(device), l).Phase != rules.Open:
+			unproven = unproven || now.UnixMilli() >= deadline && s.alarms.of[alarmKey{w.roster.Name(device), l}].Phase != rules.Open
+		case s.alarms.of[alarmKey{w.roster.Name(device), l}].Phase != rules.Open:
 			overdue = append(overdue, device)
 		}
 	}
@@ -323,7 +309,8 @@ func (s *stream) wholeName() string { return notify.Partition(s.id) }
 // for a day. The caller holds the locks.
 func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, again int) bool {
 	w, l := s.unheard, r.levels[i]
-	switch dark := s.alarms.of(s.wholeName(), l); {
+	whole := alarmKey{s.wholeName(), l}
+	switch dark := s.alarms.of[whole]; {
 	case dark.Phase != rules.Open:
 		if overdue == 0 || all-1 < darkDevices || recent*4 >= all-1 {
 			return false
@@ -334,7 +321,7 @@ func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, a
 	case until == 0:
 		return true
 	case again > 0 && again*2 >= all:
-		s.change(s.wholeName(), l, kept{due: s.recovered(l, dark, w.read)})
+		s.change(whole, kept{due: s.recovered(l, dark, w.read)})
 	case all == 0, until >= dark.Since.Hub/1000+darkLimit.Milliseconds(): // there is no device that could be heard again
 		s.endForgotten(s.wholeName(), l, dark, until)
 	default:
@@ -357,7 +344,7 @@ func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, he
 	k := kept{
 		State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: since.Time * 1000}}, limit: l.Silent.Seconds(), log: s.logName, sequence: since.Sequence,
 	}
-	inhibited := slices.ContainsFunc(r.levels[:i], func(higher *level) bool { return s.alarms.of(name, higher).Phase == rules.Open })
+	inhibited := slices.ContainsFunc(r.levels[:i], func(higher *level) bool { return s.alarms.of[alarmKey{name, higher}].Phase == rules.Open })
 	if receivers := s.wanting(l); receivers != 0 && !inhibited {
 		k.due = &dueNotice{
 			log: k.log, part: throttle.Silence, receivers: receivers, opened: until * 1000, heard: heard * 1000,
@@ -365,12 +352,12 @@ func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, he
 		}
 		s.opened = append(s.opened, opened{alarmKey{name, l}, k.due})
 	}
-	l.stats.Opened.Add(1)
-	s.change(name, l, k)
+	s.change(alarmKey{name, l}, k)
 	for _, milder := range r.levels[i+1:] {
-		if k := s.alarms.of(name, milder); k.due.silence() {
+		key := alarmKey{name, milder}
+		if k := s.alarms.of[key]; k.due.silence() {
 			k.due = nil
-			s.change(name, milder, k)
+			s.change(key, k)
 		}
 	}
 }
@@ -385,7 +372,7 @@ type opened struct {
 func (s *stream) saved(silences []opened) {
 	for _, o := range silences {
 		o.due.kept = true
-		s.schedule(o.key.device, o.key.level)
+		s.schedule(o.key)
 	}
 }
 
@@ -395,8 +382,7 @@ func (s *stream) endForgotten(name string, l *level, was kept, until int64) {
 	if next.due != nil {
 		next.due.forgotten = true
 	}
-	l.stats.Cleared.Add(1)
-	s.change(name, l, next)
+	s.change(alarmKey{name, l}, next)
 }
 
 // forgetSilent forgets devices that have been silent for too long, and ends their alarms. until is what is proven. It
@@ -414,7 +400,7 @@ func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
 			name := w.roster.Name(device)
 			for _, r := range s.silences {
 				for _, l := range r.levels {
-					if was := s.alarms.of(name, l); r.column == column && was.Phase == rules.Open {
+					if was := s.alarms.of[alarmKey{name, l}]; r.column == column && was.Phase == rules.Open {
 						s.endForgotten(name, l, was, until)
 					}
 				}
@@ -451,7 +437,7 @@ func (s *stream) forgetDevice(name string) (known bool) {
 	}
 	for _, r := range s.silences {
 		for _, l := range r.levels {
-			if was := s.alarms.of(name, l); was.Phase == rules.Open {
+			if was := s.alarms.of[alarmKey{name, l}]; was.Phase == rules.Open {
 				s.endForgotten(name, l, was, time.Now().UnixMilli())
 			}
 		}
@@ -465,14 +451,6 @@ func (s *stream) forgetDevice(name string) (known bool) {
 	s.stats.Forgotten.Add(1)
 	s.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
 	return true
-}
-
-// change replaces an alarm, whatever the watermark. The caller holds s.mu.
-func (s *stream) change(device string, l *level, k kept) {
-	s.backtest.changed(alarmKey{device, l}, s.alarms.of(device, l).State, k.State)
-	s.alarms.set(device, l, k)
-	s.alarms.history.replace(alarmKey{device, l}, k)
-	s.schedule(device, l)
 }
 
 // load reads the roster of the partition.
@@ -522,36 +500,31 @@ func (s *stream) begin(start telemetry.Position) {
 		r.Position = start
 		r.Raise(floor)
 	}
-	for name, of := range s.alarms.byDevice {
-		for _, a := range slices.Clone(of.alarms) {
-			if a.Phase == rules.Open && a.level.Silent > 0 && a.level.removed == nil && name != s.wholeName() {
-				s.resume(name, a)
-			}
+	for key, k := range s.alarms.of {
+		if k.Phase == rules.Open && key.level.Silent > 0 && key.level.removed == nil && key.device != s.wholeName() {
+			s.resume(key, k)
 		}
 	}
 }
 
 // resume goes on with the alarm of a silent device, which the ledger holds. If the device was heard since, a former
 // owner that did not know of the alarm has read that. The caller holds the locks.
-func (s *stream) resume(name string, a alarm) {
+func (s *stream) resume(key alarmKey, was kept) {
 	r := s.unheard.roster
-	device := r.Add(name)
+	device := r.Add(key.device)
 	if device < 0 {
 		return
 	}
-	about := roster.Heard{Sequence: -1, Time: a.Since.Hub / 1000}
-	if a.log == s.logName {
-		about.Sequence = a.sequence
+	about := roster.Heard{Sequence: -1, Time: was.Since.Hub / 1000}
+	if was.log == s.logName {
+		about.Sequence = was.sequence
 	}
-	r.Hear(device, a.level.rule.column, about)
-	heard := r.Heard(device, a.level.rule.column)
+	r.Hear(device, key.level.rule.column, about)
+	heard := r.Heard(device, key.level.rule.column)
 	if heard.Sequence <= about.Sequence {
 		return
 	}
-	next := kept{due: s.recovered(a.level, a.kept, telemetry.Position{Sequence: heard.Sequence, Time: time.UnixMilli(heard.Time)})}
-	a.level.stats.Cleared.Add(1)
-	s.alarms.set(name, a.level, next)
-	s.alarms.history.edit(alarmKey{name, a.level}, next)
+	s.change(key, kept{due: s.recovered(key.level, was, telemetry.Position{Sequence: heard.Sequence, Time: time.UnixMilli(heard.Time)})})
 }
 
 // writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up, but

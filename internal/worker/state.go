@@ -99,24 +99,23 @@ func (s *stream) open(all []AlarmState) []AlarmState {
 	if s.alarms == nil {
 		return all
 	}
-	for device, d := range s.alarms.byDevice {
-		for _, a := range d.alarms {
-			if a.Phase == rules.Open {
-				all = append(all, a.state(s.id, device))
-			}
+	for key, k := range s.alarms.of {
+		if k.Phase == rules.Open {
+			all = append(all, k.state(s.id, key))
 		}
 	}
 	return all
 }
 
-// state returns a as people see it.
-func (a *alarm) state(partition, device string) AlarmState {
-	state := AlarmState{Partition: partition, Device: device, Rule: a.level.rule.Name, Level: a.level.Name, Phase: a.Phase, Silence: a.level.Silent > 0}
-	if a.Phase != rules.Normal {
-		state.Since, state.Value, state.Limit = fromMicros(a.Since.Time()), a.value, a.limit
+// state returns the alarm k of key as people see it.
+func (k kept) state(partition string, key alarmKey) AlarmState {
+	l := key.level
+	state := AlarmState{Partition: partition, Device: key.device, Rule: l.rule.Name, Level: l.Name, Phase: k.Phase, Silence: l.Silent > 0}
+	if k.Phase != rules.Normal {
+		state.Since, state.Value, state.Limit = fromMicros(k.Since.Time()), k.value, k.limit
 	}
-	if a.due != nil && !a.due.silence() {
-		state.Due = fromMicros(a.due.enqueued)
+	if k.due != nil && !k.due.silence() {
+		state.Due = fromMicros(k.due.enqueued)
 	}
 	return state
 }

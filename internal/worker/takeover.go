@@ -66,6 +66,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	a := newAlarms(s.maxChanges)
 	s.ledger, s.alarms, s.skip, s.lastRead, s.since = l, a, held, from, time.Now()
 	a.history.position = held
+	s.behind = true
 	if resumed.Offset != "" {
 		s.mark.read(from)
 	}
@@ -85,7 +86,6 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	if s.unheard != nil {
 		s.begin(from)
 	}
-	s.behind = true
 	s.work.Go(s.catchUp)
 }
 
@@ -119,17 +119,38 @@ func (s *stream) catchUp() {
 	if s.ctx.Err() != nil {
 		return
 	}
-	for device, d := range s.alarms.byDevice {
-		for _, alarm := range d.alarms {
-			s.schedule(device, alarm.level)
-		}
+	for key := range s.alarms.of {
+		s.schedule(key)
 	}
 }
 
+// become makes next of the alarm of key. Its history is told by the caller, who holds s.mu.
+func (s *stream) become(key alarmKey, next kept) {
+	was := s.alarms.of[key]
+	s.alarms.set(key, next)
+	switch open := next.Phase == rules.Open; {
+	case open == (was.Phase == rules.Open):
+	case open:
+		key.level.stats.Opened.Add(1)
+	default:
+		key.level.stats.Cleared.Add(1)
+	}
+	s.backtest.changed(key, was.State, next.State)
+	if next.due != was.due {
+		s.schedule(key)
+	}
+}
+
+// change is become for another reason than an event, or whatever the watermark. The caller holds s.mu.
+func (s *stream) change(key alarmKey, next kept) {
+	s.alarms.history.replace(key, next)
+	s.become(key, next)
+}
+
 // schedule does what follows for every receiver from a change of what is due. The caller holds s.mu.
-func (s *stream) schedule(device string, l *level) {
+func (s *stream) schedule(key alarmKey) {
 	for _, q := range s.queues {
-		q.schedule(device, l)
+		q.schedule(key)
 	}
 }
 
@@ -166,7 +187,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if k.Phase == rules.Normal {
 		k = kept{due: k.due}
 	}
-	s.alarms.set(from.Device, l, k)
+	s.alarms.set(alarmKey{from.Device, l}, k)
 	s.alarms.history.keep(alarmKey{from.Device, l}, k)
 	if k != was {
 		s.alarms.history.edited = true
@@ -183,7 +204,8 @@ func (s *stream) endRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	over := func(l *level) bool {
-		return l.removed != nil && !l.removed.ended && time.Since(l.removed.since) >= removedAfter
+		n := s.alarms.counts[l]
+		return n != nil && n[openAlarms] > 0 && time.Since(l.removed.since) >= removedAfter
 	}
 	if !slices.ContainsFunc(s.removed, over) {
 		return
@@ -192,26 +214,17 @@ func (s *stream) endRemoved() {
 	if at == (telemetry.Position{}) {
 		at = s.alarms.history.position
 	}
-	for device, d := range s.alarms.byDevice {
-		for _, a := range slices.Clone(d.alarms) {
-			if !over(a.level) || a.Phase != rules.Open {
-				continue
-			}
-			next := kept{}
-			if a.level.Silent > 0 {
-				next.due = s.endOf(a.level, a.kept, micros(at.Time))
-			} else if receivers := s.wanting(a.level); a.level.rule.Resolved && receivers != 0 {
-				next.due = &dueNotice{log: logName(at.Generation, s.id), receivers: receivers, reading: reading{
-					value: a.value, limit: a.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: a.Since.Hub,
-				}}
-			}
-			s.alarms.set(device, a.level, next)
-			s.alarms.history.edit(alarmKey{device, a.level}, next)
-			s.schedule(device, a.level)
+	for key, k := range s.alarms.of {
+		l := key.level
+		switch {
+		case l.removed == nil || k.Phase != rules.Open || !over(l):
+		case l.Silent > 0:
+			s.change(key, kept{due: s.endOf(l, k, micros(at.Time))})
+		default:
+			s.change(key, kept{due: s.recovery(l, logName(at.Generation, s.id), throttle.Event, reading{
+				value: k.value, limit: k.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: k.Since.Hub,
+			})})
 		}
-	}
-	for _, l := range s.removed {
-		l.removed.ended = l.removed.ended || over(l)
 	}
 }
 
@@ -251,7 +264,6 @@ func (s *stream) recall(from ledger.Level, opened time.Time) {
 type removal struct {
 	at    time.Time // by the clock of the ledger's store
 	since time.Time // the same by this machine's
-	ended bool      // its alarms have been
 }
 
 // writeLedger writes the alarms as they were at the last position that the watermark has passed and that the
