@@ -101,18 +101,6 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 // gate returns the gate that d has to pass.
 func (q *queue) gate(d *delivery) *throttle.Gate { return d.level.gates[q.to.index] }
 
-// try makes one attempt for d, which was in the state from. g is nil if it is about a dead letter.
-func (q *queue) try(d *delivery, from state, probe bool, g *group) {
-	switch from {
-	case letterDue:
-		q.writeLetter(d)
-	case letterKept:
-		q.noteLetter(d)
-	default:
-		q.send(d, from, probe, g)
-	}
-}
-
 // A group is deliveries whose notices go in one message; often there is only one.
 type group struct {
 	*pace.Message
@@ -126,7 +114,6 @@ type group struct {
 
 // An attempt is what one has shown.
 type attempt struct {
-	from    state
 	probe   bool
 	group   *group // nil if it was about a dead letter
 	result  throttle.Result
@@ -134,34 +121,32 @@ type attempt struct {
 	failure *notify.Error // its answer; nil if it took the notice
 }
 
-// send asks the gate about d, and sends the notice if it may. If d was given up it only composes the
-// dead letter, because a window may already suppress the alert.
-func (q *queue) send(d *delivery, from state, probe bool, g *group) {
+// send asks the gate about d, and sends the notice, as a part of g, if it may. If d was given up g is nil, and send only
+// composes the dead letter, and writes it, because a window may already suppress the alert.
+func (q *queue) send(d *delivery, probe bool, g *group) {
 	s := q.stream
-	a := attempt{from: from, probe: probe, group: g}
-	if err := q.mayClaim(d); err != nil {
+	a := attempt{probe: probe, group: g}
+	unasked := func() { // ends the attempt before anybody was asked
 		if g != nil {
-			g.Skip()
+			g.Leave(false)
 		}
 		a.result.Outcome = throttle.Busy
 		q.to.attempted(q, d, a)
+	}
+	late := g != nil && !g.Admit()
+	if err := q.mayClaim(d); err != nil {
+		unasked()
 		q.awaitOwner(d, err)
 		return
 	}
 	if d.level.rule.Per != "" && d.cause == notGivenUp && d.level.recent(q.gate(d), d.device, d.about(d.head), false, s.since) { // meanwhile another device's alert was taken
-		if g != nil {
-			g.Skip()
-		}
-		a.result.Outcome = throttle.Busy
-		q.to.attempted(q, d, a)
+		unasked()
 		s.stats.Suppressed.Add(1)
 		q.settle(d, coversAll, throttle.Throttled.String())
 		return
 	}
-	if g != nil && !g.Admit() {
-		g.Leave(false)
-		a.result.Outcome = throttle.Busy // nobody was asked
-		q.to.attempted(q, d, a)
+	if late {
+		unasked()
 		q.getReady(d)
 		return
 	}
@@ -203,7 +188,7 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 		q.awaitOwner(d, barred)
 	case d.cause == tooOld && !q.old(d, result.Now): // the estimate was wrong
 		d.cause = notGivenUp
-		q.pause(d, pausing, minBackoff)
+		q.retry(d, WaitPause, minBackoff)
 	default:
 		if a.failure != nil {
 			d.note(a.failure)
@@ -224,7 +209,11 @@ func (q *queue) send(d *delivery, from state, probe bool, g *group) {
 			return
 		}
 		d.letter, d.refused = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}, a.failure != nil && a.failure.Refused && d.due == nil
-		q.pause(d, letterDue, 0)
+		if g == nil {
+			q.writeLetter(d)
+			return
+		}
+		q.pause(d, givenUp, 0)
 	}
 }
 
@@ -247,7 +236,7 @@ func (q *queue) mayClaim(d *delivery) error {
 func (q *queue) awaitOwner(d *delivery, why error) {
 	d.note(why)
 	d.attempts++
-	q.pause(d, awaitsOwner, retryDelay(int(d.attempts)))
+	q.retry(d, WaitLedger, retryDelay(int(d.attempts)))
 }
 
 var (
@@ -412,7 +401,6 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 	s := q.stream
 	d.note(err)
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
-	again := awaitsClaim
 	switch result.Outcome {
 	case throttle.Sent:
 		q.settle(d, coversAll, result.Outcome.String())
@@ -436,50 +424,36 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 			q.pause(d, awaitsWindow, wait)
 			return
 		}
-		if d.cause != notGivenUp {
-			again = givenUp
-		}
-		q.pause(d, again, min(time.Until(result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain)))
+		q.retry(d, WaitClaim, min(time.Until(result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain)))
 	case throttle.Unavailable:
 		s.warn("the throttle store is not responding; alerts wait", err)
-		if again = awaitsStore; d.cause != notGivenUp {
-			again = givenUp
-		}
 		d.attempts++
-		q.pause(d, again, retryDelay(int(d.attempts)))
+		q.retry(d, WaitStore, retryDelay(int(d.attempts)))
 	}
 }
 
-// writeLetter writes d's dead letter.
+// writeLetter writes d's dead letter. Then the gate notes it, so that a replay does not send an alert after the
+// recovery, nor the next owner a silence once more.
 func (q *queue) writeLetter(d *delivery) {
 	s := q.stream
-	err := s.DeadLetters.Keep(d.under(s.ctx), *d.letter)
-	q.to.letterDone()
-	if err != nil {
-		s.warn("cannot keep a dead letter; its event stays unsettled", err)
+	again := func(msg string, err error) {
+		s.warn(msg, err)
 		d.attempts++
-		q.pause(d, letterDue, retryDelay(int(d.attempts)))
-		return
+		q.pause(d, givenUp, retryDelay(int(d.attempts)))
 	}
-	s.stats.DeadLetters.Add(1)
+	if !d.written {
+		if err := s.DeadLetters.Keep(d.under(s.ctx), *d.letter); err != nil {
+			again("cannot keep a dead letter; its event stays unsettled", err)
+			return
+		}
+		d.written = true
+		s.stats.DeadLetters.Add(1)
+	}
 	if d.due.silence() || d.level.rule.Resolved && d.due == nil && s.partition != nil {
-		q.pause(d, letterKept, 0)
-		return
-	}
-	q.letterKept(d)
-}
-
-// noteLetter tells the gate that d's alert was given up, so that a replay does not send it after the recovery, nor
-// the next owner a silence once more.
-func (q *queue) noteLetter(d *delivery) {
-	s := q.stream
-	err := q.gate(d).GiveUp(d.under(s.ctx), q.request(d, d.head))
-	q.to.letterDone()
-	if err != nil {
-		s.warn("the throttle store is not responding; an alert that was given up stays unsettled", err)
-		d.attempts++
-		q.pause(d, letterKept, retryDelay(int(d.attempts)))
-		return
+		if err := q.gate(d).GiveUp(d.under(s.ctx), q.request(d, d.head)); err != nil {
+			again("the throttle store is not responding; an alert that was given up stays unsettled", err)
+			return
+		}
 	}
 	q.letterKept(d)
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"container/heap"
 	"context"
 	"math"
 	"time"
@@ -131,7 +130,7 @@ func (b *Backtest) Finish() {
 		b.watchAt = math.MaxInt64
 	}
 	for b.due.Len() > 0 {
-		b.advance(b.due.all[0].at + 1)
+		b.advance(b.due.first().at + 1)
 	}
 }
 
@@ -143,10 +142,10 @@ func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
 func (b *Backtest) advance(to int64) {
 	for {
 		switch {
-		case b.watchAt < to && (b.due.Len() == 0 || b.watchAt < b.due.all[0].at):
+		case b.watchAt < to && (b.due.Len() == 0 || b.watchAt < b.due.first().at):
 			b.watch()
-		case b.due.Len() > 0 && b.due.all[0].at < to:
-			b.recover(heap.Pop(&b.due).(*dueRecovery))
+		case b.due.Len() > 0 && b.due.first().at < to:
+			b.recover(b.due.pop())
 		default:
 			b.now = max(b.now, to)
 			return

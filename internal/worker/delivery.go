@@ -64,21 +64,16 @@ func fromMicros0(us int64) time.Time {
 //
 //	state          what it waits for                         then
 //	ready          its turn                                  attempting
-//	awaitsClaim    another replica's claim to end            ready
-//	awaitsStore    the throttle store to answer              ready
-//	awaitsOwner    proof that the partition is still ours,   ready; due notices only
-//	               and that a device is silent
+//	pausing        the time of the next attempt: see why     ready
 //	awaitsWindow   the last alert's window to end            ready; recoveries only
-//	pausing        the next attempt; the receiver has        ready
-//	               answered since the last one failed
-//	failed         the next attempt; the receiver has not    attempting; pausing once the receiver answers
-//	givenUp        the gate, since another may have sent it  attempting
-//	letterDue      its dead letter to be written             attempting
-//	letterKept     the gate to note the dead letter          attempting
+//	failed         the same as pausing; the receiver has     attempting; pausing once the receiver answers
+//	               not answered since the last one failed
+//	givenUp        its dead letter to be composed, unless    attempting
+//	               another replica has sent it, and kept
 //	attempting     the attempt to end                        what the attempt says, or the end
 //
-// A delivery that waits too long, or in too long a queue, becomes givenUp. One that fails for good becomes letterDue.
-// Dead letters have attempts of their own, so that a receiver that is down does not hold them up.
+// A delivery that waits too long, or in too long a queue, or fails for good, becomes givenUp. Dead letters have
+// attempts of their own, so that a receiver that is down does not hold them up.
 //
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 480 bytes.
@@ -114,9 +109,11 @@ type tries struct {
 	unanswered  bool               // the store did not answer the last time
 	limited     uint8              // times that the receiver refused it for rate, up to patience and one
 	cause       cause              // why it was given up while it waited
+	why         Wait               // what it waits for while it is pausing; guarded like state
 	alone       bool               // it goes in a message of its own, because one about several was refused
 	reminder    bool               // the device has been alerted before, in the same alarm
 	refused     bool               // the receiver refused the alert for what it says
+	written     bool               // the dead letter is
 	letter      *notify.DeadLetter // its dead letter, once that is composed
 }
 
@@ -126,23 +123,12 @@ type state uint8
 const (
 	attempting state = iota
 	ready
-	awaitsClaim
-	awaitsStore
-	awaitsOwner
-	awaitsWindow
 	pausing
+	awaitsWindow
 	failed
 	givenUp
-	letterDue
-	letterKept
 	states
 )
-
-// timed reports whether a delivery is ready when its time has come.
-func (s state) timed() bool { return s >= awaitsClaim && s <= pausing }
-
-// written reports whether attempts from s are about a dead letter.
-func (s state) written() bool { return s >= givenUp }
 
 // A class says what matters more, that with the lower number.
 type class uint8
@@ -197,6 +183,17 @@ type tracked struct {
 
 // recovers reports whether d says that a device is normal again.
 func (d *delivery) recovers() bool { return d.due != nil && !d.due.silence() }
+
+// A delivery is in the heap of its state, by its key, and by its event among those of the same key.
+
+func (d *delivery) slot() *int32 { return &d.index }
+
+func (d *delivery) less(than *delivery) bool {
+	if d.key != than.key {
+		return d.key < than.key
+	}
+	return d.head.sequence < than.head.sequence
+}
 
 // start makes r the head, of which nothing has been tried.
 func (d *delivery) start(r reading) {

@@ -106,19 +106,25 @@ type Undecodable struct {
 }
 
 // A Wait is what a delivery waits for.
-type Wait string
+type Wait uint8
 
 const (
-	WaitAttempt    Wait = "attempt"     // an attempt to end, which is under way
-	WaitTurn       Wait = "turn"        // other alerts to be sent
-	WaitReceiver   Wait = "receiver"    // the receiver, which is down
-	WaitStore      Wait = "store"       // the throttle store, which does not respond
-	WaitClaim      Wait = "claim"       // the claim of another replica to end
-	WaitPause      Wait = "pause"       // the next attempt: the last one failed
-	WaitDeadLetter Wait = "dead_letter" // the dead letter to be written
-	WaitLedger     Wait = "ledger"      // the partition's ledger to say that this replica still owns it, before the recovery is sent
-	WaitWindow     Wait = "window"      // the window to end, before the recovery is sent
+	WaitAttempt    Wait = iota // an attempt to end, which is under way
+	WaitTurn                   // other alerts to be sent
+	WaitReceiver               // the receiver, which is down
+	WaitStore                  // the throttle store, which does not respond
+	WaitClaim                  // the claim of another replica to end
+	WaitPause                  // the next attempt: the last one failed
+	WaitDeadLetter             // the dead letter to be written
+	WaitLedger                 // the partition's ledger to say that this replica still owns it, before the recovery is sent
+	WaitWindow                 // the window to end, before the recovery is sent
 )
+
+func (w Wait) String() string {
+	return [...]string{"attempt", "turn", "receiver", "store", "claim", "pause", "dead_letter", "ledger", "window"}[w]
+}
+
+func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // A DeliveryState is a delivery that has not ended.
 type DeliveryState struct {
@@ -241,10 +247,8 @@ func (s *stream) deliveries(device string) (all []DeliveryState) {
 	return all
 }
 
-// waits is what deliveries wait for, by their state.
-var waits = [states]Wait{
-	WaitAttempt, WaitTurn, WaitClaim, WaitStore, WaitLedger, WaitWindow, WaitPause, WaitPause, WaitDeadLetter, WaitDeadLetter, WaitDeadLetter,
-}
+// waits is what deliveries wait for, by their state, unless they are pausing.
+var waits = [states]Wait{attempting: WaitAttempt, ready: WaitTurn, awaitsWindow: WaitWindow, failed: WaitPause, givenUp: WaitDeadLetter}
 
 // state returns the state of d. The caller holds stream.mu.
 func (q *queue) state(d *delivery) DeliveryState {
@@ -259,6 +263,9 @@ func (q *queue) state(d *delivery) DeliveryState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	state.For = waits[d.state]
+	if d.state == pausing {
+		state.For = d.why
+	}
 	switch {
 	case r.store.probed():
 		state.For, state.Until = WaitStore, r.nextAttempt()

@@ -14,6 +14,15 @@ type heapOf[T item[T]] struct{ all []T }
 
 func (h *heapOf[T]) add(e T)    { heap.Push(h, e) }
 func (h *heapOf[T]) remove(e T) { heap.Remove(h, int(*e.slot()-1)) }
+func (h *heapOf[T]) pop() T     { return heap.Pop(h).(T) }
+
+// first returns the first element, zero if there is none.
+func (h *heapOf[T]) first() (e T) {
+	if len(h.all) > 0 {
+		e = h.all[0]
+	}
+	return e
+}
 
 // The rest implements heap.Interface.
 

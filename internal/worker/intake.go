@@ -122,9 +122,9 @@ func (s *stream) covered(e *telemetry.Event, found []telemetry.Found) bool {
 func (s *stream) unsettled(device string) error {
 	all := s.deliveries(device)
 	if len(all) == 0 { // it has ended just now
-		return &telemetry.UnsettledError{Reason: string(WaitAttempt), Detail: "the alert was not settled in time"}
+		return &telemetry.UnsettledError{Reason: WaitAttempt.String(), Detail: "the alert was not settled in time"}
 	}
-	return &telemetry.UnsettledError{Reason: string(all[0].For), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
+	return &telemetry.UnsettledError{Reason: all[0].For.String(), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
 }
 
 // enter reports whether one more caller may wait for an outcome. If so, it must call

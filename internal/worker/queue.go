@@ -15,17 +15,25 @@ type queue struct {
 	deliveries map[alarmKey]*delivery // all of them; guarded by stream.mu
 	alerts     int                    // of them, those that hold the watermark; likewise
 
-	lines  [states]line // those that wait, by state; none is attempting. Guarded by to.mu
-	closed bool         // nothing starts any more; likewise
-	oldest int64        // no delivery that is ready has an earlier since; likewise
+	lines  [states]heapOf[*delivery] // those that wait, by state; none is attempting. Guarded by to.mu
+	closed bool                      // nothing starts any more; likewise
 }
 
 // waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
-func (q *queue) waiting() (n int) {
-	for _, s := range [...]state{ready, awaitsClaim, awaitsStore, awaitsOwner, pausing, failed} {
-		n += q.lines[s].len()
-	}
-	return n
+func (q *queue) waiting() int {
+	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[failed].Len()
+}
+
+// due reports whether the first delivery of a state whose keys are times is due.
+func (q *queue) due(s state, now time.Duration) bool {
+	return q.lines[s].Len() > 0 && q.lines[s].first().key <= int64(now)
+}
+
+// take removes and returns the first delivery of a state; there must be one. It is attempting then.
+func (q *queue) take(s state) *delivery {
+	d := q.lines[s].pop()
+	d.state = attempting
+	return d
 }
 
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
@@ -163,7 +171,8 @@ func (q *queue) close() {
 	r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 	var dropped []*delivery
 	for i := range q.lines {
-		dropped = append(dropped, q.lines[i].drain()...)
+		dropped = append(dropped, q.lines[i].all...)
+		q.lines[i].all = nil
 	}
 	r.dispatch()
 	r.mu.Unlock()
@@ -172,7 +181,8 @@ func (q *queue) close() {
 	}
 }
 
-// wait puts d, which is attempting, into another state, under key. It drops d if q is closed.
+// wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
+// closed.
 func (q *queue) wait(d *delivery, s state, key int64) {
 	r := q.to
 	r.mu.Lock()
@@ -190,16 +200,12 @@ func (q *queue) push(d *delivery, s state, key int64) {
 	d.state, d.key = s, key
 	if s == ready {
 		d.key = d.order()
-		if q.lines[s].len() == 0 {
-			q.oldest = d.since
-		}
-		q.oldest = min(q.oldest, d.since)
 	}
-	q.lines[s].heap.add(d)
+	q.lines[s].add(d)
 }
 
 // getReady has d wait for its turn.
-func (q *queue) getReady(d *delivery) { q.wait(d, ready, d.since) }
+func (q *queue) getReady(d *delivery) { q.wait(d, ready, 0) }
 
 // pause has d wait for a time, unless it brings a notice that is not due any more.
 func (q *queue) pause(d *delivery, in state, pause time.Duration) {
@@ -215,6 +221,16 @@ func (q *queue) pause(d *delivery, in state, pause time.Duration) {
 	q.wait(d, in, int64(q.to.worker.now()+pause))
 }
 
+// retry has d, which waits for why, be attempted again after a time.
+func (q *queue) retry(d *delivery, why Wait, pause time.Duration) {
+	d.why = why
+	if d.cause != notGivenUp {
+		q.pause(d, givenUp, pause)
+		return
+	}
+	q.pause(d, pausing, pause)
+}
+
 // withdraw takes d, which waits, out of its line. It reports false if d is being
 // attempted. The caller holds stream.mu.
 func (q *queue) withdraw(d *delivery) bool {
@@ -223,14 +239,15 @@ func (q *queue) withdraw(d *delivery) bool {
 	if d.state == attempting {
 		return false
 	}
-	q.lines[d.state].heap.remove(d)
+	q.lines[d.state].remove(d)
 	d.state = attempting
 	q.to.dispatch()
 	return true
 }
 
-// giveUp has d, which waited, become a dead letter. The caller holds to.mu.
+// giveUp has d, which waits, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
+	q.lines[d.state].remove(d)
 	d.cause = why
 	q.push(d, givenUp, int64(now))
 }

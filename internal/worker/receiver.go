@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -55,10 +56,9 @@ func (r *receiver) open(s *stream) *queue {
 func (r *receiver) dispatch() {
 	now := r.worker.now()
 	for _, q := range r.queues {
-		for s := range states {
-			for s.timed() && q.lines[s].due(now) {
-				d := q.lines[s].pop()
-				q.push(d, ready, d.since)
+		for _, s := range [...]state{pausing, awaitsWindow} {
+			for q.due(s, now) {
+				q.push(q.take(s), ready, 0)
 			}
 		}
 	}
@@ -68,23 +68,22 @@ func (r *receiver) dispatch() {
 	r.admitRefresh(now)
 	r.shed(now)
 	for r.mayWrite(now) {
-		var from state
-		q := r.takeTurn(func(q *queue) bool {
-			for from = letterKept; from >= givenUp; from-- {
-				if q.lines[from].due(now) {
-					return true
-				}
-			}
-			return false
-		})
+		q := r.takeTurn(func(q *queue) bool { return q.due(givenUp, now) })
 		if q == nil {
 			break
 		}
 		r.writing++
-		probe := from == givenUp && r.store.probed()
+		d := q.take(givenUp)
+		probe := d.letter == nil && r.store.probed()
 		r.probing = r.probing || probe
-		d := q.lines[from].pop()
-		q.stream.work.Go(func() { q.try(d, from, probe, nil) })
+		q.stream.work.Go(func() {
+			if d.letter == nil {
+				q.send(d, probe, nil)
+			} else {
+				q.writeLetter(d)
+			}
+			r.letterDone()
+		})
 	}
 	r.setTimer(now)
 }
@@ -95,9 +94,8 @@ func (r *receiver) start(now time.Duration) bool {
 		return false
 	}
 	type chosen struct {
-		q    *queue
-		d    *delivery
-		from state
+		q *queue
+		d *delivery
 	}
 	var together []chosen
 	most, probe := 1, r.probed()
@@ -106,8 +104,8 @@ func (r *receiver) start(now time.Duration) bool {
 		if q == nil || len(together) > 0 && q.lines[from].first().alone {
 			break
 		}
-		d := q.lines[from].pop()
-		together = append(together, chosen{q, d, from})
+		d := q.take(from)
+		together = append(together, chosen{q, d})
 		if len(together) == 1 && !d.alone && !probe {
 			most = max(most, r.Limits.Batch)
 		}
@@ -121,7 +119,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.pace.Begin(now)
 	g := &group{Message: pace.NewMessage(r.Notifier, len(together)), size: len(together), began: now, left: len(together)}
 	for _, c := range together {
-		c.q.stream.work.Go(func() { c.q.try(c.d, c.from, probe, g) })
+		c.q.stream.work.Go(func() { c.q.send(c.d, probe, g) })
 	}
 	return true
 }
@@ -147,14 +145,14 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 	if !r.probed() {
 		best := class(classes)
 		for _, q := range r.queues {
-			if q.lines[ready].len() > 0 {
+			if q.lines[ready].Len() > 0 {
 				best = min(best, q.lines[ready].first().class())
 			}
 		}
 		q := r.takeTurn(func(q *queue) bool {
-			return q.lines[ready].len() > 0 && q.lines[ready].first().class() == best || q.lines[failed].due(now)
+			return q.lines[ready].Len() > 0 && q.lines[ready].first().class() == best || q.due(failed, now)
 		})
-		if q != nil && q.lines[failed].due(now) && (q.lines[ready].len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
+		if q != nil && q.due(failed, now) && (q.lines[ready].Len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
 			return q, failed
 		}
 		return q, ready
@@ -166,14 +164,14 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 		if now < r.health.nextNew {
 			return nil, 0
 		}
-		return r.takeTurn(func(q *queue) bool { return q.lines[ready].len() > 0 }), ready
+		return r.takeTurn(func(q *queue) bool { return q.lines[ready].Len() > 0 }), ready
 	}
 	if now < r.health.nextFailed {
 		return nil, 0
 	}
 	var of *queue
 	for _, q := range r.queues { // the failed delivery that is due first, of all queues
-		if q.lines[failed].due(now) && (of == nil || q.lines[failed].first().key < of.lines[failed].first().key) {
+		if q.due(failed, now) && (of == nil || q.lines[failed].first().key < of.lines[failed].first().key) {
 			of = q
 		}
 	}
@@ -189,7 +187,7 @@ func (r *receiver) storeTime() (int64, bool) {
 }
 
 func (r *receiver) anyReady() bool {
-	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len() > 0 })
+	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len() > 0 })
 }
 
 // takeTurn returns the next queue in turn for which has is true, nil if there is none.
@@ -216,9 +214,11 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
 		for q.waiting() > r.worker.maxWaiting {
-			for _, s := range [...]state{ready, failed, pausing, awaitsClaim, awaitsStore, awaitsOwner} {
-				if q.lines[s].len() > 0 {
-					q.giveUp(q.lines[s].shed(), tooMany, now)
+			for _, s := range [...]state{ready, failed, pausing} {
+				if q.lines[s].Len() > 0 {
+					q.giveUp(slices.MaxFunc(q.lines[s].all, func(a, b *delivery) int {
+						return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
+					}), tooMany, now)
 					break
 				}
 			}
@@ -227,8 +227,7 @@ func (r *receiver) shed(now time.Duration) {
 }
 
 // expire gives up the deliveries that have waited too long for a receiver that is
-// down. The timer calls it before each probe, and when the oldest ready delivery
-// becomes too old.
+// down. The timer calls it before each probe.
 func (r *receiver) expire() {
 	now := r.worker.now()
 	if !r.health.probed() || r.probing {
@@ -239,19 +238,17 @@ func (r *receiver) expire() {
 		if !ok {
 			continue
 		}
+		var old []*delivery
 		for _, s := range [...]state{ready, failed} {
-			if !slices.ContainsFunc(q.lines[s].heap.all, func(d *delivery) bool { return d.since <= oldest }) {
-				continue
-			}
-			for _, d := range q.lines[s].drain() {
+			for _, d := range q.lines[s].all {
 				if d.since <= oldest {
-					q.giveUp(d, tooOld, now)
-				} else {
-					q.push(d, s, d.key)
+					old = append(old, d)
 				}
 			}
 		}
-		q.oldest = q.lines[ready].oldest()
+		for _, d := range old {
+			q.giveUp(d, tooOld, now)
+		}
 	}
 }
 
@@ -267,26 +264,23 @@ func (r *receiver) setTimer(now time.Duration) {
 	down, anyReady := r.probed() && !r.probing, r.anyReady()
 	for _, q := range r.queues {
 		for s := range states {
-			if q.lines[s].len() == 0 {
+			if q.lines[s].Len() == 0 {
 				continue
 			}
 			key := time.Duration(q.lines[s].first().key)
 			switch {
-			case s.timed(), s == failed && !r.probed():
+			case s == pausing, s == awaitsWindow, s == failed && !r.probed():
 				at(key)
-			case s.written():
+			case s == givenUp:
 				at(max(key, r.store.retry))
 			case s == failed && !anyReady:
 				at(max(key, r.health.nextFailed, r.store.retry))
 			case s == ready && down:
 				at(max(r.health.nextNew, r.store.retry))
-				if oldest, ok := q.oldestAllowed(now); ok && r.health.probed() {
-					at(now + max(time.Second, time.Duration(q.oldest-oldest)*time.Microsecond))
-				}
 			}
 		}
 	}
-	if r.messages < r.places() && (len(r.refreshes) > 0 || slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].len()+q.lines[failed].len() > 0 })) {
+	if r.messages < r.places() && (len(r.refreshes) > 0 || slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 })) {
 		at(r.pace.Next(now))
 	}
 	if next == r.wake {
@@ -317,9 +311,7 @@ func (r *receiver) tick() {
 func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a.from.written() {
-		r.writing--
-	} else {
+	if a.group != nil {
 		r.sending--
 		if a.group.left--; a.group.left == 0 {
 			r.messages--
@@ -345,7 +337,9 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 			r.pace.Taken(now)
 		}
 		for _, q := range r.queues {
-			for _, d := range q.lines[failed].drain() {
+			for q.lines[failed].Len() > 0 {
+				d := q.take(failed)
+				d.why = WaitPause
 				q.push(d, pausing, d.key)
 			}
 		}
@@ -378,7 +372,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.dispatch()
 }
 
-// letterDone records that a dead letter is no longer being written.
+// letterDone records that an attempt about a dead letter has ended.
 func (r *receiver) letterDone() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

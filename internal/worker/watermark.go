@@ -67,7 +67,7 @@ func (w *watermark) position() telemetry.Position {
 	if w.held.Len() == 0 {
 		return w.last
 	}
-	at := w.held.all[0].before
+	at := w.held.first().before
 	if at.offset == "" {
 		return telemetry.Position{}
 	}
@@ -83,7 +83,7 @@ func (w *watermark) oldest() time.Time {
 	if w.held.Len() == 0 {
 		return time.Time{}
 	}
-	return fromMicros(w.held.all[0].enqueued)
+	return fromMicros(w.held.first().enqueued)
 }
 
 func (e *entry) slot() *int32          { return &e.index }
