@@ -17,7 +17,7 @@ const (
 // A Message brings one notice, or several that are claimed and recorded one by one, to a receiver: it waits
 // for the claims, goes once, and each notice gets the receiver's answer.
 //
-// Each of its notices has a goroutine, which calls Admit, Notify if it has a claim, and Leave; or Skip alone.
+// Each of its notices has a goroutine, which calls Admit, Notify if it has a claim, and Leave.
 type Message struct {
 	to    notify.Notifier
 	calls chan struct{} // one for each store call at a time; nil if there is one notice
@@ -56,13 +56,6 @@ func (m *Message) Admit() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.first.IsZero() || time.Since(m.first) < gathering
-}
-
-// Skip says that a notice for which Admit was not called does not come.
-func (m *Message) Skip() {
-	if m.calls != nil {
-		m.close()
-	}
 }
 
 // Leave says that a notice for which Admit was called needs nothing more; notified, that Notify was called for it.
