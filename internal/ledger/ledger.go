@@ -12,61 +12,65 @@ import (
 )
 
 // A Content is what a ledger holds: the alarms at Position, as the log up to there gives
-// them.
+// them. Its times are in UTC, to the nanosecond; their years must have four digits.
 type Content struct {
-	Position telemetry.Position // the zero Position: nothing has been kept yet
-	Levels   []Level            // those that Alarms are of; no two of the same rule, name and kind
-	Alarms   []Alarm            // in no particular order; no two of the same device, rule and level
+	Position telemetry.Position `json:"-"`                // the zero Position: nothing has been kept yet
+	Levels   []Level            `json:"levels,omitempty"` // those that Alarms are of; no two of the same rule, name and kind
+	Alarms   []Alarm            `json:"alarms,omitempty"` // in no particular order; no two of the same device, rule and level
 }
 
 // A Level is one of a rule's, as it was when it was configured: what its recoveries need, also once it is not.
 type Level struct {
-	Rule, Name string
-	Resolved   bool // the rule sends recoveries
-	Below      bool
-	Field      string
-	Window     time.Duration
-	Silent     time.Duration // of a rule about silence: after how long. A rule that is about readings is another one
-	Is         []string      // of a rule that compares words
+	Rule     string        `json:"rule"`
+	Name     string        `json:"level,omitempty"`
+	Resolved bool          `json:"resolved,omitempty"` // the rule sends recoveries
+	Below    bool          `json:"below,omitempty"`
+	Field    string        `json:"field,omitempty"`
+	Window   time.Duration `json:"window,omitempty"` // in ns
+	Silent   time.Duration `json:"silent,omitempty"` // in ns. Of a rule about silence: after how long. A rule that is about readings is another one
+	Is       []string      `json:"is,omitempty"`     // of a rule that compares words
 	// For people, as in rules.Rule.
-	Title, Unit, Runbook string
+	Title   string `json:"title,omitempty"`
+	Unit    string `json:"unit,omitempty"`
+	Runbook string `json:"runbook,omitempty"`
 	// Removed is when an owner first found that the level is not configured any more, by the store's clock: see
 	// Ledger.Opened. It is zero while it is configured.
-	Removed time.Time
+	Removed time.Time `json:"removed,omitzero"`
 }
 
 // An Alarm is the state of one level of one device that is not normal, or has a recovery that is due.
-// Its strings are any bytes. Its times come back in UTC, to the nanosecond; their years must
-// have four digits.
 type Alarm struct {
-	Device, Rule, Level string
-	Open                bool
-	Value, Limit        float64   // of the reading that opened it, or made it pending; 0 if it is neither
-	Since               time.Time // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
-	DeviceSince         time.Time // when the device took it, by its own clock; zero if that is not known
-	Due                 *Reading  // what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none is
+	Device      Text      `json:"device"`
+	Rule        string    `json:"rule"`
+	Level       string    `json:"level,omitempty"`
+	Open        bool      `json:"open,omitempty"`
+	Value       Number    `json:"value,omitzero"` // of the reading that opened it, or made it pending; 0 if it is neither
+	Limit       Number    `json:"limit,omitzero"`
+	Since       time.Time `json:"since,omitzero"`       // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
+	DeviceSince time.Time `json:"deviceSince,omitzero"` // when the device took it, by its own clock; zero if that is not known
+	Due         *Reading  `json:"due,omitempty"`        // what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none is
 
 	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value is 0.
-	Silence  bool
-	Log      string // names the log that numbered the event; opaque
-	Sequence int64
+	Silence  bool   `json:"silence,omitempty"`
+	Log      string `json:"log,omitempty"` // names the log that numbered the event; opaque
+	Sequence int64  `json:"sequence,omitempty"`
 }
 
 // A Reading is one that cleared an alarm, or of a silence, its deadline.
 type Reading struct {
-	Log        string // names the log that numbered it; opaque
-	Sequence   int64
-	Enqueued   time.Time
-	Value      float64
-	Limit      float64   // that it cleared
-	Since      time.Time // of the alarm that it cleared, by the clock of DeviceTime if that is known
-	DeviceTime time.Time // when the device took it, by its own clock; zero if that is not known
+	Log        string    `json:"log,omitempty"` // names the log that numbered it; opaque
+	Sequence   int64     `json:"sequence"`
+	Enqueued   time.Time `json:"enqueued,omitzero"`
+	Value      Number    `json:"value"`
+	Limit      Number    `json:"limit"`               // that it cleared
+	Since      time.Time `json:"since,omitzero"`      // of the alarm that it cleared, by the clock of DeviceTime if that is known
+	DeviceTime time.Time `json:"deviceTime,omitzero"` // when the device took it, by its own clock; zero if that is not known
 
 	// About silence.
-	Part      uint8     // of the place that Sequence names: see throttle.Part
-	Opened    time.Time // when the alarm was, by the clock of its proof
-	Heard     time.Time // when the hub took the device's last event that counts
-	Forgotten bool      // the device is not known any more
+	Part      uint8     `json:"part,omitempty"`      // of the place that Sequence names: see throttle.Part
+	Opened    time.Time `json:"opened,omitzero"`     // when the alarm was, by the clock of its proof
+	Heard     time.Time `json:"heard,omitzero"`      // when the hub took the device's last event that counts
+	Forgotten bool      `json:"forgotten,omitempty"` // the device is not known any more
 }
 
 // Within these bounds a content always fits into [MaxBytes].
@@ -112,7 +116,7 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 			return nil, Content{}, fmt.Errorf("read ledger %s: %w", name, err)
 		}
 		var content Content
-		l.opened = there.Now
+		l.opened = there.Now.UTC()
 		if there.ETag == "" {
 			l.id = rand.Text()
 			if there.Content, err = encode(l.id, content); err != nil {

@@ -23,7 +23,7 @@ func TestTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := full()
-	c.Alarms[0].Device = strings.Repeat("x", ledger.MaxBytes)
+	c.Alarms[0].Device = ledger.Text(strings.Repeat("x", ledger.MaxBytes))
 	if err := l.Write(t.Context(), c); err == nil || !strings.Contains(err.Error(), "write ledger name: 4 alarms take 6710") {
 		t.Errorf("%.200v", err)
 	}

@@ -333,9 +333,9 @@ func content(n int) ledger.Content {
 	at := time.Date(2026, 3, 4, 5, 6, n, 789e6, time.UTC)
 	c := ledger.Content{Position: telemetry.Position{Sequence: int64(n), Offset: fmt.Sprint(100 * n), Time: at}}
 	for i := range n {
-		c.Alarms = append(c.Alarms, ledger.Alarm{Device: fmt.Sprintf("device-%d-\xff", i), Rule: "hot", Level: "critical", Open: i%2 == 0, Since: at})
+		c.Alarms = append(c.Alarms, ledger.Alarm{Device: ledger.Text(fmt.Sprintf("device-%d-\xff", i)), Rule: "hot", Level: "critical", Open: i%2 == 0, Since: at})
 	}
-	c.Alarms[0].Due = &ledger.Reading{Sequence: int64(n - 1), Enqueued: at, Value: 1.5 * float64(n), Limit: 65, Since: at.Add(-time.Minute)}
+	c.Alarms[0].Due = &ledger.Reading{Sequence: int64(n - 1), Enqueued: at, Value: ledger.Number(1.5 * float64(n)), Limit: 65, Since: at.Add(-time.Minute)}
 	return c
 }
 

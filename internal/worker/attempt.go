@@ -50,7 +50,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Rule:        l.rule.Name,
 		Level:       l.Name,
 		Resolved:    d.recovers(),
-		Removed:     l.removed != nil,
+		Removed:     !l.removed.IsZero(),
 		Below:       l.rule.Below,
 		Title:       l.rule.Title,
 		Unit:        l.rule.Unit,

@@ -29,7 +29,7 @@ type rule struct {
 type level struct {
 	*rules.Level
 	rule    *rule
-	removed *removal         // it is not configured any more, but had an alarm; else nil
+	removed time.Time        // by the clock of the ledger's store: since then it is not configured any more, but had an alarm. Else zero
 	gates   []*throttle.Gate // one for each receiver
 	suffix  string           // of the source of its alerts and of their ids
 	index   uint8            // in Worker.levels; 0 unless it is configured

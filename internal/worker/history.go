@@ -161,14 +161,14 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			levels[key.level] = true
 			c.Levels = append(c.Levels, key.level.content())
 		}
-		a := ledger.Alarm{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name}
+		a := ledger.Alarm{Device: ledger.Text(key.device), Rule: key.level.rule.Name, Level: key.level.Name}
 		if k.Phase != rules.Normal {
-			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), k.value, k.limit
+			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), ledger.Number(k.value), ledger.Number(k.limit)
 		}
 		a.Silence, a.Log, a.Sequence = key.level.Silent > 0, k.log, k.sequence
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{
-				Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit, DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since),
+				Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: ledger.Number(r.value), Limit: ledger.Number(r.limit), DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since),
 				Part: uint8(r.part), Opened: fromMicros0(r.opened), Heard: fromMicros0(r.heard), Forgotten: r.forgotten,
 			}
 		}
@@ -180,12 +180,8 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 // content returns what the ledger has to hold of l.
 func (l *level) content() ledger.Level {
 	r := l.rule
-	kept := ledger.Level{
+	return ledger.Level{
 		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Silent: l.Silent, Is: r.Is,
-		Title: r.Title, Unit: r.Unit, Runbook: r.Runbook,
+		Title: r.Title, Unit: r.Unit, Runbook: r.Runbook, Removed: l.removed,
 	}
-	if l.removed != nil {
-		kept.Removed = l.removed.at
-	}
-	return kept
 }

@@ -132,7 +132,7 @@ func (w *world) each(do func(device string, level int, facts []fact)) {
 func (w *world) alarmOf(c ledger.Content, device string, level int) (f fact) {
 	f.phase = "normal"
 	for _, a := range c.Alarms {
-		if a.Device != device || a.Level != w.rule.Levels[level].Name {
+		if string(a.Device) != device || a.Level != w.rule.Levels[level].Name {
 			continue
 		}
 		switch {
@@ -248,7 +248,7 @@ func (w *world) checkReceiver(receiver int, device string, level int, facts []fa
 	lastResolved := int64(0)     // the greatest reading whose resolved arrived
 	for i := range in.all {
 		a := &in.all[i]
-		if a.Device != device || a.Level != name {
+		if string(a.Device) != device || a.Level != name {
 			continue
 		}
 		f := facts[a.Sequence]

@@ -18,7 +18,7 @@ const (
 // refreshes reports whether the receiver is sent the open alarms of l, which are about readings, again and again: it forgets them, they have a
 // recovery, and which it got does not depend on what was in a message, which no alarm keeps.
 func (q *queue) refreshes(l *level) bool {
-	return q.to.Refresh != nil && l.rule.Resolved && l.removed == nil && l.Silent == 0 && q.to.Filters.Want(l.rule.Name, l.Name, func(string) string { return "" })
+	return q.to.Refresh != nil && l.rule.Resolved && l.removed.IsZero() && l.Silent == 0 && q.to.Filters.Want(l.rule.Name, l.Name, func(string) string { return "" })
 }
 
 // refresh sends receivers that forget, every notify.RefreshEvery, the alarms that are open and that they were

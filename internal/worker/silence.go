@@ -501,7 +501,7 @@ func (s *stream) begin(start telemetry.Position) {
 		r.Raise(floor)
 	}
 	for key, k := range s.alarms.of {
-		if k.Phase == rules.Open && key.level.Silent > 0 && key.level.removed == nil && key.device != s.wholeName() {
+		if k.Phase == rules.Open && key.level.Silent > 0 && key.level.removed.IsZero() && key.device != s.wholeName() {
 			s.resume(key, k)
 		}
 	}

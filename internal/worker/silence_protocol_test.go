@@ -29,7 +29,7 @@ func (w *world) checkSilences() {
 		if heard == 0 {
 			continue
 		}
-		i := slices.IndexFunc(w.kept.Alarms, func(a ledger.Alarm) bool { return a.Device == device })
+		i := slices.IndexFunc(w.kept.Alarms, func(a ledger.Alarm) bool { return string(a.Device) == device })
 		if i < 0 || !w.kept.Alarms[i].Open || w.kept.Alarms[i].Sequence < heard || w.kept.Alarms[i].Due != nil {
 			w.violated("S4: %s is silent since %d, and the last ledger has %+v", device, heard, w.kept.Alarms)
 			continue
@@ -44,7 +44,7 @@ func (w *world) checkSilences() {
 // holds w.mu.
 func (w *world) checkAlive(device string) {
 	for _, a := range w.kept.Alarms {
-		if a.Device == device {
+		if string(a.Device) == device {
 			w.violated("S4: %s is heard, and the last ledger has %+v", device, a)
 		}
 	}

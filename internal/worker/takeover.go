@@ -78,7 +78,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 		s.skip = telemetry.Position{}
 	}
 	for _, kept := range content.Levels {
-		s.recall(kept, l.Opened())
+		s.recall(kept)
 	}
 	for _, kept := range content.Alarms {
 		s.restore(kept, passed)
@@ -161,7 +161,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
-	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: from.Value, limit: from.Limit, log: from.Log, sequence: from.Sequence}
+	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: float64(from.Value), limit: float64(from.Limit), log: from.Log, sequence: from.Sequence}
 	switch {
 	case from.Since.IsZero():
 	case from.Open:
@@ -171,14 +171,14 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	}
 	if r := from.Due; r != nil {
 		k.due = &dueNotice{log: r.Log, part: throttle.Part(r.Part), receivers: s.wanting(l), kept: true, reading: reading{
-			value: r.Value, limit: r.Limit, enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
+			value: float64(r.Value), limit: float64(r.Limit), enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
 		}, opened: micros0(r.Opened), heard: micros0(r.Heard), forgotten: r.Forgotten}
 	}
 	was := k
 	switch {
-	case k.Phase == rules.Pending && (passed || l.removed != nil): // nobody can know whether it lasted
+	case k.Phase == rules.Pending && (passed || !l.removed.IsZero()): // nobody can know whether it lasted
 		k.State = rules.State{}
-	case l.removed == nil && !l.rule.stateful:
+	case l.removed.IsZero() && !l.rule.stateful:
 		k.State = rules.State{}
 	}
 	if k.due != nil && (k.due.receivers == 0 || !k.due.silence() && !l.rule.Resolved) {
@@ -187,8 +187,9 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if k.Phase == rules.Normal {
 		k = kept{due: k.due}
 	}
-	s.alarms.set(alarmKey{from.Device, l}, k)
-	s.alarms.history.keep(alarmKey{from.Device, l}, k)
+	key := alarmKey{string(from.Device), l}
+	s.alarms.set(key, k)
+	s.alarms.history.keep(key, k)
 	if k != was {
 		s.alarms.history.edited = true
 	}
@@ -205,7 +206,7 @@ func (s *stream) endRemoved() {
 	defer s.mu.Unlock()
 	over := func(l *level) bool {
 		n := s.alarms.counts[l]
-		return n != nil && n[openAlarms] > 0 && time.Since(l.removed.since) >= removedAfter
+		return n != nil && n[openAlarms] > 0 && s.ledger.Opened().Add(time.Since(s.since)).Sub(l.removed) >= removedAfter
 	}
 	if !slices.ContainsFunc(s.removed, over) {
 		return
@@ -217,7 +218,7 @@ func (s *stream) endRemoved() {
 	for key, k := range s.alarms.of {
 		l := key.level
 		switch {
-		case l.removed == nil || k.Phase != rules.Open || !over(l):
+		case l.removed.IsZero() || k.Phase != rules.Open || !over(l):
 		case l.Silent > 0:
 			s.change(key, kept{due: s.endOf(l, k, micros(at.Time))})
 		default:
@@ -240,30 +241,23 @@ func (s *stream) level(rule, name string, silence bool) *level {
 	return nil
 }
 
-// recall notes what the ledger, which was taken over at opened, has of a level: of one that is not configured any more,
+// recall notes what the ledger has of a level: of one that is not configured any more,
 // how it was, and since when it is missing.
-func (s *stream) recall(from ledger.Level, opened time.Time) {
+func (s *stream) recall(from ledger.Level) {
 	if s.level(from.Rule, from.Name, from.Silent > 0) != nil {
 		s.alarms.history.edited = s.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
 	}
-	at := from.Removed
-	if at.IsZero() {
-		at, s.alarms.history.edited = opened, true
+	if from.Removed.IsZero() {
+		from.Removed, s.alarms.history.edited = s.ledger.Opened(), true
 	}
 	r := &rules.Rule{
 		Name: from.Rule, Field: from.Field, Below: from.Below, Is: from.Is, Window: from.Window, Resolved: from.Resolved,
 		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook, Levels: []rules.Level{{Name: from.Name, Silent: from.Silent}},
 	}
 	l := newLevel(&s.Config, &rule{Rule: r}, &r.Levels[0], &LevelStats{})
-	l.removed = &removal{at: at, since: time.Now().Add(-opened.Sub(at))}
+	l.removed = from.Removed
 	s.removed = append(s.removed, l)
-}
-
-// A removal is since when a level is not configured any more.
-type removal struct {
-	at    time.Time // by the clock of the ledger's store
-	since time.Time // the same by this machine's
 }
 
 // writeLedger writes the alarms as they were at the last position that the watermark has passed and that the

@@ -177,7 +177,7 @@ func TestNoRoomForAlarms(t *testing.T) {
 		}
 		var full ledger.Content
 		for i := range ledger.MaxAlarms/2 - 1 {
-			full.Alarms = append(full.Alarms, ledger.Alarm{Device: fmt.Sprint("device-", i), Rule: "temperature", Open: true, Since: time.Now()})
+			full.Alarms = append(full.Alarms, ledger.Alarm{Device: ledger.Text(fmt.Sprint("device-", i)), Rule: "temperature", Open: true, Since: time.Now()})
 		}
 		if err := l.Write(t.Context(), full); err != nil {
 			t.Fatal(err)
@@ -227,7 +227,7 @@ func TestUntrackedPromisesNoRecovery(t *testing.T) {
 		}
 		var full ledger.Content
 		for i := range ledger.MaxAlarms/2 - 1 {
-			full.Alarms = append(full.Alarms, ledger.Alarm{Device: fmt.Sprint("device-", i), Rule: "temperature", Open: true, Since: time.Now()})
+			full.Alarms = append(full.Alarms, ledger.Alarm{Device: ledger.Text(fmt.Sprint("device-", i)), Rule: "temperature", Open: true, Since: time.Now()})
 		}
 		if err := l.Write(t.Context(), full); err != nil {
 			t.Fatal(err)

@@ -533,7 +533,7 @@ func (s notedLedgers) Write(ctx context.Context, r records.Record) (string, erro
 func describe(c ledger.Content) string {
 	var all []string
 	for _, a := range c.Alarms {
-		s := strings.TrimSpace(a.Device + " " + a.Level)
+		s := strings.TrimSpace(string(a.Device) + " " + a.Level)
 		switch {
 		case a.Open:
 			s += " open"

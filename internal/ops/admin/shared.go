@@ -53,7 +53,7 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, a := range c.Alarms {
-				if a.Device == device {
+				if string(a.Device) == device {
 					f.state.Alarms = append(f.state.Alarms, stateOf(a, partition))
 				}
 			}
@@ -99,7 +99,7 @@ func (s Shared) each(ctx context.Context, folder string, except []string, read f
 
 // stateOf returns an alarm of a ledger as a worker would.
 func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
-	state := worker.AlarmState{Partition: partition, Device: a.Device, Rule: a.Rule, Level: a.Level, Since: a.Since, Value: a.Value, Limit: a.Limit, Silence: a.Silence}
+	state := worker.AlarmState{Partition: partition, Device: string(a.Device), Rule: a.Rule, Level: a.Level, Since: a.Since, Value: float64(a.Value), Limit: float64(a.Limit), Silence: a.Silence}
 	switch {
 	case a.Since.IsZero():
 	case a.Open:

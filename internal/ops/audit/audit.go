@@ -92,7 +92,7 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, 
 	for _, l := range s.Ledgers {
 		for _, a := range l.Alarms {
 			if a.Due != nil {
-				due[[3]string{a.Device, a.Rule, a.Level}] = true
+				due[[3]string{string(a.Device), a.Rule, a.Level}] = true
 			}
 		}
 	}

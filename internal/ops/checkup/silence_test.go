@@ -29,9 +29,9 @@ func TestSilences(t *testing.T) {
 		}
 		var alarms []ledger.Alarm
 		for _, level := range []string{"warning", "critical"} {
-			alarms = append(alarms, ledger.Alarm{Device: "a" + partition, Rule: "offline", Level: level, Silence: true, Open: true, Since: time.Unix(1, 0)})
+			alarms = append(alarms, ledger.Alarm{Device: ledger.Text("a" + partition), Rule: "offline", Level: level, Silence: true, Open: true, Since: time.Unix(1, 0)})
 		}
-		alarms = append(alarms, ledger.Alarm{Device: "b" + partition, Rule: "offline", Level: "warning", Open: true, Since: time.Unix(1, 0)})
+		alarms = append(alarms, ledger.Alarm{Device: ledger.Text("b" + partition), Rule: "offline", Level: "warning", Open: true, Since: time.Unix(1, 0)})
 		if err := l.Write(t.Context(), ledger.Content{Alarms: alarms}); err != nil {
 			t.Fatal(err)
 		}
