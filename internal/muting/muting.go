@@ -211,31 +211,33 @@ type Cache struct {
 	Store
 	log *zap.Logger
 
-	mu    sync.Mutex         // held while the record is read
-	known map[string]Silence // in force
-	mutes atomic.Pointer[[]rules.Mute]
-	all   atomic.Pointer[[]Silence] // with those that have ended of late
+	mu    sync.Mutex // held while the record is read
+	known atomic.Pointer[known]
+}
+
+// What is known of the record since it was last read. Nobody changes it.
+type known struct {
+	silences []Silence // with those that have ended of late
+	mutes    []rules.Mute
+	at       time.Time // by the store's clock
+}
+
+// inForce reports whether the silence of this ID is.
+func (k *known) inForce(id string) bool {
+	return slices.ContainsFunc(k.silences, func(s Silence) bool { return s.ID == id && k.at.Before(s.Until) })
 }
 
 func NewCache(s Store, log *zap.Logger) *Cache {
-	return &Cache{Store: s, log: log, known: map[string]Silence{}}
+	c := &Cache{Store: s, log: log}
+	c.known.Store(&known{})
+	return c
 }
 
 // Mutes returns what is muted. It takes no lock; nobody changes it.
-func (c *Cache) Mutes() []rules.Mute {
-	if all := c.mutes.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
+func (c *Cache) Mutes() []rules.Mute { return c.known.Load().mutes }
 
 // Silences returns those that were in force, or had ended of late, when they were last read. Nobody changes them.
-func (c *Cache) Silences() []Silence {
-	if all := c.all.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
+func (c *Cache) Silences() []Silence { return c.known.Load().silences }
 
 // Add is that of the Store.
 func (c *Cache) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
@@ -265,21 +267,17 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mutes := mutesOf(all)
-	for _, s := range all {
-		if _, known := c.known[s.ID]; !known && r.Now.Before(s.Until) {
-			c.known[s.ID] = s
-			c.log.Warn("alerts are silenced", fields(s)...)
+	was, is := c.known.Load(), &known{all, mutesOf(all), r.Now}
+	c.known.Store(is)
+	log := func(msg string, of, other *known) { // what is in force in one and not in the other
+		for _, s := range of.silences {
+			if of.inForce(s.ID) && !other.inForce(s.ID) {
+				c.log.Warn(msg, fields(s)...)
+			}
 		}
 	}
-	c.mutes.Store(&mutes)
-	c.all.Store(&all)
-	for id, s := range c.known {
-		if i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id }); i < 0 || !r.Now.Before(all[i].Until) {
-			delete(c.known, id)
-			c.log.Warn("a silence has ended", fields(s)...)
-		}
-	}
+	log("alerts are silenced", is, was)
+	log("a silence has ended", was, is)
 	return nil
 }
 

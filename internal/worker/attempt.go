@@ -315,10 +315,17 @@ func (q *queue) mayNotify(ctx context.Context, d *delivery) error {
 		return nil
 	}
 	s.mu.Lock()
-	if !q.stillPending(d) {
-		s.mu.Unlock()
+	due := q.stillPending(d)
+	s.mu.Unlock()
+	if !due {
 		return errNotDue
 	}
+	return s.owns(ctx)
+}
+
+// owns returns nil once the ledger has said, to a question that was asked after the call, that this replica owns it.
+func (s *stream) owns(ctx context.Context) error {
+	s.mu.Lock()
 	c := s.askOwner()
 	s.mu.Unlock()
 	late := time.NewTimer(ownerTimeout)

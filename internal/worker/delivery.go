@@ -30,6 +30,7 @@ type more struct {
 type arrival struct {
 	at      time.Time                         // when it came; its monotonic clock gives the reading's age
 	id      string                            // replaces the sequence number in the alert's id, unless empty
+	busy    bool                              // there is no room for it: it may join a delivery, but nobody waits for it, and none starts
 	alerted atomic.Bool                       // an alert about this reading was taken
 	letter  atomic.Pointer[notify.DeadLetter] // that of an alert about this reading, once it is kept
 }

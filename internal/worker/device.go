@@ -272,14 +272,14 @@ func (q *queue) state(d *delivery) DeliveryState {
 	case state.For == WaitDeadLetter:
 		state.Until = r.worker.started.Add(time.Duration(d.key))
 	case r.health.probed(), d.state == attempting && r.health.down:
-		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.lastFailure()
+		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.health.failure
 	case d.state == attempting && d.unanswered:
 		state.For = WaitStore
 	case d.state != attempting && d.state != ready:
 		state.Until = r.worker.started.Add(time.Duration(d.key))
 	}
 	if state.For == WaitPause {
-		state.Failure = r.lastFailure()
+		state.Failure = r.health.failure
 	}
 	return state
 }

@@ -327,33 +327,32 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		}
 		decision = Notified
 		d := q.deliveries[key]
-		switch {
-		case v.backtest != nil:
+		if v.backtest != nil {
 			v.backtest.alert(q, device, alarmKey{about, l}, rd)
 			continue
+		}
+		if d == nil && l.recent(l.gates[i], device, about, opened, v.since) {
+			v.stats.Suppressed.Add(1)
+			continue
+		}
+		if !shown {
+			rd.more, shown = v.more(l.rule), true
+		}
+		switch {
 		case d != nil:
-			if !shown {
-				rd.more, shown = v.more(l.rule), true
-			}
 			if d.entry.index == 0 {
 				q.hold(d, rd, before)
 			}
 			d.join(rd, before)
 			v.stats.Suppressed.Add(1)
-		case l.recent(l.gates[i], device, about, opened, v.since):
-			v.stats.Suppressed.Add(1)
-			continue
-		default:
-			if !shown {
-				rd.more, shown = v.more(l.rule), true
-			}
+		case v.arrival == nil || !v.arrival.busy:
 			d = q.begin(key, rd, nil)
 			d.reminder = l.rule.stateful && !opened && v.arrival == nil
 			q.hold(d, rd, before)
 			q.getReady(d)
 		}
 		if v.arrival != nil {
-			if d.ended == nil {
+			if d != nil && d.ended == nil {
 				d.ended = make(chan struct{})
 			}
 			v.joined = append(v.joined, d)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"alertworker/internal/backoff"
-	"alertworker/internal/notify"
 )
 
 const (
@@ -25,9 +24,9 @@ const (
 // better probe; pauses between such probes grow with the number of alerts that have
 // failed. Failed alerts are attempted again only if no others wait.
 type health struct {
-	answered int64         // alerts taken or refused for good since the worker started
-	taken    int64         // of these, taken
-	failure  *notify.Error // the last that counted
+	answered int64 // alerts taken or refused for good since the worker started
+	taken    int64 // of these, taken
+	failure  error // the last that counted
 
 	// Since an alert was last taken or refused for good:
 	failures   int
@@ -53,7 +52,7 @@ func (h *health) succeeded(taken bool) {
 // failed records a failed attempt. While the receiver is probed only a probe counts,
 // since any other attempt started earlier. suspect says that the alert counts as one
 // more that failed.
-func (h *health) failed(now time.Duration, failure *notify.Error, suspect, probe bool) {
+func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 	if h.probed() && !probe {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -58,19 +57,22 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
 	case !s.mayMatter(&e, hash, found, nil):
 		return telemetry.VerdictNormal, nil
-	case s.full() || !in.enter():
-		if s.covered(&e, found) {
-			s.stats.Over.Add(1)
-			return telemetry.VerdictThrottled, nil
-		}
-		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
-	defer in.leave()
-	e.Sequence = in.next.Add(1)
 	a := &arrival{at: e.Enqueued, id: key}
+	select {
+	case in.callers <- struct{}{}:
+		defer func() { <-in.callers }()
+		a.busy = s.full()
+	default:
+		a.busy = true
+	}
+	e.Sequence = in.next.Add(1)
 	over, joined := s.evaluate(telemetry.Position{}, &e, found, nil, a)
-	if !over {
+	switch {
+	case !over:
 		return telemetry.VerdictNormal, nil
+	case a.busy && len(joined) > 0:
+		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 	s.stats.Over.Add(1)
 	for _, d := range joined {
@@ -92,32 +94,6 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	return telemetry.VerdictThrottled, nil
 }
 
-// covered reports whether windows are known to be in force for all alerts about a reading, at every
-// receiver that wants it. It counts the reading as suppressed for each receiver
-// asked where one is.
-func (s *stream) covered(e *telemetry.Event, found []telemetry.Found) bool {
-	for _, r := range s.rules {
-		f := &found[r.reads.Field]
-		if f.Reason != telemetry.ReasonOK || !r.applies(e, found) {
-			continue
-		}
-		i := slices.IndexFunc(r.levels, func(l *level) bool { return r.Breaching(f.Value, l.Limit) })
-		if i < 0 {
-			continue
-		}
-		for j, to := range s.receivers {
-			if !to.Filters.Want(r.Name, r.levels[i].Name, func(string) string { return "" }) {
-				continue
-			}
-			if !r.levels[i].gates[j].Recent(e.Device) {
-				return false
-			}
-			s.stats.Suppressed.Add(1)
-		}
-	}
-	return true
-}
-
 // unsettled returns what the alert about a device waits for.
 func (s *stream) unsettled(device string) error {
 	all := s.deliveries(device)
@@ -126,16 +102,3 @@ func (s *stream) unsettled(device string) error {
 	}
 	return &telemetry.UnsettledError{Reason: all[0].For.String(), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
 }
-
-// enter reports whether one more caller may wait for an outcome. If so, it must call
-// leave at the end.
-func (in *Intake) enter() bool {
-	select {
-	case in.callers <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (in *Intake) leave() { <-in.callers }

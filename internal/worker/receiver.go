@@ -399,7 +399,7 @@ func (r *receiver) state() ReceiverState {
 		state.Down, since = true, from
 	}
 	if state.Down {
-		state.Since, state.Err = r.worker.started.Add(since), r.lastFailure()
+		state.Since, state.Err = r.worker.started.Add(since), r.health.failure
 		state.Retry = r.nextAttempt()
 	}
 	return state
@@ -418,13 +418,5 @@ func (r *receiver) nextAttempt() time.Time {
 func (r *receiver) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lastFailure()
-}
-
-// lastFailure is failure for a caller that holds r.mu.
-func (r *receiver) lastFailure() error {
-	if r.health.failure == nil {
-		return nil
-	}
 	return r.health.failure
 }

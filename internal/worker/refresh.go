@@ -89,17 +89,9 @@ func (q *queue) sendOpen(ctx context.Context, keys []alarmKey) bool {
 	var failure *notify.Error
 	asked := false
 	defer func() { q.to.leavePlace(began, asked, failure) }()
-	s.mu.Lock()
-	c := s.askOwner()
-	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	select {
-	case <-c.answered:
-		if c.err != nil {
-			return false
-		}
-	case <-ctx.Done():
+	if s.owns(ctx) != nil {
 		return false
 	}
 	var alerts []notify.Alert

@@ -34,7 +34,6 @@ const (
 type silences struct {
 	fields []int // of the roster: what the decoder finds that an event must have to count; -1: nothing
 
-	names  []string        // what the roster calls them
 	forget []time.Duration // after how much silence nothing of a device is known, of each
 	file   *roster.File    // used by one goroutine at a time
 
@@ -64,12 +63,12 @@ func newSilences(w *Worker, partition string) *silences {
 	if len(w.silences) == 0 {
 		return nil
 	}
-	made := &silences{file: w.Roster(partition), fields: make([]int, len(w.heardFor)), names: w.heardFor, forget: make([]time.Duration, len(w.heardFor))}
+	made := &silences{file: w.Roster(partition), fields: make([]int, len(w.heardFor)), forget: make([]time.Duration, len(w.heardFor))}
 	for _, r := range w.silences {
 		made.fields[r.column] = r.reads.Field
 		made.forget[r.column] = max(made.forget[r.column], r.Forget)
 	}
-	made.roster = roster.New(made.names)
+	made.roster = roster.New(w.heardFor)
 	return made
 }
 
@@ -398,21 +397,31 @@ func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
 				continue
 			}
 			name := w.roster.Name(device)
-			for _, r := range s.silences {
-				for _, l := range r.levels {
-					if was := s.alarms.of[alarmKey{name, l}]; r.column == column && was.Phase == rules.Open {
-						s.endForgotten(name, l, was, until)
-					}
-				}
-			}
-			if w.roster.Forget(device, column) {
-				s.stats.Forgotten.Add(1)
+			if s.forget(device, column, until) {
 				s.log.Info("a device has been silent for so long that it is no longer watched", zap.String("device", name), zap.Time("heard", time.UnixMilli(h.Time).UTC()))
 				break
 			}
 		}
 	}
 	return unproven
+}
+
+// forget has the roster know nothing of a device for a column, and ends its alarms. It reports whether the device is
+// not known at all any more. The caller holds the locks.
+func (s *stream) forget(device, column int, until int64) bool {
+	name := s.unheard.roster.Name(device)
+	for _, r := range s.silences {
+		for _, l := range r.levels {
+			if was := s.alarms.of[alarmKey{name, l}]; r.column == column && was.Phase == rules.Open {
+				s.endForgotten(name, l, was, until)
+			}
+		}
+	}
+	if !s.unheard.roster.Forget(device, column) {
+		return false
+	}
+	s.stats.Forgotten.Add(1)
+	return true
 }
 
 // Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device.
@@ -435,26 +444,18 @@ func (s *stream) forgetDevice(name string) (known bool) {
 	if device < 0 || s.alarms == nil {
 		return false
 	}
-	for _, r := range s.silences {
-		for _, l := range r.levels {
-			if was := s.alarms.of[alarmKey{name, l}]; was.Phase == rules.Open {
-				s.endForgotten(name, l, was, time.Now().UnixMilli())
-			}
-		}
-	}
 	for column := range w.forget {
-		if w.roster.Forget(device, column) {
+		if s.forget(device, column, time.Now().UnixMilli()) {
 			break
 		}
 	}
 	w.kept, w.written = telemetry.Position{}, time.Time{} // the roster is written soon
-	s.stats.Forgotten.Add(1)
 	s.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
 	return true
 }
 
-// load reads the roster of the partition.
-func (w *silences) load(ctx context.Context, log *zap.Logger) error {
+// load reads the roster of the partition, whose fields are to be these.
+func (w *silences) load(ctx context.Context, fields []string, log *zap.Logger) error {
 	if w == nil {
 		return nil
 	}
@@ -471,7 +472,7 @@ func (w *silences) load(ctx context.Context, log *zap.Logger) error {
 	w.taken, w.written = millis(now), time.Now()
 	switch {
 	case r != nil:
-		w.roster, w.found = r.With(w.names), true
+		w.roster, w.found = r.With(fields), true
 	case why != nil:
 		log.Error("the roster of devices cannot be used: devices that are silent now are unknown until they are heard again", zap.Error(why))
 	}

@@ -22,7 +22,7 @@ func (s *stream) takeOver() bool {
 	for n := 1; ; n++ {
 		l, content, err := s.Ledger(s.ctx, s.id)
 		if err == nil {
-			err = s.unheard.load(s.ctx, s.log)
+			err = s.unheard.load(s.ctx, s.heardFor, s.log)
 		}
 		if err == nil {
 			s.start(l, content)
