@@ -215,7 +215,7 @@ type Cache struct {
 	known atomic.Pointer[known]
 }
 
-// What is known of the record since it was last read. Nobody changes it.
+// known is what one replica knows of the record since it read that last. Nobody changes it.
 type known struct {
 	silences []Silence // with those that have ended of late
 	mutes    []rules.Mute
