@@ -328,13 +328,7 @@ func (e Entry) id() string {
 		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[scheme]
 	}
 	text := channel + " " + scheme + "://" + net.JoinHostPort(host, port) + stable
-	readable := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
-			return r
-		}
-		return '-'
-	}, host)
-	return readable[:min(len(readable), 63)] + "-" + hash(text)
+	return fit(host, "") + "-" + hash(text)
 }
 
 // usual is what the receiver is called if it is given no name.

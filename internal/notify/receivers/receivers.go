@@ -153,13 +153,7 @@ func unique(name string, rs []Receiver) string {
 
 // place returns the host and port of u, as they are there, fit for a name.
 func place(u *url.URL) string {
-	host := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == ':' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(u.Hostname()))
-	host = host[:min(len(host), 63)]
+	host := fit(u.Hostname(), ":")
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
@@ -167,6 +161,17 @@ func place(u *url.URL) string {
 		host += ":" + u.Port()
 	}
 	return host
+}
+
+// fit returns at most 63 bytes of host, in lower case: letters, digits, dots and what is in also, and "-" for anything else.
+func fit(host, also string) string {
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || strings.ContainsRune(also, r) {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(host))
+	return host[:min(len(host), 63)]
 }
 
 func hash(s string) string {

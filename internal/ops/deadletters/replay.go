@@ -68,9 +68,9 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 		if l, err := r.Store.Get(ctx, deadletter.Replayed, id); err == nil {
 			why = "already replayed at " + moment(l.Replayed)
 		}
-		r.stays(deadletter.Letter{ID: id}, why)
+		r.stays(why, deadletter.Letter{ID: id})
 	case err != nil:
-		r.stays(deadletter.Letter{ID: id}, err.Error())
+		r.stays(err.Error(), deadletter.Letter{ID: id})
 	default:
 		r.Send(ctx, []deadletter.Letter{l})
 	}
@@ -128,7 +128,7 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		n := 1
 		switch why := r.barred(ctx, l, to, err); {
 		case why != "":
-			r.stays(l, why)
+			r.stays(why, l)
 		case r.DryRun:
 			r.dryRun(ctx, l, *to)
 		default:
@@ -195,7 +195,7 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 	}
 	for {
 		if !r.wait(ctx, p) {
-			r.stay(letters, "not sent: stopped")
+			r.stays("not sent: stopped", letters...)
 			return
 		}
 		began := time.Since(r.start)
@@ -230,7 +230,7 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 		}
 		if _, stuck := p.Stuck(); stuck {
 			r.failures[to.ID] = maxFailures
-			r.stay(again, "not sent: the receiver refuses every message because of their number")
+			r.stays("not sent: the receiver refuses every message because of their number", again...)
 			return
 		}
 		if refused {
@@ -283,12 +283,12 @@ func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter
 		r.storeDown = 0
 	}
 	if a.why != "" {
-		r.stays(l, a.why)
+		r.stays(a.why, l)
 		return
 	}
 	// It has been delivered, so that is recorded even after a request to stop.
 	if err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
-		r.stays(l, "delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error())
+		r.stays("delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error(), l)
 		return
 	}
 	r.Delivered++
@@ -299,7 +299,7 @@ func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter
 func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.Receiver) {
 	key := alarmOf(to.ID, l.Alert)
 	if r.alarms[key] {
-		r.stays(l, "would not be sent: within THROTTLE_WINDOW of the alert for the device that would be sent before")
+		r.stays("would not be sent: within THROTTLE_WINDOW of the alert for the device that would be sent before", l)
 		return
 	}
 	q := request(l.Alert)
@@ -309,7 +309,7 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 		why = unknownFate
 	}
 	if why != "" {
-		r.stays(l, "would not be sent: "+why)
+		r.stays("would not be sent: "+why, l)
 		return
 	}
 	r.alarms[key] = true
@@ -390,19 +390,16 @@ func declined(result throttle.Result, err error) string {
 	return ""
 }
 
-func (r *Replay) stay(letters []deadletter.Letter, why string) {
+// stays says why letters are not delivered.
+func (r *Replay) stays(why string, letters ...deadletter.Letter) {
 	for _, l := range letters {
-		r.stays(l, why)
+		to := nameOf(l.Receiver, r.Receivers)
+		if r.To != nil {
+			to = r.To.Name
+		}
+		r.Failed++
+		r.line(l, to, why)
 	}
-}
-
-func (r *Replay) stays(l deadletter.Letter, why string) {
-	r.Failed++
-	to := nameOf(l.Receiver, r.Receivers)
-	if r.To != nil {
-		to = r.To.Name
-	}
-	r.line(l, to, why)
 }
 
 func (r *Replay) line(l deadletter.Letter, to, what string) {
