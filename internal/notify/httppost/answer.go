@@ -46,7 +46,7 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		e.Refused, e.Limited, e.RetryAfter = true, false, 0
 		hint = "the receiver rejects it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		hint = "check the credentials in NOTIFY_URLS, and NOTIFY_WEBHOOK_SECRET if it is a webhook"
+		hint = "check the credentials in " + c.credentials
 	case RefusesMessage(code, body):
 		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
 	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:

@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 		{999, false, false, ""},
 	} {
 		resp := &http.Response{StatusCode: tt.code, Header: http.Header{"Retry-After": {"7"}}}
-		e := (&Client{refuses: RefusesMessage}).explain(resp, "", "the \x1b[31mreason\r\n")
+		e := (&Client{credentials: "NOTIFY_URLS", refuses: RefusesMessage}).explain(resp, "", "the \x1b[31mreason\r\n")
 		if e.Refused != tt.refused || e.Untaken != tt.untaken {
 			t.Errorf("%d: refused %v, untaken %v; want %v, %v", tt.code, e.Refused, e.Untaken, tt.refused, tt.untaken)
 		}

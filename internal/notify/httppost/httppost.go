@@ -4,6 +4,7 @@ package httppost
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,8 @@ type Options struct {
 	Transport   *http.Transport // instead of the built-in one, for tests
 	// Secrets are left out of errors, besides those in the URL.
 	Secrets []string
+	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
+	Credentials string
 	// Refuses reports whether an answer says that the receiver will never take this
 	// message. Nil is RefusesMessage.
 	Refuses func(code int, body string) bool
@@ -55,12 +58,13 @@ type Options struct {
 // Errors and the Client itself print as scheme and host. The URL's user, path and query
 // and other secrets are left out, even if the receiver repeats them.
 type Client struct {
-	site    string // scheme://host[:port]
-	url     string // without user
-	user    *url.Userinfo
-	redact  *strings.Replacer
-	refuses func(code int, body string) bool
-	client  *http.Client
+	site        string // scheme://host[:port]
+	url         string // without user
+	user        *url.Userinfo
+	redact      *strings.Replacer
+	credentials string
+	refuses     func(code int, body string) bool
+	client      *http.Client
 }
 
 // A Message is what is posted.
@@ -84,11 +88,12 @@ func New(u *url.URL, opts Options) (*Client, error) {
 	bare := *u
 	bare.User = nil
 	c := &Client{
-		site:    u.Scheme + "://" + u.Host,
-		url:     bare.String(),
-		user:    u.User,
-		redact:  redact.New(u, opts.Secrets),
-		refuses: opts.Refuses,
+		site:        u.Scheme + "://" + u.Host,
+		url:         bare.String(),
+		user:        u.User,
+		credentials: cmp.Or(opts.Credentials, "NOTIFY_URLS"),
+		redact:      redact.New(u, opts.Secrets),
+		refuses:     opts.Refuses,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -26,6 +26,7 @@ func New(u *url.URL, secrets []Secret, opts httppost.Options) (*Webhook, error) 
 	for _, s := range secrets {
 		opts.Secrets = append(opts.Secrets, s.spellings()...)
 	}
+	opts.Credentials = "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
 	return NewSigned(u, opts, func(_ context.Context, h http.Header, id string, body []byte) error {
 		sign(h, secrets, id, body)
 		return nil
