@@ -86,13 +86,9 @@ func inProcess(o simulator.Options) simulator.Start {
 		if err != nil {
 			return nil, err
 		}
-		r, err := newReplica(c, shared, nil, o, log)
-		if err != nil {
-			o.close()
-			return nil, err
-		}
 		ctx, cancel := context.WithCancel(context.Background())
-		if r.member, err = shared.member(ctx, c, shared.records, log); err != nil {
+		r, err := newReplica(ctx, c, shared, nil, o, log)
+		if err != nil {
 			cancel()
 			o.close()
 			return nil, err

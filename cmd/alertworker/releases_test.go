@@ -292,7 +292,7 @@ func readRelease(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if s, err = s.open(t.Context(), c, log); err != nil {
+	if c, s, err = s.open(t.Context(), c, log); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range left.Documents {

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
@@ -68,10 +67,13 @@ func (r *replica) waiting() string {
 
 // newReplica assembles a replica. It is the only place that chooses implementations.
 // tracer may be nil.
-func newReplica(c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
+func newReplica(ctx context.Context, c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
 	r := &replica{operations: o}
-	s.records = watched(s.records, &o.monitor.Checkpoints)
 	var err error
+	if r.member, err = s.member(ctx, c, s.records, log); err != nil {
+		return nil, err
+	}
+	s.records = watched(s.records, &o.monitor.Checkpoints)
 	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
 		return nil, err
 	}
@@ -198,10 +200,6 @@ func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
 }
 
 func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
-	var identity azcore.TokenCredential
-	if c.EventHubNamespace != "" {
-		identity = s.identity
-	}
 	var resolve func(context.Context) (string, error)
 	if c.IoTHub() != "" {
 		resolve = func(ctx context.Context) (string, error) {
@@ -213,7 +211,7 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 		Resolve:          resolve,
 		ConnectionString: c.EventHubConnectionString.Reveal(),
 		Namespace:        c.EventHubNamespace,
-		Credential:       identity,
+		Credential:       s.identity,
 		Transport:        transport.Transport(c.EventHubTransport),
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,

@@ -77,11 +77,8 @@ func TestHandOverOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReplica(c, shared, nil, o, log)
+	r, err := newReplica(t.Context(), c, shared, nil, o, log)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if r.member, err = shared.member(t.Context(), c, shared.records, log); err != nil {
 		t.Fatal(err)
 	}
 	order.ready = func() int {

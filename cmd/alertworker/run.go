@@ -19,7 +19,6 @@ import (
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tracing"
-	"alertworker/internal/peers"
 )
 
 // run is the worker, configured by the environment alone. Files of secrets that change end its replica in order,
@@ -89,23 +88,29 @@ func start(ctx context.Context, c config.Config, kept *memory, o *operations, lo
 	if err != nil {
 		return nil, err
 	}
-	c, shared, member, err := connect(ctx, c, shared, o.monitor, log)
+	c, shared, err = connect(ctx, c, shared, o.monitor, log)
 	if err != nil {
 		return nil, err
 	}
-	tracer := openTracing(ctx, c, log)
+	hub := c.Hub()
+	exports := tracing.Config{
+		Version: build.Version(),
+		Replica: c.ReplicaName,
+		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
+		Log:     log,
+	}
+	// Platforms set variables of OpenTelemetry for everything that they run: what is not supported ends nothing.
+	tracer, err := tracing.Open(ctx, exports)
+	if err != nil {
+		log.Warn("tracing disabled", zap.Error(err))
+	}
 	end.add("tracing", closeLimit, closing(tracer.Close))
-	endExport, err := tracing.ExportMetrics(ctx, tracingConfig(c, log), o.metrics.Producer())
+	endExport, err := tracing.ExportMetrics(ctx, exports, o.metrics.Producer())
 	if err != nil {
 		log.Warn("export of metrics disabled", zap.Error(err))
 	}
 	end.add("export of metrics", 2*closeLimit, closing(endExport))
-	r, err := newReplica(c, shared, tracer, o, log)
-	if err != nil {
-		return nil, err
-	}
-	r.member = member
-	return r, nil
+	return newReplica(ctx, c, shared, tracer, o, log)
 }
 
 const (
@@ -117,33 +122,18 @@ const (
 // or ctx ends, whatever the service answered: keys, roles, network rules and services change
 // without this process, and until then /readyz, the status page and the log say what is wrong.
 // Only settings that are wrong in themselves end it: see invalidError.
-func connect(ctx context.Context, c config.Config, s stores, m *status.Monitor, log *zap.Logger) (config.Config, stores, *peers.Member, error) {
+func connect(ctx context.Context, c config.Config, s stores, m *status.Monitor, log *zap.Logger) (config.Config, stores, error) {
 	for n := 1; ; n++ {
-		resolved, opened, member, err := connectOnce(ctx, c, s, log)
+		resolved, opened, err := s.open(ctx, c, log)
 		var wrong *invalidError
 		if err == nil || ctx.Err() != nil || errors.As(err, &wrong) {
-			return resolved, opened, member, err
+			return resolved, opened, err
 		}
-		by := status.ByCheckpoints
 		var at *openError
-		if errors.As(err, &at) {
-			by = at.by
-		}
-		m.Opening(by, err, azure.Refused(err))
+		errors.As(err, &at)
+		m.Opening(at.by, err, azure.Refused(err))
 		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
 	}
-}
-
-func connectOnce(ctx context.Context, c config.Config, s stores, log *zap.Logger) (config.Config, stores, *peers.Member, error) {
-	c, err := s.findHub(ctx, c, log)
-	if err != nil {
-		return c, s, nil, &openError{status.ByHub, err}
-	}
-	if s, err = s.open(ctx, c, log); err != nil {
-		return c, s, nil, err
-	}
-	member, err := s.member(ctx, c, s.records, log)
-	return c, s, member, err
 }
 
 // An openError says which service could not be opened.
@@ -158,26 +148,6 @@ func (e *openError) Unwrap() error { return e.error }
 type invalidError struct{ error }
 
 func (*invalidError) ExitCode() int { return exitUsage }
-
-// openTracing returns nil if tracing is not configured, or not in a way that is
-// supported: platforms set variables of OpenTelemetry for everything that they run.
-func openTracing(ctx context.Context, c config.Config, log *zap.Logger) *tracing.Tracing {
-	tracer, err := tracing.Open(ctx, tracingConfig(c, log))
-	if err != nil {
-		log.Warn("tracing disabled", zap.Error(err))
-	}
-	return tracer
-}
-
-func tracingConfig(c config.Config, log *zap.Logger) tracing.Config {
-	hub := c.Hub()
-	return tracing.Config{
-		Version: build.Version(),
-		Replica: c.ReplicaName,
-		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
-		Log:     log,
-	}
-}
 
 // configure reads the environment, prints warnings, and opens the log. Its error lists
 // all configuration errors.

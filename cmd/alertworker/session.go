@@ -57,10 +57,7 @@ func (s *session) Close() {
 
 // connect finds the hub and opens all stores.
 func (s *session) connect(ctx context.Context) (err error) {
-	if s.config, err = s.findHub(ctx, s.config, zap.NewNop()); err != nil {
-		return err
-	}
-	s.stores, err = s.open(ctx, s.config, zap.NewNop())
+	s.config, s.stores, err = s.open(ctx, s.config, zap.NewNop())
 	return err
 }
 

@@ -29,8 +29,11 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// openTimeout is for connecting to one store at start.
-const openTimeout = 30 * time.Second
+// opening returns a context for connecting to one store.
+func opening(ctx context.Context) (context.Context, context.CancelFunc) {
+	const limit = 30 * time.Second
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+}
 
 // stores are what replicas share. Close closes their connections.
 type stores struct {
@@ -76,28 +79,31 @@ func newStores(c config.Config) (stores, error) {
 	return s, nil
 }
 
-// open connects to the stores that c names, creates containers that are missing and,
-// for stores without a key, waits for a token. Its error is an *openError, around an
+// open finds the hub, connects to the stores that c names, creates containers that are missing and,
+// for what has no key, waits for a token. It returns c reading from where the hub is. Its error is an *openError, around an
 // *invalidError if no retry can help.
-func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (stores, error) {
-	var err error
+func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, stores, error) {
+	c, err := s.findHub(ctx, c, log)
+	if err != nil {
+		return c, s, &openError{status.ByHub, err}
+	}
 	if s.records, err = s.openRecords(ctx, c, log); err != nil {
-		return s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}
+		return c, s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}
 	}
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
 		variable := c.StorageVariable()
 		if c.ThrottleStore == config.StoreCosmos {
 			variable = c.CosmosVariable()
 		}
-		return s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, variable))}
+		return c, s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, variable))}
 	}
 	if c.HasStorage() {
 		if s.tallies, err = s.openBlobs(ctx, c, c.DeadLetterContainer, nil); err != nil {
-			return s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable()))}
+			return c, s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable()))}
 		}
 		s.deadLetters = deadletter.New(s.tallies, log)
 	}
-	return s, nil
+	return c, s, nil
 }
 
 func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logger) (records.Store, error) {
@@ -127,7 +133,7 @@ func (s stores) openBlobs(ctx context.Context, c config.Config, name string, cre
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+	ctx, cancel := opening(ctx)
 	defer cancel()
 	blobs, err := records.OpenBlobs(ctx, client, created)
 	if err != nil {
@@ -146,7 +152,7 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+		ctx, cancel := opening(ctx)
 		defer cancel()
 		if c.ThrottleStore == config.StoreBlobLease {
 			return bloblease.OpenNative(ctx, client, created)
@@ -157,7 +163,7 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+		ctx, cancel := opening(ctx)
 		defer cancel()
 		return cosmoslease.Open(ctx, cosmoslease.Config{
 			Account: account, Database: c.CosmosDatabase, Container: c.CosmosContainer,
