@@ -16,10 +16,7 @@ import (
 // logged. The caller ends with Sync, whose error means nothing on a terminal or a
 // pipe.
 func newLogger(c config.Config, out *os.File) *zap.Logger {
-	level, err := zapcore.ParseLevel(string(c.LogLevel))
-	if err != nil {
-		level = zapcore.InfoLevel
-	}
+	level, _ := zapcore.ParseLevel(string(c.LogLevel)) // which Load has checked
 	coloured := c.LogFormat == config.LogConsole && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd()))
 	sink := zapcore.Lock(out)
 	return zap.New(zapcore.NewCore(newEncoder(c.LogFormat, coloured), sink, level), zap.ErrorOutput(sink))

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	stdjson "encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +13,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"alertworker/internal/config"
+	"alertworker/internal/notify"
 )
 
 // logged returns what write logs with LOG_FORMAT and LOG_LEVEL.
@@ -87,5 +91,29 @@ func TestLogDropsNothing(t *testing.T) {
 	})
 	if got := strings.Count(out, "\n"); got != lines {
 		t.Errorf("%d lines, want %d", got, lines)
+	}
+}
+
+// A dead letter that is only in the log has the whole alert, or if that cannot be encoded, at least whose it is.
+func TestDeadLetterLog(t *testing.T) {
+	core, lines := observer.New(zap.ErrorLevel)
+	for _, value := range []float64{81, math.NaN()} {
+		alert := notify.Alert{ID: "ns/hub/0/1", Source: "/ns/hub", Device: "oven", Rule: "temperature", Temperature: value, Threshold: 80, Token: 7}
+		if err := (deadLetterLog{zap.New(core)}).Keep(t.Context(), notify.DeadLetter{Name: "ops", Reason: "refused", Alert: alert}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, line := range lines.All() {
+		fields := line.ContextMap()
+		if fields["id"] != "ns/hub/0/1" || fields["device"] != "oven" || fields["receiver"] != "ops" || fields["reason"] != "refused" {
+			t.Errorf("got %v", fields)
+		}
+		event, _ := fields["event"].(stdjson.RawMessage)
+		if whole := strings.Contains(string(event), `"token":7`); whole != (i == 0) || (fields["error"] != nil) == whole {
+			t.Errorf("the event is %s, the error %v", event, fields["error"])
+		}
+	}
+	if lines.Len() != 2 {
+		t.Errorf("%d lines, want 2", lines.Len())
 	}
 }

@@ -152,7 +152,7 @@ func newReplica(ctx context.Context, c config.Config, s stores, tracer *tracing.
 	config.Mutes = r.muting.Mutes
 	r.worker = worker.New(config)
 	r.lag = measured.Watch(r.worker, r.source.Stats, store)
-	if r.duties, err = newDuties(c, s, r.leases, observed, r.tally, log); err != nil {
+	if r.duties, err = r.newDuties(c, s, observed, log); err != nil {
 		return nil, err
 	}
 	if r.duties != nil {
@@ -226,8 +226,8 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 }
 
 // newDuties returns the duties that one replica performs for its scope, nil if there are
-// none. leases are those of s, observed.
-func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]notify.Notifier, counted *tally.Tally, log *zap.Logger) (*leader.Roster, error) {
+// none. rs are the receivers by name.
+func (r *replica) newDuties(c config.Config, s stores, rs map[string]notify.Notifier, log *zap.Logger) (*leader.Roster, error) {
 	var duties []leader.Duty
 	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
@@ -238,7 +238,7 @@ func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]noti
 			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
 		}
 		summary := leader.SummaryConfig{
-			Tally: counted, Scope: c.Scope(), Source: "/" + c.Origin(),
+			Tally: r.tally, Scope: c.Scope(), Source: "/" + c.Origin(),
 			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
 		}
 		for name, to := range rs {
@@ -255,7 +255,7 @@ func newDuties(c config.Config, s stores, leases lease.Store, rs map[string]noti
 		return nil, nil
 	}
 	return leader.New(leader.Config{
-		Store: leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
+		Store: r.leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
 	}), nil
 }
 

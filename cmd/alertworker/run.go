@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -188,18 +189,13 @@ func openReceivers(c config.Config, identity *azure.Credential, log *zap.Logger)
 	return rs, nil
 }
 
-// deadLetterLog writes dead letters to the log in full.
+// deadLetterLog writes dead letters to the log in full: the event is what a webhook would have got.
 type deadLetterLog struct{ log *zap.Logger }
 
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
-	a := l.Alert
+	event, err := webhook.Encode(l.Alert)
 	d.log.Error("alert not delivered, recorded only here",
-		zap.String("receiver", l.Name), zap.String("reason", l.Reason),
-		zap.String("id", a.ID), zap.String("source", a.Source), zap.String("device", a.Device),
-		zap.String("rule", a.Rule), zap.String("alert_level", a.Level), zap.Bool("resolved", a.Resolved),
-		zap.Float64("temperature", a.Temperature), zap.Float64("threshold", a.Threshold),
-		zap.Time("enqueued", a.Enqueued), zap.String("partition", a.Partition), zap.Int64("sequence", a.Sequence),
-		zap.Duration("window", a.Window), zap.Int64("token", a.Token), zap.Time("expires", a.Expires),
-		zap.Int64("suppressed", a.Suppressed))
+		zap.String("receiver", l.Name), zap.String("reason", l.Reason), zap.String("id", l.Alert.ID), zap.String("device", l.Alert.Device),
+		zap.Reflect("event", json.RawMessage(event)), zap.Error(err)) // what cannot be encoded has at least the rest
 	return nil
 }

@@ -447,43 +447,40 @@ const maxFile = 64 << 10
 // ReadFile returns what is in the file at path. Its errors do not hold the path if that
 // looks like a secret itself.
 func ReadFile(path string) ([]byte, error) {
-	fail := func(text string) ([]byte, error) {
-		return nil, fmt.Errorf("the file %s %s", show(path), text)
-	}
-	// Opening a pipe would wait for its other end, so look before.
-	info, err := os.Stat(path)
-	if err != nil {
-		return fail(withoutPath(err))
-	}
-	if !info.Mode().IsRegular() {
-		return fail("is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fail(withoutPath(err))
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	content, err := readFile(path)
 	switch {
 	case err != nil:
-		return fail(withoutPath(err))
 	case len(content) > maxFile:
-		return fail("is larger than 64 KiB")
+		err = errors.New("is larger than 64 KiB")
 	case strings.TrimSpace(string(content)) == "":
-		return fail("is empty")
+		err = errors.New("is empty")
 	case !utf8.Valid(content):
-		return fail("is not UTF-8 text")
+		err = errors.New("is not UTF-8 text")
+	}
+	if err != nil {
+		var named *os.PathError
+		if errors.As(err, &named) {
+			err = fmt.Errorf("cannot be read: %w", named.Err)
+		}
+		return nil, fmt.Errorf("the file %s %w", show(path), err)
 	}
 	return content, nil
 }
 
-// withoutPath returns why a file could not be read, without its path.
-func withoutPath(err error) string {
-	var pathError *os.PathError
-	if errors.As(err, &pathError) {
-		return "cannot be read: " + pathError.Err.Error()
+// readFile returns the first maxFile+1 bytes of a file.
+func readFile(path string) ([]byte, error) {
+	// Opening a pipe would wait for its other end, so look before.
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file")
 	}
-	return "cannot be read"
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
 // A Variable describes one variable of the environment.

@@ -515,7 +515,7 @@ func TestWarnings(t *testing.T) {
 		{"give up", valid("NOTIFY_GIVE_UP=24h"), []string{"NOTIFY_GIVE_UP", "1 day"}},
 		{"name beside iot hub", valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString, "EVENTHUB_NAME=t"), []string{"EVENTHUB_NAME", "ignored"}},
 		{"unused cosmos", valid("COSMOS_ENDPOINT=https://acc.documents.azure.com"), []string{"THROTTLE_STORE", "ignored"}},
-		{"level", valid("NOTIFY_URLS=log:,level=critical https://a/"), []string{"NOTIFY_URLS", "level=critical, which no rule has: it gets only the alerts without a level"}},
+		{"level", valid("NOTIFY_URLS=log:,level=critical https://a/"), []string{"NOTIFY_URLS", "level=critical, which no rule has"}},
 		{"alarms in memory", valid("CHECKPOINT_STORE=memory", "THROTTLE_STORE=memory", "STORAGE_CONNECTION_STRING=", "TEMPERATURE_CLEAR=75"),
 			[]string{"CHECKPOINT_STORE", "repeats or skips", "DEAD_LETTER_CONTAINER", "only written", "CHECKPOINT_STORE", "alarms are forgotten"}},
 		{"unused secret", valid("NOTIFY_URLS=log:", "NOTIFY_WEBHOOK_SECRET=whsec_"+key64), []string{"NOTIFY_WEBHOOK_SECRET", "no webhook"}},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,29 +87,19 @@ func (c *Config) readRules(e *configError) {
 
 // shortestWindow returns that of all rules, and whose it is.
 func (c Config) shortestWindow() (window time.Duration, of string) {
-	window, of = c.ThrottleWindow, "THROTTLE_WINDOW"
-	for i, r := range c.Rules().Rules {
-		if i == 0 || r.Window < window {
-			window, of = r.Window, "THROTTLE_WINDOW"
-			if window != c.ThrottleWindow {
-				of = "the window of the rule " + r.Name
-			}
-		}
+	r := slices.MinFunc(c.Rules().Rules, func(a, b rules.Rule) int { return cmp.Compare(a.Window, b.Window) })
+	if r.Window == c.ThrottleWindow {
+		return r.Window, "THROTTLE_WINDOW"
 	}
-	return window, of
+	return r.Window, "the window of the rule " + r.Name
 }
 
-// warnOfRules warns of what in valid rules may not be intended.
+// warnOfRules warns of what in valid rules may not be intended: filters that match nothing, and alerts that no receiver gets.
 func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 	set := c.Rules()
 	if c.CheckpointStore == StoreMemory && set.Stateful() {
 		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no recoveries are sent for the others")
 	}
-	c.warnOfReceivers(set, warn)
-}
-
-// warnOfReceivers warns of filters that match nothing, and of alerts that no receiver gets.
-func (c Config) warnOfReceivers(set rules.Set, warn func(variable, format string, args ...any)) {
 	var levels, names []string
 	for _, r := range set.Rules {
 		names = append(names, r.Name)
@@ -120,17 +111,13 @@ func (c Config) warnOfReceivers(set rules.Set, warn func(variable, format string
 	for _, r := range c.receivers() {
 		all = append(all, r.Filter)
 		for _, level := range r.Filter.Levels {
-			switch {
-			case slices.Contains(levels, level):
-			case slices.Contains(levels, ""):
-				warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets only the alerts without a level", level)
-			default:
-				warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has: it gets no alerts of that level", level)
+			if !slices.Contains(levels, level) {
+				warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has", level)
 			}
 		}
 		for _, name := range r.Filter.Rules {
 			if !slices.Contains(names, name) {
-				warn("NOTIFY_URLS", "has a receiver with rule=%s, which is not the name of a rule: it gets no alerts of that rule", name)
+				warn("NOTIFY_URLS", "has a receiver with rule=%s, which is not the name of a rule", name)
 			}
 		}
 	}
