@@ -136,29 +136,24 @@ func (w *runningWorker) get(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// becomes waits until /readyz has this code and all these parts, and then wants the same of the report. The page,
-// which speaks of all replicas, may say so a little later.
+// becomes waits until /readyz has this code and all these parts and the report says the same: between two requests a replica
+// may have taken over a partition. The page, which speaks of all replicas, may say so a little later.
 func (w *runningWorker) becomes(state status.State, code int, parts ...string) {
 	w.t.Helper()
-	var got int
-	var body string
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		got, body = w.get("/readyz")
+		got, body := w.get("/readyz")
 		ok := got == code
 		for _, part := range parts {
 			ok = ok && strings.Contains(body, part)
 		}
-		if ok {
+		var report status.Report
+		_, text := w.get("/status")
+		if err := json.Unmarshal([]byte(text), &report); ok && err == nil && report.State == state && report.Ready == (code == http.StatusOK) {
 			break
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("/readyz never answered %d with %q; at last %d %s", code, parts, got, body)
+			w.t.Fatalf("never %q, and /readyz %d with %q; at last %d %s, and %s", state, code, parts, got, body, text)
 		}
-	}
-	var report status.Report
-	_, text := w.get("/status")
-	if err := json.Unmarshal([]byte(text), &report); err != nil || report.State != state || report.Ready != (code == http.StatusOK) {
-		w.t.Errorf("/status: want %q: %s", state, text)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		code, page := w.get("/")
