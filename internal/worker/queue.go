@@ -171,8 +171,9 @@ func (q *queue) close() {
 	r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 	var dropped []*delivery
 	for i := range q.lines {
-		dropped = append(dropped, q.lines[i].all...)
-		q.lines[i].all = nil
+		for q.lines[i].Len() > 0 {
+			dropped = append(dropped, q.take(state(i)))
+		}
 	}
 	r.dispatch()
 	r.mu.Unlock()
