@@ -20,6 +20,15 @@ func TestReports(t *testing.T) {
 		var store records.Memory
 		var b atomic.Value
 		b.Store("I am b")
+		sees := func(want string) {
+			t.Helper()
+			all, err := ownership.Reports(t.Context(), &store, scope, "a", expiry)
+			if got := fmt.Sprintf("%s", all); got != want || err != nil {
+				t.Errorf("a sees %s, %v, want %s", got, err, want)
+			}
+		}
+		sees("[]")
+
 		ctx, stop := context.WithCancel(t.Context())
 		var members sync.WaitGroup
 		for name, says := range map[string]func() []byte{
@@ -30,14 +39,6 @@ func TestReports(t *testing.T) {
 			m := ownership.New(ownership.Config{Store: &store, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Report: says})
 			members.Go(func() { m.Run(ctx) })
 		}
-		sees := func(want string) {
-			t.Helper()
-			all, err := ownership.Reports(t.Context(), &store, scope, "a", expiry)
-			if got := fmt.Sprintf("%s", all); got != want || err != nil {
-				t.Errorf("a sees %s, %v, want %s", got, err, want)
-			}
-		}
-		sees("[]")
 		time.Sleep(interval / 2)
 		sees("[I am b]")
 		b.Store("I am still b")
