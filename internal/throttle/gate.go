@@ -277,21 +277,14 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	ttl := ClaimTTL(g.sendTimeout)
 	before := ""
 	next := func(prev lease.Record) (string, error) {
-		last := parseNote(prev.Note)
-		before = last.About.Log
-		if result, ok := settled(start, r, prev, last); ok {
-			return "", &declinedError{result}
+		d := decide(prev, false, r, start)
+		before = d.before
+		if d.Outcome != Sent {
+			return "", &declinedError{d.Result}
 		}
-		var n note
-		if r.Recovery {
-			if result, ok := noRecovery(prev, last); ok {
-				return "", &declinedError{result}
-			}
-			n = last.claimRecovery(r)
-		} else {
-			n = last.claimAlert(r, prev)
-		}
-		n.Replica, n.Proof = g.replica, (ttl + g.window).Milliseconds()
+		n := d.claim
+		n.Replica = g.replica
+		n.Proof = (ttl + g.window).Milliseconds()
 		return n.String(), nil
 	}
 	l, err := g.acquire(ctx, r.Device, next)
@@ -299,9 +292,13 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		return Grant{}, claim{}, err
 	}
 	n := parseNote(l.Note)
-	grant := Grant{ID: n.ID, Token: l.Token, Expires: l.Claimed.Add(ttl), Ambiguous: n.Again, Before: before, Suppressed: g.windows.suppressed(r.Device)}
-	if r.Recovery {
-		grant.ID = n.RecoveryID
+	grant := Grant{
+		ID:         n.sends(),
+		Token:      l.Token,
+		Expires:    l.Claimed.Add(ttl),
+		Ambiguous:  n.Again,
+		Before:     before,
+		Suppressed: g.windows.suppressed(r.Device),
 	}
 	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
@@ -318,55 +315,38 @@ type declinedError struct{ result Result }
 
 func (*declinedError) Error() string { return "there is nothing to send now" }
 
-// settled returns what becomes of r if record says that there is no more to do, whether or not
-// its key is held.
-func settled(start time.Time, r Request, record lease.Record, n note) (Result, bool) {
-	now := record.Now
-	if r.Recovery {
-		p := r.position()
-		return Result{Outcome: Unneeded, Now: now}, p.upTo(n.Recovered) || p.upTo(n.About) && p != n.About || r.Enqueued.UnixMilli() < n.Posted
-	}
-	result := Result{Outcome: Throttled, Quiet: n.quietUntil(record), Now: now, asked: start, through: n.Through, recovered: n.Recovered}
-	return result, now.Before(result.Quiet) || result.Covers(r)
-}
-
-// noRecovery returns what becomes of a request for a recovery if the record, whose key
-// is free, does not say that the receiver has got an alert.
-func noRecovery(record lease.Record, n note) (Result, bool) {
-	switch {
-	case n.unresolved(record): // it may still be on the way
-		wait := max(n.proofEnds(record).Sub(record.Now), pollHeld)
-		return Result{Outcome: Busy, Retry: time.Now().Add(wait), Now: record.Now}, true
-	case !n.notified():
-		return Result{Outcome: Unneeded, Now: record.Now}, true
-	}
-	return Result{}, false
-}
-
-// refused decides about a request whose key is held.
+// refused decides about a request whose key is held, and remembers a window that holds it.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
-	n, now := parseNote(held.Record.Note), held.Record.Now
-	if n.Phase == phaseClaim {
-		n.Quiet = 0 // where reads lag, the claim may be over and a recovery have ended that window: the free record tells
+	d := decide(held.Record, true, r, start)
+	g.rememberWindow(r.Device, held)
+	if d.Outcome != Busy {
+		return d.Result
 	}
-	quiet := n.quietUntil(held.Record)
-	if now.Before(quiet) && !held.Until.IsZero() {
-		// What the record proves may end before its hold, by so much.
-		early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
-		g.windows.remember(r.Device, held.Until.Add(-early), held.Frees)
-	}
-	if result, ok := settled(start, r, held.Record, n); ok {
-		return result
-	}
+
 	wait := pollHeld
 	if held.Frees.IsZero() {
 		wait = pollUnknown
 	}
-	retry := time.Now().Add(wait + rand.N(wait/2))
-	if held.Frees.After(retry) {
-		retry = held.Frees
+	d.Retry = time.Now().Add(wait + rand.N(wait/2))
+	if held.Frees.After(d.Retry) {
+		d.Retry = held.Frees
 	}
-	return Result{Outcome: Busy, Retry: retry, Now: now}
+	return d.Result
+}
+
+// rememberWindow remembers the window of device in held, if there is one.
+func (g *Gate) rememberWindow(device string, held *lease.HeldError) {
+	n := parseNote(held.Record.Note)
+	if n.Phase != phaseWindow || held.Until.IsZero() {
+		return
+	}
+	quiet := n.quietUntil(held.Record)
+	if !held.Record.Now.Before(quiet) {
+		return
+	}
+	// What the record proves may end before its hold, by so much.
+	early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
+	g.windows.remember(device, held.Until.Add(-early), held.Frees)
 }
 
 // giveBack frees the key, so that another attempt need not wait for the claim to

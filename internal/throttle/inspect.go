@@ -89,24 +89,15 @@ func (g *Gate) read(ctx context.Context, device string) (lease.Record, note, err
 // send. It takes nothing and changes nothing; it costs the store one call.
 func (g *Gate) Would(ctx context.Context, r Request) (Result, string, error) {
 	start := time.Now()
-	record, n, err := g.read(ctx, r.Device)
+	record, _, err := g.read(ctx, r.Device)
 	if err != nil {
 		return Result{Outcome: Unavailable}, "", err
 	}
-	if result, ok := settled(start, r, record, n); ok {
-		return result, "", nil
+	d := decide(record, holds(record), r, start)
+	if d.Outcome == Busy && d.Retry.IsZero() {
+		d.Retry = start.Add(pollUnknown)
 	}
-	if record.Now.Before(record.Written.Add(record.Hold)) {
-		return Result{Outcome: Busy, Retry: start.Add(pollUnknown), Now: record.Now}, "", nil
-	}
-	sent := Result{Outcome: Sent, Now: record.Now}
-	if !r.Recovery {
-		return sent, n.claimAlert(r, record).ID, nil
-	}
-	if result, ok := noRecovery(record, n); ok {
-		return result, "", nil
-	}
-	return sent, n.claimRecovery(r).RecoveryID, nil
+	return d.Result, d.claim.sends(), nil
 }
 
 // ErrSending says that an alert of the device is being sent.
@@ -158,14 +149,17 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	if err != nil {
 		return Unproven, err
 	}
+	if record.Token == 0 {
+		return Unproven, nil // there is none
+	}
+
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
 	covered := !r.Recovery && r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
-	switch _, done := settled(time.Now(), r, record, n); {
-	case record.Token == 0:
-		return Unproven, nil // there is none
-	case done, covered, r.Recovery && !n.notified():
+	held := holds(record)
+	switch d := decide(record, held, r, time.Now()); {
+	case covered, d.Outcome == Throttled, d.Outcome == Unneeded:
 		return Proven, nil
-	case n.Phase == phaseClaim && record.Now.Before(record.Written.Add(record.Hold)):
+	case held && n.Phase == phaseClaim:
 		return Sends, nil
 	}
 	return Unproven, nil

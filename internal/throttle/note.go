@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -160,6 +161,9 @@ func (n note) claimRecovery(r Request) note {
 	}
 	return c
 }
+
+// sends returns the ID that the claim n is for: of an alert or of a recovery, never of both.
+func (n note) sends() string { return cmp.Or(n.RecoveryID, n.ID) }
 
 // millis rounds down: a window must not be taken for longer than it was.
 func millis(t time.Time) int64 {

@@ -1,0 +1,77 @@
+package throttle
+
+import (
+	"time"
+
+	"alertworker/internal/lease"
+)
+
+// A decision is what a record says of a request.
+type decision struct {
+	// Result has the Outcome: Throttled, Unneeded or Busy; or Sent, if nothing stands in the way of a claim. Of Busy,
+	// Retry is set if the record itself says when to ask again.
+	Result
+	claim  note   // Sent: what the claim leaves in the record, less what is the gate's
+	before string // see Grant.Before
+}
+
+// decide decides about r by record, which was read in a call that began at asked. held says that the record's claim or
+// window holds the key. It is pure: [Gate.Do] makes this decision about exactly the record that its claim replaces,
+// [Gate.Would] predicts it, and [Gate.Prove] repeats it afterwards.
+func decide(record lease.Record, held bool, r Request, asked time.Time) decision {
+	n := parseNote(record.Note)
+	if held && n.Phase == phaseClaim {
+		// Where reads lag, the claim may be over and a recovery may have ended that window: the free record tells.
+		n.Quiet = 0
+	}
+
+	d := decision{before: n.About.Log}
+	d.Now = record.Now
+	if r.Recovery {
+		d.decideRecovery(n, record, held, r)
+	} else {
+		d.decideAlert(n, record, held, r, asked)
+	}
+	return d
+}
+
+func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request, asked time.Time) {
+	d.asked = asked
+	d.Quiet = n.quietUntil(record)
+	d.through = n.Through
+	d.recovered = n.Recovered
+
+	switch {
+	case record.Now.Before(d.Quiet) || d.Covers(r):
+		d.Outcome = Throttled
+	case held:
+		d.Outcome = Busy
+	default:
+		d.Outcome = Sent
+		d.claim = n.claimAlert(r, record)
+	}
+}
+
+func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Request) {
+	at := r.position()
+	recovered := at.upTo(n.Recovered)
+	overtaken := at.upTo(n.About) && at != n.About || r.Enqueued.UnixMilli() < n.Posted
+
+	switch {
+	case recovered || overtaken:
+		d.Outcome = Unneeded
+	case held:
+		d.Outcome = Busy
+	case n.unresolved(record): // its alert may still be on the way
+		d.Outcome = Busy
+		d.Retry = time.Now().Add(max(n.proofEnds(record).Sub(record.Now), pollHeld))
+	case !n.notified():
+		d.Outcome = Unneeded
+	default:
+		d.Outcome = Sent
+		d.claim = n.claimRecovery(r)
+	}
+}
+
+// holds reports whether r's claim or window held its key when it was read, apart from a store's own margin.
+func holds(r lease.Record) bool { return r.Now.Before(r.Written.Add(r.Hold)) }
