@@ -128,12 +128,7 @@ func newReplica(ctx context.Context, c config.Config, s stores, tracer *tracing.
 	observed := map[string]notify.Notifier{}
 	for _, to := range r.receivers {
 		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID))
-		var refresh func(context.Context, []notify.Alert) error
-		if refresher, ok := to.Notifier.(notify.Refresher); ok {
-			refresh = refresher.Refresh
-		}
 		config.Receivers = append(config.Receivers, worker.Receiver{
-			Refresh:  refresh,
 			ID:       to.ID,
 			Name:     to.Name,
 			Filters:  to.Filters,

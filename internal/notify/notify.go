@@ -29,7 +29,6 @@ type Alert struct {
 	Rule        string        `json:"rule,omitempty"`        // the rule's name
 	Level       string        `json:"level,omitempty"`       // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool          `json:"-"`                     // the reading is normal again: it ends what earlier alerts of the device, rule and level said
-	Refreshed   bool          `json:"-"`                     // while the alarm is open it is sent again every RefreshEvery: see Refresher
 	WillResolve bool          `json:"willResolve,omitempty"` // one that is Resolved follows in time: the rule tells when a device is normal again
 	Removed     bool          `json:"removed,omitempty"`     // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
 	Below       bool          `json:"below,omitempty"`       // readings at or below the limit are worth an alert, else those at or above it
@@ -82,16 +81,6 @@ type Notifier interface {
 	// error unless the alerts were taken. An error that is not an *Error is treated like the zero
 	// Error. Errors contain no secrets. Safe for concurrent use.
 	Notify(ctx context.Context, alerts ...Alert) error
-}
-
-// RefreshEvery is how often a Refresher gets the alarms that are open.
-const RefreshEvery = time.Minute
-
-// A Refresher is a Notifier whose receiver ends or forgets alerts that are not repeated.
-type Refresher interface {
-	// Refresh says that the alarms of alerts, of which there is at least one, are open. It is no notice: people
-	// have been notified. Otherwise it is like Notify.
-	Refresh(ctx context.Context, alerts []Alert) error
 }
 
 // A Summary is the figures of two days: the day before it was made, and that day so far.

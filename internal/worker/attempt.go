@@ -86,7 +86,6 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
 		a.Threshold, a.LastHeard, a.Forgotten = 0, fromMicros0(d.due.heard), d.due.forgotten
 	}
-	a.Refreshed = a.WillResolve && q.refreshes(l)
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field
 	}

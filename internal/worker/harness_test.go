@@ -208,8 +208,6 @@ func (r *receiver) filters() notify.Filters {
 // receiver is a notify.Notifier that records what it takes.
 type receiver struct {
 	limits notify.Limits
-	// refresh takes open alarms. Nil: it needs none.
-	refresh func(context.Context, []notify.Alert) error
 	// answer says what becomes of a message about an alert, or about several: it is asked about the device that is
 	// first in the alphabet. Nil: it is taken at once.
 	answer func(context.Context, notify.Alert) error
@@ -348,7 +346,7 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r, Refresh: r.refresh, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
 			return throttle.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			})

@@ -23,20 +23,18 @@ type receiver struct {
 	worker *Worker
 	index  int // among the worker's receivers
 
-	mu        sync.Mutex
-	queues    []*queue // one for each stream
-	turn      int      // index of the queue whose turn is next
-	pace      *pace.Pace
-	messages  int             // under way, from the first claim to the last record
-	refreshes []chan struct{} // that wait, each closed when it may go
-	refreshed bool            // the last message to go was a refresh
-	sending   int             // deliveries in them
-	writing   int             // dead letters being written
-	probing   bool            // whether a probe is under way
-	health    health
-	store     storeHealth
-	timer     *time.Timer
-	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
+	mu       sync.Mutex
+	queues   []*queue // one for each stream
+	turn     int      // index of the queue whose turn is next
+	pace     *pace.Pace
+	messages int  // under way, from the first claim to the last record
+	sending  int  // deliveries in them
+	writing  int  // dead letters being written
+	probing  bool // whether a probe is under way
+	health   health
+	store    storeHealth
+	timer    *time.Timer
+	wake     time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
 // bit is r among the receivers of a recovery.
@@ -62,10 +60,8 @@ func (r *receiver) dispatch() {
 			}
 		}
 	}
-	r.admitRefresh(now)
 	for r.start(now) {
 	}
-	r.admitRefresh(now)
 	r.shed(now)
 	for r.mayWrite(now) {
 		q := r.takeTurn(func(q *queue) bool { return q.due(givenUp, now) })
@@ -130,7 +126,7 @@ func (r *receiver) places() int {
 	if r.Limits.Places > 0 {
 		most = min(most, r.Limits.Places)
 	}
-	if r.Limits.Batch > 1 || r.Refresh != nil {
+	if r.Limits.Batch > 1 {
 		most = 1
 	}
 	return r.pace.Places(most)
@@ -280,7 +276,7 @@ func (r *receiver) setTimer(now time.Duration) {
 			}
 		}
 	}
-	if r.messages < r.places() && (len(r.refreshes) > 0 || slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 })) {
+	if r.messages < r.places() && slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }) {
 		at(r.pace.Next(now))
 	}
 	if next == r.wake {

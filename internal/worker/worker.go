@@ -60,8 +60,6 @@ type Receiver struct {
 	Filters  notify.Filters // which alerts it gets
 	Limits   notify.Limits  // how it wants to be used
 	Notifier notify.Notifier
-	// Refresh, if not nil, is that of a notify.Refresher: the receiver gets one message at a time.
-	Refresh func(context.Context, []notify.Alert) error
 	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
 	// Config.Rules, and at each take-over for levels that are not configured any more but have alarms.
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
@@ -172,9 +170,6 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	var err error
 	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
-		if s.stateful && slices.ContainsFunc(s.receivers, func(r *receiver) bool { return r.Refresh != nil }) {
-			s.work.Go(func() { s.refresh(s.ctx) })
-		}
 		err = s.read(s.ctx)
 	}
 	s.stop(err)

@@ -16,10 +16,7 @@ const (
 	// the window.
 	slack = 5 * time.Minute
 
-	// untilRefreshed is how long an alert lasts that is refreshed: for a few misses.
-	untilRefreshed = 5 * notify.RefreshEvery
-
-	// untilResolved is how long an alert lasts whose resolved will follow. No alert may come
+	// untilResolved is how long an alert lasts whose recovery will follow. No alert may come
 	// for long before that: while the value is between the limit and where the alarm
 	// ends, or while the device is silent.
 	untilResolved = 7 * 24 * time.Hour
@@ -49,21 +46,11 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*Alertmanager, 
 
 // Notify posts all of alerts at once. See [httppost.Client.Post] for what answers mean.
 func (m *Alertmanager) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	return m.post(ctx, "alerts", alerts)
-}
-
-// Refresh posts all of alerts at once. Alertmanager, which keeps alerts in memory alone, goes on with those that it
-// knows, and notifies of those that it has forgotten.
-func (m *Alertmanager) Refresh(ctx context.Context, alerts []notify.Alert) error {
-	return m.post(ctx, "open alarms", alerts)
-}
-
-func (m *Alertmanager) post(ctx context.Context, what string, alerts []notify.Alert) error {
 	encoded := make([]alert, len(alerts))
 	for i, a := range alerts {
 		encoded[i] = encode(a, m.style, time.Now())
 	}
-	return m.PostJSON(ctx, what, encoded)
+	return m.PostJSON(ctx, "alerts", encoded)
 }
 
 type alert struct {
@@ -119,8 +106,6 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 		}
 	case a.Test:
 		e.EndsAt = now.Add(testLasts)
-	case a.Refreshed:
-		e.EndsAt = now.Add(untilRefreshed)
 	case a.WillResolve:
 		e.EndsAt = now.Add(untilResolved)
 	default:

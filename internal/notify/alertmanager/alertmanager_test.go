@@ -58,7 +58,6 @@ func TestTimes(t *testing.T) {
 		age, since           time.Duration
 		resolved, will, test bool
 		start, end           time.Duration // from now
-		refreshed            bool
 	}{
 		{age: time.Second, start: -time.Second, end: 7 * time.Minute},
 		{age: 10 * time.Hour, start: -10 * time.Hour, end: 7 * time.Minute},
@@ -69,10 +68,9 @@ func TestTimes(t *testing.T) {
 		{age: 0, test: true, start: 0, end: time.Minute},
 		{age: time.Second, since: time.Hour, start: -time.Hour, end: 7 * time.Minute},
 		{age: time.Second, since: time.Hour, will: true, start: -time.Hour, end: 7 * 24 * time.Hour},
-		{age: time.Second, since: time.Hour, will: true, refreshed: true, start: -time.Hour, end: 5 * time.Minute},
 		{age: time.Second, since: time.Hour, resolved: true, start: -time.Hour, end: -5 * time.Minute},
 	} {
-		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Refreshed: tt.refreshed, Test: tt.test}
+		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Test: tt.test}
 		if tt.since > 0 {
 			a.Since = now.Add(-tt.since)
 		}

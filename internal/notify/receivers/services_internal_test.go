@@ -2,7 +2,6 @@ package receivers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -248,27 +247,6 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// What is refreshed is the same alert, in one post.
-func TestRefresh(t *testing.T) {
-	a := notifytest.Sustained()
-	a.Refreshed = true
-	type alert struct {
-		Labels any
-		EndsAt time.Time
-	}
-	var first, again []alert
-	s := services["alertmanager"]
-	sent := s.posted(t, func(n notify.Notifier) error { return n.Notify(t.Context(), a) })
-	refreshed := s.posted(t, func(n notify.Notifier) error { return n.(notify.Refresher).Refresh(t.Context(), []notify.Alert{a, a}) })
-	if err := errors.Join(json.Unmarshal(sent, &first), json.Unmarshal(refreshed, &again)); err != nil || len(first) != 1 || len(again) != 2 {
-		t.Fatalf("%s, %s: %v", sent, refreshed, err)
-	}
-	labels := func(a alert) string { text, _ := json.Marshal(a.Labels); return string(text) }
-	if left := time.Until(again[0].EndsAt); labels(first[0]) != labels(again[0]) || left > 5*time.Minute || left < 4*time.Minute {
-		t.Errorf("%+v, was %+v", again[0], first[0])
 	}
 }
 
