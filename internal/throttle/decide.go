@@ -8,24 +8,21 @@ import (
 
 // A decision is what a record says of a request.
 type decision struct {
-	// Result has the Outcome: Throttled, Unneeded or Busy; or Sent, if nothing stands in the way of a claim. Of Busy,
-	// Retry is set if the record itself says when to ask again.
-	Result
-	claim  note   // Sent: what the claim leaves in the record, less what is the gate's
-	before string // see Grant.Before
+	Result               // Throttled, Unneeded or Busy; or Sent, if nothing stands in the way of a claim. Retry is not set
+	wait   time.Duration // Busy: until it is worth asking again; 0 if the record does not say
+	claim  note          // Sent: what the claim leaves in the record, less what is the gate's
 }
 
-// decide decides about r by record, which was read in a call that began at asked. held says that the record's claim or
-// window holds the key. It is pure: [Gate.Do] makes this decision about exactly the record that its claim replaces,
-// [Gate.Would] predicts it, and [Gate.Prove] repeats it afterwards.
-func decide(record lease.Record, held bool, r Request, asked time.Time) decision {
-	n := parseNote(record.Note)
+// decide decides about r by the note n in record, which was read in a call that began at asked. held says that the
+// record's claim or window holds the key. It is pure: [Gate.Do] makes this decision about exactly the record that its
+// claim replaces, [Gate.Would] predicts it, and [Gate.Prove] repeats it afterwards.
+func decide(n note, record lease.Record, held bool, r Request, asked time.Time) decision {
 	if held && n.Phase == phaseClaim {
 		// Where reads lag, the claim may be over and a recovery may have ended that window: the free record tells.
 		n.Quiet = 0
 	}
 
-	d := decision{before: n.About.Log}
+	var d decision
 	d.Now = record.Now
 	if r.Recovery {
 		d.decideRecovery(n, record, held, r)
@@ -64,7 +61,7 @@ func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Requ
 		d.Outcome = Busy
 	case n.unresolved(record): // its alert may still be on the way
 		d.Outcome = Busy
-		d.Retry = time.Now().Add(max(n.proofEnds(record).Sub(record.Now), pollHeld))
+		d.wait = max(n.proofEnds(record).Sub(record.Now), pollHeld)
 	case !n.notified():
 		d.Outcome = Unneeded
 	default:

@@ -277,8 +277,12 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	ttl := ClaimTTL(g.sendTimeout)
 	before := ""
 	next := func(prev lease.Record) (string, error) {
-		d := decide(prev, false, r, start)
-		before = d.before
+		last := parseNote(prev.Note)
+		before = last.About.Log
+		d := decide(last, prev, false, r, start)
+		if d.Outcome == Busy {
+			d.Retry = time.Now().Add(d.wait)
+		}
 		if d.Outcome != Sent {
 			return "", &declinedError{d.Result}
 		}
@@ -317,7 +321,7 @@ func (*declinedError) Error() string { return "there is nothing to send now" }
 
 // refused decides about a request whose key is held, and remembers a window that holds it.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
-	d := decide(held.Record, true, r, start)
+	d := decide(parseNote(held.Record.Note), held.Record, true, r, start)
 	g.rememberWindow(r.Device, held)
 	if d.Outcome != Busy {
 		return d.Result
@@ -353,13 +357,9 @@ func (g *Gate) rememberWindow(device string, held *lease.HeldError) {
 // end. The ID of what may have been taken stays behind. Failure is
 // harmless: the claim ends by itself and its ID stays.
 func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
-	if answer == NotTaken && !c.note.Again {
-		c.note.ID, c.note.RecoveryID = "", ""
-	}
-	c.note.Phase, c.note.Again = phaseFree, false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout/2)
 	defer cancel()
-	_ = g.store.Release(ctx, c.lease, c.note.String())
+	_ = g.store.Release(ctx, c.lease, c.note.givenBack(answer).String())
 }
 
 // record starts the window, trying until the claim ends.
@@ -394,8 +394,7 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 
 // recordRecovery ends the window that c's recovery is about, trying until the claim ends.
 func (g *Gate) recordRecovery(ctx context.Context, c claim, at position) Outcome {
-	n := c.note
-	n.Phase, n.Again, n.RecoveryID, n.Notified, n.Recovered = phaseFree, false, "", false, later(n.Recovered, at)
+	n := c.note.recovered(at)
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
@@ -411,8 +410,7 @@ var errOver = errors.New("the window is over")
 // extend turns the claim into what is left of the window. It is done when that
 // is recorded (no error), or there is nothing left to record.
 func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, err error) {
-	n := c.note
-	n.Phase, n.Again = phaseWindow, false
+	n := c.note.sent()
 	done, err = persist(ctx, func(ctx context.Context) error {
 		left := g.window - time.Since(c.taken)
 		if left <= 0 {
@@ -457,10 +455,7 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 		if at.upTo(last.Through) {
 			return "", &declinedError{}
 		}
-		n := last.freed(prev)
-		n.Proof = max(0, n.proofEnds(prev).Sub(prev.Now).Milliseconds()) // counted from now on, and no longer than before
-		n.Through = later(n.Through, at)
-		return n.String(), nil
+		return last.givenUp(prev, at).String(), nil
 	}
 	l, err := g.acquire(ctx, r.Device, next)
 	var declined *declinedError

@@ -89,13 +89,13 @@ func (g *Gate) read(ctx context.Context, device string) (lease.Record, note, err
 // send. It takes nothing and changes nothing; it costs the store one call.
 func (g *Gate) Would(ctx context.Context, r Request) (Result, string, error) {
 	start := time.Now()
-	record, _, err := g.read(ctx, r.Device)
+	record, n, err := g.read(ctx, r.Device)
 	if err != nil {
 		return Result{Outcome: Unavailable}, "", err
 	}
-	d := decide(record, holds(record), r, start)
-	if d.Outcome == Busy && d.Retry.IsZero() {
-		d.Retry = start.Add(pollUnknown)
+	d := decide(n, record, holds(record), r, start)
+	if d.Outcome == Busy {
+		d.Retry = start.Add(cmp.Or(d.wait, pollUnknown))
 	}
 	return d.Result, d.claim.sends(), nil
 }
@@ -156,7 +156,7 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
 	covered := !r.Recovery && r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
 	held := holds(record)
-	switch d := decide(record, held, r, time.Now()); {
+	switch d := decide(n, record, held, r, time.Now()); {
 	case covered, d.Outcome == Throttled, d.Outcome == Unneeded:
 		return Proven, nil
 	case held && n.Phase == phaseClaim:

@@ -162,6 +162,44 @@ func (n note) claimRecovery(r Request) note {
 	return c
 }
 
+// sent returns the note of the window that begins once the alert of the claim n was taken.
+func (n note) sent() note {
+	n.Phase = phaseWindow
+	n.Again = false
+	return n
+}
+
+// recovered returns what is left once the recovery of the claim n, about the reading at, was taken.
+func (n note) recovered(at position) note {
+	n.Phase = phaseFree
+	n.Again = false
+	n.RecoveryID = ""
+	n.Notified = false
+	n.Recovered = later(n.Recovered, at)
+	return n
+}
+
+// givenBack returns what is left of the claim n, whose message was not taken, or may have been.
+func (n note) givenBack(answer Answer) note {
+	if answer == NotTaken && !n.Again {
+		n.ID = ""
+		n.RecoveryID = ""
+	}
+	n.Phase = phaseFree
+	n.Again = false
+	return n
+}
+
+// givenUp returns the note after n in the record prev, whose key is free, once the alert about the reading at was
+// given up.
+func (n note) givenUp(prev lease.Record, at position) note {
+	g := n.freed(prev)
+	// Counted from now on, and no longer than before.
+	g.Proof = max(0, g.proofEnds(prev).Sub(prev.Now).Milliseconds())
+	g.Through = later(g.Through, at)
+	return g
+}
+
 // sends returns the ID that the claim n is for: of an alert or of a recovery, never of both.
 func (n note) sends() string { return cmp.Or(n.RecoveryID, n.ID) }
 
