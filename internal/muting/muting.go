@@ -152,7 +152,8 @@ func mutesOf(all []Silence) (mutes []rules.Mute) {
 	return mutes
 }
 
-// change replaces the silences by what edit makes of them; now is the store's clock.
+// change replaces the silences by what edit makes of them; now is the store's clock. If others write at the same time
+// edit is called again, with what it made before if the answer to that was lost.
 func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Time) ([]Silence, error)) error {
 	for range rounds {
 		all, r, err := s.list(ctx)
@@ -184,26 +185,41 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 		return one, err
 	}
 	one.ID = uuid.NewString()[:8]
-	return one, s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+	err := s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+		if i := indexOf(all, one.ID); i >= 0 { // it was written before, and the answer lost
+			one = all[i]
+			return all, nil
+		}
 		one.From, one.Until = now.UTC(), now.Add(d).UTC()
 		if len(all) >= most {
-			return nil, fmt.Errorf("there are already %d silences, including those that ended within the last day: that is the limit; those that have ended make room after a day", len(all))
+			return nil, fmt.Errorf("there are already %d silences, including those that ended within the last day: "+
+				"that is the limit; those that have ended make room after a day", len(all))
 		}
 		return append(all, one), nil
 	})
+	return one, err
 }
 
 // End ends a silence now. ErrUnknown if none of that ID is in force.
 func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
-	return ended, s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
-		i := slices.IndexFunc(all, func(one Silence) bool { return one.ID == id && now.Before(one.Until) })
-		if i < 0 {
+	err = s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+		i := indexOf(all, id)
+		if i >= 0 && ended.ID == id && all[i].Until.Equal(ended.Until) { // it was written before, and the answer lost
+			return all, nil
+		}
+		if i < 0 || !now.Before(all[i].Until) {
 			return nil, fmt.Errorf("%w: %s", ErrUnknown, id)
 		}
 		all[i].Until = now.UTC()
 		ended = all[i]
 		return all, nil
 	})
+	return ended, err
+}
+
+// indexOf returns where the silence of this ID is, -1 if it is not there.
+func indexOf(all []Silence, id string) int {
+	return slices.IndexFunc(all, func(one Silence) bool { return one.ID == id })
 }
 
 // A Cache is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe for concurrent use.

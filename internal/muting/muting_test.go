@@ -1,6 +1,9 @@
 package muting_test
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,5 +119,44 @@ func TestUnreadable(t *testing.T) {
 	}
 	if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service"}, time.Hour); err == nil {
 		t.Error("it was replaced")
+	}
+}
+
+// Whatever becomes of the answers, a silence is there once, and can be ended.
+func TestLostAnswersBesideAnotherWriter(t *testing.T) {
+	var memory records.Memory
+	plain := muting.Store{Records: &memory, Name: "n"}
+	lost := false // the next answer to a write is, and somebody else writes
+	lossy := records.Around(&memory, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+		err := call(ctx)
+		if op != records.OpWrite || !lost {
+			return err
+		}
+		lost = false
+		if _, err := plain.Add(ctx, muting.Silence{Device: "kiln", Why: "w", Who: "b"}, time.Hour); err != nil {
+			t.Error(err)
+		}
+		return errors.New("connection reset")
+	})
+	s := muting.Store{Records: records.Reliable(lossy), Name: "n"}
+	lost = true
+	one, err := s.Add(t.Context(), muting.Silence{Device: "oven", Why: "w", Who: "a"}, time.Hour)
+	if err != nil || lost {
+		t.Fatal(err)
+	}
+	if all, err := s.List(t.Context()); err != nil || len(all) != 2 || all[0] != one {
+		t.Errorf("%+v, %v, want %+v", all, err, one)
+	}
+	lost = true
+	ended, err := s.End(t.Context(), one.ID)
+	if err != nil || ended.ID != one.ID {
+		t.Errorf("%+v, %v", ended, err)
+	}
+	all, err := s.List(t.Context())
+	if err != nil || slices.ContainsFunc(all, func(s muting.Silence) bool { return s.ID == one.ID }) {
+		t.Errorf("the silence %s was ended, and is still in force: %+v, %v", one.ID, all, err)
+	}
+	if _, err := s.End(t.Context(), one.ID); !errors.Is(err, muting.ErrUnknown) {
+		t.Error(err)
 	}
 }

@@ -66,7 +66,7 @@ func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Requ
 		d.Outcome = Unneeded
 	default:
 		d.Outcome = Sent
-		d.claim = n.claimRecovery(r)
+		d.claim = n.claimRecovery(r, record)
 	}
 }
 

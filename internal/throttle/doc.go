@@ -36,7 +36,8 @@
 //   - R3, replays are silent. A record keeps the end of the last recorded window. A reading
 //     enqueued before it is covered, however late it is read.
 //   - R4, a recovery ends the window. An alert may follow a recovery at once, so the claim of a
-//     recovery removes the window's end from the record and remembers its reading instead.
+//     recovery removes the window's end from the record and remembers its reading instead; if the
+//     recovery was certainly not sent, the end comes back.
 //     Readings up to that one are covered, as by R3. A dead letter of a rule with recoveries has
 //     readings up to its own covered too, unless the key is held; the window's end, and an id whose
 //     fate is unknown, stay. Readings by HTTP have no place in a

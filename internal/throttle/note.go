@@ -45,6 +45,8 @@ type note struct {
 	// Through is the latest reading for whose recovery the key was claimed, or whose alert was
 	// given up. Readings up to it are covered, whatever Quiet says.
 	Through position `json:"through,omitzero"`
+	// Ended is the Quiet that a claim for a recovery has ended. It comes back if the recovery was certainly not sent.
+	Ended int64 `json:"ended,omitempty"`
 }
 
 // A position is that of a reading in the log that numbered it. The zero position is none.
@@ -132,7 +134,7 @@ func (n note) freed(r lease.Record) note {
 	if n.Phase == phaseWindow {
 		n.ID = ""
 	}
-	n.Phase, n.Again = phaseFree, false
+	n.Phase, n.Again, n.Ended = phaseFree, false, 0
 	return n
 }
 
@@ -153,12 +155,14 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 // claimRecovery returns the note of a claim for r's recovery, after n, less what is the
 // gate's. The window is over with the claim already: the recovery may be taken
 // without our hearing of it, and an alert after it must not count as a replay.
-func (n note) claimRecovery(r Request) note {
+func (n note) claimRecovery(r Request, prev lease.Record) note {
 	c := note{Phase: phaseClaim, RecoveryID: r.ID, Notified: n.notified(),
 		About: n.About, Posted: n.Posted, Recovered: n.Recovered, Through: later(n.Through, r.position())}
 	if n.RecoveryID != "" { // no alert was claimed since: it says the same
 		c.RecoveryID, c.Again = n.RecoveryID, true
+		return c
 	}
+	c.Ended = millis(n.quietUntil(prev))
 	return c
 }
 
@@ -174,6 +178,7 @@ func (n note) recovered(at position) note {
 	n.Phase = phaseFree
 	n.Again = false
 	n.RecoveryID = ""
+	n.Ended = 0
 	n.Notified = false
 	n.Recovered = later(n.Recovered, at)
 	return n
@@ -184,9 +189,11 @@ func (n note) givenBack(answer Answer) note {
 	if answer == NotTaken && !n.Again {
 		n.ID = ""
 		n.RecoveryID = ""
+		n.Quiet = max(n.Quiet, n.Ended)
 	}
 	n.Phase = phaseFree
 	n.Again = false
+	n.Ended = 0
 	return n
 }
 

@@ -124,6 +124,36 @@ func TestRecoveryAfterAnAlertByHTTP(t *testing.T) {
 	})
 }
 
+// A recovery that was claimed and certainly not sent, such as because its device was hot again, leaves the record as it was: a reading
+// within the last window stays settled, however late it is read again.
+func TestRecoveryThatWasNotSentEndsNoWindow(t *testing.T) {
+	for _, tt := range []struct {
+		answer throttle.Answer
+		want   throttle.Outcome
+	}{
+		{throttle.NotTaken, throttle.Throttled},
+		{throttle.Unknown, throttle.Sent}, // the receiver may have got it, and must hear that the device is hot
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(memlease.New())
+			r, _ := do(t, g, reading(1, "1"), throttle.Taken)
+			want(t, r, throttle.Sent)
+			time.Sleep(window / 3)
+			c := cleared(2, "2")
+			time.Sleep(window / 3)
+			again := reading(3, "3")
+			time.Sleep(window)
+			r, _ = do(t, g, c, tt.answer)
+			want(t, r, throttle.Failed)
+			if s := inspect(t, g); !s.Notified {
+				t.Errorf("%+v", s)
+			}
+			r, _ = do(t, g, again, throttle.Taken)
+			want(t, r, tt.want)
+		})
+	}
+}
+
 // A resolved whose fate is unknown is sent again under its id, however late, by whoever asks
 // for the next one; and no more once an alert was claimed.
 func TestResolvedOfUnknownFate(t *testing.T) {
