@@ -108,7 +108,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		if err := b.history.checkGroup(c); err != nil {
 			return err
 		}
-		s, err := newStores(c)
+		s, err := newStores(c, nil)
 		if err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 		if c, err = config.LoadRules(change.values, b.file == ""); err != nil {
 			return nil, c, fmt.Errorf("candidate %s: %w", change.name, err)
 		}
-		rs, err := openReceivers(c, nil, zap.NewNop())
+		rs, err := openReceivers(c, nil, nil, zap.NewNop())
 		if err != nil {
 			return nil, c, err
 		}

@@ -322,7 +322,7 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := newStores(c)
+		s, err := newStores(c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +397,7 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := newStores(c)
+		s, err := newStores(c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

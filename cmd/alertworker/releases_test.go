@@ -287,7 +287,7 @@ func readRelease(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	log := zap.NewNop()
-	s, err := newStores(c)
+	s, err := newStores(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func readRelease(t *testing.T, file string) string {
 	}
 	say("settings: %s", otherSettings(t, s.records, left, group.String()))
 
-	rs, err := openReceivers(c, nil, log)
+	rs, err := openReceivers(c, nil, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,16 +65,17 @@ func (r *replica) waiting() string {
 	return reason
 }
 
-// newReplica assembles a replica. It is the only place that chooses implementations.
-// tracer may be nil.
-func newReplica(ctx context.Context, c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger) (*replica, error) {
+// newReplica assembles a replica of stores that are open. Beside them it connects to nothing. tracer may be nil.
+func newReplica(
+	ctx context.Context, c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger,
+) (*replica, error) {
 	r := &replica{operations: o}
 	var err error
 	if r.member, err = s.member(ctx, c, s.records, log); err != nil {
 		return nil, err
 	}
 	s.records = watched(s.records, &o.monitor.Checkpoints)
-	if r.receivers, err = openReceivers(c, s.identity, log); err != nil {
+	if r.receivers, err = openReceivers(c, s.identity, s.dial, log); err != nil {
 		return nil, err
 	}
 	reading := sourceConfig(c, s, log)
@@ -82,16 +83,53 @@ func newReplica(ctx context.Context, c config.Config, s stores, tracer *tracing.
 	if r.source, err = eventhubs.New(reading); err != nil {
 		return nil, err
 	}
+	config, err := workerConfig(c, s, tracer, log)
+	if err != nil {
+		return nil, err
+	}
+	config.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, nil)
+	if s.deadLetters != nil {
+		config.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
+		if c.DeadLetterMalformed {
+			config.Malformed = s.deadLetters
+		}
+	}
+	if c.SummarySchedule != "" {
+		r.tally = tally.New(s.tallies, c.Scope(), log)
+	}
+	store := string(c.ThrottleStore)
+	r.leases = lease.Observe(
+		s.leases, o.recorder.Store(), o.metrics.Store(store), tracer.Store(store), o.monitor.Store.Store,
+	)
+	observed := r.deliverTo(&config, c, tracer)
+	r.muting = muting.NewCache(silences(c, s.records), log)
+	config.Mutes = r.muting.Mutes
+	r.worker = worker.New(config)
+	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
+	if r.duties, err = r.newDuties(c, s, observed, log); err != nil {
+		return nil, err
+	}
+	if c.HeartbeatURL.IsSet() {
+		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
+			return nil, err
+		}
+	}
+	r.show(c, s, log)
+	return r, nil
+}
+
+// workerConfig returns what a worker needs to read and to decide. Where alerts go is not in it.
+func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Logger) (worker.Config, error) {
 	set := c.Rules()
 	decoder, err := set.Decoder()
 	if err != nil {
-		return nil, fmt.Errorf("fields of the rules: %w", err)
+		return worker.Config{}, fmt.Errorf("fields of the rules: %w", err)
 	}
 	clock, err := set.Clock()
 	if err != nil {
-		return nil, fmt.Errorf("TIME_PROPERTY %w", err)
+		return worker.Config{}, fmt.Errorf("TIME_PROPERTY %w", err)
 	}
-	config := worker.Config{
+	return worker.Config{
 		Origin:             c.Origin(),
 		Replica:            c.ReplicaName,
 		Rules:              set,
@@ -109,64 +147,65 @@ func newReplica(ctx context.Context, c config.Config, s stores, tracer *tracing.
 		},
 		Trace: tracer.Deliveries(),
 		Log:   log,
-	}
-	measured, recorder := o.metrics, o.recorder
-	config.DeadLetters = recorder.DeadLetters(deadLetterLog{log}, nil)
-	if s.deadLetters != nil {
-		config.DeadLetters = recorder.DeadLetters(s.deadLetters, deadletter.ID)
-		if c.DeadLetterMalformed {
-			config.Malformed = s.deadLetters
-		}
-	}
+	}, nil
+}
 
-	if c.SummarySchedule != "" {
-		r.tally = tally.New(s.tallies, c.Scope(), log)
-	}
-	store := string(c.ThrottleStore)
-	r.leases = lease.Observe(s.leases, recorder.Store(), measured.Store(store), tracer.Store(store), o.monitor.Store.Store)
+// deliverTo adds r's receivers to config, and returns what sends to each by its name.
+func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *tracing.Tracing) map[string]notify.Notifier {
 	windows := throttle.NewWindows()
 	observed := map[string]notify.Notifier{}
 	for _, to := range r.receivers {
-		observed[to.Name] = notify.Observe(to.Notifier, recorder.Receiver(to.Name), measured.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID))
+		observed[to.Name] = notify.Observe(
+			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID),
+		)
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			ID:       to.ID,
 			Name:     to.Name,
 			Filters:  to.Filters,
 			Limits:   to.Limits,
 			Notifier: observed[to.Name],
-			Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
-				gate := newGate(c, r.leases, to.ID, rule, level, windows)
-				if r.worker == nil { // it is being made: these are the gates of what is configured
-					r.gates = append(r.gates, admin.Receiver{Name: to.Name, Rule: rule.Name, Level: level.Name, Gate: gate})
-				}
-				return gate
-			},
+			Gate:     r.newGates(c, config.Rules, to, windows),
 		})
 	}
-	r.muting = muting.NewCache(silences(c, s.records), log)
-	config.Mutes = r.muting.Mutes
-	r.worker = worker.New(config)
-	r.lag = measured.Watch(r.worker, r.source.Stats, store)
-	if r.duties, err = r.newDuties(c, s, observed, log); err != nil {
-		return nil, err
-	}
-	if r.duties != nil {
-		measured.Duties(r.duties.Leading, r.duties.Failures)
-	}
-	if c.HeartbeatURL.IsSet() {
-		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
-			return nil, err
+	return observed
+}
+
+// newGates makes a receiver's gates of set, which the page shows too, and returns a function that finds the gate of a
+// level: one that set does not have, because an alarm is of a rule that was removed, gets a gate of its own.
+func (r *replica) newGates(
+	c config.Config, set rules.Set, to receivers.Receiver, windows *throttle.Windows,
+) func(*rules.Rule, *rules.Level) *throttle.Gate {
+	gates := map[*rules.Level]*throttle.Gate{}
+	for i := range set.Rules {
+		rule := &set.Rules[i]
+		for j := range rule.Levels {
+			level := &rule.Levels[j]
+			gate := newGate(c, r.leases, to.ID, rule, level, windows)
+			gates[level] = gate
+			r.gates = append(r.gates, admin.Receiver{Name: to.Name, Rule: rule.Name, Level: level.Name, Gate: gate})
 		}
 	}
-	measured.Standby(func() bool { return r.waiting() != "" })
-	o.monitor.Watch(status.Replica{
+	return func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+		if gate := gates[level]; gate != nil {
+			return gate
+		}
+		return newGate(c, r.leases, to.ID, rule, level, windows)
+	}
+}
+
+// show has operators see r, which is complete.
+func (r *replica) show(c config.Config, s stores, log *zap.Logger) {
+	if r.duties != nil {
+		r.metrics.Duties(r.duties.Leading, r.duties.Failures)
+	}
+	r.metrics.Standby(func() bool { return r.waiting() != "" })
+	r.monitor.Watch(status.Replica{
 		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: leader.Key(c.Scope()),
 	})
-	if o.http != nil {
+	if r.http != nil {
 		r.admin = r.newAdmin(c, s, log)
-		o.http.handler.Store(r.admin)
+		r.http.handler.Store(r.admin)
 	}
-	return r, nil
 }
 
 // newGate returns the gate of a receiver for a level of a rule. windows may be nil.
@@ -208,6 +247,7 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 		Namespace:        c.EventHubNamespace,
 		Credential:       s.identity,
 		Transport:        transport.Transport(c.EventHubTransport),
+		Network:          transport.Network{Connect: s.dial},
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
 		Start:            c.EventHubStart,

@@ -83,7 +83,7 @@ func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory)
 // start connects to everything that c names, as long as that takes, and returns a replica
 // ready to run. It adds to end what closes it, also when it fails.
 func start(ctx context.Context, c config.Config, kept *memory, o *operations, log *zap.Logger, end *cleanup) (*replica, error) {
-	shared, err := newStores(c)
+	shared, err := newStores(c, nil)
 	shared.memory = kept
 	end.add("stores", closeLimit, closing(shared.Close))
 	if err != nil {
@@ -164,7 +164,9 @@ func configure() (config.Config, *zap.Logger, error) {
 }
 
 // openReceivers connects to nothing. identity is nil unless a receiver needs it.
-func openReceivers(c config.Config, identity *azure.Credential, log *zap.Logger) ([]receivers.Receiver, error) {
+func openReceivers(
+	c config.Config, identity *azure.Credential, dial dialer, log *zap.Logger,
+) ([]receivers.Receiver, error) {
 	secrets, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
@@ -181,7 +183,7 @@ func openReceivers(c config.Config, identity *azure.Credential, log *zap.Logger)
 	}
 	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
 		Log: log, WebhookSecrets: secrets, Style: notify.Style{Zone: zone, Page: c.PublicURL}, Concurrency: c.NotifyConcurrency,
-		EventGridToken: tokens(azure.EventGridScope), MailToken: tokens(azure.MailScope),
+		EventGridToken: tokens(azure.EventGridScope), MailToken: tokens(azure.MailScope), Dial: dial,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_URLS %w", err)

@@ -28,10 +28,10 @@ func openSession() (*session, error) {
 		return nil, err
 	}
 	s := &session{config: c, log: log}
-	if s.stores, err = newStores(c); err != nil {
+	if s.stores, err = newStores(c, nil); err != nil {
 		return nil, err
 	}
-	if s.receivers, err = openReceivers(c, s.identity, log); err != nil {
+	if s.receivers, err = openReceivers(c, s.identity, nil, log); err != nil {
 		s.stores.Close()
 		return nil, err
 	}

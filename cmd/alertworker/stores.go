@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -42,6 +43,7 @@ type stores struct {
 	deadLetters *deadletter.Store // nil without Azure Storage
 	tallies     records.Store     // beside the dead letters, or in memory
 	http        *http.Client
+	dial        dialer
 	identity    *azure.Credential // nil if everything has a key
 	memory      *memory
 }
@@ -61,9 +63,12 @@ func (s stores) Close() {
 	}
 }
 
-// newStores returns what is needed to open stores. It does not connect.
-func newStores(c config.Config) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(), tallies: &records.Memory{}, memory: &memory{}}
+// A dialer connects to an address of a network, as a net.Dialer does. A nil one is this machine's.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newStores returns what is needed to open stores, which dial connects to. It does not connect.
+func newStores(c config.Config, dial dialer) (stores, error) {
+	s := stores{http: azure.NewHTTPClient(dial), dial: dial, tallies: &records.Memory{}, memory: &memory{}}
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for

@@ -58,6 +58,19 @@ type Hub struct {
 
 // Listen serves a hub at the TCP address addr, such as "127.0.0.1:0", until Close.
 func Listen(addr string, c Config) (*Hub, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("devhub: %w", err)
+	}
+	h, err := Serve(l, c)
+	if err != nil {
+		_ = l.Close()
+	}
+	return h, err
+}
+
+// Serve serves a hub on l until Close, which closes l.
+func Serve(l net.Listener, c Config) (*Hub, error) {
 	c.Hub = cmp.Or(c.Hub, "devhub")
 	c.Partitions = cmp.Or(c.Partitions, 4)
 	c.KeyName = cmp.Or(c.KeyName, "RootManageSharedAccessKey")
@@ -71,10 +84,6 @@ func Listen(addr string, c Config) (*Hub, error) {
 	redirect, err := url.Parse(c.RedirectTo)
 	if err != nil || c.RedirectTo != "" && redirect.Hostname() == "" {
 		return nil, fmt.Errorf("devhub: redirect to %q: give amqps://NAMESPACE:5671/HUB/", c.RedirectTo)
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("devhub: %w", err)
 	}
 	if c.TLS != nil {
 		l = tls.NewListener(l, c.TLS)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/webhook"
 )
 
@@ -61,6 +62,7 @@ type Options struct {
 	MailToken      notify.TokenSource // for mail servers with auth=oauth2; nil if there are none
 	Concurrency    int                // calls of Notify at a time
 	Transport      *http.Transport    // instead of the built-in one, for tests
+	Dial           httppost.Dialer    // of channels over HTTP; nil connects as this machine does
 }
 
 // Max is how many receivers there may be: every alert goes to all of them.

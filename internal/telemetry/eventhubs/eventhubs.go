@@ -62,6 +62,7 @@ type Config struct {
 	ConsumerGroup string // default: $Default
 
 	Transport transport.Transport // default: transport.AMQP
+	Network   transport.Network   // default: the machine's own
 
 	// Start is where partitions start while the consumer group has no checkpoint
 	// at all. Once it has one, a partition without starts at its earliest event,
@@ -136,7 +137,7 @@ type Source struct {
 
 	latest map[string]telemetry.Position // where a first start begins, until that is written down; used by Run alone
 
-	network transport.Network // set by tests only
+	network transport.Network
 
 	// Limits that only tests shorten.
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
@@ -185,6 +186,7 @@ func New(config Config) (*Source, error) {
 		namespace:       namespace,
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
+		network:         config.Network,
 		management:      management{slots: make(chan struct{}, maxQueries)},
 		firstStartGrace: 5 * time.Second,
 		checkInterval:   time.Minute,
