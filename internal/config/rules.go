@@ -42,7 +42,11 @@ func (c *Config) validateRules(e *configError) {
 	if c.HasRulesFile() {
 		c.readRules(e)
 	}
-	if e.has("THROTTLE_WINDOW") || e.has("RULES_FILE") {
+	if e.has("RULES_FILE") {
+		return
+	}
+	c.validateFilters(e)
+	if e.has("THROTTLE_WINDOW") {
 		return
 	}
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
@@ -94,32 +98,63 @@ func (c Config) shortestWindow() (window time.Duration, of string) {
 	return r.Window, "the window of the rule " + r.Name
 }
 
-// warnOfRules warns of what in valid rules may not be intended: filters that match nothing, and alerts that no receiver gets.
+// validateFilters compares what receivers ask for with what there is: one that asks for what no rule sends gets nothing.
+func (c *Config) validateFilters(e *configError) {
+	if e.has("NOTIFY_URLS") {
+		return
+	}
+	set := c.Rules()
+	var names []string
+	for _, r := range set.Rules {
+		names = append(names, r.Name)
+	}
+	for i, r := range c.receivers() {
+		f := r.Filter
+		for _, name := range f.Rules {
+			if !slices.Contains(names, name) {
+				e.add("NOTIFY_URLS", "entry %d has rule=%s, which is not the name of a rule%s", i+1, name, didYouMean(name, names))
+			}
+		}
+		levels := levelsOf(set, f.Rules)
+		for _, level := range f.Levels {
+			switch {
+			case slices.Contains(levels, level):
+			case len(levels) == 0:
+				e.add("NOTIFY_URLS", "entry %d has level=%s, but its rules have no levels: remove it", i+1, level)
+			default:
+				e.add("NOTIFY_URLS", "entry %d has level=%s, which none of its rules has%s", i+1, level, didYouMean(level, levels))
+			}
+		}
+		if err := checkProperty(f.Property); f.Property != "" && err != nil {
+			e.add("NOTIFY_URLS", "entry %d has an invalid where=: %v", i+1, err)
+		}
+	}
+}
+
+// levelsOf returns the names of the levels of some rules of set, or of all if none are named.
+func levelsOf(set rules.Set, names []string) (levels []string) {
+	for _, r := range set.Rules {
+		if len(names) > 0 && !slices.Contains(names, r.Name) {
+			continue
+		}
+		for _, l := range r.Levels {
+			if l.Name != "" && !slices.Contains(levels, l.Name) {
+				levels = append(levels, l.Name)
+			}
+		}
+	}
+	return levels
+}
+
+// warnOfRules warns of what in valid rules may not be intended: alerts that no receiver gets.
 func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 	set := c.Rules()
 	if c.CheckpointStore == StoreMemory && set.Stateful() {
 		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no recoveries are sent for the others")
 	}
-	var levels, names []string
-	for _, r := range set.Rules {
-		names = append(names, r.Name)
-		for _, l := range r.Levels {
-			levels = append(levels, l.Name)
-		}
-	}
 	var all notify.Filters
 	for _, r := range c.receivers() {
 		all = append(all, r.Filter)
-		for _, level := range r.Filter.Levels {
-			if !slices.Contains(levels, level) {
-				warn("NOTIFY_URLS", "has a receiver with level=%s, which no rule has", level)
-			}
-		}
-		for _, name := range r.Filter.Rules {
-			if !slices.Contains(names, name) {
-				warn("NOTIFY_URLS", "has a receiver with rule=%s, which is not the name of a rule", name)
-			}
-		}
 	}
 	for _, r := range set.Rules {
 		for _, l := range r.Levels {

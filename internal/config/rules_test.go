@@ -144,10 +144,7 @@ func TestRulesWarnings(t *testing.T) {
 		want []string
 	}{
 		"levels that are there":  {withRules(t, exampleRules, "NOTIFY_URLS=log:,level=critical https://a/"), nil},
-		"one that is not":        {withRules(t, exampleRules, "NOTIFY_URLS=log:,level=fatal https://a/"), []string{"NOTIFY_URLS has a receiver with level=fatal, which no rule has"}},
-		"one that gets nothing":  {withRules(t, oneLevel, "NOTIFY_URLS=log:,level=fatal https://a/"), []string{"NOTIFY_URLS has a receiver with level=fatal, which no rule has"}},
 		"one that nobody gets":   {withRules(t, exampleRules, "NOTIFY_URLS=level=critical https://a/"), []string{"NOTIFY_URLS has no receiver for the level warning of the rule hot: nobody is notified of it"}},
-		"rules":                  {withRules(t, exampleRules, "NOTIFY_URLS=rule=hot|cold https://a/,log:"), []string{"NOTIFY_URLS has a receiver with rule=cold, which is not the name of a rule"}},
 		"together":               {withRules(t, exampleRules, "NOTIFY_URLS=level=critical https://a/,level=warning rule=hot where=site:berlin https://a/"), nil},
 		"a short window":         {withRules(t, strings.Replace(exampleRules, "10m", "10s", 1)), []string{"OWNERSHIP_EXPIRY and BALANCE_INTERVAL add up to 11s, longer than the window of the rule hot (10s): while the partitions of a dead replica are taken over, alerts may be that late"}},
 		"a window that is short": {withRules(t, oneLevel, "THROTTLE_WINDOW=10s"), []string{"OWNERSHIP_EXPIRY and BALANCE_INTERVAL add up to 11s, longer than THROTTLE_WINDOW (10s): while the partitions of a dead replica are taken over, alerts may be that late"}},
@@ -166,5 +163,34 @@ func TestRulesWarnings(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// A receiver that asks for what no rule sends would get nothing, and nobody would notice before it matters.
+func TestFiltersThatMatchNothing(t *testing.T) {
+	const two = "rules: [{name: hot, field: t, above: {warning: 70, critical: 80}}, {name: cold, field: t, below: {low: 2}}, {name: door, field: d, is: open}]"
+	for name, test := range map[string]struct{ urls, want string }{
+		"a level":             {"log:,level=critcal https://a/", "entry 2 has level=critcal, which none of its rules has; did you mean critical?"},
+		"one unlike any":      {"level=fatal log:", "entry 1 has level=fatal, which none of its rules has: must be warning, critical or low"},
+		"another rule's":      {"rule=cold level=critical log:", "entry 1 has level=critical, which none of its rules has: must be low"},
+		"where there is none": {"rule=door level=critical log:", "entry 1 has level=critical, but its rules have no levels: remove it"},
+		"a rule":              {"rule=hot|colt log:", "entry 1 has rule=colt, which is not the name of a rule; did you mean cold?"},
+		"a path in the twin":  {"where=$twin.tags.site:berlin log:", "entry 1 has an invalid where=: must be the name of an application property"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environment(t, withRules(t, two, "NOTIFY_URLS="+test.urls))
+			_, _, err := Load()
+			if err == nil || !strings.Contains(err.Error(), "NOTIFY_URLS") || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+	environment(t, withRules(t, two, "NOTIFY_URLS=rule=hot|door level=critical log:,where=site:berlin level=low|warning https://a/"))
+	if _, _, err := Load(); err != nil {
+		t.Error(err)
+	}
+	environment(t, valid("NOTIFY_URLS=log:,level=critical https://a/"))
+	if _, _, err := Load(); err == nil || !strings.Contains(err.Error(), "entry 2 has level=critical, but its rules have no levels: remove it") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -43,6 +43,19 @@ func Limit(p telemetry.Property) (float64, Override) {
 	return f, OverrideUsed
 }
 
+// LimitFor returns the limit of l for the device that sent a message with these properties, and what they have for
+// Level.Override. Unless the Override is OverrideUsed, that is the level's own limit.
+func (l *Level) LimitFor(properties telemetry.Properties) (float64, Override) {
+	if l.Override == "" {
+		return l.Limit, OverrideAbsent
+	}
+	limit, kind := Limit(properties.Get(l.Override))
+	if kind != OverrideUsed {
+		return l.Limit, kind
+	}
+	return limit, kind
+}
+
 // ClearFor returns the value beyond which an alarm of l ends for the device that sent p, the property that
 // Level.ClearOverride names, and whose limit is limit. Unless the Override is OverrideUsed it is what ClearOf returns.
 func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64, Override) {

@@ -83,6 +83,17 @@ type Level struct {
 // Silence reports whether r is about silence: its levels have no limits, and the one with the shortest Silent is the mildest.
 func (r *Rule) Silence() bool { return len(r.Levels) > 0 && r.Levels[0].Silent > 0 }
 
+// Text shows a reading of r to people: the word that it is, or the number with its unit.
+func (r *Rule) Text(value float64) string {
+	switch {
+	case len(r.Is) == 0:
+		return strings.TrimSpace(strconv.FormatFloat(value, 'f', -1, 64) + " " + r.Unit)
+	case value >= 1 && int(value) <= len(r.Is):
+		return r.Is[int(value)-1]
+	}
+	return "another value"
+}
+
 // HeardBy names what counts as a sign of life for r, if it is about silence: rules with the same have it in common.
 func (r *Rule) HeardBy() string {
 	if r.Valid == nil {
@@ -138,12 +149,17 @@ func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties
 // Applies reports whether r looks at an event with these properties, in whose body a decoder found what is in found.
 // only says where the conditions are in it: see Fields.
 func (r *Rule) Applies(found []telemetry.Found, only []int, properties telemetry.Properties) bool {
+	return r.Excludes(found, only, properties) == nil
+}
+
+// Excludes returns the first condition of r that does not hold for such an event, nil if r looks at it.
+func (r *Rule) Excludes(found []telemetry.Found, only []int, properties telemetry.Properties) *Condition {
 	for i := range r.Only {
 		if !r.Only[i].Holds(found[only[i]], properties) {
-			return false
+			return &r.Only[i]
 		}
 	}
-	return true
+	return nil
 }
 
 // Reads says which of the fields that a decoder finds a rule reads.

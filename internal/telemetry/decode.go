@@ -73,6 +73,11 @@ func (r Reason) Text() string {
 	return "unknown"
 }
 
+// Decoded reports whether a field with this reason is one of a body that could be read.
+func (r Reason) Decoded() bool {
+	return r == ReasonOK || r >= ReasonMissing && r <= ReasonInvalid
+}
+
 const (
 	// MaxBody is the largest body that is decoded, in bytes, packed or unpacked.
 	// IoT Hub takes 256 KiB, Event Hubs 1 MiB.

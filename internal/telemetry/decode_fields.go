@@ -13,9 +13,50 @@ const maxPaths = 64
 // body's order, at most 64: for each of them a Decoder with that field alone reads
 // the body. Names that no field can be written for are left out.
 func Fields(body []byte) (paths []string) {
+	walk(body, func() { paths = nil }, func(s *scanner, at string, v []byte) {
+		_, reason := s.number(v)
+		paths = named(paths, at, reason == ReasonOK)
+	})
+	return paths
+}
+
+// WordFields is Fields for fields with words: it returns the paths of all texts, numbers and booleans.
+func WordFields(body []byte) (paths []string) {
+	walk(body, func() { paths = nil }, func(_ *scanner, at string, v []byte) {
+		paths = named(paths, at, v[0] != 'n')
+	})
+	return paths
+}
+
+// named returns paths with at, if that is a reading and not among them yet.
+func named(paths []string, at string, reading bool) []string {
+	same := func(p string) bool { return strings.EqualFold(p, at) }
+	if !reading || len(paths) == maxPaths || slices.ContainsFunc(paths, same) {
+		return paths
+	}
+	return append(paths, at)
+}
+
+// maxText is how much of a value people see, in bytes.
+const maxText = 64
+
+// TextAt returns the first value that body has at a path, as it stands there: a text with its quotes, a number or a boolean. It is
+// empty if there is none, and cut if it is long.
+func TextAt(body []byte, path string) (text string) {
+	walk(body, func() { text = "" }, func(_ *scanner, at string, v []byte) {
+		if text == "" && strings.EqualFold(at, path) && v[0] != 'n' {
+			text = string(v[:min(len(v), maxText)])
+		}
+	})
+	return text
+}
+
+// walk calls visit with each JSON value in body that is neither an object nor an array, and the dotted path to it, in the
+// body's order. Where a body is packed, it calls begin before each layer. Values whose path nobody can write are left out.
+func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)) {
 	s := newScanner()
 	s.unpack(body, func(text []byte) (broken bool) {
-		paths = nil
+		begin()
 		if r := s.begin(text); r != ReasonOK {
 			return r == ReasonMalformed
 		}
@@ -42,11 +83,8 @@ func Fields(body []byte) (paths []string) {
 						continue
 					}
 					err = s.json.SkipValue()
-				} else if at != "" && len(paths) < maxPaths && s.complete(v) {
-					same := func(p string) bool { return strings.EqualFold(p, at) }
-					if _, reason := s.number(v); reason == ReasonOK && !slices.ContainsFunc(paths, same) {
-						paths = append(paths, at)
-					}
+				} else if at != "" && s.complete(v) {
+					visit(s, at, v)
 				}
 			}
 			if err != nil {
@@ -55,7 +93,6 @@ func Fields(body []byte) (paths []string) {
 			at = open[len(open)-1]
 		}
 	})
-	return paths
 }
 
 func join(path, name string) string {

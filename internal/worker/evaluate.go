@@ -111,7 +111,7 @@ func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
 // what e has for them.
 func (s *stream) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
 	for _, l := range r.levels {
-		limit, kind := l.limitFor(e)
+		limit, kind := l.LimitFor(e.Properties)
 		if l.Override != "" {
 			s.stats.Override[kind].Add(1)
 		}
@@ -125,18 +125,6 @@ func (s *stream) overridden(e *telemetry.Event, r *rule, value float64, o *obser
 		reached = reached || r.Breaching(value, limit)
 	}
 	return reached
-}
-
-// limitFor returns the limit of l for e's device, and what e has for its override.
-func (l *level) limitFor(e *telemetry.Event) (float64, rules.Override) {
-	if l.Override == "" {
-		return l.Limit, rules.OverrideAbsent
-	}
-	limit, kind := rules.Limit(e.Properties.Get(l.Override))
-	if kind != rules.OverrideUsed {
-		return l.Limit, kind
-	}
-	return limit, kind
 }
 
 // clearFor returns what ends an alarm of l for e's device, whose limit is limit, and what e has for its override.
@@ -194,7 +182,7 @@ func (v *evaluation) apply(r *rule, value float64) {
 	inhibited := false // by a higher level that is open
 	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
-		limit, kind := l.limitFor(v.event)
+		limit, kind := l.LimitFor(v.event.Properties)
 		rd := reading{value: value, enqueued: v.at.Hub, sequence: v.event.Sequence, device: v.at.Device, limit: limit, arrival: v.arrival}
 		breaching := r.Breaching(value, rd.limit)
 		if breaching {

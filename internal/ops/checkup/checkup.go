@@ -5,6 +5,7 @@
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,9 @@ const (
 	testTTL = 15 * time.Second // the shortest that every store accepts
 
 	// testGroup is the consumer group for which checks write a checkpoint, to see
-	// that they may. Nobody reads in it.
-	testGroup = "alertworker-check"
+	// that they may. No worker reads in it, so that checks can where it exists.
+	testGroup    = "alertworker-check"
+	defaultGroup = "$Default" // which every hub has
 
 	// testDevice is the device of test alerts.
 	testDevice = "alertworker-check"
@@ -94,8 +96,8 @@ type checkup struct {
 // newCheckup prepares a checkup and connects to nothing.
 func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s Services) *checkup {
 	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
-	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, eventsPerPartition) })
-	k.reading = sync.OnceValues(k.read)
+	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup, eventsPerPartition) })
+	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
 	k.records = sync.OnceValues(func() (records.Store, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, k.limit(), fmt.Errorf("no answer within %v", k.limit()))
 		defer cancel()
@@ -121,11 +123,17 @@ func (k *checkup) steps(send bool) (steps []step) {
 	say := func(name, text string) {
 		add(name, stepTimeout, func(context.Context) (string, error) { return text, nil })
 	}
+	first := "" // of the steps that look at events, which says why there are none
 	look := func(name string, verdict func(reading) (string, error)) {
-		add(name, limit, func(context.Context) (string, error) {
+		first = cmp.Or(first, name)
+		whole, isFirst := undecided("not checked: see "+first), name == first
+		add(name, limit+stepTimeout, func(context.Context) (string, error) {
 			r, err := k.reading()
-			if err != nil {
+			switch {
+			case err != nil && isFirst:
 				return "", err
+			case err != nil:
+				return "", whole
 			}
 			return verdict(r)
 		})
@@ -158,7 +166,7 @@ func (k *checkup) steps(send bool) (steps []step) {
 	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
 	for i := range set.Rules {
 		if r := &set.Rules[i]; r.Silence() && inStorage {
-			add("silence for "+r.Name, limit, k.beside(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
+			add("silence for "+r.Name, limit, k.sharing(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
 				return silence(ctx, store, k.services.Group(c), r)
 			}))
 		}
@@ -177,9 +185,9 @@ func (k *checkup) steps(send bool) (steps []step) {
 	}
 	add("throttle store", limit, k.answered(service, variable, k.throttleStore))
 	if inStorage {
-		add("replicas", limit, k.beside(k.replicas))
+		add("replicas", limit, k.sharing(k.replicas))
 		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
-			add("KEDA", limit, k.beside(k.kedaLag))
+			add("KEDA", limit, k.sharing(k.kedaLag))
 			add("KEDA trigger", limit, k.kedaTrigger)
 		}
 	}
@@ -196,8 +204,8 @@ func (k *checkup) steps(send bool) (steps []step) {
 	return steps
 }
 
-// beside makes a step of one that looks at what replicas share.
-func (k *checkup) beside(do func(ctx context.Context, resolved config.Config, store records.Store) (string, error)) func(context.Context) (string, error) {
+// sharing makes a step of one that looks at what replicas share.
+func (k *checkup) sharing(do func(ctx context.Context, resolved config.Config, store records.Store) (string, error)) func(context.Context) (string, error) {
 	return k.answered("Azure Storage", k.config.StorageVariable(), func(ctx context.Context) (string, error) {
 		c, err := k.resolved()
 		if err != nil {
@@ -265,8 +273,8 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 	return "has tokens for " + strings.Join(names, ", "), nil
 }
 
-// probe looks at the hub and at the newest events of each partition.
-func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapshot, error) {
+// probe looks at the hub and, in a consumer group, at the newest events of each partition.
+func (k *checkup) probe(ctx context.Context, group string, perPartition int) (eventhubs.Snapshot, error) {
 	c, err := k.resolved()
 	if err != nil {
 		return eventhubs.Snapshot{}, noEndpoint
@@ -276,6 +284,7 @@ func (k *checkup) probe(ctx context.Context, perPartition int) (eventhubs.Snapsh
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+	c.EventHubConsumerGroup = group
 	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
 }
 
@@ -318,29 +327,41 @@ type reading struct {
 }
 
 // read takes the newest events through the rules. Its error is undecided.
-func (k *checkup) read() (reading, error) {
+func (k *checkup) read(ctx context.Context) (reading, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
 		return reading{}, noHub
 	}
-	if len(snapshot.Events()) == 0 {
-		if slices.ContainsFunc(snapshot.Partitions, func(p eventhubs.PartitionState) bool { return p.Busy }) {
-			return reading{}, undecided(k.elsewhere())
+	if busy(snapshot) {
+		if snapshot, err = k.beside(ctx); err != nil {
+			return reading{}, err
 		}
+	}
+	if len(snapshot.Events()) == 0 {
 		return reading{}, undecided("no events yet: send some telemetry, then run the check again to see what the rules find in it")
 	}
 	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Partitions)
 }
 
-// elsewhere says how to look at events that a worker is reading: the hub admits nobody
-// beside it in its consumer group.
-func (k *checkup) elsewhere() string {
-	other := "'$Default'"
-	if strings.EqualFold(k.config.EventHubConsumerGroup, "$Default") {
-		other = "another-group"
+// busy reports whether a worker reads a partition: the hub admits nobody beside it in its consumer group.
+func busy(s eventhubs.Snapshot) bool {
+	return slices.ContainsFunc(s.Partitions, func(p eventhubs.PartitionState) bool { return p.Busy })
+}
+
+// beside looks at the hub beside a worker that reads it: in another consumer group. Its error is undecided.
+func (k *checkup) beside(ctx context.Context) (eventhubs.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for _, group := range []string{testGroup, defaultGroup} {
+		if strings.EqualFold(group, k.config.EventHubConsumerGroup) {
+			continue
+		}
+		if s, err := k.probe(ctx, group, eventsPerPartition); err == nil && !busy(s) {
+			return s, nil
+		}
 	}
-	return fmt.Sprintf("not read: a worker is reading them in the consumer group %s; to see them, check in a group that nobody reads: EVENTHUB_CONSUMER_GROUP=%s alertworker check",
-		k.config.EventHubConsumerGroup, other)
+	return eventhubs.Snapshot{}, undecided(fmt.Sprintf("not read: a worker is reading them in the consumer group %s; "+
+		"to see them, add a consumer group %s to the hub, in which checks can read", k.config.EventHubConsumerGroup, testGroup))
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {

@@ -125,7 +125,7 @@ func limits(r *rules.Rule) string {
 		if l.Override != "" {
 			notes = append(notes, "or the property "+l.Override)
 		}
-		return l.Limit, notes
+		return r.Text(l.Limit), notes
 	})
 }
 
@@ -133,9 +133,9 @@ func limits(r *rules.Rule) string {
 func clears(r *rules.Rule) string {
 	one := r.Levels[0].Clear
 	if !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Clear != one }) {
-		return fmt.Sprint(one)
+		return r.Text(one)
 	}
-	return levels(r, func(l rules.Level) (any, []string) { return l.Clear, nil })
+	return levels(r, func(l rules.Level) (any, []string) { return r.Text(l.Clear), nil })
 }
 
 // levels shows a value of each level of r, with the level's name and other notes.

@@ -27,7 +27,7 @@ const (
 // kedaLag says what KEDA counts, and which threshold the present rate needs: events up to
 // the next checkpoint are no backlog.
 func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.Store) (string, error) {
-	before, err := k.probe(ctx, 0)
+	before, err := k.probe(ctx, k.config.EventHubConsumerGroup, 0)
 	if err != nil {
 		return "", noHub
 	}
@@ -37,7 +37,7 @@ func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.St
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	after, err := k.probe(ctx, 0)
+	after, err := k.probe(ctx, k.config.EventHubConsumerGroup, 0)
 	if err != nil {
 		return "", noHub
 	}

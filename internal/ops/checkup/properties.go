@@ -36,11 +36,8 @@ func properties(set rules.Set) (all []property) {
 			}
 			all = append(all, property{name, "clear of " + r.Name, "a number " + side + " the device's limit", func(p telemetry.Property, e *telemetry.Event) bool {
 				return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
-					limit, kind := rules.Limit(e.Properties.Get(l.Override))
-					if kind != rules.OverrideUsed {
-						limit = l.Limit
-					}
-					_, kind = r.ClearFor(&l, p, limit)
+					limit, _ := l.LimitFor(e.Properties)
+					_, kind := r.ClearFor(&l, p, limit)
 					return kind != rules.OverrideUsed
 				})
 			}})

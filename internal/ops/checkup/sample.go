@@ -2,7 +2,6 @@ package checkup
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -15,84 +14,106 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// A sample is what the field of one rule finds in some events.
+// A sample is what one rule finds in some events.
 type sample struct {
 	rule     *rules.Rule
 	inFile   bool                 // the rule is one of RULES_FILE
 	paths    []string             // of its field; none: every message counts
-	all      *telemetry.Decoder   // of all paths
 	decoders []*telemetry.Decoder // one for each path
 
-	events  int
-	others  int   // events without a reading here, but with one for another rule
-	found   []int // events by the path that gave the reading
-	reasons [telemetry.ReasonCount]int
-	worst   float64        // reading
-	numbers map[string]int // events without a reading, by where they have a number
+	events   int
+	others   int            // events without a reading here, but with one for another rule
+	excluded int            // events that the rule does not look at
+	seen     map[string]int // likewise, by what they have instead
+	found    []int          // events by the path that gave the reading
+	reasons  [telemetry.ReasonCount]int
+	worst    float64        // reading
+	reached  []int          // readings, by the level whose limit they reach
+	places   map[string]int // events without a reading, by where they might have one
 }
 
-func newSample(r *rules.Rule, inFile bool) (s *sample, err error) {
-	s = &sample{rule: r, inFile: inFile, numbers: map[string]int{}}
-	if r.Field == "" {
-		s.all, err = telemetry.NewFieldsDecoder()
-		return s, err
+func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, error) {
+	s := &sample{rule: r, inFile: inFile, seen: map[string]int{}, reached: make([]int, len(r.Levels)), places: map[string]int{}}
+	if field == nil {
+		return s, nil
 	}
-	s.all, err = telemetry.NewFieldsDecoder(telemetry.Field{Paths: r.Field, Lowest: r.Below})
-	s.paths = strings.Split(r.Field, ",")
+	s.paths = strings.Split(field.Paths, ",")
 	s.found = make([]int, len(s.paths))
 	for _, path := range s.paths {
-		d, wrong := telemetry.NewFieldsDecoder(telemetry.Field{Paths: path, Lowest: r.Below})
-		s.decoders, err = append(s.decoders, d), errors.Join(err, wrong)
+		one := *field
+		one.Paths = path
+		d, err := telemetry.NewFieldsDecoder(one)
+		if err != nil {
+			return nil, err
+		}
+		s.decoders = append(s.decoders, d)
 	}
-	return s, err
+	return s, nil
 }
 
-// decode decodes an event as the worker would.
-func decode(d *telemetry.Decoder, e *telemetry.Event) (float64, telemetry.Reason) {
-	var found [1]telemetry.Found
-	reason := d.DecodeAll(e, found[:])
-	return found[0].Value, reason
-}
-
-// add takes an event into the sample, in which some rule finds its reading if readable.
-func (s *sample) add(e *telemetry.Event, readable bool) {
+// add takes an event into the sample, in which the rule finds v, and some rule a reading if readable.
+func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	s.events++
-	value, reason := decode(s.all, e)
-	if reason == telemetry.ReasonMissing && readable {
+	switch {
+	case v.Excluded != nil:
+		s.excluded++
+		s.seen[v.Excluded.Name+" is "+cmp.Or(v.Excluded.Seen(e), "missing")]++
+		return
+	case v.Reason == telemetry.ReasonMissing && readable:
 		s.others++
-	} else {
-		s.reasons[reason]++
+	default:
+		s.reasons[v.Reason]++
 	}
-	switch reason {
-	case telemetry.ReasonOK:
-		if s.reasons[reason] == 1 || s.rule.Breaching(value, s.worst) {
-			s.worst = value
+	switch {
+	case v.Reason == telemetry.ReasonOK:
+		s.read(e, v.Value)
+	case !v.Reason.Decoded(), v.Reason == telemetry.ReasonInvalid: // or it has one there
+	case len(s.rule.Is) > 0:
+		s.placesIn(telemetry.WordFields(e.Body))
+	default:
+		s.placesIn(telemetry.Fields(e.Body))
+	}
+}
+
+func (s *sample) placesIn(paths []string) {
+	for _, path := range paths {
+		s.places[path]++
+	}
+}
+
+// read takes a reading into the sample.
+func (s *sample) read(e *telemetry.Event, value float64) {
+	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(value, s.worst) {
+		s.worst = value
+	}
+	for i := range s.rule.Levels {
+		limit, _ := s.rule.Levels[i].LimitFor(e.Properties)
+		if s.rule.Breaching(value, limit) {
+			s.reached[i]++
 		}
-		for i, d := range s.decoders {
-			if v, r := decode(d, e); r == telemetry.ReasonOK && v == value {
-				s.found[i]++
-				break
-			}
-		}
-	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonNotANumber, telemetry.ReasonNotFinite, telemetry.ReasonInvalid:
-		for _, path := range telemetry.Fields(e.Body) {
-			s.numbers[path]++
+	}
+	for i, d := range s.decoders {
+		if v, reason := d.Decode(e); reason == telemetry.ReasonOK && v == value {
+			s.found[i]++
+			return
 		}
 	}
 }
 
 // verdict returns which fields match and what cannot be decoded. The error is a warning
-// if that is more than a tenth of the telemetry, and not if it is all.
+// if that is more than a tenth of the telemetry, or if the rule looks at no event, and not if all cannot be decoded.
 func (s *sample) verdict() (string, error) {
 	read := s.reasons[telemetry.ReasonOK]
 	if read > 0 && len(s.paths) == 0 {
 		return fmt.Sprintf("%d read: %d are messages of a device", s.events, read), nil
 	}
 	other := s.reasons[telemetry.ReasonNotTelemetry]
-	own := s.events - other - s.others // telemetry that no other rule reads
+	own := s.events - other - s.others - s.excluded // telemetry that the rule looks at, and no other rule reads
 	events, missing := humanize.Count(s.events, "event"), humanize.Or(s.paths)
 	switch {
 	case read > 0:
+	case s.excluded > 0 && own == 0:
+		return "", warning(fmt.Sprintf("looks at none of %s: %s", events, s.exclusions()))
 	case s.others > 0:
 		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, events, s.others, s.hint()))
 	case other == s.events:
@@ -102,33 +123,77 @@ func (s *sample) verdict() (string, error) {
 	default:
 		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, events, s.undecoded(), s.hint())
 	}
+	text := fmt.Sprintf("%d read: %s", s.events, s.readings())
+	if s.others > 0 {
+		text += fmt.Sprintf("; %d for other rules", s.others)
+	}
+	if s.excluded > 0 {
+		text += fmt.Sprintf("; not looked at %d: %s", s.excluded, s.exclusions())
+	}
+	if n := other + own - read; n > 0 {
+		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
+	}
+	if n := own - read; n*10 > own {
+		if len(s.places) > 0 {
+			text += "; " + s.hint()
+		}
+		return "", warning(text)
+	}
+	return text, nil
+}
+
+// readings says where readings are, and how close they come to the limits.
+func (s *sample) readings() string {
 	var matched []string
 	for i, n := range s.found {
 		if n > 0 {
 			matched = append(matched, fmt.Sprintf("%s in %d", s.paths[i], n))
 		}
 	}
-	text := fmt.Sprintf("%d read: %s", s.events, strings.Join(matched, ", "))
-	if !s.rule.Silence() {
-		worst := "highest"
-		if s.rule.Below {
-			worst = "lowest"
+	text := strings.Join(matched, ", ")
+	switch {
+	case s.rule.Silence():
+		return text
+	case len(s.rule.Is) > 0:
+		return fmt.Sprintf("%s, %s in %d", text, humanize.Or(s.rule.Is), s.reached[0])
+	}
+	worst := "highest"
+	if s.rule.Below {
+		worst = "lowest"
+	}
+	text += fmt.Sprintf(", %s %s, limit %s", worst, s.rule.Text(s.worst), limits(s.rule))
+	if slices.ContainsFunc(s.rule.Levels, func(l rules.Level) bool { return l.Override != "" }) {
+		reached := make([]string, len(s.reached))
+		for i, n := range s.reached {
+			reached[i] = strings.TrimSpace(fmt.Sprint(s.rule.Levels[i].Name, " in ", n))
 		}
-		text += fmt.Sprintf(", %s %v, limit %s", worst, s.worst, limits(s.rule))
+		text += ", reached " + humanize.And(reached)
 	}
-	if s.others > 0 {
-		text += fmt.Sprintf("; %d for other rules", s.others)
+	return text
+}
+
+// exclusions says which conditions were not met, and what the events have instead.
+func (s *sample) exclusions() string {
+	var only []string
+	for _, c := range s.rule.Only {
+		only = append(only, c.Name+" "+humanize.Or(c.Values))
 	}
-	if n := other + own - read; n > 0 {
-		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
+	return fmt.Sprintf("only takes %s, and %s", humanize.And(only), counted(s.seen, mostFirst(s.seen)))
+}
+
+// mostFirst compares the keys of a count.
+func mostFirst(n map[string]int) func(a, b string) int {
+	return func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) }
+}
+
+// counted shows the first maxHints of what was counted, in an order.
+func counted(n map[string]int, order func(a, b string) int) string {
+	keys := slices.SortedFunc(maps.Keys(n), order)
+	keys = keys[:min(len(keys), maxHints)]
+	for i, key := range keys {
+		keys[i] = fmt.Sprintf("%s (%d)", key, n[key])
 	}
-	if n := own - read; n*10 > own {
-		if len(s.numbers) > 0 {
-			text += "; " + s.hint()
-		}
-		return "", warning(text)
-	}
-	return text, nil
+	return strings.Join(keys, ", ")
 }
 
 // undecoded counts events without a reading by reason, named as in the metrics.
@@ -150,8 +215,12 @@ var temperature = regexp.MustCompile(`(?i)(temp|celsius|fahrenheit)[^.]*$`)
 
 // hint suggests a path, another one if some match already. What a rule of the file is about, nobody knows.
 func (s *sample) hint() string {
-	if len(s.numbers) == 0 {
-		return "they contain no numbers"
+	what := "numbers"
+	if len(s.rule.Is) > 0 {
+		what = "values"
+	}
+	if len(s.places) == 0 {
+		return "they contain no " + what
 	}
 	rank := func(path string) int {
 		if !s.inFile && temperature.MatchString(path) {
@@ -159,32 +228,36 @@ func (s *sample) hint() string {
 		}
 		return 1
 	}
-	paths := slices.SortedFunc(maps.Keys(s.numbers), func(a, b string) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(s.numbers[b], s.numbers[a]), cmp.Compare(a, b))
-	})
+	order := func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), mostFirst(s.places)(a, b)) }
+	likely := slices.MinFunc(slices.Collect(maps.Keys(s.places)), order)
 	advice := "add the one that is meant to TEMPERATURE_FIELD"
 	switch {
 	case s.inFile:
 		advice = "add the one that is meant to the field of the rule " + s.rule.Name
-	case rank(paths[0]) == 0:
-		set := []string{paths[0]}
+	case rank(likely) == 0:
+		set := []string{likely}
 		if s.reasons[telemetry.ReasonOK] > 0 {
-			set = append(slices.Clone(s.paths), paths[0])
+			set = append(slices.Clone(s.paths), likely)
 		}
 		advice = "set TEMPERATURE_FIELD=" + strings.Join(set, ",") + " if that is the temperature"
 	}
-	paths = paths[:min(len(paths), maxHints)]
-	for i, path := range paths {
-		paths[i] = fmt.Sprintf("%s (%d)", path, s.numbers[path])
-	}
-	return "numbers found at " + strings.Join(paths, ", ") + ": " + advice
+	return what + " found at " + counted(s.places, order) + ": " + advice
 }
 
 // newReading takes the events of partitions through the rules of set.
 func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionState) (reading, error) {
 	r := reading{partitions: partitions}
+	reader, err := set.Reader()
+	if err != nil {
+		return r, err
+	}
+	fields, reads := set.Fields()
 	for i := range set.Rules {
-		s, err := newSample(&set.Rules[i], inFile)
+		var field *telemetry.Field
+		if at := reads[i].Field; at >= 0 {
+			field = &fields[at]
+		}
+		s, err := newSample(&set.Rules[i], field, inFile)
 		if err != nil {
 			return r, err
 		}
@@ -193,15 +266,13 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 	for _, p := range partitions {
 		for i := range p.Events {
 			e := &p.Events[i]
-			if _, reason := decode(r.samples[0].all, e); reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
+			views, reason := reader.Read(e)
+			if reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
 				r.telemetry = append(r.telemetry, *e)
 			}
-			readable := slices.ContainsFunc(r.samples, func(s *sample) bool {
-				_, reason := decode(s.all, e)
-				return reason == telemetry.ReasonOK
-			})
-			for _, s := range r.samples {
-				s.add(e, readable)
+			readable := slices.ContainsFunc(views, func(v rules.View) bool { return v.Counts() && v.Rule.Field != "" })
+			for j, s := range r.samples {
+				s.add(e, &views[j], readable)
 			}
 		}
 	}

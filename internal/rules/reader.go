@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"strings"
+
+	"alertworker/internal/telemetry"
+)
+
+// A Reader takes single events through the rules of a Set, for people who ask what rules find in them. It decides by what
+// workers decide by, and keeps no state. It is for one goroutine.
+type Reader struct {
+	set     *Set
+	decoder *telemetry.Decoder
+	reads   []Reads
+	found   []telemetry.Found
+}
+
+// A View is what a rule finds in an event.
+type View struct {
+	Rule *Rule
+	// Found is what the event has for the rule's field. For a rule that counts every message it has no value.
+	telemetry.Found
+	// Excluded is the condition for which the rule does not look at the event. It is nil if there is none, or if the
+	// event has no body in which it could be met.
+	Excluded *Condition
+}
+
+// Reader returns a Reader for s. Its error is that of Decoder.
+func (s *Set) Reader() (*Reader, error) {
+	decoder, err := s.Decoder()
+	if err != nil {
+		return nil, err
+	}
+	fields, reads := s.Fields()
+	return &Reader{set: s, decoder: decoder, reads: reads, found: make([]telemetry.Found, len(fields))}, nil
+}
+
+// Read returns what each rule finds in e, and what decoding e gave for all of them: ReasonOK if a field of one has a reading.
+func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason) {
+	reason = r.decoder.DecodeAll(e, r.found)
+	for i := range r.set.Rules {
+		rule, reads := &r.set.Rules[i], r.reads[i]
+		view := View{Rule: rule}
+		switch {
+		case reads.Field >= 0:
+			view.Found = r.found[reads.Field]
+		case reason == telemetry.ReasonNotTelemetry, reason == telemetry.ReasonNoDevice:
+			view.Reason = reason
+		}
+		if view.Reason.Decoded() {
+			view.Excluded = rule.Excludes(r.found, reads.Only, e.Properties)
+		}
+		views = append(views, view)
+	}
+	return views, reason
+}
+
+// Counts reports whether the event has a reading that the rule looks at.
+func (v *View) Counts() bool { return v.Reason == telemetry.ReasonOK && v.Excluded == nil }
+
+// Seen returns what e has where c looks, as it stands there; empty if it has nothing.
+func (c *Condition) Seen(e *telemetry.Event) string {
+	if text := telemetry.TextAt(e.Body, c.Name); text != "" {
+		return text
+	}
+	if p := e.Properties.Get(c.Name); !p.IsNull() {
+		return strings.TrimSpace(p.String())
+	}
+	return ""
+}
