@@ -78,7 +78,7 @@ func inProcess(o simulator.Options) simulator.Start {
 		if o.Silent > 0 {
 			set := c.Rules()
 			set.Rules = append(set.Rules, rules.Rule{
-				Name: simulator.Offline, Window: o.Window, Resolved: o.Resolved, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: o.Silent}},
+				Name: simulator.Offline, Window: o.Window, Resolved: o.Resolved, Forget: rules.DefaultForget, Silent: o.Silent, Levels: []rules.Level{{}},
 			})
 			c.RulesFile = config.RulesOf(set)
 		}

@@ -333,11 +333,10 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 	silent := values["silent"]
 	switch is, above, below := values["is"], values["above"], values["below"]; {
 	case silent != nil:
-		r.levels(&rule, silent, "silent")
-		longest := rule.Levels[len(rule.Levels)-1].Silent
-		rule.Forget = max(rules.DefaultForget, 2*longest)
+		rule.Silent, rule.Levels = r.silent(silent), []rules.Level{{}}
+		rule.Forget = max(rules.DefaultForget, 2*rule.Silent)
 		if at := values["forget"]; at != nil {
-			rule.Forget = r.duration(at, "forget", 2*longest, maxForget)
+			rule.Forget = r.duration(at, "forget", 2*rule.Silent, maxForget)
 		}
 	case is != nil:
 		rule.Is = r.words(is, "is")
@@ -373,6 +372,15 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		r.wrong(at, "per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false")
 	}
 	return rule
+}
+
+// silent reads after how long a device is silent.
+func (r *rulesReader) silent(n ast.Node) time.Duration {
+	if len(members(n)) > 0 {
+		r.wrong(n, "silent has levels; must be one duration such as 15m: write a rule for each")
+		return rules.MinSilent
+	}
+	return r.duration(n, "silent", rules.MinSilent, rules.MaxSilent)
 }
 
 // duration returns 0 if n is none.
@@ -486,30 +494,24 @@ func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
 	return values
 }
 
-// levels reads the levels of a rule, which are the limits or durations in n, the value of key.
+// levels reads the levels of a rule, which are the limits in n, the value of key.
 func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
 	wrong := len(r.mistakes)
 	for _, v := range r.byLevel(n, key) {
-		l := rules.Level{Name: v.level}
-		if key == "silent" {
-			l.Silent = r.duration(v.value, v.name, rules.MinSilent, rules.MaxSilent)
-		} else {
-			l.Limit = r.number(v.value, v.name)
-			l.Clear = l.Limit
-			if rule.Valid != nil && (l.Limit < rule.Valid.From || l.Limit > rule.Valid.To) {
-				r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, l.Limit)
-			}
+		limit := r.number(v.value, v.name)
+		if rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To) {
+			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
 		}
-		rule.Levels = append(rule.Levels, l)
+		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit})
 	}
 	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
 		if rule.Below {
 			a, b = b, a
 		}
-		return cmp.Or(cmp.Compare(a.Silent, b.Silent), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Compare(a.Limit, b.Limit)
 	})
 	for i := 1; i < len(rule.Levels) && len(r.mistakes) == wrong; i++ {
-		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Silent == b.Silent && a.Limit == b.Limit {
+		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Limit == b.Limit {
 			r.wrong(n, "%s and %s are the same", a.Name, b.Name)
 		}
 	}

@@ -87,8 +87,10 @@ func TestRulesFileMistakes(t *testing.T) {
 		"silent and a limit":    {rule("silent: 15m, above: 2"), "line 2, column 48: above is set beside silent: remove one of them, or make two rules"},
 		"silent and for":        {rule("silent: 15m, for: 2m"), "line 2, column 46: for is set beside silent: remove one of them, or make two rules"},
 		"silent too short":      {rule("silent: 59s"), "line 2, column 36: silent is 59s; must be 1m to 168h"},
-		"silent too long":       {rule("silent: {warning: 15m, critical: 169h}"), "line 2, column 61: silent of critical is 169h; must be 1m to 168h"},
-		"silent twice the same": {rule("silent: {warning: 15m, critical: 15m}"), "line 2, column 36: warning and critical are the same"},
+		"silent too long":       {rule("silent: 169h"), "line 2, column 36: silent is 169h; must be 1m to 168h"},
+		"silent by level":       {rule("silent: {warning: 15m, critical: 2h}"), "line 2, column 36: silent has levels; must be one duration such as 15m: write a rule for each"},
+		"silent by one level":   {"rules:\n- name: off\n  silent:\n    warning: 15m\n", "line 4, column 5: silent has levels; must be one duration such as 15m: write a rule for each"},
+		"silent is a list":      {rule("silent: [15m]"), "line 2, column 36: silent must be a duration such as 30s, 5m or 1h30m"},
 		"silent and valid":      {"rules:\n- {name: dead, silent: 15m, valid: {from: 1}}\n", "line 2, column 36: valid is set without field: name the field whose readings count"},
 		"silent temperature":    {"rules:\n- {name: temperature, silent: 15m}\n", "line 2, column 10: temperature is not a name for a rule about silence: receivers expect a temperature"},
 		"forget too short":      {rule("silent: 15m, forget: 29m"), "line 2, column 49: forget is 29m; must be 30m to 87600h"},
@@ -379,17 +381,16 @@ func FuzzRulesFile(f *testing.F) {
 	})
 }
 
-// A rule about silence needs no field; its levels are in the order of their durations, and what it forgets depends on the
-// longest.
+// A rule about silence needs no field, and what it forgets depends on its duration.
 func TestSilentRule(t *testing.T) {
-	got, err := parse("rules:\n- {name: offline, silent: 15m}\n- {name: probe-dead, field: probe.temp, silent: {critical: 100h, warning: 1m}}\n- {name: gone, silent: 168h, forget: 400h}\n")
+	got, err := parse("rules:\n- {name: offline, silent: 15m}\n- {name: probe-dead, field: probe.temp, silent: 100h}\n- {name: gone, silent: 168h, forget: 400h}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []rules.Rule{
-		{Name: "offline", Levels: []rules.Level{{Silent: 15 * time.Minute}}, Window: time.Minute, Forget: 168 * time.Hour},
-		{Name: "probe-dead", Field: "probe.temp", Levels: []rules.Level{{Name: "warning", Silent: time.Minute}, {Name: "critical", Silent: 100 * time.Hour}}, Window: time.Minute, Forget: 200 * time.Hour},
-		{Name: "gone", Levels: []rules.Level{{Silent: 168 * time.Hour}}, Window: time.Minute, Forget: 400 * time.Hour},
+		{Name: "offline", Silent: 15 * time.Minute, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 168 * time.Hour},
+		{Name: "probe-dead", Field: "probe.temp", Silent: 100 * time.Hour, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 200 * time.Hour},
+		{Name: "gone", Silent: 168 * time.Hour, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 400 * time.Hour},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -41,7 +41,7 @@ type Set struct {
 const (
 	MinSilent     = time.Minute
 	MaxSilent     = 7 * 24 * time.Hour
-	DefaultForget = 7 * 24 * time.Hour // or twice the longest Silent
+	DefaultForget = 7 * 24 * time.Hour // or twice Silent, if that is longer
 )
 
 // A Rule compares one field with one or more levels, or says how long a device may be silent.
@@ -55,7 +55,10 @@ type Rule struct {
 	Levels   []Level          // at least one, the mildest first
 	Window   time.Duration    // the time without another alert of the device at this level
 	Resolved bool             // tell when a device is normal again
-	Forget   time.Duration    // of a rule about silence: after how much of it a device is not known any more, at least twice the longest Silent
+	// Silent, unless it is 0, is how long after its last message a device is silent. Such a rule is about silence: it
+	// has one level, without a name or a limit.
+	Silent time.Duration
+	Forget time.Duration // of a rule about silence: after how much of it a device is not known any more, at least twice Silent
 	// Per is the name of an application property: devices with the same value share an alert and its window. It is
 	// empty if each has its own. Alarms are always a device's. See Shared.
 	Per string
@@ -76,12 +79,10 @@ type Level struct {
 	Override string
 	// ClearOverride names the property with a number that replaces Clear likewise. See ClearFor.
 	ClearOverride string
-	// Silent, unless it is 0, is how long after its last message a device is silent. The rule has no limits then.
-	Silent time.Duration
 }
 
-// Silence reports whether r is about silence: its levels have no limits, and the one with the shortest Silent is the mildest.
-func (r *Rule) Silence() bool { return len(r.Levels) > 0 && r.Levels[0].Silent > 0 }
+// Silence reports whether r is about silence.
+func (r *Rule) Silence() bool { return r.Silent > 0 }
 
 // Text shows a reading of r to people: the word that it is, or the number with its unit.
 func (r *Rule) Text(value float64) string {

@@ -82,7 +82,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	if a.PerValue != "" { // these are devices
 		a.Suppressed = g.Suppressed
 	}
-	if l.Silent > 0 {
+	if l.rule.Silence() {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
 		a.Threshold, a.LastHeard, a.Forgotten = 0, fromMicros0(d.due.heard), d.due.forgotten
 	}

@@ -93,9 +93,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 		r.stateful = true // which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
 	}
 	for _, r := range b.worker.silences {
-		for _, l := range r.levels {
-			b.shortest = min(b.shortest, l.Silent.Microseconds())
-		}
+		b.shortest = min(b.shortest, r.Silent.Microseconds())
 	}
 	return b, nil
 }
@@ -181,10 +179,8 @@ func (s *stream) nextSilence(now int64) int64 {
 				continue
 			}
 			next = min(next, h.Time+s.unheard.forget[rule.column].Milliseconds())
-			for _, l := range rule.levels {
-				if s.alarms.of[alarmKey{r.Name(device), l}].Phase != rules.Open {
-					next = min(next, r.Deadline(h, l.Silent))
-				}
+			if s.alarms.of[alarmKey{r.Name(device), rule.levels[0]}].Phase != rules.Open {
+				next = min(next, r.Deadline(h, rule.Silent))
 			}
 		}
 	}

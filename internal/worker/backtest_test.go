@@ -125,15 +125,16 @@ func TestBacktestIsTheWorker(t *testing.T) {
 		if rapid.Bool().Draw(rt, "silence") {
 			unit, long, readings, devices = time.Minute, 30, 15, append(devices, "all") // of a partition that may be dark
 			r := rules.Rule{
-				Name: "offline", Resolved: rapid.Bool().Draw(rt, "recovery"), Levels: []rules.Level{{Silent: 80 * time.Second}},
+				Name: "offline", Resolved: rapid.Bool().Draw(rt, "recovery"), Silent: 80 * time.Second, Levels: []rules.Level{{}},
 				Window: rapid.SampledFrom([]time.Duration{2, 10, 70, 3610}).Draw(rt, "silence's window")*time.Second + 500*time.Millisecond,
 				Forget: rapid.SampledFrom([]time.Duration{20*time.Minute + 20*time.Second, rules.DefaultForget}).Draw(rt, "forget"),
 				Field:  rapid.SampledFrom([]string{"", "a"}).Draw(rt, "hears"),
 			}
-			if rapid.Bool().Draw(rt, "levels of silence") {
-				r.Levels = []rules.Level{{Name: "mild", Silent: 80 * time.Second}, {Name: "severe", Silent: 200 * time.Second}}
-			}
 			set.Rules = append(set.Rules, r)
+			if rapid.Bool().Draw(rt, "two rules about silence") {
+				r.Name, r.Silent = "gone", 200*time.Second
+				set.Rules = append(set.Rules, r)
+			}
 		}
 		set.Quiet = rapid.SampledFrom([]string{"", "quiet"}).Draw(rt, "quiet")
 		recording := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) recorded {

@@ -143,7 +143,7 @@ func BenchmarkSent(b *testing.B) {
 func BenchmarkSilence(b *testing.B) {
 	none := rules.Threshold("temperature,temp", 30, time.Hour)
 	silent := none
-	silent.Rules = append(silent.Rules[:1:1], rules.Rule{Name: "offline", Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: time.Hour}}})
+	silent.Rules = append(silent.Rules[:1:1], rules.Rule{Name: "offline", Forget: rules.DefaultForget, Silent: time.Hour, Levels: []rules.Level{{}}})
 	for _, devices := range []int{100, 1000, 30_000} {
 		for name, set := range map[string]rules.Set{"none": none, "silent": silent} {
 			b.Run(fmt.Sprint(devices, " ", name), func(b *testing.B) {

@@ -25,17 +25,11 @@ type DeviceState struct {
 
 // A HeardState says when a device was heard last in a partition, as a rule about silence counts it.
 type HeardState struct {
-	Partition string     `json:"partition"`
-	Rule      string     `json:"rule"`
-	At        time.Time  `json:"at"`            // when the hub took the last event that counts
-	Deadlines []Deadline `json:"deadlines"`     // for each of the rule's levels
-	AsOf      time.Time  `json:"asOf,omitzero"` // the partition is known up to then; zero: it is being read
-}
-
-// A Deadline says from when on a device is silent; never, if nothing is expected of it: At is zero.
-type Deadline struct {
-	Level string    `json:"level,omitempty"`
-	At    time.Time `json:"at,omitzero"`
+	Partition string    `json:"partition"`
+	Rule      string    `json:"rule"`
+	At        time.Time `json:"at"`                // when the hub took the last event that counts
+	Deadline  time.Time `json:"deadline,omitzero"` // from when on the device is silent; zero: nothing is expected of it
+	AsOf      time.Time `json:"asOf,omitzero"`     // the partition is known up to then; zero: it is being read
 }
 
 // HeardIn returns what a partition's roster has of a device.
@@ -47,12 +41,8 @@ func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []
 			continue
 		}
 		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
-		for _, l := range rule.Levels {
-			var at time.Time
-			if deadline := r.Deadline(h, l.Silent); deadline < math.MaxInt64 {
-				at = time.UnixMilli(deadline).UTC()
-			}
-			state.Deadlines = append(state.Deadlines, Deadline{l.Name, at})
+		if deadline := r.Deadline(h, rule.Silent); deadline < math.MaxInt64 {
+			state.Deadline = time.UnixMilli(deadline).UTC()
 		}
 		all = append(all, state)
 	}

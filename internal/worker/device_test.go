@@ -277,9 +277,7 @@ func TestDebugLog(t *testing.T) {
 func TestDeviceOfASiteIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
-		s := silence(t, func(r *rules.Rule) {
-			r.Levels = []rules.Level{{Name: "warning", Silent: silent}, {Name: "critical", Silent: 2 * silent}}
-		}, r)
+		s := silence(t, nil, r)
 		s.config.Rules.Quiet = "quiet"
 		s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: window, Levels: []rules.Level{{Limit: 30, Clear: 30}}})
 		decoder, err := s.config.Rules.Decoder()
@@ -297,12 +295,12 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		synctest.Wait()
 		for _, device := range []string{"first", "second"} {
 			got := s.worker.Device(device)
-			want := []worker.HeardState{{Partition: "0", Rule: "offline", At: at, Deadlines: []worker.Deadline{{Level: "warning", At: at.Add(silent)}, {Level: "critical", At: at.Add(2 * silent)}}}}
+			want := []worker.HeardState{{Partition: "0", Rule: "offline", At: at, Deadline: at.Add(silent)}}
 			if got.Last == nil || got.Last.Reading == nil || got.Last.Reading.Shared != "berlin" || !reflect.DeepEqual(got.Heard, want) {
 				t.Errorf("of %s it knows %+v and %+v, want %+v", device, got.Last.Reading, got.Heard, want)
 			}
 		}
-		if got := s.worker.Device("quiet").Heard; len(got) != 1 || !got[0].Deadlines[0].At.IsZero() {
+		if got := s.worker.Device("quiet").Heard; len(got) != 1 || !got[0].Deadline.IsZero() {
 			t.Errorf("of a quiet device it expects something: %+v", got)
 		}
 		if got := s.worker.Device("unheard").Heard; got != nil {

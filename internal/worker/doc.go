@@ -89,7 +89,7 @@
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it. Before
 //	    each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is compared
-//	    with windows by its deadline. A milder level sends nothing while a longer one is open.
+//	    with windows by its deadline.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
 //	    owner that did not know of the alarm has read that: the alarm has ended.
 //	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within

@@ -62,7 +62,7 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 
 func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
 	made := &level{Level: l, rule: r, suffix: suffix(r.Rule, l.Name), stats: stats}
-	if l.Silent > 0 {
+	if r.Silence() {
 		made.suffix += "/silent"
 	}
 	for _, to := range c.Receivers {

@@ -165,7 +165,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		if k.Phase != rules.Normal {
 			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), ledger.Number(k.value), ledger.Number(k.limit)
 		}
-		a.Silence, a.Log, a.Sequence = key.level.Silent > 0, k.log, k.sequence
+		a.Silence, a.Log, a.Sequence = key.level.rule.Silence(), k.log, k.sequence
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{
 				Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: ledger.Number(r.value), Limit: ledger.Number(r.limit), DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since),
@@ -181,7 +181,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 func (l *level) content() ledger.Level {
 	r := l.rule
 	return ledger.Level{
-		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Silent: l.Silent, Is: r.Is,
+		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Silent: r.Silent, Is: r.Is,
 		Title: r.Title, Unit: r.Unit, Runbook: r.Runbook, Removed: l.removed,
 	}
 }

@@ -34,7 +34,7 @@ type pictured struct {
 var pictures = []pictured{
 	{
 		name: "silent", beside: "{name: offline, silent: 15m, window: 20m, resolved: true}",
-		rule:    rules.Rule{Name: "offline", Window: 20 * time.Minute, Resolved: true, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: 15 * time.Minute}}},
+		rule:    rules.Rule{Name: "offline", Window: 20 * time.Minute, Resolved: true, Forget: rules.DefaultForget, Silent: 15 * time.Minute, Levels: []rules.Level{{}}},
 		minutes: 100, devices: []string{"messages"},
 		sends: func(_, minute int) (float64, bool) {
 			return 0, minute%5 == 2 && (minute < 20 || minute > 50 && minute < 65 || minute > 80 && minute < 90)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -144,20 +143,18 @@ func (s *stream) endSilences(device int, name string, before telemetry.Position,
 		if s.unheard.roster.Heard(device, r.column).Sequence != e.Sequence {
 			continue
 		}
-		for _, l := range r.levels {
-			key := alarmKey{name, l}
-			was := s.alarms.of[key]
-			if was.Phase != rules.Open || was.log == s.logName && e.Sequence <= was.sequence {
-				continue
-			}
-			next := kept{due: s.recovered(l, was, e.Position)}
-			if e.UpTo(s.skip) || e.UpTo(s.replay) { // the ledger is further on, and yet has not heard it
-				s.change(key, next)
-				continue
-			}
-			s.alarms.history.change(key, next, before, e.Position)
-			s.become(key, next)
+		key := alarmKey{name, r.levels[0]}
+		was := s.alarms.of[key]
+		if was.Phase != rules.Open || was.log == s.logName && e.Sequence <= was.sequence {
+			continue
 		}
+		next := kept{due: s.recovered(key.level, was, e.Position)}
+		if e.UpTo(s.skip) || e.UpTo(s.replay) { // the ledger is further on, and yet has not heard it
+			s.change(key, next)
+			continue
+		}
+		s.alarms.history.change(key, next, before, e.Position)
+		s.become(key, next)
 	}
 }
 
@@ -248,33 +245,31 @@ func (s *stream) watchAt(now time.Time) {
 	w := s.unheard
 	unproven := s.alarms.total[dueSilences] > 0
 	for _, r := range s.silences {
-		for i := range r.levels {
-			unproven = s.watchLevel(r, i, now) || unproven
-		}
+		unproven = s.watchRule(r, now) || unproven
 	}
 	if s.forgetSilent(now, w.provenUntil(now, maxFresh)) || unproven {
 		s.askHub(now)
 	}
 }
 
-// watchLevel opens the alarms at the level i of r of devices whose deadlines are proven to be over, and reports whether
+// watchRule opens the alarms of r about devices whose deadlines are proven to be over, and reports whether
 // others are over but not proven to be. If most of the partition is not heard it opens one alarm about that
 // instead. The caller holds the locks.
-func (s *stream) watchLevel(r *rule, i int, now time.Time) (unproven bool) {
-	w, l := s.unheard, r.levels[i]
-	until := w.provenUntil(now, freshness(l.Silent))
+func (s *stream) watchRule(r *rule, now time.Time) (unproven bool) {
+	w, l := s.unheard, r.levels[0]
+	until := w.provenUntil(now, freshness(r.Silent))
 	dark := s.alarms.of[alarmKey{s.wholeName(), l}]
 	var overdue []int
 	others, recent, again := 0, 0, 0 // devices that are not overdue; of these, those heard lately, and those heard since it is dark
 	for device := range w.roster.Len() {
 		h := w.roster.Heard(device, r.column)
-		deadline := w.roster.Deadline(h, l.Silent)
+		deadline := w.roster.Deadline(h, r.Silent)
 		switch {
 		case h.Time == 0, until >= h.Time+r.Forget.Milliseconds():
 		case until < deadline && now.UnixMilli() < deadline && h.Quiet > until: // nothing is expected of it
 		case until < deadline:
 			others++
-			if h.Time >= until-l.Silent.Milliseconds()/2 {
+			if h.Time >= until-r.Silent.Milliseconds()/2 {
 				recent++
 			}
 			if h.Time*1000 > dark.Since.Hub {
@@ -285,12 +280,12 @@ func (s *stream) watchLevel(r *rule, i int, now time.Time) (unproven bool) {
 			overdue = append(overdue, device)
 		}
 	}
-	if s.watchWhole(r, i, until, others+len(overdue), len(overdue), recent, again) {
+	if s.watchWhole(r, until, others+len(overdue), len(overdue), recent, again) {
 		return unproven
 	}
 	for _, device := range overdue {
 		h := w.roster.Heard(device, r.column)
-		s.openSilence(w.roster.Name(device), r, i, w.roster.Since(h), h.Time, w.roster.Deadline(h, l.Silent), until)
+		s.openSilence(w.roster.Name(device), r, w.roster.Since(h), h.Time, w.roster.Deadline(h, r.Silent), until)
 	}
 	return unproven
 }
@@ -306,8 +301,8 @@ func (s *stream) wholeName() string { return notify.Partition(s.id) }
 // watchWhole reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer than a
 // quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard again, or
 // for a day. The caller holds the locks.
-func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, again int) bool {
-	w, l := s.unheard, r.levels[i]
+func (s *stream) watchWhole(r *rule, until int64, all, overdue, recent, again int) bool {
+	w, l := s.unheard, r.levels[0]
 	whole := alarmKey{s.wholeName(), l}
 	switch dark := s.alarms.of[whole]; {
 	case dark.Phase != rules.Open:
@@ -315,7 +310,7 @@ func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, a
 			return false
 		}
 		last := roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)}
-		s.openSilence(s.wholeName(), r, i, last, last.Time, min(last.Time+l.Silent.Milliseconds(), until), until)
+		s.openSilence(s.wholeName(), r, last, last.Time, min(last.Time+r.Silent.Milliseconds(), until), until)
 		return true
 	case until == 0:
 		return true
@@ -329,10 +324,9 @@ func (s *stream) watchWhole(r *rule, i int, until int64, all, overdue, recent, a
 	return false
 }
 
-// openSilence opens an alarm at the level i of r, the higher ones of which come first: at once, whatever the
-// watermark. The caller holds the locks.
-func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, heard, deadline, until int64) {
-	l := r.levels[i]
+// openSilence opens an alarm of r: at once, whatever the watermark. The caller holds the locks.
+func (s *stream) openSilence(name string, r *rule, since roster.Place, heard, deadline, until int64) {
+	l := r.levels[0]
 	if s.silenced(name, r.Name, time.UnixMilli(until), func(string) string { return "" }) {
 		return // it opens when that is over, if it lasts
 	}
@@ -341,10 +335,9 @@ func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, he
 		return
 	}
 	k := kept{
-		State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: since.Time * 1000}}, limit: l.Silent.Seconds(), log: s.logName, sequence: since.Sequence,
+		State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: since.Time * 1000}}, limit: r.Silent.Seconds(), log: s.logName, sequence: since.Sequence,
 	}
-	inhibited := slices.ContainsFunc(r.levels[:i], func(higher *level) bool { return s.alarms.of[alarmKey{name, higher}].Phase == rules.Open })
-	if receivers := s.wanting(l); receivers != 0 && !inhibited {
+	if receivers := s.wanting(l); receivers != 0 {
 		k.due = &dueNotice{
 			log: k.log, part: throttle.Silence, receivers: receivers, opened: until * 1000, heard: heard * 1000,
 			reading: reading{limit: k.limit, enqueued: deadline * 1000, sequence: k.sequence, since: k.Since.Hub},
@@ -352,13 +345,6 @@ func (s *stream) openSilence(name string, r *rule, i int, since roster.Place, he
 		s.opened = append(s.opened, opened{alarmKey{name, l}, k.due})
 	}
 	s.change(alarmKey{name, l}, k)
-	for _, milder := range r.levels[i+1:] {
-		key := alarmKey{name, milder}
-		if k := s.alarms.of[key]; k.due.silence() {
-			k.due = nil
-			s.change(key, k)
-		}
-	}
 }
 
 // An opened silence is one that the ledger in the store does not hold yet.
@@ -411,10 +397,8 @@ func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
 func (s *stream) forget(device, column int, until int64) bool {
 	name := s.unheard.roster.Name(device)
 	for _, r := range s.silences {
-		for _, l := range r.levels {
-			if was := s.alarms.of[alarmKey{name, l}]; r.column == column && was.Phase == rules.Open {
-				s.endForgotten(name, l, was, until)
-			}
+		if was := s.alarms.of[alarmKey{name, r.levels[0]}]; r.column == column && was.Phase == rules.Open {
+			s.endForgotten(name, r.levels[0], was, until)
 		}
 	}
 	if !s.unheard.roster.Forget(device, column) {
@@ -502,7 +486,7 @@ func (s *stream) begin(start telemetry.Position) {
 		r.Raise(floor)
 	}
 	for key, k := range s.alarms.of {
-		if k.Phase == rules.Open && key.level.Silent > 0 && key.level.removed.IsZero() && key.device != s.wholeName() {
+		if k.Phase == rules.Open && key.level.rule.Silence() && key.level.removed.IsZero() && key.device != s.wholeName() {
 			s.resume(key, k)
 		}
 	}

@@ -164,7 +164,7 @@ func (w *world) checkFalse(a *arrival) {
 func (p *plan) silences(t *rapid.T) {
 	p.rule = rules.Rule{
 		Name: "offline", Window: rapid.SampledFrom([]time.Duration{60 * second, 120 * second}).Draw(t, "window"), Resolved: p.rule.Resolved,
-		Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: shortSilence}},
+		Forget: rules.DefaultForget, Silent: shortSilence, Levels: []rules.Level{{}},
 	}
 	p.alive = rapid.Bool().Draw(t, "alive")
 	for i := range p.readings {

@@ -24,7 +24,7 @@ const silent = 15 * time.Minute
 func silence(t *testing.T, change func(*rules.Rule), receivers ...*receiver) *setup {
 	s := newSetup(t, receivers...)
 	r := rules.Rule{
-		Name: "offline", Window: window, Resolved: true, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: silent}},
+		Name: "offline", Window: window, Resolved: true, Forget: rules.DefaultForget, Silent: silent, Levels: []rules.Level{{}},
 	}
 	if change != nil {
 		change(&r)
@@ -50,9 +50,6 @@ func (p *partition) talk(device string, at ...time.Duration) {
 
 func TestSilence(t *testing.T) {
 	const m = time.Minute
-	levels := func(r *rules.Rule) {
-		r.Levels = []rules.Level{{Name: "warning", Silent: 15 * m}, {Name: "critical", Silent: 60 * m}}
-	}
 	for _, tt := range []struct {
 		name   string
 		change func(*rules.Rule)
@@ -64,9 +61,7 @@ func TestSilence(t *testing.T) {
 		{"dies, and another device proves it", nil, []time.Duration{0, 5*m + m/2}, m, "alert 7"},
 		{"dies, and nothing else comes", nil, []time.Duration{0, 5 * m}, 0, "alert 2"},
 		{"dies and comes back", nil, []time.Duration{0, 60 * m, 70 * m, 80 * m, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "alert 1, recovery 2"},
-		{"two levels", levels, []time.Duration{0}, m, "warning alert 1, critical alert 1"},
-		{"two levels end together", levels, []time.Duration{0, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "warning alert 1, critical alert 1, warning recovery 2, critical recovery 2"},
-		{"one level, no recovery", func(r *rules.Rule) { r.Resolved = false }, []time.Duration{0, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "alert 1"},
+		{"no recovery", func(r *rules.Rule) { r.Resolved = false }, []time.Duration{0, 90 * m, 100 * m, 110 * m, 120 * m, 130 * m, 140 * m, 150 * m, 160 * m, 170 * m, 180 * m}, 0, "alert 1"},
 		{"comes back within the window and dies again", func(r *rules.Rule) { r.Window = time.Hour }, []time.Duration{0, 20 * m}, 0, "alert 1"},
 		{"comes back within the window and dies after it", func(r *rules.Rule) { r.Window = 20 * m }, []time.Duration{0, 20 * m, 30 * m, 40 * m, 50 * m}, 0, "alert 1, recovery 2, alert 5"},
 	} {
@@ -652,10 +647,20 @@ func TestSilenceWithoutAGoodRoster(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				p.generation = "a"
-				levels := func(r *rules.Rule) {
-					r.Levels = []rules.Level{{Name: "warning", Silent: 15 * m}, {Name: "critical", Silent: 60 * m}}
+				both := func() *setup {
+					s := silence(t, nil, r)
+					gone := s.config.Rules.Rules[0]
+					gone.Name, gone.Silent = "gone", 60*m
+					s.config.Rules.Rules = append(s.config.Rules.Rules, gone)
+					return s
 				}
-				s := silence(t, levels, r)
+				told := func() (all []string) {
+					for _, a := range r.alerts("oven") {
+						all = append(all, a.Rule)
+					}
+					return all
+				}
+				s := both()
 				s.start(p)
 				p.talk("oven", 0)
 				time.Sleep(16 * m)
@@ -683,17 +688,17 @@ func TestSilenceWithoutAGoodRoster(t *testing.T) {
 					}
 				}
 				r.set(nil)
-				next := silence(t, levels, r)
+				next := both()
 				next.store, next.ledgers = s.store, s.ledgers
 				next.start(p.reopen())
 				time.Sleep(50 * m) // since the first event more than 60 minutes, since the second one less
-				if got := r.notified("oven"); got != "warning alert 1" {
-					t.Errorf("notified of %s", got)
+				if got := told(); !slices.Equal(got, []string{"offline"}) {
+					t.Errorf("notified by %s", got)
 				}
 				time.Sleep(12 * m)
 				next.end()
-				if got := r.notified("oven"); !strings.HasPrefix(got, "warning alert 1, critical alert ") {
-					t.Errorf("notified of %s", got)
+				if got := told(); !slices.Equal(got, []string{"offline", "gone"}) {
+					t.Errorf("notified by %s", got)
 				}
 			})
 		})

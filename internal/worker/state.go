@@ -110,7 +110,7 @@ func (s *stream) open(all []AlarmState) []AlarmState {
 // state returns the alarm k of key as people see it.
 func (k kept) state(partition string, key alarmKey) AlarmState {
 	l := key.level
-	state := AlarmState{Partition: partition, Device: key.device, Rule: l.rule.Name, Level: l.Name, Phase: k.Phase, Silence: l.Silent > 0}
+	state := AlarmState{Partition: partition, Device: key.device, Rule: l.rule.Name, Level: l.Name, Phase: k.Phase, Silence: l.rule.Silence()}
 	if k.Phase != rules.Normal {
 		state.Since, state.Value, state.Limit = fromMicros(k.Since.Time()), k.value, k.limit
 	}

@@ -219,7 +219,7 @@ func (s *stream) endRemoved() {
 		l := key.level
 		switch {
 		case l.removed.IsZero() || k.Phase != rules.Open || !over(l):
-		case l.Silent > 0:
+		case l.rule.Silence():
 			s.change(key, kept{due: s.endOf(l, k, micros(at.Time))})
 		default:
 			s.change(key, kept{due: s.recovery(l, logName(at.Generation, s.id), throttle.Event, reading{
@@ -233,7 +233,7 @@ func (s *stream) endRemoved() {
 func (s *stream) level(rule, name string, silence bool) *level {
 	for _, all := range [][]*level{s.levels, s.removed} {
 		for _, l := range all {
-			if l.rule.Name == rule && l.Name == name && (l.Silent > 0) == silence {
+			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence {
 				return l
 			}
 		}
@@ -253,7 +253,7 @@ func (s *stream) recall(from ledger.Level) {
 	}
 	r := &rules.Rule{
 		Name: from.Rule, Field: from.Field, Below: from.Below, Is: from.Is, Window: from.Window, Resolved: from.Resolved,
-		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook, Levels: []rules.Level{{Name: from.Name, Silent: from.Silent}},
+		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook, Silent: from.Silent, Levels: []rules.Level{{Name: from.Name}},
 	}
 	l := newLevel(&s.Config, &rule{Rule: r}, &r.Levels[0], &LevelStats{})
 	l.removed = from.Removed

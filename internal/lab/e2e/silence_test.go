@@ -70,7 +70,7 @@ func newSilenceWorld(t *busytest.Attempt, storage string, devices, partitions in
 	w := &silenceWorld{proxy: newStorageProxy(t.T, storage), owner: "a", behave: notifytest.Take}
 	w.world = newWorld(t, w.proxy.connection, settings{
 		partitions: partitions, window: 10 * time.Second, notifyTimeout: 3 * time.Second, env: []string{"RULES_FILE=" + file},
-		rules: []verify.Rule{{Name: "offline", Levels: []verify.Level{{Silent: silent}}, Resolved: true}},
+		rules: []verify.Rule{{Name: "offline", Silent: silent, Levels: []verify.Level{{}}, Resolved: true}},
 	})
 	w.env = slices.DeleteFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "TEMPERATURE_") })
 	for n := range devices {

@@ -280,7 +280,7 @@ func (o *Options) rules() []verify.Rule {
 		Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
 	}}
 	if o.Silent > 0 {
-		all = append(all, verify.Rule{Name: Offline, Levels: []verify.Level{{Silent: o.Silent}}, Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet})
+		all = append(all, verify.Rule{Name: Offline, Silent: o.Silent, Levels: []verify.Level{{}}, Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet})
 	}
 	return all
 }

@@ -17,6 +17,7 @@ type Rule struct {
 	Resolved bool          // recoveries are sent
 	Per      string        // the property by whose value devices share alerts; empty: each has its own
 	Quiet    string        // the property that suppresses a device's alerts; empty: none
+	Silent   time.Duration // after how long a device is silent: the rule is about that, and has one level; 0: it is about limits
 }
 
 // A Level is a limit of a rule. The mildest comes first.
@@ -26,7 +27,6 @@ type Level struct {
 	Clear    float64       // an alarm ends beyond it; if it is Limit, beyond the device's own limit
 	Override string        // the property whose number replaces Limit; empty: none
 	For      time.Duration // how long readings must have reached the limit
-	Silent   time.Duration // after how long a device is silent, which the rule is about; 0: it is about limits
 }
 
 // An alarm is one level of one device.

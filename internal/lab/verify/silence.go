@@ -13,25 +13,23 @@ const (
 )
 
 // silence reports whether r is about silence.
-func (r *Rule) silence() bool { return r.Levels[0].Silent > 0 }
+func (r *Rule) silence() bool { return r.Silent > 0 }
 
 // hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by silences.
 func (l *Log) hear(rule *Rule, r Reading) {
 	if r.ByHub {
 		return
 	}
-	for _, level := range rule.Levels {
-		t := l.track(alarm{r.Device, rule.Name, level.Name})
-		if begun, ok := level.fallsSilent(t.heard, rule.Quiet); ok && r.At.After(begun.At) {
-			t.events = append(t.events, begun, event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true})
-		}
-		t.heard = r
-		t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
-		if n := len(t.times); n > 1 && r.At.Sub(t.times[n-2]) < level.Silent/thinned {
-			t.times = t.times[:n-1]
-		}
-		t.times = append(t.times, r.At)
+	t := l.track(alarm{r.Device, rule.Name, ""})
+	if begun, ok := rule.fallsSilent(t.heard); ok && r.At.After(begun.At) {
+		t.events = append(t.events, begun, event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true})
 	}
+	t.heard = r
+	t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
+	if n := len(t.times); n > 1 && r.At.Sub(t.times[n-2]) < rule.Silent/thinned {
+		t.times = t.times[:n-1]
+	}
+	t.times = append(t.times, r.At)
 }
 
 const (
@@ -39,7 +37,7 @@ const (
 	darkDevices = 20
 )
 
-// A fleet is the devices of one partition, as one level of a rule about silence knows them. If a deadline is over and fewer than
+// A fleet is the devices of one partition, as a rule about silence knows them. If a deadline is over and fewer than
 // a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the partition.
 type fleet struct {
 	silent  time.Duration
@@ -53,7 +51,7 @@ func (l *Log) fleets() map[alarm]*fleet {
 		if r := l.rule(a.rule); r != nil && r.silence() {
 			of := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
 			if all[of] == nil {
-				all[of] = &fleet{silent: r.Levels[r.level(a.level)].Silent}
+				all[of] = &fleet{silent: r.Silent}
 			}
 			all[of].devices = append(all[of].devices, t)
 		}
@@ -95,32 +93,31 @@ func (f *fleet) isDark(deadline, until time.Time) bool {
 }
 
 // fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet device need not be heard.
-func (level Level) fallsSilent(heard Reading, property string) (begun event, ok bool) {
-	deadline := heard.At.Add(level.Silent)
-	text := heard.Properties[property]
+func (r *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
+	deadline := heard.At.Add(r.Silent)
+	text := heard.Properties[r.Quiet]
 	if until, err := time.Parse(time.RFC3339, text); err == nil {
 		deadline = later(deadline, until)
 	}
-	r := Reading{Device: heard.Device, Temperature: math.NaN(), At: deadline, Partition: heard.Partition, Sequence: heard.Sequence}
-	return event{Reading: r, opens: true}, !heard.At.IsZero() && (property == "" || text != "true")
+	at := Reading{Device: heard.Device, Temperature: math.NaN(), At: deadline, Partition: heard.Partition, Sequence: heard.Sequence}
+	return event{Reading: at, opens: true}, !heard.At.IsZero() && (r.Quiet == "" || text != "true")
 }
 
-// silences returns the silences at the ith level of a rule, and which of them need an alert: those that lasted until they must have
-// been proven, before the records end. A level needs none if the next one follows before that, or if the partition, whose fleet is f, may be dark.
-func (t *track) silences(rule *Rule, i int, rules Rules, f *fleet) []event {
-	level, bound := rule.Levels[i], rules.Bound+rules.Proof
+// silences returns the silences of a device by a rule, and which of them need an alert: those that lasted until they must have
+// been proven, before the records end, unless the partition, whose fleet is f, may be dark.
+func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
+	bound := rules.Bound + rules.Proof
 	events := append([]event(nil), t.events...)
-	if begun, ok := level.fallsSilent(t.heard, rule.Quiet); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
+	if begun, ok := rule.fallsSilent(t.heard); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
 		events = append(events, begun)
 	}
-	inhibited := i+1 < len(rule.Levels) && rule.Levels[i+1].Silent-level.Silent <= bound
 	for n := range events {
 		e := &events[n]
 		end := rules.Until
 		if n+1 < len(events) {
 			end = events[n+1].At
 		}
-		e.needsAlert = e.opens && !inhibited && (end.IsZero() || end.Sub(e.At) > bound) && !f.mayBeDark(e.At, e.At.Add(bound))
+		e.needsAlert = e.opens && (end.IsZero() || end.Sub(e.At) > bound) && !f.mayBeDark(e.At, e.At.Add(bound))
 	}
 	return events
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // offline is the rule of the tables: 20 s, windows of 10 s.
-var offline = verify.Rule{Name: "offline", Levels: []verify.Level{{Silent: 20 * time.Second}}, Resolved: true, Quiet: "quiet"}
+var offline = verify.Rule{Name: "offline", Silent: 20 * time.Second, Levels: []verify.Level{{}}, Resolved: true, Quiet: "quiet"}
 
 // heard is an event of device "a". Its sequence number is its time in ms.
 func heard(seconds float64) verify.Reading { return reading(seconds, 20) }
@@ -30,10 +30,6 @@ func heardAgain(by float64, token int64, seconds float64) verify.Delivery {
 }
 
 func TestSilences(t *testing.T) {
-	levels := offline
-	levels.Levels = []verify.Level{{Name: "warning", Silent: 20 * time.Second}, {Name: "critical", Silent: 2 * time.Minute}}
-	near := offline
-	near.Levels = []verify.Level{{Name: "warning", Silent: 20 * time.Second}, {Name: "critical", Silent: 40 * time.Second}}
 	mute := offline
 	mute.Resolved = false
 	ofHub := heard(70)
@@ -66,8 +62,6 @@ func TestSilences(t *testing.T) {
 		{name: "a recovery within the window", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), heard(26), heardAgain(26, 2, 27)}, until: 40, want: findings{alerts: 1, recoveries: 1, tooClose: 1}},
 		{name: "comes and goes within a window", rule: func() verify.Rule { r := offline; r.Window = time.Minute; return r }(), log: []any{heard(0), silent(0, 20, 1, 25), heard(30)}, until: 110, want: findings{opened: 1, alerts: 1}},
 		{name: "told twice", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), silent(0, 20, 2, 80)}, until: 90, want: findings{opened: 1, alerts: 2, wrong: 1}},
-		{name: "two levels", rule: levels, log: []any{heard(0), level("warning", silent(0, 20, 1, 25)), level("critical", silent(0, 120, 1, 125))}, until: 300, want: findings{opened: 2, alerts: 2}},
-		{name: "the milder one of two that follow each other", rule: near, log: []any{heard(0), level("critical", silent(0, 40, 1, 45))}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "what the hub says does not count", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), ofHub}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "quiet", rule: offline, log: []any{with(heard(0), "quiet", "true")}, until: 300, want: findings{}},
 		{name: "quiet for a time", rule: offline, log: []any{with(heard(0), "quiet", at(100).Format(time.RFC3339)), silent(0, 100, 1, 101)}, until: 300, want: findings{opened: 1, alerts: 1}},

@@ -155,8 +155,8 @@ func (l *Log) Check(rules Rules) Report {
 		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound, fleets: fleets}
 		if r := l.rule(s.rule); r != nil {
 			j.window, j.recoveries, j.shared = cmp.Or(r.Window, rules.Window), r.Resolved, r.Per != ""
-			if i := r.level(s.level); i >= 0 && r.silence() {
-				j.silent, j.bound = r.Levels[i].Silent, rules.Bound+rules.Proof
+			if r.silence() {
+				j.silent, j.bound = r.Silent, rules.Bound+rules.Proof
 			}
 		}
 		j.events = events[s.alarm]
@@ -172,7 +172,7 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	all := make(map[alarm][]event)
 	for a, t := range l.tracks {
 		if r := l.rule(a.rule); r != nil && r.silence() {
-			all[a] = t.silences(r, r.level(a.level), rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
+			all[a] = t.silences(r, rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
 			continue
 		}
 		all[a] = all[a][:len(all[a]):len(all[a])]

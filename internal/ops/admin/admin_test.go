@@ -336,9 +336,9 @@ func TestDeviceOfRules(t *testing.T) {
 			}
 		}
 
-		if answer := w.authorized("DELETE", "/devices/oven/window"); answer.Code != 200 || fmt.Sprint(w.gate.opened) != "[oven oven oven oven oven oven oven]" ||
+		if answer := w.authorized("DELETE", "/devices/oven/window"); answer.Code != 200 || fmt.Sprint(w.gate.opened) != "[oven oven oven oven oven oven]" ||
 			!strings.HasPrefix(answer.Body.String(), `{"notEnded":["rule door-open: devices with the same site share it,`) {
-			t.Errorf("%d, %s, and ended %v, want those of the 7 levels", answer.Code, answer.Body, w.gate.opened)
+			t.Errorf("%d, %s, and ended %v, want those of the 6 levels", answer.Code, answer.Body, w.gate.opened)
 		}
 	})
 }
@@ -409,7 +409,7 @@ func (h *history) Next(context.Context) (string, []telemetry.Event, error) {
 func TestSilentSharedAndSilenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, now := &records.Memory{}, time.Now()
-		offline := rules.Rule{Name: "offline", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Silent: 15 * time.Minute}, {Name: "critical", Silent: 2 * time.Hour}}}
+		offline := rules.Rule{Name: "offline", Window: time.Minute, Silent: 15 * time.Minute, Levels: []rules.Level{{}}}
 		hot := rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: time.Hour, Levels: []rules.Level{{Limit: 80, Clear: 80}}}
 		heard := roster.New([]string{""})
 		heard.Position.Time = now.Add(-time.Minute)
@@ -419,7 +419,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		l, _, err := ledger.Open(t.Context(), store, "group/ledger/1")
 		if err == nil {
-			err = l.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{{Device: "probe", Rule: "offline", Level: "warning", Open: true, Silence: true, Since: now.Add(-20 * time.Minute), Limit: 900}}})
+			err = l.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{{Device: "probe", Rule: "offline", Open: true, Silence: true, Since: now.Add(-20 * time.Minute), Limit: 900}}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -450,9 +450,9 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		const silencedText = "its alerts of rule hot about messages with site=berlin are silenced until 02:00:00 UTC (another 2 h) by ann (service)"
 		for _, want := range []string{
-			"probe: Its alarm (rule offline, level warning) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min\n",
-			"alarm (rule offline, level warning) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
-			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC on for level warning; silent from 01:40:00 UTC on for level critical\n",
+			"probe: Its alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min\n",
+			"alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
+			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC on\n",
 			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)\n",
 			"silence " + silenced.ID + ": " + silencedText + "\n",
 		} {
@@ -499,7 +499,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		a.ServeHTTP(w, r)
 		for _, want := range []string{
 			`shared by devices with site=berlin: a delivered an alert at 00:00:00 UTC (just now); the window is in force until 01:00:00 UTC`, silencedText,
-			`"heard":[{"partition":"1","rule":"offline","at":"1999-12-31T23:40:00Z","deadlines":[{"level":"warning","at":"1999-12-31T23:55:00Z"},{"level":"critical","at":"2000-01-01T01:40:00Z"}]}]`,
+			`"heard":[{"partition":"1","rule":"offline","at":"1999-12-31T23:40:00Z","deadline":"1999-12-31T23:55:00Z"}]`,
 			`"shared":"site=berlin","state":"closed"`, `"silences":[{"id":"` + silenced.ID + `"`,
 		} {
 			if !strings.Contains(w.Body.String(), want) {

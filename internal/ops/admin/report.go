@@ -65,13 +65,8 @@ func (f findings) heardText(r *rules.Rule) string {
 		if !h.AsOf.IsZero() {
 			text += ", as of " + f.clock(h.AsOf)
 		}
-		for _, d := range h.Deadlines {
-			if !d.At.IsZero() {
-				text += fmt.Sprintf("; silent from %s on", f.clock(d.At))
-				if d.Level != "" {
-					text += " for level " + d.Level
-				}
-			}
+		if !h.Deadline.IsZero() {
+			text += fmt.Sprintf("; silent from %s on", f.clock(h.Deadline))
 		}
 	}
 	if !heard {

@@ -69,7 +69,7 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 // limit shows what a level of r alerts at.
 func limit(r *rules.Rule, l *rules.Level) string {
 	if r.Silence() {
-		return silentFor(l.Silent)
+		return silentFor(r.Silent)
 	}
 	if len(r.Is) > 0 {
 		return "is " + humanize.Or(r.Is)

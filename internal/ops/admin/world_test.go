@@ -171,7 +171,7 @@ func ruled(o *admin.Options) {
 		{Name: "cold-chain", Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 2}}},
 		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 55}}},
 		{Name: "door-open", Field: "door", Window: time.Minute, Per: "site", Is: []string{"open", "ajar", "wide-open-since-yesterday"}, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}}},
-		{Name: "probe-dead", Field: "probe.temp", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Levels: []rules.Level{{Name: "warning", Silent: 15 * time.Minute}, {Name: "critical", Silent: 2 * time.Hour}}},
+		{Name: "probe-dead", Field: "probe.temp", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Silent: 15 * time.Minute, Levels: []rules.Level{{}}},
 	}}
 	gate := o.Receivers[0].Gate
 	o.Receivers = nil
@@ -188,11 +188,11 @@ func (w *world) alarming() {
 	w.set(func() {
 		w.worker.counts = []worker.AlarmCounts{
 			{Rule: "hot", Level: "warning", Pending: 7, Open: 1_204, Due: 31}, {Rule: "hot", Level: "critical", Open: 2}, {Rule: "cold-chain"}, {Rule: "damp", Open: 1}, {Rule: "door-open"},
-			{Rule: "probe-dead", Level: "warning", Open: 2, Due: 1}, {Rule: "probe-dead", Level: "critical", Open: 1},
+			{Rule: "probe-dead", Open: 2, Due: 1},
 		}
 		for i, device := range []string{"truck-" + strings.Repeat("Feuerungsautomat", 3), "partition/0"} {
 			w.worker.alarms = append(w.worker.alarms, worker.AlarmState{
-				Partition: "0", Device: device, Rule: "probe-dead", Level: []string{"critical", "warning"}[i], Phase: rules.Open, Since: now.Add(time.Duration(100*i-200) * time.Minute), Silence: true,
+				Partition: "0", Device: device, Rule: "probe-dead", Phase: rules.Open, Since: now.Add(time.Duration(100*i-200) * time.Minute), Silence: true,
 			})
 		}
 		for i, device := range []string{"oven-3", "kiln/north", "boiler#12", "cellar", "line-2.press"} {
@@ -217,9 +217,9 @@ func (w *world) alarming() {
 		{Device: "press", Rule: "hot", Level: "warning", Temperature: 64.5, Threshold: 65, Resolved: true},
 		{Device: "cellar", Rule: "damp", Temperature: 61, Threshold: 60},
 		{Device: "door-7", Rule: "door-open", Per: "site", PerValue: "berlin", Word: "wide-open-since-yesterday", Temperature: 1, Threshold: 1},
-		{Device: "truck-4", Rule: "probe-dead", Level: "critical", Silent: 2 * time.Hour},
-		{Device: "partition/0", Rule: "probe-dead", Level: "warning", Silent: 15 * time.Minute},
-		{Device: "truck-9", Rule: "probe-dead", Level: "warning", Silent: 15 * time.Minute, Resolved: true},
+		{Device: "truck-4", Rule: "probe-dead", Silent: 15 * time.Minute},
+		{Device: "partition/0", Rule: "probe-dead", Silent: 15 * time.Minute},
+		{Device: "truck-9", Rule: "probe-dead", Silent: 15 * time.Minute, Resolved: true},
 	} {
 		a.ID, a.Partition, a.Sequence, a.Window, a.Suppressed, a.Enqueued = fmt.Sprint("ruled/", i), "0", int64(77+i), 10*time.Minute, int64(i*3), now
 		w.take(a)

@@ -155,7 +155,7 @@ func BenchmarkBacktest(b *testing.B) {
 // Devices that fall silent are found while the recording goes on, whoever proves it; skipped lines are no lost messages.
 func TestSilenceInARecording(t *testing.T) {
 	set := rules.Threshold("temperature", 80, 10*time.Minute)
-	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Levels: []rules.Level{{Silent: 15 * time.Minute}}})
+	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Silent: 15 * time.Minute, Levels: []rules.Level{{}}})
 	var notices []string
 	c := &backtesting.Candidate{Name: "in force", Set: set, To: []worker.Receiver{{Name: "hook"}}, Notice: func(n worker.BacktestNotice) {
 		notices = append(notices, fmt.Sprint(n.At.Format(time.TimeOnly), " ", n.Device, " ", n.Recovery))

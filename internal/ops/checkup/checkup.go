@@ -530,7 +530,7 @@ func (k *checkup) testAlert() notify.Alert {
 		field = ""
 	}
 	return notify.Alert{
-		Silent:      level.Silent,
+		Silent:      rule.Silent,
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,

@@ -25,8 +25,7 @@ func Explain(r *rules.Rule) string {
 				of += fmt.Sprintf(" that is not %s", outside(v))
 			}
 		}
-		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of,
-			levels(r, func(l rules.Level) (any, []string) { return config.Plain(l.Silent), nil }))
+		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of, config.Plain(r.Silent))
 		if r.Resolved {
 			b.WriteString(", with a recovery when it does")
 		}

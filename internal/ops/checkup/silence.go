@@ -39,7 +39,7 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 			return "", err
 		}
 		for _, a := range kept.Alarms {
-			if a.Rule == r.Name && a.Level == r.Levels[0].Name && a.Silence && a.Open {
+			if a.Rule == r.Name && a.Silence && a.Open {
 				silent++
 			}
 		}

@@ -27,16 +27,15 @@ func TestSilences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var alarms []ledger.Alarm
-		for _, level := range []string{"warning", "critical"} {
-			alarms = append(alarms, ledger.Alarm{Device: ledger.Text("a" + partition), Rule: "offline", Level: level, Silence: true, Open: true, Since: time.Unix(1, 0)})
+		alarms := []ledger.Alarm{
+			{Device: ledger.Text("a" + partition), Rule: "offline", Silence: true, Open: true, Since: time.Unix(1, 0)},
+			{Device: ledger.Text("b" + partition), Rule: "offline", Open: true, Since: time.Unix(1, 0)},
 		}
-		alarms = append(alarms, ledger.Alarm{Device: ledger.Text("b" + partition), Rule: "offline", Level: "warning", Open: true, Since: time.Unix(1, 0)})
 		if err := l.Write(t.Context(), ledger.Content{Alarms: alarms}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	offline := rules.Rule{Name: "offline", Levels: []rules.Level{{Name: "warning", Silent: time.Minute}, {Name: "critical", Silent: time.Hour}}}
+	offline := rules.Rule{Name: "offline", Silent: time.Minute, Levels: []rules.Level{{}}}
 	for field, want := range map[string]string{
 		"": "4 devices known in 2 partitions, 2 silent now", "temp": "2 devices known in 2 partitions, 2 silent now", "other": "no device is known yet",
 	} {

@@ -87,7 +87,7 @@ func work(gate *throttle.Gate, body string, answer throttle.Answer) {
 
 // The way of an alert is tried with a rule that a single reading opens, and not with one about silence.
 func TestTestRule(t *testing.T) {
-	silent := rules.Rule{Name: "offline", Levels: []rules.Level{{Silent: time.Hour}}}
+	silent := rules.Rule{Name: "offline", Silent: time.Hour, Levels: []rules.Level{{}}}
 	slow := rules.Rule{Name: "slow", Field: "temp", Levels: []rules.Level{{Limit: 80, Clear: 80, For: time.Minute}}}
 	hot := rules.Rule{Name: "hot", Field: "temp", Levels: []rules.Level{{Limit: 80, Clear: 80}}}
 	if r, err := checkup.TestRule(rules.Set{Rules: []rules.Rule{silent, slow, hot}}); err != nil || r.Name != "hot" {
