@@ -20,7 +20,6 @@ require (
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
-	github.com/robfig/cron/v3 v3.0.1
 	github.com/twmb/avro v1.9.0
 	github.com/wneessen/go-mail v0.8.1
 	go.opentelemetry.io/contrib/bridges/prometheus v0.72.0

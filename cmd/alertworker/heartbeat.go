@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 
 // checkTimeout is for one look at all replicas and partitions.
 const checkTimeout = 8 * time.Second
+
+// heartbeatDuty is its name among the duties.
+const heartbeatDuty = "heartbeat"
 
 // newHeartbeat returns the calls of HEARTBEAT_URL, which the leader makes.
 func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Heartbeat, error) {
@@ -29,6 +34,13 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			return leading
 		},
 		Check: r.wouldArrive,
+		Made: func(call heartbeat.Call) {
+			var err error
+			if call.Err != "" {
+				err = errors.New(call.Err)
+			}
+			r.duties.Record(heartbeatDuty, call.At, cmp.Or(call.Why, "alerts get out"), err)
+		},
 	}), nil
 }
 

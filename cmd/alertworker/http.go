@@ -101,7 +101,6 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Partitions = r.source.Ownerships
 	o.Receivers = r.gates
 	o.Shared = sharedOf(c, shared, r.receivers)
-	o.Heartbeat = r.heartbeat
 	o.Silences = r.muting
 	o.Others = r.source.Reports
 	o.Late = r.lag.Late

@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-	_ "time/tzdata" // SUMMARY_SCHEDULE may name a zone, and the image has no zone files
+	_ "time/tzdata" // TIME_ZONE may name a zone, and the image has no zone files
 
 	"alertworker/internal/build"
 )

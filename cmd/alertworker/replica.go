@@ -23,7 +23,6 @@ import (
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
-	"alertworker/internal/ops/tally"
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/peers"
 	"alertworker/internal/roster"
@@ -47,7 +46,6 @@ type replica struct {
 	gates     []admin.Receiver // of each receiver and each level that is configured
 	duties    *leader.Roster   // nil if there are none
 	leases    lease.Store      // observed
-	tally     *tally.Tally     // for the daily summary; nil if there is none
 	lag       *metrics.LagTracker
 	admin     *admin.Admin // nil if HTTP is off
 	trigger   *trigger     // nil if HTTP or the trigger is off
@@ -94,21 +92,16 @@ func newReplica(
 			config.Malformed = s.deadLetters
 		}
 	}
-	if c.SummarySchedule != "" {
-		r.tally = tally.New(s.tallies, c.Scope(), log)
-	}
 	store := string(c.ThrottleStore)
 	r.leases = lease.Observe(
 		s.leases, o.recorder.Store(), o.metrics.Store(store), tracer.Store(store), o.monitor.Store.Store,
 	)
-	observed := r.deliverTo(&config, c, tracer)
+	r.deliverTo(&config, c, tracer)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Mutes = r.muting.Mutes
 	r.worker = worker.New(config)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
-	if r.duties, err = r.newDuties(c, s, observed, log); err != nil {
-		return nil, err
-	}
+	r.duties = r.newDuties(c, s, log)
 	if c.HeartbeatURL.IsSet() {
 		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
 			return nil, err
@@ -150,24 +143,22 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 	}, nil
 }
 
-// deliverTo adds r's receivers to config, and returns what sends to each by its name.
-func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *tracing.Tracing) map[string]notify.Notifier {
+// deliverTo adds r's receivers to config.
+func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *tracing.Tracing) {
 	windows := throttle.NewWindows()
-	observed := map[string]notify.Notifier{}
 	for _, to := range r.receivers {
-		observed[to.Name] = notify.Observe(
-			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name), r.tally.Receiver(to.ID),
+		observed := notify.Observe(
+			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name),
 		)
 		config.Receivers = append(config.Receivers, worker.Receiver{
 			ID:       to.ID,
 			Name:     to.Name,
 			Filters:  to.Filters,
 			Limits:   to.Limits,
-			Notifier: observed[to.Name],
+			Notifier: observed,
 			Gate:     r.newGates(c, config.Rules, to, windows),
 		})
 	}
-	return observed
 }
 
 // newGates makes a receiver's gates of set, which the page shows too, and returns a function that finds the gate of a
@@ -260,38 +251,21 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 	}
 }
 
-// newDuties returns the duties that one replica performs for its scope, nil if there are
-// none. rs are the receivers by name.
-func (r *replica) newDuties(c config.Config, s stores, rs map[string]notify.Notifier, log *zap.Logger) (*leader.Roster, error) {
+// newDuties returns the duties that one replica performs for its scope, nil if there are none.
+func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.Roster {
 	var duties []leader.Duty
 	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
-	if c.SummarySchedule != "" {
-		schedule, err := config.ParseSchedule(c.SummarySchedule)
-		if err != nil {
-			return nil, fmt.Errorf("SUMMARY_SCHEDULE: %w", err)
-		}
-		summary := leader.SummaryConfig{
-			Tally: r.tally, Scope: c.Scope(), Source: "/" + c.Origin(),
-			Receivers: map[string]notify.Reporter{}, Timeout: c.NotifyTimeout,
-		}
-		for name, to := range rs {
-			if reporter, ok := to.(notify.Reporter); ok {
-				summary.Receivers[name] = reporter
-			}
-		}
-		if s.deadLetters != nil {
-			summary.DeadLetters = s.deadLetters.Count
-		}
-		duties = append(duties, leader.Summary(schedule, summary))
+	if c.HeartbeatURL.IsSet() {
+		duties = append(duties, leader.Duty{Name: heartbeatDuty})
 	}
-	if len(duties) == 0 && !c.HeartbeatURL.IsSet() { // which the leader sends
-		return nil, nil
+	if len(duties) == 0 {
+		return nil
 	}
 	return leader.New(leader.Config{
 		Store: r.leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
-	}), nil
+	})
 }
 
 // run works until ctx ends and everything is handed over, in the order of
@@ -308,9 +282,6 @@ func (r *replica) run(ctx context.Context) (err error) {
 
 	for _, to := range r.receivers {
 		end.add("receiver "+to.Name, closeLimit, closing(to.Close))
-	}
-	if r.tally != nil {
-		end.background(lasting, "summary counts", closeLimit, running(r.tally.Run))
 	}
 	end.add("hub client", closeLimit, closing(r.source.Close))
 	if r.admin != nil {

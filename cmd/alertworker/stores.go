@@ -41,7 +41,6 @@ type stores struct {
 	leases      lease.Store
 	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
-	tallies     records.Store     // beside the dead letters, or in memory
 	http        *http.Client
 	dial        dialer
 	identity    *azure.Credential // nil if everything has a key
@@ -68,7 +67,7 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // newStores returns what is needed to open stores, which dial connects to. It does not connect.
 func newStores(c config.Config, dial dialer) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(dial), dial: dial, tallies: &records.Memory{}, memory: &memory{}}
+	s := stores{http: azure.NewHTTPClient(dial), dial: dial, memory: &memory{}}
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
@@ -103,10 +102,9 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 		return c, s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, variable))}
 	}
 	if c.HasStorage() {
-		if s.tallies, err = s.openBlobs(ctx, c, c.DeadLetterContainer, nil); err != nil {
+		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return c, s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable()))}
 		}
-		s.deadLetters = deadletter.New(s.tallies, log)
 	}
 	return c, s, nil
 }
@@ -123,7 +121,7 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 	})
 }
 
-// openDeadLetters opens the dead letters alone, for commands.
+// openDeadLetters opens the dead letters alone.
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
 	rs, err := s.openBlobs(ctx, c, c.DeadLetterContainer, nil)
 	if err != nil {

@@ -73,12 +73,11 @@ const arrows = `
 	internal/ops/audit    internal/humanize internal/ledger internal/telemetry internal/throttle internal/worker
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/humanize
 	internal/ops/checkup  internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
-	internal/ops/leader   internal/backoff internal/lease internal/throttle internal/notify internal/ops/tally
+	internal/ops/leader   internal/backoff internal/lease internal/throttle
 	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/humanize
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker
 	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker internal/humanize
-	internal/ops/tally    internal/notify internal/records internal/azure
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 
 	internal/lab/busytest
@@ -116,7 +115,6 @@ const wraps = `
 	github.com/goccy/go-yaml                                        internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing internal/ops/metrics
-	github.com/robfig/cron                                          internal/config
 	github.com/twmb/avro                                            internal/ops/backtesting
 	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
 `

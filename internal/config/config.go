@@ -86,10 +86,8 @@ type Config struct {
 	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish deliveries in flight on SIGTERM"`
 	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"name of this replica in logs, alerts and the status page"`
 
-	LeaseRetention  time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must exceed how late an event can arrive"`
-	SummarySchedule string        `envconfig:"SUMMARY_SCHEDULE" desc:"when to send NOTIFY_URLS a summary of the previous day and the current day so far: a cron expression, for example 0 8 * * *; empty: never"`
-
-	HeartbeatURL Secret `envconfig:"HEARTBEAT_URL" desc:"monitoring service to call every minute while an alert would get out, and with /fail while it would not: https://hc-ping.com/..., Better Stack, Cronitor, Uptime Kuma, or alertmanager+http://... for a Watchdog alert; prefix with 'interval=5m ' or 'fail=off ' to change that"`
+	LeaseRetention time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must exceed how late an event can arrive"`
+	HeartbeatURL   Secret        `envconfig:"HEARTBEAT_URL" desc:"monitoring service to call every minute while an alert would get out, and with /fail while it would not: https://hc-ping.com/..., Better Stack, Cronitor, Uptime Kuma, or alertmanager+http://... for a Watchdog alert; prefix with 'interval=5m ' or 'fail=off ' to change that"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and logging" desc:"address of health checks, metrics and status page; empty turns HTTP off"`
 	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 characters"`

@@ -315,7 +315,6 @@ func TestMistakes(t *testing.T) {
 		{"retention below give up", valid("LEASE_RETENTION=48h", "NOTIFY_GIVE_UP=48h"), "LEASE_RETENTION", "more than the sum of THROTTLE_WINDOW and NOTIFY_GIVE_UP"},
 		{"heartbeat", valid("HEARTBEAT_URL=hc-ping.com/hunter2"), "HEARTBEAT_URL", "begins with https://"},
 		{"heartbeat's interval", valid("HEARTBEAT_URL=interval=2h https://hc-ping.com/hunter2"), "HEARTBEAT_URL", "1s to 1h"},
-		{"schedule", valid("SUMMARY_SCHEDULE=every morning"), "SUMMARY_SCHEDULE", `"0 8 * * *"`},
 
 		{"port alone", valid("HTTP_ADDR=8080"), "HTTP_ADDR", "such as :8080"},
 		{"address", valid("HTTP_ADDR=localhost"), "HTTP_ADDR", "host:port"},

@@ -264,11 +264,6 @@ func (c *Config) validateReplicas(e *configError) {
 
 func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, maxRetention)
-	if c.SummarySchedule != "" {
-		if _, err := ParseSchedule(c.SummarySchedule); err != nil {
-			e.add("SUMMARY_SCHEDULE", "is %s; must be five cron fields such as \"0 8 * * *\" (every day at 8), or @daily", show(c.SummarySchedule))
-		}
-	}
 	if c.HeartbeatURL.IsSet() {
 		if _, err := heartbeat.Parse(c.HeartbeatURL.Reveal()); err != nil {
 			e.add("HEARTBEAT_URL", "%v", err)

@@ -1,5 +1,5 @@
-// Package notify is the contract of receivers: an [Alert] goes to a [Notifier], a
-// [Summary] to a [Reporter], and the result is nil or an [Error].
+// Package notify is the contract of receivers: an [Alert] goes to a [Notifier], and the result is
+// nil or an [Error].
 package notify
 
 import (
@@ -81,49 +81,6 @@ type Notifier interface {
 	// error unless the alerts were taken. An error that is not an *Error is treated like the zero
 	// Error. Errors contain no secrets. Safe for concurrent use.
 	Notify(ctx context.Context, alerts ...Alert) error
-}
-
-// A Summary is the figures of two days: the day before it was made, and that day so far.
-type Summary struct {
-	// ID is the same in every attempt at one summary, by any replica, though the
-	// figures may differ. A receiver may drop a summary if it took the same ID.
-	ID     string
-	Source string // where the readings came from: "/<namespace>/<hub>", a URI reference
-	Scope  string // whose alerts these are
-	Due    time.Time
-	Made   time.Time // by the clock of the replica that made it
-	Days   [2]Day    // the day before, and the day so far
-	// More means that there were more devices than could be counted: figures are too low.
-	More bool
-}
-
-// A Day is what happened on one UTC day. A device with several receivers counts
-// once, as the receiver with the most has it.
-type Day struct {
-	Date time.Time // its beginning
-	// Unknown: the figures from Alerts to MostSuppressed could not be read.
-	Unknown    bool
-	Alerts     int64 // of all devices
-	Suppressed int64 // readings suppressed before these alerts
-	Devices    int64 // that had alerts
-	// At most ten devices each, those with the most first.
-	MostAlerts, MostSuppressed []DeviceCount
-	// DeadLetters is the number of dead letters about readings of that day; nil if it
-	// is not known.
-	DeadLetters *int
-}
-
-// A DeviceCount is one device on one day.
-type DeviceCount struct {
-	Device             string
-	Alerts, Suppressed int64
-}
-
-// A Reporter is a Notifier that delivers summaries too.
-type Reporter interface {
-	// Report returns nil only once the receiver has taken the summary. Otherwise it is
-	// like Notify.
-	Report(ctx context.Context, s Summary) error
 }
 
 // An Error says what is known of an alert that was not taken, or may not have been. The

@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 const (
@@ -90,54 +88,6 @@ func (s Style) Text(alerts ...Alert) Text {
 		t.Headline = fmt.Sprintf("%s: %d alerts, %d normal again", of, len(alerts)-resolved, resolved)
 	}
 	return t
-}
-
-// Summary returns the message with sum's figures.
-func (s Style) Summary(sum Summary) Text {
-	t := Text{ID: sum.ID, Headline: "alertworker: summary of " + date(sum.Days[0]), Severity: Info, Links: s.PageLinks()}
-	add := func(s Section) {
-		s.Severity = Info
-		t.Sections = append(t.Sections, s)
-	}
-	for i, d := range sum.Days {
-		add(Section{Title: date(d) + [...]string{"", ", so far"}[i], Facts: d.facts()})
-	}
-	for _, d := range sum.Days {
-		if len(d.MostAlerts) > 0 {
-			add(Section{Title: "Most alerts on " + date(d), Lines: lines(d.MostAlerts)})
-		}
-		if len(d.MostSuppressed) > 0 {
-			add(Section{Title: "Most suppressed readings on " + date(d), Lines: lines(d.MostSuppressed)})
-		}
-	}
-	scope := []Fact{{"Scope", printable(sum.Scope, maxMessage-1)}}
-	if sum.More {
-		scope = append(scope, Fact{"Note", "there were more devices than could be counted: figures are too low"})
-	}
-	add(Section{Facts: scope})
-	return t
-}
-
-func date(d Day) string { return d.Date.UTC().Format(time.DateOnly) }
-
-func (d Day) facts() []Fact {
-	facts := []Fact{{"Alerts", "not known"}, {"Devices", "not known"}, {"Suppressed readings", "not known"}, {"Dead letters", "not known"}}
-	if !d.Unknown {
-		for i, n := range []int64{d.Alerts, d.Devices, d.Suppressed} {
-			facts[i].Value = strconv.FormatInt(n, 10)
-		}
-	}
-	if d.DeadLetters != nil {
-		facts[3].Value = strconv.Itoa(*d.DeadLetters)
-	}
-	return facts
-}
-
-func lines(devices []DeviceCount) (lines []string) {
-	for _, d := range devices {
-		lines = append(lines, fmt.Sprintf("%s: %d alerts, %d suppressed", deviceName(d.Device), d.Alerts, d.Suppressed))
-	}
-	return lines
 }
 
 // BatchID names a message about alerts: the same for the same alerts, in any order.

@@ -94,9 +94,9 @@ func heartbeats(t *busytest.Attempt) {
 	w.start("a", "b")
 	w.ready()
 	well("at the start")
-	within(t.T, startWithin, "the page shows the heartbeat's last call", func() bool {
+	within(t.T, startWithin, "the page shows the heartbeat's calls", func() bool {
 		_, page := try(http.MethodGet, "http://"+w.sites["a"]+"/", "")
-		return strings.Contains(page, "Heartbeat")
+		return strings.Contains(page, "heartbeat") && strings.Contains(page, "alerts get out")
 	})
 
 	w.receiver.BehaveAlways(notifytest.Status(503))

@@ -93,7 +93,7 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a, err := webhook.Decode(body)
-	if errors.Is(err, webhook.ErrNoAlert) { // a summary, or what a later version sends: nothing to drop
+	if errors.Is(err, webhook.ErrNoAlert) { // what a later version sends: nothing to drop
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}

@@ -91,7 +91,6 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		"DRAIN_TIMEOUT=10s",
 		"HTTP_INGEST_TOKEN=" + ingestToken,
 		"HTTP_ADMIN_TOKEN=" + adminToken,
-		"SUMMARY_SCHEDULE=@daily", // on Cosmos DB there is no other work for a leader
 		"LOG_LEVEL=error",
 		"LOG_FORMAT=console",
 	}}

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -165,18 +164,17 @@ type Config struct {
 	Leading func() bool
 	// Check returns why an alert would not get out, empty if it would, within some seconds.
 	Check func(context.Context) string
+	// Made is called after each call.
+	Made func(Call)
 
 	Log *zap.Logger
 }
 
-// A Heartbeat makes the calls of one replica. Run may be called once, Last at any time.
+// A Heartbeat makes the calls of one replica. Run may be called once.
 type Heartbeat struct {
 	Config
 	client *http.Client
 	redact *strings.Replacer
-
-	mu   sync.Mutex
-	last Call
 }
 
 func New(c Config) *Heartbeat {
@@ -189,13 +187,6 @@ func New(c Config) *Heartbeat {
 		},
 		redact: redact.New(c.Target.url, nil),
 	}
-}
-
-// Last returns the last call that this replica made, the zero Call if there is none.
-func (h *Heartbeat) Last() Call {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last
 }
 
 // Run calls the service, while this replica leads, until ctx ends: at every interval, and as soon as what
@@ -243,16 +234,14 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		if err := h.call(ctx, why); err != nil {
 			next.Err = err.Error()
 		}
-		h.note(said, next)
+		h.Made(next)
+		h.log(said, next)
 		said = next
 	}
 }
 
-// note keeps what was said, and logs it if it is news.
-func (h *Heartbeat) note(before, now Call) {
-	h.mu.Lock()
-	h.last = now
-	h.mu.Unlock()
+// log logs what was said if it is news.
+func (h *Heartbeat) log(before, now Call) {
 	switch {
 	case now.Err != "" && before.Err == "":
 		h.Log.Warn("heartbeat not accepted; trying again", zap.String("error", now.Err))

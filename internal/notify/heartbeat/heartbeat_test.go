@@ -153,7 +153,9 @@ func TestRun(t *testing.T) {
 			leading, why = l, w
 		}
 		core, logs := observer.New(zap.InfoLevel)
+		var last Call
 		h := New(Config{
+			Made:   func(call Call) { mu.Lock(); defer mu.Unlock(); last = call },
 			Target: parse(t, "https://hc/"+secret), Source: "ns/hub", Log: zap.New(core),
 			Leading: func() bool { mu.Lock(); defer mu.Unlock(); return leading },
 			Check:   func(context.Context) string { mu.Lock(); defer mu.Unlock(); return why },
@@ -180,7 +182,7 @@ func TestRun(t *testing.T) {
 		expect(40*time.Second, "14s ok")
 		set(true, "the hub is gone")
 		expect(90*time.Second, "19s the hub is gone", "1m19s the hub is gone")
-		if last := h.Last(); last.Why != "the hub is gone" || last.Err != "" || last.At.IsZero() {
+		if last.Why != "the hub is gone" || last.Err != "" || last.At.IsZero() {
 			t.Errorf("the last call was %+v", last)
 		}
 		set(true, "")
@@ -189,7 +191,7 @@ func TestRun(t *testing.T) {
 
 		s.answer(500)
 		expect(time.Minute, "54s ok", "59s ok")
-		if last := h.Last(); !strings.Contains(last.Err, "call hc: answered Internal Server Error: no: ") || strings.Contains(last.Err, secret) {
+		if !strings.Contains(last.Err, "call hc: answered Internal Server Error: no: ") || strings.Contains(last.Err, secret) {
 			t.Errorf("the last call was %+v", last)
 		}
 		s.answer(0)
@@ -215,6 +217,7 @@ func TestFailOff(t *testing.T) {
 		s := &service{start: time.Now(), status: 200}
 		h := New(Config{
 			Target: parse(t, "interval=8s fail=off https://hc/"+secret), Source: "ns/hub", Log: zap.NewNop(),
+			Made:    func(Call) {},
 			Leading: func() bool { return true },
 			Check: func(context.Context) string {
 				if time.Since(s.start) > 9*time.Second {

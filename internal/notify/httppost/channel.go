@@ -7,8 +7,7 @@ import (
 	"alertworker/internal/notify"
 )
 
-// A Channel is a [notify.Notifier] and a [notify.Reporter] for people, at one URL. See [Client.Post] for what
-// answers mean.
+// A Channel is a [notify.Notifier] for people, at one URL. See [Client.Post] for what answers mean.
 type Channel struct {
 	*Client
 	style  notify.Style
@@ -27,9 +26,4 @@ func NewChannel(u *url.URL, opts Options, style notify.Style, encode func(notify
 // Notify posts one message about all of alerts.
 func (c *Channel) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	return c.PostJSON(ctx, "alert", c.encode(c.style.Text(alerts...)))
-}
-
-// Report posts s.
-func (c *Channel) Report(ctx context.Context, s notify.Summary) error {
-	return c.PostJSON(ctx, "summary", c.encode(c.style.Summary(s)))
 }

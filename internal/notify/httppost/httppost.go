@@ -1,5 +1,5 @@
-// Package httppost is the one HTTP client of all receivers: it posts an alert or a
-// summary and says what the answer means. A channel encodes, and has a Client.
+// Package httppost is the one HTTP client of all receivers: it posts alerts and says
+// what the answer means. A channel encodes, and has a Client.
 package httppost
 
 import (
@@ -73,7 +73,7 @@ type Client struct {
 
 // A Message is what is posted.
 type Message struct {
-	What        string // "alert" or "summary", for errors
+	What        string // "alert" or "alerts", for errors
 	ContentType string
 	Header      http.Header // further fields; nil if there are none
 	Body        []byte

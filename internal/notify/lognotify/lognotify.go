@@ -1,4 +1,4 @@
-// Package lognotify writes alerts and summaries to the log. It is for trying things out:
+// Package lognotify writes alerts to the log. It is for trying things out:
 // an alert counts as delivered whether or not anybody reads the log.
 package lognotify
 
@@ -15,8 +15,7 @@ import (
 	"alertworker/internal/notify/webhook"
 )
 
-// A Logger is a [notify.Notifier] and a [notify.Reporter] that writes each alert or summary as one line: a sentence,
-// and the event that webhooks get.
+// A Logger is a [notify.Notifier] that writes each alert as one line: a sentence, and the event that webhooks get.
 type Logger struct {
 	log *zap.Logger
 }
@@ -35,12 +34,6 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	}
 	event, err := webhook.Encode(a)
 	return l.write(ctx, "alert", level, a.Rule+what+a.Message(), event, err)
-}
-
-// Report writes s at info level, regardless of level and sampling like Notify.
-func (l *Logger) Report(ctx context.Context, s notify.Summary) error {
-	event, err := webhook.EncodeSummary(s)
-	return l.write(ctx, "summary", zapcore.InfoLevel, notify.Style{}.Summary(s).Headline, event, err)
 }
 
 // write adds one line to the log, regardless of level and sampling, unless its event could not be encoded.

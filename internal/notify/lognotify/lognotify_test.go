@@ -2,13 +2,11 @@ package lognotify_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -137,45 +135,6 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 func TestFailedWrite(t *testing.T) {
 	err := lognotify.New(zap.New(core(zapcore.AddSync(broken{}), zap.InfoLevel))).Notify(t.Context(), notifytest.Alert(1))
 	if err == nil || !strings.Contains(err.Error(), "disk full") {
-		t.Errorf("got %v, want the writer's error", err)
-	}
-}
-
-var _ notify.Reporter = (*lognotify.Logger)(nil)
-
-// A summary is one line for people, also in a log that keeps such lines back.
-func TestReport(t *testing.T) {
-	out := &lines{}
-	n := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.ErrorLevel)))
-	two := 2
-	s := notify.Summary{
-		ID: "ns/hub/summary/2026-03-01T08:00:00Z", Source: "/ns/hub",
-		Days: [2]notify.Day{
-			{
-				Date: time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC), Alerts: 14, Suppressed: 410, Devices: 2, DeadLetters: &two,
-				MostAlerts:     []notify.DeviceCount{{Device: "device-7", Alerts: 12, Suppressed: 100}, {Device: "two\nlines", Alerts: 2, Suppressed: 310}},
-				MostSuppressed: []notify.DeviceCount{{Device: "two\nlines", Alerts: 2, Suppressed: 310}},
-			},
-			{Date: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
-		},
-	}
-	if err := n.Report(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	want, err := webhook.EncodeSummary(s)
-	if got := parse(t, out); err != nil || got.Msg != "alertworker: summary of 2026-02-28" || got.Level != "info" || string(got.Event) != string(want) {
-		t.Errorf("got %s, want %s, %v", out.buf.String(), want, err)
-	}
-	out.buf.Reset()
-
-	why := errors.New("the reason")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(why)
-	if err := n.Report(ctx, s); !errors.Is(err, why) || !notify.AsError(err).Untaken || out.count() != 0 {
-		t.Errorf("after its context: %v, %d lines", err, out.count())
-	}
-	err = lognotify.New(zap.New(core(zapcore.AddSync(broken{}), zap.InfoLevel))).Report(t.Context(), s)
-	if err == nil || !strings.Contains(err.Error(), "write summary to the log: disk full") {
 		t.Errorf("got %v, want the writer's error", err)
 	}
 }

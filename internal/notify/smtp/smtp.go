@@ -53,7 +53,7 @@ type Options struct {
 	TLS   *tls.Config        // instead of the system's certificates, for tests
 }
 
-// A Mail is a [notify.Notifier] and a [notify.Reporter] that sends mails from one address to
+// A Mail is a [notify.Notifier] that sends mails from one address to
 // one or more. Each mail has a connection of its own.
 //
 // A mail goes to all recipients at once. It counts as taken if the server takes it for
@@ -233,12 +233,6 @@ func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site
 // Notify mails all of alerts in one.
 func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	return m.mail(ctx, "alert", newLetter(m.style, alerts...))
-}
-
-// Report mails s.
-func (m *Mail) Report(ctx context.Context, s notify.Summary) error {
-	t := m.style.Summary(s)
-	return m.mail(ctx, "summary", letter{t, s.ID, "summary\n" + s.Scope, t.Headline})
 }
 
 // mail makes one attempt at a letter.

@@ -113,39 +113,6 @@ func TestLink(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
-	s := newServer(t, implicit)
-	zero := 0
-	date := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	err := s.notifier(t, implicit).Report(t.Context(), notify.Summary{
-		ID: "summary/1", Scope: "ns/hub/$default", More: true,
-		Days: [2]notify.Day{
-			{Date: date, Alerts: 12, Suppressed: 340, Devices: 4, DeadLetters: &zero, MostAlerts: []notify.DeviceCount{{Device: "a\r\nb<i>", Alerts: 7, Suppressed: 100}}},
-			{Date: date.AddDate(0, 0, 1), Unknown: true},
-		},
-	})
-	if err != nil || len(s.mails()) != 1 {
-		t.Fatalf("%d mails, %v", len(s.mails()), err)
-	}
-	got := parse(t, s.mails()[0].raw)
-	if got.subject != "alertworker: summary of 2026-03-01" {
-		t.Errorf("subject %q", got.subject)
-	}
-	for _, want := range []string{
-		"\n2026-03-01\nAlerts                12\nDevices               4\nSuppressed readings   340\nDead letters          0\n",
-		"\n2026-03-02, so far\nAlerts                not known\n",
-		"\nMost alerts on 2026-03-01\na\uFFFD\uFFFDb<i>               7 alerts, 100 suppressed\n",
-		"figures are too low\n",
-	} {
-		if !strings.Contains(got.text, want) {
-			t.Errorf("the text lacks %q:\n%s", want, got.text)
-		}
-	}
-	if !strings.Contains(got.html, "<td style=\"padding: 0.1em 1.5em 0.1em 0; color: #666\">a\uFFFD\uFFFDb&lt;i&gt;</td>") {
-		t.Errorf("the page is\n%s", got.html)
-	}
-}
-
 // answer is what a server says that repeats all it knows.
 func answer(code int, enhanced gosmtp.EnhancedCode) error {
 	return &gosmtp.SMTPError{Code: code, EnhancedCode: enhanced, Message: "no \x07 " + strings.Join(secrets, " ")}

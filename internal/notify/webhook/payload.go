@@ -145,8 +145,7 @@ func EncodeBatch(alerts []notify.Alert) ([]byte, error) {
 	return json.Marshal(batch)
 }
 
-// ErrNoAlert is what Decode's error is if it was given an event of another type,
-// such as a summary.
+// ErrNoAlert is what Decode's error is if it was given an event of another type.
 var ErrNoAlert = errors.New("no alert")
 
 // Decode is the inverse of Encode, for receivers, except for what is about one attempt.

@@ -1,4 +1,4 @@
-// Package webhook posts alerts and summaries as CloudEvents to an HTTP receiver.
+// Package webhook posts alerts as CloudEvents to an HTTP receiver.
 package webhook
 
 import (
@@ -10,8 +10,7 @@ import (
 	"alertworker/internal/notify/httppost"
 )
 
-// A Webhook is a [notify.Notifier] and a [notify.Reporter] that posts CloudEvents to one URL. It
-// keeps connections open until Close. It prints as scheme and host.
+// A Webhook is a [notify.Notifier] that posts CloudEvents to one URL. It keeps connections open until Close. It prints as scheme and host.
 type Webhook struct {
 	*httppost.Client
 	sign Sign
@@ -50,12 +49,6 @@ func (w *Webhook) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	}
 	body, err := EncodeBatch(alerts)
 	return w.post(ctx, "alerts", BatchContentType, notify.BatchID(alerts), body, err)
-}
-
-// Report posts s. Answers mean what they do to Notify.
-func (w *Webhook) Report(ctx context.Context, s notify.Summary) error {
-	body, err := EncodeSummary(s)
-	return w.post(ctx, "summary", ContentType, s.ID, body, err)
 }
 
 // post makes one attempt at the message with the id, unless it could not be encoded.

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/httpapi"
-	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
@@ -84,9 +83,6 @@ type Options struct {
 
 	// Duties returns the status of the duties, and is called likewise. Nil: there are none.
 	Duties func(context.Context) (leader.Status, error)
-
-	// Heartbeat makes the calls of HEARTBEAT_URL; nil if there are none.
-	Heartbeat *heartbeat.Heartbeat
 
 	Log *zap.Logger
 }

@@ -12,7 +12,7 @@ import (
 
 func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 	if a.Options.Duties == nil {
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "there are no duties: set SUMMARY_SCHEDULE for a daily summary; other duties exist only with THROTTLE_STORE=blob and blob-lease"})
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "there are no duties: HEARTBEAT_URL makes one, and THROTTLE_STORE=blob and blob-lease another"})
 		return
 	}
 	d, at, err := a.duties.get(r.Context())
@@ -29,9 +29,6 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 	}{d, at.UTC().Round(time.Millisecond)})
 }
 
-// runsShown is how many runs of each duty are on the page. GET /duties has more.
-const runsShown = 5
-
 type dutiesView struct {
 	Old    string // how old this is, if the store does not respond
 	Leader string
@@ -45,13 +42,11 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		return nil
 	}
 	d, at, err := a.duties.get(r.Context())
-	v := &dutiesView{Old: aged("The throttle store", at, time.Now(), err), Leader: d.Leader, Led: max(time.Second, at.Sub(d.Since)), Terms: slices.Clone(d.Terms)}
-	slices.Reverse(v.Terms)
-	shown := map[string]int{}
-	for _, run := range slices.Backward(d.Runs) {
-		if shown[run.Duty]++; shown[run.Duty] <= runsShown {
-			v.Runs = append(v.Runs, run)
-		}
+	v := &dutiesView{
+		Old: aged("The throttle store", at, time.Now(), err), Leader: d.Leader, Led: max(time.Second, at.Sub(d.Since)),
+		Terms: slices.Clone(d.Terms), Runs: slices.Clone(d.Runs),
 	}
+	slices.Reverse(v.Terms)
+	slices.Reverse(v.Runs)
 	return v
 }

@@ -20,7 +20,6 @@ import (
 	"alertworker/internal/httpapi"
 	"alertworker/internal/humanize"
 	"alertworker/internal/muting"
-	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -108,7 +107,6 @@ type page struct {
 	MoreWindows              int        // not shown
 	Alerts                   []delivery // the latest first
 	Duties                   *dutiesView
-	Heartbeat                *heartbeatView
 	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
 	RuleNames                []string
 }
@@ -174,19 +172,7 @@ func (a *Admin) page(r *http.Request) page {
 		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
 	}
 	p.Duties = a.dutiesView(r)
-	if h := a.Heartbeat; h != nil {
-		p.Heartbeat = &heartbeatView{Host: h.Target.Host(), Every: humanize.Span(h.Target.Interval)}
-		if m.Heartbeat != nil {
-			p.Heartbeat.Call = *m.Heartbeat
-		}
-	}
 	return p
-}
-
-// A heartbeatView has the last call of HEARTBEAT_URL.
-type heartbeatView struct {
-	Host, Every string
-	heartbeat.Call
 }
 
 // headline says on p whether alerts are leaving: as this replica, the first of all, or one that is worse off says.

@@ -36,7 +36,7 @@ func TestPicture(t *testing.T) {
 		w := newWorld(t, func(o *admin.Options) {
 			o.Duties = func(context.Context) (leader.Status, error) {
 				return leader.Status{Leader: "alertworker-7d9f-k8c2m", Since: time.Now().Add(-7 * time.Hour), Runs: []leader.Run{{
-					Duty: "janitor", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-96 * time.Minute), Seconds: 0.84, Outcome: leader.Done, Detail: "31 removed",
+					Duty: "janitor", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-36 * time.Minute), Seconds: 0.84, Outcome: leader.Done, Detail: "31 removed",
 				}}}, nil
 			}
 		})

@@ -83,13 +83,10 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 
 // Receiver returns an observer that records the alerts that the named receiver takes.
 func (r *Recorder) Receiver(name string) notify.Observer {
-	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
-		if a.Alert == nil {
-			return ctx, nil
-		}
+	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
 		return ctx, func(err error) {
 			if err == nil {
-				r.add(deliveryOf(*a.Alert, name))
+				r.add(deliveryOf(*a, name))
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -34,7 +33,6 @@ type Snapshot struct {
 	Alarms     []worker.AlarmCounts
 	Open       []openAlarm // the longest first
 	Alerts     []delivery  // that receivers took, the latest first
-	Heartbeat  *heartbeat.Call
 }
 
 // totals are counters that are plotted.
@@ -73,10 +71,6 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	}
 	if a.Late != nil {
 		s.Late = a.Late()
-	}
-	if h := a.Heartbeat; h != nil && !h.Last().At.IsZero() {
-		call := h.Last()
-		s.Heartbeat = &call
 	}
 	for _, o := range a.Worker.Alarms(maxShared) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
@@ -202,9 +196,6 @@ func merged(all []Snapshot) Snapshot {
 		}
 		m.Open = slices.Concat(m.Open, s.Open)
 		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
-		if h := s.Heartbeat; h != nil && (m.Heartbeat == nil || h.At.After(m.Heartbeat.At)) {
-			m.Heartbeat = h
-		}
 	}
 	if len(all) > 1 {
 		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })

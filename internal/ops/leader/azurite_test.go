@@ -26,7 +26,7 @@ func TestOnBlobs(t *testing.T) {
 	}
 	did := make(chan string, 100)
 	replica := func(name string) (stop func()) {
-		return run(open(), name, leader.Duty{Name: "tick", Schedule: leader.Every(time.Second), Do: func(_ context.Context, c *leader.Call) (string, error) {
+		return run(open(), name, leader.Duty{Name: "tick", Every: time.Second, Do: func(_ context.Context, c *leader.Call) (string, error) {
 			did <- name
 			return fmt.Sprint("term ", c.Term), nil
 		}})

@@ -38,9 +38,10 @@ func Key(scope string) string { return "~duties/" + scope }
 
 // A Duty is work that one replica does for all.
 type Duty struct {
-	Name     string // short: it is recorded with every run
-	Schedule Schedule
-	// Do performs the duty once, within 5 minutes. What it returns is recorded; an error must
+	Name  string        // short: it is recorded with every run
+	Every time.Duration // between two runs
+	// Do is nil if the duty has a schedule of its own: who performs it, while this replica leads, calls
+	// Roster.Record. Else it performs the duty once, within 5 minutes. What it returns is recorded; an error must
 	// hold no secrets. After an error it is retried, up to 5 times in all.
 	// If the leader dies during the run, the next one starts it again.
 	Do func(ctx context.Context, c *Call) (report string, err error)
@@ -48,26 +49,13 @@ type Duty struct {
 
 // A Call is the input of one run of a duty.
 type Call struct {
-	Due  time.Time // by the schedule; the run may start later
-	Term int64     // fencing token: grows from leader to leader
+	Term int64 // fencing token: grows from leader to leader
 	// Mark is what the previous run left in it, on whichever leader; what Do leaves in it
 	// is for the next run, also after an error. A run that leaves a mark and returns no error
 	// has more to do: the duty runs again within a minute. A mark that
 	// is not valid UTF-8, or takes more than 256 bytes as JSON, is dropped.
 	Mark string
 }
-
-// A Schedule returns when a duty is next due after t, by the leader's wall clock; the zero time if never.
-type Schedule interface {
-	Next(t time.Time) time.Time
-}
-
-// Every is due at intervals of d, at least a second.
-func Every(d time.Duration) Schedule { return every(d) }
-
-type every time.Duration
-
-func (d every) Next(t time.Time) time.Time { return t.Add(max(time.Duration(d), time.Second)) }
 
 // Config configures a Roster. All fields are required.
 type Config struct {
@@ -79,13 +67,14 @@ type Config struct {
 }
 
 // A Roster runs duties, one at a time, while its replica leads. Run may be called once at a
-// time, Leading at any time.
+// time, its other methods at any time.
 type Roster struct {
 	Config
 	elector *Elector
 
 	mu   sync.Mutex
-	note note // of this replica's last term; only lead changes it
+	note note  // of this replica's last term
+	term *Term // of the last
 }
 
 func New(c Config) *Roster {
@@ -120,14 +109,14 @@ func (r *Roster) Failures() map[string]int {
 // A scheduled duty.
 type scheduled struct {
 	Duty
-	due   time.Time // by the schedule; zero: never
+	due   time.Time
 	at    time.Time // due, or later for a retry
 	tries int       // that failed
 }
 
 // next schedules the first try after last.
 func (a *scheduled) next(last time.Time) {
-	a.due = a.Schedule.Next(last)
+	a.due = last.Add(a.Every)
 	a.at, a.tries = a.due, 0
 }
 
@@ -173,6 +162,10 @@ func (r *Roster) schedule(t *Term) []*scheduled {
 		if h.Last == 0 || at.After(now.Add(maxClockGap)) {
 			at = now
 		}
+		if d.Do == nil {
+			n.Duties[d.Name] = h
+			continue
+		}
 		h.Last = at.Unix()
 		n.Duties[d.Name] = h
 		a := &scheduled{Duty: d}
@@ -181,9 +174,31 @@ func (r *Roster) schedule(t *Term) []*scheduled {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note = n
+	r.note, r.term = n, t
 	t.SetNote(n.String())
 	return duties
+}
+
+// Record records a run of a duty without Do that began at start and has just ended: with a report, or
+// with an error, which must hold no secrets. It does nothing unless this replica leads.
+func (r *Roster) Record(duty string, start time.Time, report string, err error) {
+	term, ok := r.Leading()
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.term == nil || r.term.Token != term { // it has just begun
+		return
+	}
+	done := runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: Done, Detail: report}
+	if err != nil {
+		done.Outcome, done.Detail = Failed, err.Error()
+	}
+	h := r.note.Duties[duty]
+	h.Runs = append(slices.Clip(last(h.Runs, maxRuns-1)), done)
+	r.note.Duties[duty] = h
+	r.term.SetNote(r.note.String())
 }
 
 // record replaces what the note has about a duty.
@@ -194,9 +209,16 @@ func (r *Roster) record(t *Term, duty string, h history) {
 	t.SetNote(r.note.String())
 }
 
+// history returns what the note has about a duty.
+func (r *Roster) history(duty string) history {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.note.Duties[duty]
+}
+
 func earliest(duties []*scheduled) (first *scheduled) {
 	for _, a := range duties {
-		if !a.due.IsZero() && (first == nil || a.at.Before(first.at)) {
+		if first == nil || a.at.Before(first.at) {
 			first = a
 		}
 	}
@@ -207,13 +229,13 @@ func earliest(duties []*scheduled) (first *scheduled) {
 func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 	start := time.Now()
 	done := runNote{Term: t.Token, Start: start}
-	h := r.note.Duties[a.Name]
+	h := r.history(a.Name)
 	before := last(h.Runs, maxRuns-1)
 	h.Runs = append(slices.Clip(before), done)
 	r.record(t, a.Name, h)
 
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
-	call := &Call{Due: a.due, Term: t.Token, Mark: h.Mark}
+	call := &Call{Term: t.Token, Mark: h.Mark}
 	report, err := a.Do(try, call)
 	cancel()
 	h.Mark = storable(call.Mark)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	sweepEvery   = 6 * time.Hour
+	sweepEvery   = time.Hour
 	sweepTimeout = 4 * time.Minute // for one run; less than runTimeout
 )
 
@@ -23,7 +23,7 @@ type Sweeper interface {
 	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error)
 }
 
-// Janitor removes, every 6 hours, the records of scope that have been unused for longer than
+// Janitor removes, every hour, the records of scope that have been unused for longer than
 // retention. Retention must exceed the greatest delay of an event: a record also
 // says which late events need no alert. A run takes at most 4 minutes; if records are left, the next run
 // continues within a minute, whoever leads.
@@ -33,8 +33,8 @@ type Sweeper interface {
 func Janitor(s Sweeper, scope string, retention time.Duration) Duty {
 	mine := throttle.InScope(scope)
 	return Duty{
-		Name:     "janitor",
-		Schedule: Every(sweepEvery),
+		Name:  "janitor",
+		Every: sweepEvery,
 		Do: func(ctx context.Context, c *Call) (string, error) {
 			sweep, cancel := context.WithTimeout(ctx, sweepTimeout)
 			defer cancel()

@@ -26,9 +26,9 @@ func (n *note) add(duty string, r runNote) {
 // Ten terms and ten runs of each duty fit into a note, whatever their texts are; texts of a usual length stay whole.
 func TestNoteFits(t *testing.T) {
 	at := time.Unix(1795261928, 0).UTC()
-	usual := note{Leader: "alertworker-7d9f8c6b5-x2x4z", Duties: map[string]history{"janitor": {Last: 1795261928}, "summary": {Last: 1795261928}}}
+	usual := note{Leader: "alertworker-7d9f8c6b5-x2x4z", Duties: map[string]history{"janitor": {Last: 1795261928}, "heartbeat": {Last: 1795261928}}}
 	for i := range 20 {
-		usual.add([]string{"janitor", "summary"}[i%2], runNote{Term: 1795261928000, Start: at, Seconds: 12.345, Outcome: Done, Detail: "9999 removed"})
+		usual.add([]string{"janitor", "heartbeat"}[i%2], runNote{Term: 1795261928000, Start: at, Seconds: 12.345, Outcome: Done, Detail: "9999 removed"})
 	}
 	for i := range int64(10) {
 		usual.Terms = append(usual.Terms, endedNote{Term: 1795261928000 + i, Leader: fmt.Sprint("alertworker-7d9f8c6b5-x2x4", i), From: at, Until: at.Add(time.Hour), End: End(i % 2)})
@@ -40,7 +40,7 @@ func TestNoteFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{strings.Repeat("<", 300), strings.Repeat("ü", 99), "\xff\x00", strings.Repeat("x", 2000)}))
 		n := note{Leader: text.Draw(t, "leader"), Duties: map[string]history{"janitor": {Last: rapid.Int64().Draw(t, "last"), Mark: storable(text.Draw(t, "mark"))}}}
-		for duty := range map[string]bool{"janitor": true, "summary": true} {
+		for duty := range map[string]bool{"janitor": true, "heartbeat": true} {
 			for range rapid.IntRange(0, maxRuns).Draw(t, "runs") {
 				n.add(duty, runNote{Term: 1795261928000, Start: at, Seconds: 300, Outcome: Failed, Detail: text.Draw(t, "detail")})
 			}

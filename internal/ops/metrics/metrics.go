@@ -57,7 +57,7 @@ func New(version string) *Metrics {
 		}, []string{"store"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "notify_attempts_total",
-			Help: "Attempts to deliver an alert, a recovery or a summary.",
+			Help: "Attempts to deliver an alert or a recovery.",
 		}, []string{"receiver", "result", "reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "notify_duration_seconds",

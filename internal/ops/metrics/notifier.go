@@ -26,15 +26,15 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 			declare(result, reason)
 		}
 	}
-	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
+	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
 		start := time.Now()
 		return ctx, func(err error) {
 			now := time.Now()
 			result, reason := notify.Result(err), failure(ctx, err)
 			attempts.WithLabelValues(result, reason).Inc()
 			duration.WithLabelValues(result).Observe(now.Sub(start).Seconds())
-			if err == nil && a.Alert != nil && !a.Alert.Resolved { // which may have waited for a window's end
-				delay.Observe(max(0, now.Sub(a.Alert.Enqueued).Seconds()))
+			if err == nil && !a.Resolved { // which may have waited for a window's end
+				delay.Observe(max(0, now.Sub(a.Enqueued).Seconds()))
 			}
 		}
 	}

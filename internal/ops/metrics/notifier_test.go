@@ -113,20 +113,3 @@ func TestDelays(t *testing.T) {
 		expect(t, m, map[string]float64{`delivery_delay_seconds_sum{receiver="hook"}`: 44, `delivery_delay_seconds_count{receiver="hook"}`: 2})
 	})
 }
-
-// Summaries count as attempts, and have no delay.
-func TestNotifySummaries(t *testing.T) {
-	m := metrics.New("")
-	n := notify.Observe(&reporter{}, m.Receiver("hook"))
-	if err := n.(notify.Reporter).Report(t.Context(), notify.Summary{}); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, m, map[string]float64{
-		`notify_attempts_total{reason="none", receiver="hook", result="delivered"}`: 1,
-		`delivery_delay_seconds_count{receiver="hook"}`:                             0,
-	})
-}
-
-type reporter struct{ metricstest.Stub }
-
-func (reporter) Report(context.Context, notify.Summary) error { return nil }

@@ -130,11 +130,11 @@ func TestLedger(t *testing.T) {
 
 func TestDuties(t *testing.T) {
 	m := metrics.New("")
-	leads, failures := false, map[string]int{"janitor": 0, "summary": 0}
+	leads, failures := false, map[string]int{"janitor": 0, "heartbeat": 0}
 	m.Duties(func() (int64, bool) { return 7, leads }, func() map[string]int { return failures })
-	expect(t, m, map[string]float64{`duty_leader`: 0, `duty_consecutive_failures{duty="janitor"}`: 0, `duty_consecutive_failures{duty="summary"}`: 0})
-	leads, failures["summary"] = true, 3
-	expect(t, m, map[string]float64{`duty_leader`: 1, `duty_consecutive_failures{duty="janitor"}`: 0, `duty_consecutive_failures{duty="summary"}`: 3})
+	expect(t, m, map[string]float64{`duty_leader`: 0, `duty_consecutive_failures{duty="janitor"}`: 0, `duty_consecutive_failures{duty="heartbeat"}`: 0})
+	leads, failures["heartbeat"] = true, 3
+	expect(t, m, map[string]float64{`duty_leader`: 1, `duty_consecutive_failures{duty="janitor"}`: 0, `duty_consecutive_failures{duty="heartbeat"}`: 3})
 }
 
 func TestStandby(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 const (
 	deviceKey     = attribute.Key("alertworker.device")
 	alertKey      = attribute.Key("alertworker.alert.id")
-	summaryKey    = attribute.Key("alertworker.summary.id")
 	ruleKey       = attribute.Key("alertworker.rule")
 	levelKey      = attribute.Key("alertworker.level")
 	resolvedKey   = attribute.Key("alertworker.resolved")

@@ -8,26 +8,19 @@ import (
 	"alertworker/internal/notify"
 )
 
-// Receiver returns an observer of the attempts at a receiver: an attempt at an alert is a
-// span of its delivery, one at a summary is a trace of its own. It is nil if t is. name holds no secrets.
+// Receiver returns an observer of the attempts at a receiver: each is a span of the
+// alert's delivery. It is nil if t is. name holds no secrets.
 func (t *Tracing) Receiver(name string) notify.Observer {
 	if t == nil {
 		return nil
 	}
-	return func(ctx context.Context, a notify.Attempt) (context.Context, func(error)) {
-		var span trace.Span
-		switch {
-		case a.Summary != nil:
-			ctx, span = t.tracer.Start(ctx, "summary "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-				receiverKey.String(name), summaryKey.String(a.Summary.ID),
-			))
-		case trace.SpanFromContext(ctx).IsRecording():
-			ctx, span = t.tracer.Start(ctx, "notify "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-				receiverKey.String(name), alertKey.String(a.Alert.ID), tokenKey.Int64(a.Alert.Token), suppressedKey.Int64(a.Alert.Suppressed),
-			))
-		default:
+	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
+		if !trace.SpanFromContext(ctx).IsRecording() {
 			return ctx, nil
 		}
+		ctx, span := t.tracer.Start(ctx, "notify "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+			receiverKey.String(name), alertKey.String(a.ID), tokenKey.Int64(a.Token), suppressedKey.Int64(a.Suppressed),
+		))
 		return ctx, func(err error) {
 			outcome := notify.Result(err)
 			span.SetAttributes(outcomeKey.String(outcome))

@@ -307,25 +307,3 @@ func (s inDelivery) Extend(ctx context.Context, l lease.Lease, note string, ttl 
 func (s inDelivery) Release(ctx context.Context, l lease.Lease, note string) error {
 	return s.Store.Release(s.delivery.Under(ctx), l, note)
 }
-
-// reporter takes alerts, and fails with summaries.
-type reporter struct{ script }
-
-func (*reporter) Report(context.Context, notify.Summary) error {
-	return &notify.Error{Untaken: true, Err: errBroken}
-}
-
-// An attempt at a summary is a trace of its own.
-func TestSummary(t *testing.T) {
-	r := tracetest.NewSpanRecorder()
-	tr := tracing.Record(config(), r)
-	defer tr.Close()
-	n := notify.Observe(&reporter{}, tr.Receiver("hook"))
-	if err := n.(notify.Reporter).Report(t.Context(), notify.Summary{ID: "s/summary/1"}); err == nil {
-		t.Fatal("the summary was taken")
-	}
-	const want = "summary hook, client, Error: broken error.type=not_taken outcome=not_taken receiver=hook summary.id=s/summary/1\n"
-	if got := tree(t, r); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}

@@ -54,7 +54,7 @@ type Replica struct {
 func NewReplica() *Replica {
 	r := &Replica{Metrics: metrics.New(""), Malformed: 1}
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
-	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless }, func() map[string]int { return map[string]int{"janitor": 0, "summary": r.Failing} })
+	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless }, func() map[string]int { return map[string]int{"janitor": r.Failing, "heartbeat": 0} })
 	r.Metrics.Standby(func() bool { return r.Standby })
 	r.Metrics.Blocked(func() (report status.Report) {
 		if r.Blocked {
