@@ -8,6 +8,7 @@ SHELL       := bash
 GO       ?= go
 ARGS     ?=
 FUZZTIME ?= 5s
+STATES   ?= 100000000
 
 # What a build is stamped with. Two builds of one commit with one Go are the same, byte for byte.
 VERSION  ?=
@@ -17,7 +18,7 @@ IMAGE    ?= alertworker:$(or $(VERSION),dev)
 KEDATIME ?= 5m
 race      = $(shell command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 
-.PHONY: help run stack test lint azure fuzz bench ci build image keda
+.PHONY: help run stack test lint azure fuzz model bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -68,6 +69,10 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		echo "$$target $$package"; \
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
+
+# A small part of it is in make test. 10⁸ states take about an hour and 12 GB of memory.
+model: ## search the gate's protocol, crash by crash, for STATES=100000000 states
+	$(GO) test ./internal/throttle -run '^TestModel' -v -timeout 6h -args -model.states=$(STATES)
 
 bench: node_modules/.package-lock.json ## the worker beside the client's bare loop, in CPU time; ARGS="-benchtime 1x" is quicker
 	$(GO) test ./internal/lab/bench -run '^$$' -timeout 1h -bench Throughput -benchtime 5x $(ARGS)
