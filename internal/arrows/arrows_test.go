@@ -81,6 +81,7 @@ const arrows = `
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker
 
 	internal/lab/busytest
+	internal/lab/cloud
 	internal/lab/console    internal/lab/verify internal/notify internal/humanize
 	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/transport
 	internal/lab/devhub/*   internal/lab/devhub internal/backoff internal/telemetry/amqpvalue

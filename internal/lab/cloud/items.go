@@ -1,0 +1,245 @@
+package cloud
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Items is a Cosmos DB account with one write region. Use NewItems. It is safe for concurrent use.
+type Items struct {
+	Clock Clock
+
+	mux        *http.ServeMux
+	mu         sync.Mutex
+	now        time.Time // of the answer that is being made
+	databases  map[string]bool
+	containers map[string]*itemContainer // by "database/container"
+	etags      int64
+}
+
+type itemContainer struct {
+	properties json.RawMessage
+	items      map[string]*item // by id, which is the partition key too
+}
+
+type item struct {
+	body    map[string]any // with _etag and _ts
+	etag    string
+	expires time.Time // zero: never
+}
+
+// NewItems returns an empty account. endpoint is its address, which it tells its clients.
+func NewItems(endpoint string) *Items {
+	s := &Items{mux: http.NewServeMux(), databases: map[string]bool{}, containers: map[string]*itemContainer{}}
+	region := fmt.Sprintf(`[{"name":"West Europe","databaseAccountEndpoint":%q}]`, endpoint)
+	account := fmt.Sprintf(`{"writableLocations":%s,"readableLocations":%s}`, region, region)
+	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, account) })
+	s.mux.HandleFunc("POST /dbs", s.createDatabase)
+	s.mux.HandleFunc("POST /dbs/{db}/colls", s.createContainer)
+	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}", s.readContainer)
+	s.mux.HandleFunc("POST /dbs/{db}/colls/{coll}/docs", s.createItem)
+	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}/docs/{id}", s.readItem)
+	s.mux.HandleFunc("PUT /dbs/{db}/colls/{coll}/docs/{id}", s.replaceItem)
+	return s
+}
+
+func (s *Items) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.Clock.next()
+	date(w, s.now)
+	w.Header().Set("X-Ms-Session-Token", fmt.Sprint("0:-1#", s.etags))
+	s.mux.ServeHTTP(w, r)
+}
+
+func itemError(w http.ResponseWriter, status int, sub string) {
+	if sub != "" {
+		w.Header().Set("X-Ms-Substatus", sub)
+	}
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"code":%q,"message":"…"}`, http.StatusText(status))
+}
+
+const noContainer = "1003" // a sub-status
+
+func (s *Items) createDatabase(w http.ResponseWriter, r *http.Request) {
+	var body struct{ ID string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	if s.databases[body.ID] {
+		itemError(w, http.StatusConflict, "")
+		return
+	}
+	s.databases[body.ID] = true
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, `{"id":%q}`, body.ID)
+}
+
+func (s *Items) createContainer(w http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	var body struct{ ID string }
+	_ = json.Unmarshal(raw, &body)
+	name := r.PathValue("db") + "/" + body.ID
+	switch {
+	case !s.databases[r.PathValue("db")]:
+		itemError(w, http.StatusNotFound, noContainer)
+	case s.containers[name] != nil:
+		itemError(w, http.StatusConflict, "")
+	default:
+		s.containers[name] = &itemContainer{raw, map[string]*item{}}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(raw)
+	}
+}
+
+// container returns that of r, and answers that there is none.
+func (s *Items) container(w http.ResponseWriter, r *http.Request) *itemContainer {
+	c := s.containers[r.PathValue("db")+"/"+r.PathValue("coll")]
+	if c == nil {
+		itemError(w, http.StatusNotFound, noContainer)
+	}
+	return c
+}
+
+func (s *Items) readContainer(w http.ResponseWriter, r *http.Request) {
+	if c := s.container(w, r); c != nil {
+		_, _ = w.Write(c.properties)
+	}
+}
+
+// item returns the one that is called id, nil if there is none, or if it is past its time to live.
+func (s *Items) item(c *itemContainer, id string) *item {
+	i := c.items[id]
+	if i != nil && !i.expires.IsZero() && !s.now.Before(i.expires) {
+		delete(c.items, id)
+		return nil
+	}
+	return i
+}
+
+// Delete removes an item behind everybody's back.
+func (s *Items) Delete(database, container, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[database+"/"+container]; c != nil {
+		delete(c.items, id)
+	}
+}
+
+// inPartition answers with an error unless r is for the partition of the item id.
+func inPartition(w http.ResponseWriter, r *http.Request, id string) bool {
+	if r.Header.Get("X-Ms-Documentdb-Partitionkey") == `["`+id+`"]` {
+		return true
+	}
+	itemError(w, http.StatusBadRequest, "1001")
+	return false
+}
+
+func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
+	c := s.container(w, r)
+	if c == nil {
+		return
+	}
+	if r.Header.Get("Content-Type") == "application/query+json" {
+		s.query(w, r, c)
+		return
+	}
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	id, _ := body["id"].(string)
+	switch {
+	case !inPartition(w, r, id):
+	case s.item(c, id) != nil:
+		itemError(w, http.StatusConflict, "")
+	default:
+		s.put(w, c, id, body)
+		answerItem(w, r, c.items[id], http.StatusCreated)
+	}
+}
+
+func (s *Items) replaceItem(w http.ResponseWriter, r *http.Request) {
+	c := s.container(w, r)
+	if c == nil {
+		return
+	}
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	id := r.PathValue("id")
+	if !inPartition(w, r, id) {
+		return
+	}
+	was := s.item(c, id)
+	switch match := r.Header.Get("If-Match"); {
+	case was == nil:
+		itemError(w, http.StatusNotFound, "")
+	case match != "" && match != was.etag:
+		itemError(w, http.StatusPreconditionFailed, "")
+	default:
+		s.put(w, c, id, body)
+		answerItem(w, r, c.items[id], http.StatusOK)
+	}
+}
+
+func (s *Items) put(w http.ResponseWriter, c *itemContainer, id string, body map[string]any) {
+	s.etags++
+	i := &item{body: body, etag: strconv.Quote(fmt.Sprintf("%08x", s.etags))}
+	body["_etag"], body["_ts"] = i.etag, s.now.Unix()
+	if ttl, ok := body["ttl"].(float64); ok && ttl > 0 {
+		i.expires = s.now.Add(time.Duration(ttl) * time.Second)
+	}
+	c.items[id] = i
+	w.Header().Set("Etag", i.etag)
+}
+
+// answerItem answers a write that has been made.
+func answerItem(w http.ResponseWriter, r *http.Request, i *item, status int) {
+	w.WriteHeader(status)
+	if r.Header.Get("Prefer") != "return=minimal" {
+		_ = json.NewEncoder(w).Encode(i.body)
+	}
+}
+
+func (s *Items) readItem(w http.ResponseWriter, r *http.Request) {
+	c := s.container(w, r)
+	if c == nil {
+		return
+	}
+	i := s.item(c, r.PathValue("id"))
+	if i == nil {
+		itemError(w, http.StatusNotFound, "0")
+		return
+	}
+	w.Header().Set("Etag", i.etag)
+	_ = json.NewEncoder(w).Encode(i.body)
+}
+
+// query answers the one query that lists a container, in pages.
+func (s *Items) query(w http.ResponseWriter, r *http.Request, c *itemContainer) {
+	var body struct{ Query string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	if !strings.EqualFold(body.Query, "SELECT * FROM c") {
+		itemError(w, http.StatusBadRequest, "")
+		return
+	}
+	from, page := r.Header.Get("X-Ms-Continuation"), []any{}
+	size, _ := strconv.Atoi(r.Header.Get("X-Ms-Max-Item-Count"))
+	for _, id := range slices.Sorted(maps.Keys(c.items)) {
+		i := s.item(c, id)
+		if i == nil || id < from {
+			continue
+		}
+		if size > 0 && len(page) == size {
+			w.Header().Set("X-Ms-Continuation", id)
+			break
+		}
+		page = append(page, i.body)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"Documents": page, "_count": len(page)})
+}
