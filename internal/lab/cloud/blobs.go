@@ -50,7 +50,9 @@ type nativeLease struct {
 	lasts time.Duration // negative: for ever
 }
 
-func (l nativeLease) held(now time.Time) bool { return l.id != "" && (l.lasts < 0 || now.Before(l.until)) }
+func (l nativeLease) held(now time.Time) bool {
+	return l.id != "" && (l.lasts < 0 || now.Before(l.until))
+}
 
 func (l nativeLease) state(now time.Time) (state, status string) {
 	switch {

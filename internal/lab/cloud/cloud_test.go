@@ -31,9 +31,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The leases on these services keep the contract that they keep on Azure's emulators, faults included.
 func TestLeases(t *testing.T) {
 	for name, h := range map[string]leasetest.Harness{
-		"blob":       {New: onBlobs(bloblease.OpenETag), MinTTL: time.Second, Skew: leasetest.ServiceClock},
-		"blob-lease": {New: onBlobs(bloblease.OpenNative), MinTTL: bloblease.MinTTL, Skew: leasetest.ServiceClock},
-		"cosmos":     {New: onItems, MinTTL: time.Second, Skew: skew},
+		"blob":   {New: onBlobs, MinTTL: time.Second, Skew: leasetest.ServiceClock},
+		"cosmos": {New: onItems, MinTTL: time.Second, Skew: skew},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.Lag, h.Bubble = 3*time.Second, synctest.Test
@@ -114,25 +113,21 @@ func client(t testing.TB, service *cloud.Blobs, via http.RoundTripper) *containe
 	return c
 }
 
-type opener func(context.Context, *container.Client, func(string)) (*bloblease.Store, error)
-
-func onBlobs(open opener) func(testing.TB) leasetest.Backend {
-	return func(t testing.TB) leasetest.Backend {
-		service := &cloud.Blobs{}
-		return leasetest.Backend{
-			Transport: direct{service},
-			Open: func(via http.RoundTripper) (lease.Store, error) {
-				return open(t.Context(), client(t, service, via), nil)
-			},
-			Delete: func(_ context.Context, key string) error {
-				for _, name := range service.Names("leases") {
-					if strings.HasSuffix(name, "/"+azure.Name(key)) {
-						service.Delete("leases", name)
-					}
+func onBlobs(t testing.TB) leasetest.Backend {
+	service := &cloud.Blobs{}
+	return leasetest.Backend{
+		Transport: direct{service},
+		Open: func(via http.RoundTripper) (lease.Store, error) {
+			return bloblease.OpenETag(t.Context(), client(t, service, via), nil)
+		},
+		Delete: func(_ context.Context, key string) error {
+			for _, name := range service.Names("leases") {
+				if strings.HasSuffix(name, "/"+azure.Name(key)) {
+					service.Delete("leases", name)
 				}
-				return nil
-			},
-		}
+			}
+			return nil
+		},
 	}
 }
 
