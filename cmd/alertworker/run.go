@@ -41,11 +41,18 @@ func run(ctx context.Context) error {
 var errNewSecrets = errors.New("files of secrets have changed")
 
 // runReplica's straight line is configuration, stores, replica, and then the replica's run. stop ends ctx.
-func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory) (err error) {
+func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory) error {
 	c, log, err := configure()
 	if err != nil {
 		return err
 	}
+	return runConfigured(ctx, stop, c, nil, kept, log)
+}
+
+// runConfigured is runReplica from the stores on. Everything is connected to by dial.
+func runConfigured(
+	ctx context.Context, stop context.CancelCauseFunc, c config.Config, dial dialer, kept *memory, log *zap.Logger,
+) (err error) {
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
 	end.add("log", closeLimit, func(context.Context) error {
@@ -65,7 +72,7 @@ func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory)
 		}
 		return nil
 	})
-	r, err := start(ctx, c, kept, o, log, &end)
+	r, err := start(ctx, c, dial, kept, o, log, &end)
 	switch {
 	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
 		log.Info("stopped before startup was complete", zap.Error(err))
@@ -82,8 +89,10 @@ func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory)
 
 // start connects to everything that c names, as long as that takes, and returns a replica
 // ready to run. It adds to end what closes it, also when it fails.
-func start(ctx context.Context, c config.Config, kept *memory, o *operations, log *zap.Logger, end *cleanup) (*replica, error) {
-	shared, err := newStores(c, nil)
+func start(
+	ctx context.Context, c config.Config, dial dialer, kept *memory, o *operations, log *zap.Logger, end *cleanup,
+) (*replica, error) {
+	shared, err := newStores(c, dial)
 	shared.memory = kept
 	end.add("stores", closeLimit, closing(shared.Close))
 	if err != nil {

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/xml"
 	"fmt"
@@ -137,6 +138,16 @@ func (s *Blobs) Names(container string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.containers[container]))
+}
+
+// Content returns what is in a blob, nil if there is none.
+func (s *Blobs) Content(container, name string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.containers[container][name]; b != nil {
+		return bytes.Clone(b.content)
+	}
+	return nil
 }
 
 // onBlob does what r asks of a blob, and writes the headers and the body of the answer. A status of 0 is a success

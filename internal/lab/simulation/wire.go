@@ -58,8 +58,8 @@ func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
 
 // A conn is one end of a connection whose writes do not wait for the other end's reads. Nothing on it takes time: a
-// library may hold a mutex while it waits for the other end, and while somebody waits for that mutex virtual time stands
-// still.
+// library may hold a mutex while it waits for the other end, and virtual time stands still while somebody waits for
+// that mutex.
 type conn struct {
 	in, out       *pipe
 	local, remote address

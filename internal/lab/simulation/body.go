@@ -1,0 +1,147 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+var (
+	errDead = errors.New("this replica is dead")
+	errAway = errors.New("connection refused")
+)
+
+// A body is a replica as the world sees it: what it is connected to, and what gets through.
+type body struct {
+	name string
+	slot int
+	end  context.CancelFunc
+	done chan struct{} // closed when nothing of it runs any more
+
+	mu       sync.Mutex
+	dead     bool
+	conns    map[Service][]*conn
+	away     map[Service]time.Time // nothing gets through until then
+	refusing map[Service]refusal
+	lossy    map[Service]time.Time // until then
+}
+
+// A refusal is how a service answers, until when.
+type refusal struct {
+	until  time.Time
+	status int
+}
+
+func newBody(name string, slot int, end context.CancelFunc) *body {
+	return &body{
+		name: name, slot: slot, end: end, done: make(chan struct{}),
+		conns: map[Service][]*conn{}, away: map[Service]time.Time{},
+		refusing: map[Service]refusal{}, lossy: map[Service]time.Time{},
+	}
+}
+
+// dial connects the replica to a service.
+func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, error) {
+	b.mu.Lock()
+	refused := b.dead || s == Hub && time.Now().Before(b.away[s])
+	b.mu.Unlock()
+	if refused {
+		return nil, fmt.Errorf("dial %s: %w", l.host, errAway)
+	}
+	c, err := l.dial(ctx, b.name)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead {
+		_ = c.Close()
+		return nil, errDead
+	}
+	b.conns[s] = append(b.conns[s], c.(*conn))
+	return c, nil
+}
+
+// await waits while nothing gets through between the replica and the service, and reports whether the replica lives.
+func (b *body) await(s Service) bool {
+	for {
+		b.mu.Lock()
+		dead, wait := b.dead, time.Until(b.away[s])
+		b.mu.Unlock()
+		if dead || wait <= 0 {
+			return !dead
+		}
+		time.Sleep(wait)
+	}
+}
+
+// alive reports whether the replica has not been killed. It may have ended.
+func (b *body) alive() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.dead
+}
+
+// kill ends the replica at once: nothing that it does from now on reaches anybody.
+func (b *body) kill() {
+	b.mu.Lock()
+	b.dead = true
+	for _, conns := range b.conns {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+	b.mu.Unlock()
+	b.end()
+}
+
+// cut resets the replica's connections to a service.
+func (b *body) cut(s Service) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns[s] {
+		c.reset()
+	}
+	b.conns[s] = nil
+}
+
+// disturb has a fault befall the services that it names.
+func (b *body) disturb(f Fault, until time.Time) {
+	for _, s := range services {
+		if !f.within(s) {
+			continue
+		}
+		b.mu.Lock()
+		switch f.Do {
+		case Away:
+			b.away[s] = until
+		case Refuse:
+			b.refusing[s] = refusal{until, f.Status}
+		case Lossy:
+			b.lossy[s] = until
+		}
+		b.mu.Unlock()
+		if f.Do == Cut || s == Hub {
+			b.cut(s)
+		}
+	}
+}
+
+// refused returns the status with which a service answers the replica, 0 if it does what it is asked.
+func (b *body) refused(s Service) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.refusing[s]; time.Now().Before(r.until) {
+		return r.status
+	}
+	return 0
+}
+
+func (b *body) isLossy(s Service) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Before(b.lossy[s])
+}

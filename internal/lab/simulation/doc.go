@@ -1,0 +1,11 @@
+// Package simulation runs whole replicas, by the worker's own wiring, in one process on virtual time: hours in minutes.
+// A seed makes a [Plan]: the settings, the devices, and the faults, which begin at any time or at any step of a
+// replica. The hub, the stores and the receivers are in memory, behind the real clients and over connections that the
+// plan cuts. What receivers got is judged by package verify.
+//
+// Each seed has a world of its own: what is common in one is rare in the next. While faults last an alert may be late,
+// and nothing else may be wrong.
+//
+// A dead replica reaches nobody, though its goroutines run until they have noticed. All replicas have one clock, which
+// may be far from that of the services.
+package simulation

@@ -1,0 +1,180 @@
+package simulation
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// latency is the most that a request or an answer takes on its way.
+const latency = 15 * time.Millisecond
+
+// pause waits as long as a request or an answer takes.
+func (w *World) pause() {
+	w.mu.Lock()
+	d := time.Duration(w.rng.Int64N(int64(latency)))
+	w.mu.Unlock()
+	time.Sleep(d)
+}
+
+// chance is true once in n times.
+func (w *World) chance(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n) == 0
+}
+
+// later does something after a time.
+func (w *World) later(d time.Duration, do func()) {
+	w.work.Go(func() {
+		time.Sleep(d)
+		do()
+	})
+}
+
+// due has a fault begin, or wait for its step.
+func (w *World) due(f Fault) {
+	if f.Step == "" {
+		w.begin(f, w.victim(f))
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = append(w.pending, f)
+}
+
+// calm forgets the faults whose step has not come.
+func (w *World) calm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = nil
+}
+
+// victim returns the replica that a fault befalls, nil if there is none at present.
+func (w *World) victim(f Fault) *body {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f.Replica != Any {
+		return w.slots[f.Replica]
+	}
+	alive := slices.DeleteFunc(slices.Clone(w.slots), func(b *body) bool { return b == nil })
+	if len(alive) == 0 {
+		return nil
+	}
+	return alive[w.rng.IntN(len(alive))]
+}
+
+// befalls has the fault begin that waits for a step of a replica, and returns it.
+func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
+	w.mu.Lock()
+	i := slices.IndexFunc(w.pending, func(f Fault) bool {
+		return f.Step == step && f.After == after && (f.Replica == Any || f.Replica == b.slot)
+	})
+	if i < 0 || w.slots[b.slot] != b {
+		w.mu.Unlock()
+		return Fault{}, false
+	}
+	f = w.pending[i]
+	w.pending = slices.Delete(w.pending, i, i+1)
+	w.mu.Unlock()
+	w.begin(f, b)
+	return f, true
+}
+
+// begin has a fault begin. b may be nil.
+func (w *World) begin(f Fault, b *body) {
+	now := time.Now()
+	until := now.Add(f.For)
+	if b == nil && w.needsReplica(f) {
+		return
+	}
+	name := "world"
+	if b != nil {
+		name = b.name
+	}
+	when := ""
+	if f.Step != "" {
+		when = "before "
+		if f.After {
+			when = "after "
+		}
+	}
+	w.say("FAULT", "%v of %s %s%s", f, name, when, f.Step)
+	w.mu.Lock()
+	w.faults++
+	w.spans = append(w.spans, span{now, until})
+	w.mu.Unlock()
+	switch f.Do {
+	case Kill:
+		w.replace(b, f.For, b.kill)
+	case Stop:
+		w.replace(b, f.For, b.end)
+	case Away, Refuse, Cut, Lossy:
+		b.disturb(f, until)
+	case Down:
+		w.takeDown(f, until)
+	default:
+		w.disturbHub(f)
+	}
+}
+
+// needsReplica reports whether f befalls a replica.
+func (w *World) needsReplica(f Fault) bool {
+	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy}, f.Do)
+}
+
+// replace ends a replica, and has another one start in its place.
+func (w *World) replace(b *body, after time.Duration, end func()) {
+	w.mu.Lock()
+	gone := w.slots[b.slot] != b
+	if !gone {
+		w.slots[b.slot] = nil
+	}
+	w.mu.Unlock()
+	if gone {
+		return
+	}
+	end()
+	w.later(after, func() { w.start(b.slot) })
+}
+
+// takeDown has a receiver answer everybody with a status. 422 is for good: the inbox itself refuses.
+func (w *World) takeDown(f Fault, until time.Time) {
+	i := int(f.At/time.Millisecond) % len(w.inboxes)
+	if f.Status == 422 {
+		w.inboxes[i].Refuse(true)
+		w.later(f.For, func() { w.inboxes[i].Refuse(false) })
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.downs[inboxName(i)] = refusal{until, f.Status}
+}
+
+// down returns the status with which a receiver answers everybody, 0 if it takes what it gets.
+func (w *World) down(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.downs[name]; time.Now().Before(r.until) {
+		return r.status
+	}
+	return 0
+}
+
+// disturbHub has the hub itself misbehave.
+func (w *World) disturbHub(f Fault) {
+	n := int(f.At / time.Millisecond)
+	partition := strconv.Itoa(n % w.plan.Partitions)
+	switch f.Do {
+	case Detach:
+		w.hub.Detach(partition)
+	case Links:
+		w.hub.RefuseLinks(partition, 1+n%3, "simulated")
+	case Claims:
+		w.hub.RefuseClaims(1+n%3, 500)
+	case Asked:
+		w.hub.RefuseManagement(1+n%3, 500)
+	case Mute:
+		w.hub.Mute(partition)
+	}
+}

@@ -1,0 +1,151 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"alertworker/internal/config"
+	"alertworker/internal/lab/verify"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs"
+)
+
+const (
+	throttleContainer   = "throttle"
+	checkpointContainer = "checkpoints"
+	letterContainer     = "deadletters"
+	key                 = "c2ltdWxhdGlvbg=="
+
+	sendTimeout = 5 * time.Second
+	claimFor    = sendTimeout + 10*time.Second
+
+	silence = "offline"
+	bySite  = "site"
+
+	proves = 40 * time.Second  // until silence is proven
+	slack  = 60 * time.Second  // a window, with a claim after it
+	heals  = 150 * time.Second // until what comes is in time again, after a fault
+)
+
+// rules returns what the plan's replicas alert by.
+func (p Plan) rules() rules.Set {
+	levels := []rules.Level{{Limit: limit, Clear: p.Clear, For: p.For, Override: ownLimit}}
+	if p.Levels > 1 {
+		levels[0].Name = "warning"
+		levels = append(levels, rules.Level{Name: "critical", Limit: limit + higherBy, Clear: limit + higherBy})
+	}
+	set := rules.Set{Quiet: quiet, Rules: []rules.Rule{
+		{Name: rules.DefaultName, Field: telemetry.DefaultFields, Window: p.Window, Resolved: p.Resolved, Levels: levels},
+	}}
+	if p.Silent > 0 {
+		set.Rules = append(set.Rules, rules.Rule{
+			Name: silence, Window: p.Window, Resolved: p.Resolved, Silent: p.Silent, Forget: rules.DefaultForget,
+			Levels: []rules.Level{{}},
+		})
+	}
+	if p.PerSite {
+		set.Rules = append(set.Rules, rules.Rule{
+			Name: bySite, Field: telemetry.DefaultFields, Window: p.Window, Per: site,
+			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
+		})
+	}
+	return set
+}
+
+// judged returns the same for the judge.
+func (p Plan) judged() (all []verify.Rule) {
+	for _, r := range p.rules().Rules {
+		judged := verify.Rule{
+			Name: r.Name, Window: r.Window, Resolved: r.Resolved, Per: r.Per, Quiet: quiet, Silent: r.Silent,
+		}
+		for _, l := range r.Levels {
+			judged.Levels = append(judged.Levels, verify.Level{
+				Name: l.Name, Limit: l.Limit, Clear: l.Clear, For: l.For, Override: l.Override,
+			})
+		}
+		all = append(all, judged)
+	}
+	return all
+}
+
+// config returns the settings of the replica called name.
+func (p Plan) config(name, hub string) config.Config {
+	storage := "DefaultEndpointsProtocol=http;AccountName=sim;AccountKey=" + key +
+		";BlobEndpoint=http://" + blobsAddress + "/sim;"
+	var urls []string
+	for i := range p.Receivers {
+		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
+	}
+	return config.Config{
+		EventHubConnectionString: config.NewSecret(hub),
+		EventHubConsumerGroup:    "$Default",
+		EventHubStart:            eventhubs.Start{Earliest: true},
+		EventHubPrefetch:         eventhubs.DefaultPrefetch,
+		RulesFile:                config.RulesOf(p.rules()),
+		QuietProperty:            quiet,
+		ThrottleWindow:           p.Window,
+		ThrottleStore:            p.Store,
+		ThrottleContainer:        throttleContainer,
+		CheckpointStore:          config.StoreBlob,
+		CheckpointContainer:      checkpointContainer,
+		CheckpointInterval:       time.Second,
+		StorageConnectionString:  config.NewSecret(storage),
+		DeadLetterContainer:      letterContainer,
+		CosmosConnectionString:   config.NewSecret("AccountEndpoint=http://" + itemsAddress + "/;AccountKey=" + key + ";"),
+		CosmosDatabase:           "sim",
+		CosmosContainer:          "leases",
+		LeaseRetention:           720 * time.Hour,
+		NotifyURLs:               config.NewURLs(urls...),
+		NotifyResolved:           p.Resolved,
+		NotifyTimeout:            sendTimeout,
+		NotifyConcurrency:        64,
+		NotifyGiveUp:             time.Hour,
+		OwnershipExpiry:          8 * time.Second,
+		BalanceInterval:          3 * time.Second,
+		DrainTimeout:             10 * time.Second,
+		ReplicaName:              name,
+	}
+}
+
+// settles is how long after its Length everything in a plan has come to rest.
+func (p Plan) settles() time.Duration {
+	longest := time.Duration(0)
+	for _, f := range p.Faults {
+		longest = max(longest, f.For)
+	}
+	return longest + heals + proves + slack + p.Window + p.Silent
+}
+
+// rules are what the judge allows. While faults last an alert may be late, and nothing else.
+func (w *World) rules(until time.Time) verify.Rules {
+	r := verify.Rules{
+		Window: w.plan.Window, Bound: heals + w.storm(), Proof: proves, Slack: slack, Until: until,
+	}
+	for i := range w.plan.Receivers {
+		r.Receivers = append(r.Receivers, inboxName(i))
+	}
+	for _, d := range w.plan.Devices {
+		r.Unknown = append(r.Unknown, d.Name)
+		if d.Site != "" {
+			r.Unknown = append(r.Unknown, d.Site)
+		}
+	}
+	return r
+}
+
+// storm returns the longest time without a calm in which everything could heal.
+func (w *World) storm() (longest time.Duration) {
+	spans := slices.SortedFunc(slices.Values(w.spans), func(a, b span) int { return a.from.Compare(b.from) })
+	var of span
+	for _, s := range spans {
+		if s.from.Sub(of.to) > heals {
+			of = s
+		}
+		if s.to.After(of.to) {
+			of.to = s.to
+		}
+		longest = max(longest, of.to.Sub(of.from))
+	}
+	return longest
+}

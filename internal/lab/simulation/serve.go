@@ -1,0 +1,207 @@
+package simulation
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"alertworker/internal/lab/inbox"
+)
+
+// maxBody is more than any request has, in bytes.
+const maxBody = 8 << 20
+
+// A held answer is complete before it is sent.
+type held struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (h *held) Header() http.Header { return h.header }
+
+func (h *held) WriteHeader(status int) {
+	if h.status == 0 {
+		h.status = status
+	}
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	h.WriteHeader(http.StatusOK)
+	return h.body.Write(b)
+}
+
+// A door is what requests to a service come through, with all that befalls them on the way.
+type door struct {
+	world   *World
+	service Service
+	name    string
+	next    http.Handler
+	inbox   *inbox.Inbox // of a receiver
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		panic(http.ErrAbortHandler) // the request broke off
+	}
+	if d.service == Items && r.URL.Path == "/" { // azcosmos holds a mutex until it is answered: it must take no time
+		d.do(r, body).send(w)
+		return
+	}
+	b := d.world.body(r.RemoteAddr)
+	step := d.step(r, body)
+	h := d.pass(r, body, b, step)
+	if h == nil {
+		d.world.say(b.name, "%s %s: no answer", step, r.URL.Path)
+		panic(http.ErrAbortHandler)
+	}
+	if step != Other || h.status >= 400 {
+		d.world.say(b.name, "%s %s: %d", step, r.URL.Path, h.status)
+	}
+	h.send(w)
+}
+
+// pass takes a request to the service and its answer back. It returns nil if either gets lost.
+func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
+	d.world.pause()
+	f, ok := d.world.befalls(b, step, false)
+	lost := b.isLossy(d.service) && d.world.chance(4)
+	before := d.world.chance(2)
+	switch {
+	case !b.await(d.service), ok && f.Do == Lose, lost && before:
+		return nil
+	case ok && f.Do == Late:
+		time.Sleep(f.For)
+	case ok && f.Do == Twice:
+		d.world.later(f.For, func() { d.do(r, body) })
+	}
+	if status := d.refused(b); status != 0 {
+		return refuse(status)
+	}
+	h := d.do(r, body)
+	f, ok = d.world.befalls(b, step, true)
+	switch {
+	case ok && f.Do == Lose, lost:
+		return nil
+	case ok && f.Do == Late:
+		time.Sleep(f.For)
+	case ok && f.Do == Twice:
+		d.world.later(f.For, func() { d.do(r, body) })
+	}
+	d.world.pause()
+	if !b.await(d.service) {
+		return nil
+	}
+	return h
+}
+
+// do has the service do what is asked.
+func (d *door) do(r *http.Request, body []byte) *held {
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	h := &held{header: http.Header{}}
+	d.next.ServeHTTP(h, again)
+	h.WriteHeader(http.StatusOK)
+	return h
+}
+
+func (d *door) refused(b *body) int {
+	if status := b.refused(d.service); status != 0 {
+		return status
+	}
+	return d.world.down(d.name)
+}
+
+// refuse answers as a service does that is in trouble.
+func refuse(status int) *held {
+	h := &held{header: http.Header{}, status: status}
+	h.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		h.header.Set("Retry-After", "1")
+	}
+	fmt.Fprint(&h.body, `{"code":"ServerBusy","message":"later"}`)
+	return h
+}
+
+func (h *held) send(w http.ResponseWriter) {
+	for name, values := range h.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(h.status)
+	_, _ = w.Write(h.body.Bytes())
+}
+
+// step says what a request does.
+func (d *door) step(r *http.Request, body []byte) Step {
+	asks := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch d.service {
+	case Receivers:
+		return Send
+	case Items:
+		return leaseStep(asks, body)
+	}
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	container, name, _ := strings.Cut(path, "/")
+	switch {
+	case container == throttleContainer && r.URL.Query().Get("comp") == "lease":
+		return Lock
+	case container == throttleContainer && name != "":
+		record, _ := base64.StdEncoding.DecodeString(r.Header.Get("X-Ms-Meta-Record"))
+		return leaseStep(asks, record)
+	case container == letterContainer && !asks:
+		return Letter
+	case container == checkpointContainer:
+		return recordStep(asks, name)
+	}
+	return Other
+}
+
+// leaseStep says what becomes of a lease whose record is replaced by another.
+func leaseStep(asks bool, record []byte) Step {
+	var of struct {
+		Key     string
+		Phase   string
+		HoldSec float64
+	}
+	if asks {
+		return Ask
+	}
+	if err := json.Unmarshal(record, &of); err != nil || of.Key == "" {
+		return Other
+	}
+	switch {
+	case of.Phase == "free":
+		return GiveBack
+	case of.HoldSec == claimFor.Seconds():
+		return Claim
+	}
+	return Record
+}
+
+// recordStep says what is done with a record beside the checkpoints.
+func recordStep(asks bool, name string) Step {
+	has := func(part string) bool { return strings.Contains(name, "/"+part) }
+	switch {
+	case has("ledger/") && asks:
+		return AskLedger
+	case has("ledger/"):
+		return Ledger
+	case has("roster/") && asks:
+		return AskRoster
+	case has("roster/"):
+		return Roster
+	case has("checkpoint/") && !asks:
+		return Checkpoint
+	case has("ownership/") && !asks:
+		return Ownership
+	case !asks:
+		return Settings
+	}
+	return Other
+}

@@ -1,0 +1,323 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/config"
+	"alertworker/internal/lab/cloud"
+	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/inbox"
+	"alertworker/internal/lab/verify"
+	"alertworker/internal/notify/webhook"
+)
+
+// A Dialer connects to an address of a network, as a net.Dialer does.
+type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// A Runner runs a replica, which connects to everything by dial, until ctx ends and it has handed everything over.
+type Runner func(ctx context.Context, c config.Config, dial Dialer, log *zap.Logger) error
+
+// A World is a hub, stores and receivers, the replicas that use them, and what goes wrong.
+type World struct {
+	plan  Plan
+	run   Runner
+	story *Story
+	began time.Time
+
+	hub      *devhub.Hub
+	blobs    *cloud.Blobs
+	items    *cloud.Items
+	inboxes  []*inbox.Inbox
+	places   map[string]*listener // by address
+	servers  []*http.Server
+	verified *verify.Log
+	work     sync.WaitGroup // what comes later, and servers
+
+	mu        sync.Mutex
+	rng       *rand.Rand // of what happens on the way
+	bodies    map[string]*body
+	slots     []*body
+	born      int
+	ended     bool               // no replica starts any more
+	pending   []Fault            // that wait for their step
+	downs     map[string]refusal // of receivers, by name
+	spans     []span
+	faults    int
+	delivered int
+	last      map[stream]inbox.Delivery
+}
+
+// A stream is what one receiver gets about one alarm.
+type stream struct{ receiver, about, rule, level string }
+
+// A span is a time in which something is wrong.
+type span struct{ from, to time.Time }
+
+// Addresses. They are this machine's, which no proxy is asked for.
+const (
+	hubAddress   = "127.0.0.10:5672"
+	blobsAddress = "127.0.0.11:80"
+	itemsAddress = "127.0.0.12:80"
+)
+
+func inboxAddress(i int) string { return fmt.Sprintf("127.0.0.%d:80", 20+i) }
+func inboxName(i int) string    { return fmt.Sprintf("inbox-%d", i) }
+
+// A Result is what came of a plan.
+type Result struct {
+	Report    verify.Report
+	Faults    int // that befell anybody
+	Delivered int
+	Simulated time.Duration
+	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
+}
+
+// OK reports whether the promise held.
+func (r Result) OK() bool { return r.Report.OK() && len(r.Unkept) == 0 }
+
+// Run makes the world of a plan in a bubble of testing/synctest, and has it happen. story may be nil.
+func Run(p Plan, run Runner, story *Story) (Result, error) {
+	w := &World{
+		plan: p, run: run, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
+		rng: rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
+		places: map[string]*listener{}, downs: map[string]refusal{}, last: map[stream]inbox.Delivery{},
+	}
+	if story != nil {
+		story.began = w.began
+	}
+	if err := w.open(); err != nil {
+		return Result{}, err
+	}
+	for slot := range w.slots {
+		w.start(slot)
+	}
+	w.live()
+	until := w.now()
+	w.mu.Lock()
+	w.ended = true
+	alive := slices.Clone(w.slots)
+	w.mu.Unlock()
+	for _, b := range alive {
+		b.end()
+		<-b.done
+	}
+	result := Result{
+		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
+		Simulated: time.Since(w.began), Unkept: w.unkept(),
+	}
+	w.close()
+	return result, nil
+}
+
+// open starts the services.
+func (w *World) open() error {
+	hubAt := w.listen(hubAddress)
+	var err error
+	w.hub, err = devhub.Serve(hubAt, devhub.Config{Partitions: w.plan.Partitions, Key: "c2ltdWxhdGlvbg=="})
+	if err != nil {
+		return fmt.Errorf("serve the hub: %w", err)
+	}
+	clock := cloud.Clock{Ahead: w.plan.Ahead, Skew: w.plan.Skew}
+	w.blobs = &cloud.Blobs{Clock: clock}
+	w.items = cloud.NewItems("http://" + itemsAddress + "/")
+	w.items.Clock = clock
+	w.serve(blobsAddress, &door{world: w, service: Blobs, name: "blobs", next: w.blobs})
+	w.serve(itemsAddress, &door{world: w, service: Items, name: "items", next: w.items})
+	for i := range w.plan.Receivers {
+		in := inbox.New(webhook.Secret{}, w.take(inboxName(i)))
+		w.inboxes = append(w.inboxes, in)
+		w.serve(inboxAddress(i), &door{world: w, service: Receivers, name: inboxName(i), next: in})
+	}
+	return nil
+}
+
+func (w *World) listen(at string) *listener {
+	l := listen(at)
+	w.places[at] = l
+	return l
+}
+
+func (w *World) serve(at string, h http.Handler) {
+	l := w.listen(at)
+	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+	w.servers = append(w.servers, server)
+	w.work.Go(func() { _ = server.Serve(l) })
+}
+
+// close ends everything and waits for it. What a library leaves behind sleeps for an hour or two.
+func (w *World) close() {
+	for _, b := range w.bodies {
+		b.kill()
+		<-b.done
+	}
+	for _, s := range w.servers {
+		_ = s.Close()
+	}
+	_ = w.hub.Close()
+	w.work.Wait()
+	time.Sleep(2 * time.Hour)
+}
+
+// now is the services' clock.
+func (w *World) now() time.Time { return time.Now().Add(w.plan.Ahead) }
+
+func (w *World) say(who, format string, a ...any) { w.story.say(who, format, a...) }
+
+// start has a replica begin in a place, unless everything has ended.
+func (w *World) start(slot int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.born++
+	ctx, end := context.WithCancel(context.Background())
+	b := newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
+	w.bodies[b.name], w.slots[slot] = b, b
+	c := w.plan.config(b.name, w.hub.ConnectionString())
+	dial := func(ctx context.Context, _, to string) (net.Conn, error) {
+		return b.dial(ctx, serviceAt(to), w.places[to])
+	}
+	w.say("world", "start %s", b.name)
+	go func() {
+		defer close(b.done)
+		defer end()
+		if err := w.run(ctx, c, dial, w.story.logger(b)); err != nil && b.alive() {
+			w.say(b.name, "ended: %v", err)
+		}
+	}()
+}
+
+func serviceAt(to string) Service {
+	switch to {
+	case hubAddress:
+		return Hub
+	case blobsAddress:
+		return Blobs
+	case itemsAddress:
+		return Items
+	}
+	return Receivers
+}
+
+func (w *World) body(name string) *body {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bodies[name]
+}
+
+// live has devices speak and faults begin until everything has settled.
+func (w *World) live() {
+	sources := make([]*source, len(w.plan.Devices))
+	for i, d := range w.plan.Devices {
+		sources[i] = newSource(d, w.began)
+	}
+	faults := slices.Clone(w.plan.Faults)
+	slices.SortStableFunc(faults, func(a, b Fault) int { return int(a.At - b.At) })
+	end := w.began.Add(w.plan.Length)
+	over := end.Add(w.plan.settles())
+	for {
+		next := over
+		if len(faults) > 0 {
+			next = earlier(next, w.began.Add(faults[0].At))
+		}
+		for _, s := range sources {
+			next = earlier(next, s.next)
+		}
+		time.Sleep(time.Until(next))
+		now := time.Now()
+		for len(faults) > 0 && !now.Before(w.began.Add(faults[0].At)) {
+			w.due(faults[0])
+			faults = faults[1:]
+		}
+		if !now.Before(end) {
+			w.calm()
+		}
+		if !now.Before(over) {
+			return
+		}
+		for _, s := range sources {
+			if !now.Before(s.next) {
+				w.publish(s, now)
+			}
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (w *World) publish(s *source, now time.Time) {
+	temperature, properties := s.report(now)
+	text := strconv.FormatFloat(temperature, 'f', 2, 64)
+	of := map[string]any{}
+	for name, value := range properties {
+		of[name] = value
+	}
+	pub, err := w.hub.Publish(devhub.Message{
+		Device: s.Name, Body: []byte(`{"temperature": ` + text + `}`), Properties: of, Enqueued: now.Add(w.plan.Ahead),
+	})
+	if err != nil {
+		panic(err) // a message of this kind can be encoded, and its partition is the hub's own choice
+	}
+	w.say(s.Name, "%s %v in %s at %d", text, properties, pub.Partition, pub.Sequence)
+	w.verified.Published(verify.Reading{
+		Device: s.Name, Temperature: temperature, At: pub.Enqueued, Partition: pub.Partition, Sequence: pub.Sequence,
+		Properties: properties,
+	})
+}
+
+// take returns what an inbox does with what it gets.
+func (w *World) take(name string) func(inbox.Delivery) {
+	return func(d inbox.Delivery) {
+		a := d.Alert
+		w.say(name, "%s %s level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
+			a.Rule, a.About(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
+		at := d.At.Add(w.plan.Ahead)
+		w.verified.Delivered(verify.Delivery{
+			Deadline: a.Enqueued, Device: a.About(), ID: a.ID, Token: a.Token, At: at, Until: at.Add(a.Remember), Receiver: name,
+			Rule: a.Rule, Level: a.Level, Recovery: a.Resolved, Refused: d.Refused, Partition: a.Partition, Sequence: a.Sequence,
+		})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.delivered++
+		w.last[stream{name, a.About(), a.Rule, a.Level}] = d
+	}
+}
+
+// unkept returns the alerts that were refused for good and are not kept as dead letters. It looks only for the last one
+// of each stream, and only if it is about a reading and its replica is still there: else another one may have sent it again.
+func (w *World) unkept() (ids []string) {
+	for s, d := range w.last {
+		if !d.Refused || d.Alert.Resolved || s.rule == silence ||
+			!slices.Contains(w.slots, w.bodies[d.Alert.Replica]) {
+			continue
+		}
+		id := d.Alert.ID
+		kept := slices.ContainsFunc(w.blobs.Names(letterContainer), func(name string) bool {
+			return strings.Contains(string(w.blobs.Content(letterContainer, name)), strconv.Quote(id))
+		})
+		if !kept {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
