@@ -20,11 +20,11 @@ const (
 	maxMessage = 250 // of a Message, in characters
 )
 
-// Message is an alert as one sentence for people, such as
+// Message is the alert as one sentence for people, such as
 // "device-7: 91.5, at or above 80 (hot, critical)": one line of at most 250 printable
 // characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
 // for what cannot be printed.
-func (s Style) Message(a Alert) string {
+func (a Alert) Message() string {
 	says := ", at or above "
 	switch {
 	case a.Removed:
@@ -33,48 +33,38 @@ func (s Style) Message(a Alert) string {
 		says = ", normal again, above "
 	case a.Resolved:
 		says = ", normal again, below "
-	case a.lingers():
+	case a.Below && a.Temperature > a.Threshold: // a milder level that is still open when the higher one has ended
 		says = ", not normal yet after reaching "
 	case a.Below:
 		says = ", at or below "
+	case a.Temperature < a.Threshold:
+		says = ", not normal yet after reaching "
 	}
-	text := a.names() + ": "
+	s := a.names() + ": "
 	switch word := printable(a.Word, maxField); {
 	case a.Silent > 0:
-		text += s.silence(a)
+		s += a.silence()
 	case word == "":
-		text += a.value(a.Temperature) + says + number(a.Threshold)
+		s += a.value(a.Temperature) + says + number(a.Threshold)
 	case a.Resolved:
-		text += "normal again, not " + word
+		s += "normal again, not " + word
 	default:
-		text += word
+		s += word
 	}
 	if names := a.ruleAndLevel(); names != DefaultRule {
-		text += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
+		s += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
 	if _, late := a.taken(); late > 0 {
-		text += ", arrived " + plain(late) + " late"
+		s += ", arrived " + plain(late) + " late"
 	}
 	if a.Test {
-		text += " (test)"
+		s += " (test)"
 	}
-	return printable(text, maxMessage-1)
-}
-
-// lingers reports whether a is about a milder level that is still open, because its alarm has not cleared, when the
-// higher one has: its value is short of the limit.
-func (a Alert) lingers() bool {
-	if a.Resolved || a.Silent > 0 || a.Word != "" {
-		return false
-	}
-	if a.Below {
-		return a.Temperature > a.Threshold
-	}
-	return a.Temperature < a.Threshold
+	return printable(s, maxMessage-1)
 }
 
 // silence says what an alert about silence does.
-func (s Style) silence(a Alert) string {
+func (a Alert) silence() string {
 	switch {
 	case a.Forgotten && a.Device == Partition(a.Partition):
 		return "has been silent for so long that its devices are reported one by one from now on"
@@ -83,13 +73,15 @@ func (s Style) silence(a Alert) string {
 	case a.Resolved:
 		return "is heard again"
 	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):
-		return "has not been heard for " + plain(a.Silent) + ", and not since " + s.minute(a.LastHeard) + " for certain"
+		return "has not been heard for " + plain(a.Silent) + ", and not since " + a.LastHeard.UTC().Format(minute) + " for certain"
 	}
-	return "has not been heard for " + plain(a.Silent) + ", since " + s.minute(a.Since)
+	return "has not been heard for " + plain(a.Silent) + ", since " + a.Since.UTC().Format(minute)
 }
 
 // Partition names a whole partition where an alert about silence has a device.
 func Partition(id string) string { return "partition/" + id }
+
+const minute = "2006-01-02 15:04 MST"
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
 // the same for an alert, its reminders and its recovery.

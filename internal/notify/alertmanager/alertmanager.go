@@ -4,6 +4,7 @@ package alertmanager
 import (
 	"context"
 	"net/url"
+	"strings"
 	"time"
 
 	"alertworker/internal/notify"
@@ -71,13 +72,12 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 			"severity":  string(a.Severity()),
 			"source":    a.Source,
 		},
-		Annotations: style.Fields(a),
+		Annotations: map[string]string{"summary": a.Message(), "id": a.ID, "replica": a.Replica},
 		StartsAt:    a.Enqueued.UTC(),
 	}
 	if style.Page != "" {
 		e.GeneratorURL = style.Links(a)[0].URL
 	}
-	e.Annotations["summary"] = style.Message(a)
 	if a.Runbook != "" {
 		e.Annotations["runbook_url"] = a.Runbook
 	}
@@ -86,6 +86,9 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 	}
 	if a.Test {
 		e.Labels["test"] = "true"
+	}
+	for _, f := range style.Facts(a) {
+		e.Annotations[strings.ToLower(f.Name)] = f.Value
 	}
 	if a.Since.Before(a.Enqueued) && !a.Since.IsZero() {
 		e.StartsAt = a.Since.UTC()

@@ -38,9 +38,10 @@ const maxNames = 16 << 10
 func rows(s notify.Section) []notify.Fact {
 	rows := s.Facts
 	for _, line := range s.Lines {
-		rows = append(rows, notify.Fact{Name: line.Name, Value: line.Facts})
+		name, rest, _ := strings.Cut(line, ": ")
+		rows = append(rows, notify.Fact{Name: name, Value: rest})
 	}
-	if more := s.More(maxNames, notify.Plain, notify.Bytes); more != "" {
+	if more := s.More(maxNames, func(s string) string { return s }); more != "" {
 		rows = append(rows, notify.Fact{Value: more})
 	}
 	return rows
