@@ -2,15 +2,21 @@ package notify
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf16"
 )
 
 // A Fact is one thing about an alert, for people: one line of printable characters each.
-type Fact struct{ Name, Value string }
+type Fact struct {
+	Name, Value string
+	Property    bool // the name is that of an application property
+}
 
 // A Style is how messages for people look. The zero Style has times in UTC, and no links.
 type Style struct {
@@ -49,54 +55,106 @@ const MaxFacts = 11 + MaxShown
 // Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
 // none longer than 200 characters.
 func (s Style) Facts(a Alert) []Fact {
-	facts := []Fact{
-		{"Device", deviceName(a.Device)},
+	var facts []Fact
+	add := func(name, value string) { facts = append(facts, Fact{Name: name, Value: value}) }
+	addProperty := func(name, value string) {
+		fact := Fact{Name: printable(name, maxName), Value: printable(cmp.Or(value, "–"), maxField), Property: true}
+		facts = append(facts, fact)
 	}
+
+	add("Device", deviceName(a.Device))
 	if a.PerValue != "" {
-		facts = append(facts, Fact{printable(a.Per, maxName), printable(a.PerValue, maxField)})
+		addProperty(a.Per, a.PerValue)
 	}
 	switch {
 	case a.Silent > 0:
 	case a.Word == "":
-		facts = append(facts, Fact{"Value", a.value(a.Temperature)}, Fact{"Limit", a.value(a.Threshold)})
+		add("Value", a.value(a.Temperature))
+		add("Limit", a.value(a.Threshold))
 	case !a.Resolved:
-		facts = append(facts, Fact{"Value", printable(a.Word, maxField)})
+		add("Value", printable(a.Word, maxField))
 	}
 	for name, value := range a.Shown.All() {
 		if name == a.Per && a.PerValue != "" {
 			continue
 		}
-		facts = append(facts, Fact{printable(name, maxName), printable(cmp.Or(value, "–"), maxField)})
+		addProperty(name, value)
 	}
 	if rule := a.Rule; rule != DefaultRule || a.Title != "" {
-		facts = append(facts, Fact{"Rule", printable(cmp.Or(a.Title, rule), maxTitle)})
+		add("Rule", printable(cmp.Or(a.Title, rule), maxTitle))
 	}
 	if a.Level != "" {
-		facts = append(facts, Fact{"Level", printable(a.Level, maxName)})
+		add("Level", printable(a.Level, maxName))
 	}
 	if a.Field != "" {
-		facts = append(facts, Fact{"Field", printable(a.Field, maxField)})
+		add("Field", printable(a.Field, maxField))
 	}
 	at, late := a.taken()
 	text := s.moment(at)
 	if late > 0 {
 		text += ", arrived " + s.moment(a.Enqueued)
 	}
-	facts = append(facts, Fact{"Time", text})
+	add("Time", text)
 	if lasted := at.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
-		facts = append(facts, Fact{"Since", s.moment(a.Since) + ", for " + plain(lasted)})
+		add("Since", s.moment(a.Since)+", for "+plain(lasted))
 	}
 	if !a.Resolved {
 		of := "reading"
 		if a.PerValue != "" {
 			of = "device"
 		}
-		facts = append(facts, Fact{"Suppressed", count(a.Suppressed, of) + " since the last alert"})
+		add("Suppressed", count(a.Suppressed, of)+" since the last alert")
 	}
 	if a.Ambiguous {
-		facts = append(facts, Fact{"Repeat", "possible: an earlier attempt may have arrived"})
+		add("Repeat", "possible: an earlier attempt may have arrived")
 	}
 	return facts
+}
+
+// ourFields are the names of fields that no property takes, whether or not an alert has them.
+var ourFields = []string{
+	"device", "value", "limit", "rule", "level", "field", "time", "since", "suppressed", "repeat",
+	"id", "replica", "summary", "runbook_url",
+}
+
+// Fields returns an alert's facts, ID and replica for receivers that keep fields by name. A name is of ASCII letters,
+// digits and underscores, and begins with no digit, because Alertmanager before 0.27 rejects others. A property has "property_" in
+// front of its name if that is one of ours, and a number behind it if another property has it already.
+func (s Style) Fields(a Alert) map[string]string {
+	fields := map[string]string{"id": a.ID, "replica": a.Replica}
+	for _, f := range s.Facts(a) {
+		if !f.Property {
+			fields[strings.ToLower(f.Name)] = f.Value
+			continue
+		}
+		name := fieldName(f.Name)
+		if slices.Contains(ourFields, name) {
+			name = "property_" + name
+		}
+		free := name
+		for n := 2; fields[free] != ""; n++ {
+			free = fmt.Sprint(name, "_", n)
+		}
+		fields[free] = f.Value
+	}
+	return fields
+}
+
+// fieldName returns a property's name as a field can have it.
+func fieldName(property string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return unicode.ToLower(r)
+		}
+		return '_'
+	}, property)
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		name = "_" + name
+	}
+	return name
 }
 
 // taken returns when the reading was taken, by the best clock that is known, and how much later it arrived; 0 if that
@@ -115,12 +173,16 @@ func (a Alert) taken() (at time.Time, late time.Duration) {
 const maxField = 128
 
 // moment writes a time for people.
-func (s Style) moment(t time.Time) string {
-	zone := s.Zone
-	if zone == nil {
-		zone = time.UTC
+func (s Style) moment(t time.Time) string { return s.in(t).Format("2006-01-02 15:04:05 MST") }
+
+// minute writes a time that is only known to the minute, or need not be exact.
+func (s Style) minute(t time.Time) string { return s.in(t).Format("2006-01-02 15:04 MST") }
+
+func (s Style) in(t time.Time) time.Time {
+	if s.Zone == nil {
+		return t.UTC()
 	}
-	return t.In(zone).Format("2006-01-02 15:04:05 MST")
+	return t.In(s.Zone)
 }
 
 // plain writes a duration as people do: 4m, not 4m0s.

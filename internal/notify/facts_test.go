@@ -54,6 +54,19 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// Whatever facts an alert has, their names are taken: a property of that name has another.
+func TestFieldNames(t *testing.T) {
+	own := notify.Alert{
+		Rule: "hot", Level: "critical", Field: "temp", Since: time.Unix(1, 0), Enqueued: time.Unix(60, 0), Ambiguous: true,
+	}
+	for name, value := range (notify.Style{}).Fields(own) {
+		shown := notify.Alert{Shown: notify.Shown("").With(name, "a device's")}
+		if fields := (notify.Style{}).Fields(shown); fields[name] == "a device's" || fields["property_"+name] != "a device's" {
+			t.Errorf("a property %s stands beside our %s: %v", name, value, fields)
+		}
+	}
+}
+
 func TestSeverity(t *testing.T) {
 	for level, want := range map[string]notify.Severity{"": notify.Critical, "warning": notify.Warning, "info": notify.Info, "error": notify.Serious, "critical": notify.Critical, "P1": notify.Critical} {
 		if got := (notify.Alert{Level: level}).Severity(); got != want {

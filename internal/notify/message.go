@@ -20,11 +20,11 @@ const (
 	maxMessage = 250 // of a Message, in characters
 )
 
-// Message is the alert as one sentence for people, such as
+// Message is an alert as one sentence for people, such as
 // "device-7: 91.5, at or above 80 (hot, critical)": one line of at most 250 printable
 // characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
 // for what cannot be printed.
-func (a Alert) Message() string {
+func (s Style) Message(a Alert) string {
 	says := ", at or above "
 	switch {
 	case a.Removed:
@@ -33,38 +33,48 @@ func (a Alert) Message() string {
 		says = ", normal again, above "
 	case a.Resolved:
 		says = ", normal again, below "
-	case a.Below && a.Temperature > a.Threshold: // a milder level that is still open when the higher one has ended
+	case a.lingers():
 		says = ", not normal yet after reaching "
 	case a.Below:
 		says = ", at or below "
-	case a.Temperature < a.Threshold:
-		says = ", not normal yet after reaching "
 	}
-	s := a.names() + ": "
+	text := a.names() + ": "
 	switch word := printable(a.Word, maxField); {
 	case a.Silent > 0:
-		s += a.silence()
+		text += s.silence(a)
 	case word == "":
-		s += a.value(a.Temperature) + says + number(a.Threshold)
+		text += a.value(a.Temperature) + says + number(a.Threshold)
 	case a.Resolved:
-		s += "normal again, not " + word
+		text += "normal again, not " + word
 	default:
-		s += word
+		text += word
 	}
 	if names := a.ruleAndLevel(); names != DefaultRule {
-		s += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
+		text += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
 	if _, late := a.taken(); late > 0 {
-		s += ", arrived " + plain(late) + " late"
+		text += ", arrived " + plain(late) + " late"
 	}
 	if a.Test {
-		s += " (test)"
+		text += " (test)"
 	}
-	return printable(s, maxMessage-1)
+	return printable(text, maxMessage-1)
+}
+
+// lingers reports whether a is about a milder level that is still open, because its alarm has not cleared, when the
+// higher one has: its value is short of the limit.
+func (a Alert) lingers() bool {
+	if a.Resolved || a.Silent > 0 || a.Word != "" {
+		return false
+	}
+	if a.Below {
+		return a.Temperature > a.Threshold
+	}
+	return a.Temperature < a.Threshold
 }
 
 // silence says what an alert about silence does.
-func (a Alert) silence() string {
+func (s Style) silence(a Alert) string {
 	switch {
 	case a.Forgotten && a.Device == Partition(a.Partition):
 		return "has been silent for so long that its devices are reported one by one from now on"
@@ -73,15 +83,13 @@ func (a Alert) silence() string {
 	case a.Resolved:
 		return "is heard again"
 	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):
-		return "has not been heard for " + plain(a.Silent) + ", and not since " + a.LastHeard.UTC().Format(minute) + " for certain"
+		return "has not been heard for " + plain(a.Silent) + ", and not since " + s.minute(a.LastHeard) + " for certain"
 	}
-	return "has not been heard for " + plain(a.Silent) + ", since " + a.Since.UTC().Format(minute)
+	return "has not been heard for " + plain(a.Silent) + ", since " + s.minute(a.Since)
 }
 
 // Partition names a whole partition where an alert about silence has a device.
 func Partition(id string) string { return "partition/" + id }
-
-const minute = "2006-01-02 15:04 MST"
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
 // the same for an alert, its reminders and its recovery.

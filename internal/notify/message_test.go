@@ -59,7 +59,7 @@ func TestMessage(t *testing.T) {
 			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
 	} {
 		a.Rule = cmp.Or(a.Rule, notify.DefaultRule)
-		if got := a.Message(); got != want {
+		if got := (notify.Style{}).Message(a); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	}
@@ -70,9 +70,9 @@ func FuzzMessage(f *testing.F) {
 	f.Add("\xff\x00\u202e\u2028", "\xff\n", "\u2028", math.Inf(1), math.SmallestNonzeroFloat64, true, false)
 	f.Add(strings.Repeat("ä", 1000), strings.Repeat("ä", 1000), strings.Repeat("ä", 1000), -math.MaxFloat64, -123456.7e-11, true, true)
 	f.Fuzz(func(t *testing.T, device, rule, level string, temperature, threshold float64, below, resolved bool) {
-		m := notify.Alert{
+		m := notify.Style{}.Message(notify.Alert{
 			Device: device, Rule: rule, Level: level, Below: below, Resolved: resolved, Temperature: temperature, Threshold: threshold, Test: true,
-		}.Message()
+		})
 		if n := utf8.RuneCountInString(m); n > 250 || !utf8.ValidString(m) {
 			t.Errorf("%d characters: %q", n, m)
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 const (
@@ -31,15 +33,28 @@ type Section struct {
 	Severity Severity
 	Resolved bool
 	Facts    []Fact   // whose names no device has chosen
-	Lines    []string // what there is to say of a device each; of several alerts, the first of the ten in a Text
+	Lines    []Line   // of a device each; of several alerts, the first of the ten in a Text
 	Others   []string // the names of the other devices
+}
+
+// A Line is about one device.
+type Line struct {
+	Name  string
+	Facts string // "91.5 °C, limit 80"; may be empty
+}
+
+func (l Line) String() string {
+	if l.Facts == "" {
+		return l.Name
+	}
+	return l.Name + ": " + l.Facts
 }
 
 // Text returns the message about alerts, of which there is at least one: alerts before recoveries, the most severe first.
 func (s Style) Text(alerts ...Alert) Text {
 	if len(alerts) == 1 {
 		a := alerts[0]
-		return Text{a.ID, a.Message(), a.Severity(), a.Resolved, a.Test, []Section{{Facts: s.Facts(a)}}, s.Links(a)}
+		return Text{a.ID, s.Message(a), a.Severity(), a.Resolved, a.Test, []Section{{Facts: s.Facts(a)}}, s.Links(a)}
 	}
 	sorted := slices.SortedFunc(slices.Values(alerts), worstFirst)
 	t := Text{
@@ -69,7 +84,7 @@ func (s Style) Text(alerts ...Alert) Text {
 		for _, a := range sorted[:n] {
 			if shown < maxLines {
 				shown++
-				part.Lines = append(part.Lines, a.line())
+				part.Lines = append(part.Lines, s.line(a))
 			} else {
 				part.Others = append(part.Others, a.names())
 			}
@@ -118,6 +133,7 @@ func byGroup(a, b Alert) int {
 	return cmp.Or(
 		falseFirst(a.Resolved, b.Resolved), cmp.Compare(slices.Index(severities, a.Severity()), slices.Index(severities, b.Severity())),
 		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), falseFirst(a.Removed, b.Removed), falseFirst(a.Below, b.Below),
+		falseFirst(a.lingers(), b.lingers()),
 	)
 }
 
@@ -148,6 +164,8 @@ func title(alerts []Alert) string {
 		what = " silent for " + plain(a.Silent)
 	case a.Word != "":
 		what = ""
+	case a.lingers():
+		what = " not normal yet after reaching " + limit
 	case a.Below:
 		what = " at or below " + limit
 	}
@@ -158,70 +176,130 @@ func title(alerts []Alert) string {
 }
 
 // line is a in the section of its rule and level.
-func (a Alert) line() string {
-	s := a.names()
+func (s Style) line(a Alert) Line {
+	var facts []string
 	switch {
 	case a.Silent > 0 && !a.Resolved:
-		s += ": since " + a.Since.UTC().Format(minute)
+		facts = append(facts, "since "+s.minute(a.Since))
 	case a.Removed, a.Silent > 0, a.Word != "" && a.Resolved:
 	case a.Word != "":
-		s += ": " + printable(a.Word, maxName)
+		facts = append(facts, printable(a.Word, maxName))
 	default:
-		s += ": " + a.value(a.Temperature) + ", limit " + number(a.Threshold)
+		facts = append(facts, a.value(a.Temperature), "limit "+number(a.Threshold))
 	}
 	for name, value := range a.Shown.All() {
-		s += ", " + printable(name, maxName) + " " + printable(cmp.Or(value, "–"), maxName)
+		facts = append(facts, printable(name, maxName)+" "+printable(cmp.Or(value, "–"), maxName))
 	}
+	text := strings.Join(facts, ", ")
 	if a.Ambiguous {
-		s += " (possibly a repeat)"
+		text = strings.TrimPrefix(text+" (possibly a repeat)", " ")
 	}
-	return printable(s, maxMessage-1)
+	name := a.names()
+	return Line{name, printable(text, max(maxMessage-utf8.RuneCountInString(name), maxName))}
 }
 
-// More names the devices that s has no lines for, in at most limit bytes: "and 35 more: a, b, c and
-// 32 others". It is empty if there are none. quote makes a name what the channel takes for text.
-func (s Section) More(limit int, quote func(string) string) string {
+// Fit returns s with only as many of its Lines as have room: size is what one takes of it. The devices of the others
+// are in front of its Others.
+func (s Section) Fit(room int, size func(Line) int) Section {
+	for i, line := range s.Lines {
+		if room -= size(line); room >= 0 {
+			continue
+		}
+		var names []string
+		for _, other := range s.Lines[i:] {
+			names = append(names, other.Name)
+		}
+		s.Lines, s.Others = s.Lines[:i], append(names, s.Others...)
+		break
+	}
+	return s
+}
+
+// countRoom is room for the number of devices that [Section.More] has no room to name.
+const countRoom = len("and 100 more")
+
+// More names the devices that s has no lines for: "and 35 more: a, b, c and 32 others". It is empty if there are
+// none. As many names are in it as have room: size is what a text takes of it. It takes more than room only if that is less than
+// countRoom. quote makes a name what the channel takes for text.
+func (s Section) More(room int, quote func(string) string, size func(string) int) string {
 	if len(s.Others) == 0 {
 		return ""
 	}
-	var b strings.Builder
+	text := fmt.Sprintf("%d more", len(s.Others))
 	if len(s.Lines) > 0 {
-		b.WriteString("and ")
+		text = "and " + text
 	}
-	fmt.Fprintf(&b, "%d more", len(s.Others))
-	const reserve = len(" and 100 others")
+	room -= size(text) + len(" and 100 others")
 	separator := ": "
 	for i, name := range s.Others {
 		next := separator + quote(name)
-		if b.Len()+len(next)+reserve > limit {
+		if room -= size(next); room < 0 {
 			if i > 0 {
-				fmt.Fprintf(&b, " and %d others", len(s.Others)-i)
+				text += fmt.Sprintf(" and %d others", len(s.Others)-i)
 			}
 			break
 		}
-		b.WriteString(next)
+		text += next
 		separator = ", "
 	}
-	return b.String()
+	return text
 }
 
-// Body is t without its headline as lines of text, in at most limit bytes.
+// Plain and Bytes are for channels that take text as it is, and count bytes.
+func Plain(s string) string { return s }
+func Bytes(s string) int    { return len(s) }
+
+// Units counts s in UTF-16 code units, as many services do: by any other count of characters there are fewer.
+func Units(s string) int {
+	units := 0
+	for _, r := range s {
+		units += utf16.RuneLen(r)
+	}
+	return units
+}
+
+// Body is t without its headline as lines of text, in at most limit bytes. Each section has its share of them, and of
+// what the sections before it left. It counts every device if limit is at least 1,000.
 func (t Text) Body(limit int) string {
+	var b strings.Builder
+	for i, s := range t.Sections {
+		b.WriteString(s.body((limit - b.Len()) / (len(t.Sections) - i)))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// body is s as lines of text, in at most limit bytes.
+func (s Section) body(limit int) string {
 	var b strings.Builder
 	write := func(line string) {
 		if line != "" && b.Len()+len(line)+1 <= limit {
 			b.WriteString(line + "\n")
 		}
 	}
-	for i, s := range t.Sections {
-		write(s.Title)
-		for _, f := range s.Facts {
-			write(f.Name + ": " + f.Value)
-		}
-		for _, line := range s.Lines {
-			write(line)
-		}
-		write(s.More((limit-b.Len())/(len(t.Sections)-i)-1, func(s string) string { return s }))
+	write(cutBytes(s.Title, limit-countRoom-2))
+	for _, f := range s.Facts {
+		write(f.Name + ": " + f.Value)
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	s = s.Fit(limit-b.Len()-countRoom-1, func(l Line) int { return len(l.String()) + 1 })
+	for _, line := range s.Lines {
+		write(line.String())
+	}
+	write(s.More(limit-b.Len()-1, Plain, Bytes))
+	return b.String()
+}
+
+// cutBytes returns s, or its beginning and "…" if it has more than limit bytes. It is empty if there is no room for that.
+func cutBytes(s string, limit int) string {
+	const dots = "…"
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len(dots)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	if end <= 0 {
+		return ""
+	}
+	return s[:end] + dots
 }

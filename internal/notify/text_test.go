@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"alertworker/internal/notify"
@@ -47,6 +48,33 @@ func TestText(t *testing.T) {
 	}, "\n"))
 }
 
+// A milder level that is still open after the higher one is not "at or above" a limit that its value is short of.
+func TestTextOfLingering(t *testing.T) {
+	hotter, lingering := hot(7, "warning"), hot(8, "warning")
+	lingering.Temperature = 77
+	d := notify.Style{}.Text(hotter, lingering)
+	want := strings.Join([]string{
+		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, limit 80",
+		"hot, warning: 1 device not normal yet after reaching 80 °C", "oven-8: 77 °C, limit 80",
+	}, "\n")
+	if got := d.Body(4000); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Every time that people read is in their zone.
+func TestZone(t *testing.T) {
+	style := notify.Style{Zone: time.FixedZone("CET", 3600)}
+	silent := notify.Alert{Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0), Enqueued: time.Unix(1e9+900, 0)}
+	said := style.Message(silent)
+	for _, text := range []notify.Text{style.Text(silent), style.Text(silent, silent)} {
+		said += "\n" + text.Headline + "\n" + text.Body(4000)
+	}
+	if strings.Contains(said, "UTC") || strings.Count(said, "CET") < 5 {
+		t.Error(said)
+	}
+}
+
 // However many alerts there are, of whatever, a message has bounds, and counts every device.
 func FuzzText(f *testing.F) {
 	f.Add("oven", "hot", 100, 3900)
@@ -61,7 +89,11 @@ func FuzzText(f *testing.F) {
 		named := 0
 		for _, g := range d.Sections {
 			named += len(g.Lines) + len(g.Others)
-			for _, s := range append(append([]string{g.Title}, g.Lines...), g.Others...) {
+			said := append([]string{g.Title}, g.Others...)
+			for _, line := range g.Lines {
+				said = append(said, line.Name, line.Facts)
+			}
+			for _, s := range said {
 				if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 					t.Errorf("%q is not one printable line", s)
 				}

@@ -158,7 +158,7 @@ func TestDarkPartitionIsForgotten(t *testing.T) {
 		}
 		for _, a := range r.alerts("partition/0") {
 			if a.Resolved && !a.Forgotten {
-				t.Errorf("the message is %q", a.Message())
+				t.Errorf("the message is %q", notify.Style{}.Message(a))
 			}
 		}
 	})
@@ -214,8 +214,8 @@ func TestDarkPartition(t *testing.T) {
 					}
 				}
 				for _, a := range r.alerts("partition/0") {
-					if want := a.Resolved && tt.back == 0; strings.Contains(a.Message(), "one by one") != want {
-						t.Errorf("the message is %q", a.Message())
+					if want := a.Resolved && tt.back == 0; strings.Contains(notify.Style{}.Message(a), "one by one") != want {
+						t.Errorf("the message is %q", notify.Style{}.Message(a))
 					}
 				}
 			})

@@ -36,7 +36,7 @@ func post(h http.Handler, contentType string, body io.Reader) *http.Response {
 // deliver posts a to in, which must accept it.
 func deliver(t *testing.T, in *inbox.Inbox, a notify.Alert) {
 	t.Helper()
-	body, err := webhook.Encode(a)
+	body, err := webhook.Encode(a, notify.Style{})
 	if err != nil {
 		t.Error(err)
 	}
@@ -317,7 +317,7 @@ func FuzzInbox(f *testing.F) {
 func TestRefuse(t *testing.T) {
 	var got []inbox.Delivery
 	in := inbox.New(webhook.Secret{}, func(d inbox.Delivery) { got = append(got, d) })
-	body, err := webhook.Encode(notifytest.Alert(1))
+	body, err := webhook.Encode(notifytest.Alert(1), notify.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"alertworker/internal/lab/inbox"
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
@@ -26,7 +27,7 @@ func TestListen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := webhook.New(u, []webhook.Secret{secret}, httppost.Options{})
+		to, err := webhook.New(u, notify.Style{}, []webhook.Secret{secret}, httppost.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

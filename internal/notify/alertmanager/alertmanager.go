@@ -4,7 +4,6 @@ package alertmanager
 import (
 	"context"
 	"net/url"
-	"strings"
 	"time"
 
 	"alertworker/internal/notify"
@@ -72,12 +71,13 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 			"severity":  string(a.Severity()),
 			"source":    a.Source,
 		},
-		Annotations: map[string]string{"summary": a.Message(), "id": a.ID, "replica": a.Replica},
+		Annotations: style.Fields(a),
 		StartsAt:    a.Enqueued.UTC(),
 	}
 	if style.Page != "" {
 		e.GeneratorURL = style.Links(a)[0].URL
 	}
+	e.Annotations["summary"] = style.Message(a)
 	if a.Runbook != "" {
 		e.Annotations["runbook_url"] = a.Runbook
 	}
@@ -86,9 +86,6 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 	}
 	if a.Test {
 		e.Labels["test"] = "true"
-	}
-	for _, f := range style.Facts(a) {
-		e.Annotations[strings.ToLower(f.Name)] = f.Value
 	}
 	if a.Since.Before(a.Enqueued) && !a.Since.IsZero() {
 		e.StartsAt = a.Since.UTC()

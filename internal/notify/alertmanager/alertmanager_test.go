@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
+	"regexp"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -76,6 +77,31 @@ func TestTimes(t *testing.T) {
 		}
 		if e := encode(a, notify.Style{}, now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
 			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
+		}
+	}
+}
+
+// Alertmanager before 0.27, and later ones in classic mode, answer 400 to names that are no label names. What devices send
+// replaces nothing that we say.
+func TestAnnotations(t *testing.T) {
+	classic := regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`) // LabelNameRE of prometheus/common 0.44, which 0.26 has
+	a := notifytest.Alert(1)
+	a.Runbook, a.Per, a.PerValue = "https://wiki.example.com/hot", "site-id", "berlin"
+	a.Shown = a.Shown.With("summary", "all is well").With("runbook_url", "https://evil.example.com/").With("id", "4711").
+		With("Value", "20").With("4th line", "x").With("温度", "y").With("site id", "z")
+	annotations := encode(a, link, time.Now()).Annotations
+	for name := range annotations {
+		if !classic.MatchString(name) {
+			t.Errorf("%q is no label name", name)
+		}
+	}
+	for name, want := range map[string]string{
+		"summary": link.Message(a), "runbook_url": a.Runbook, "id": a.ID, "value": "91.5", "site_id": "berlin",
+		"property_summary": "all is well", "property_runbook_url": "https://evil.example.com/", "property_id": "4711", "property_value": "20",
+		"_4th_line": "x", "__": "y", "site_id_2": "z",
+	} {
+		if got := annotations[name]; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
 }

@@ -66,7 +66,7 @@ type Event struct {
 func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log}
 	// An alert that cannot be encoded is kept as text.
-	if alert, err := webhook.Encode(d.Alert); err == nil {
+	if alert, err := webhook.Encode(d.Alert, notify.Style{}); err == nil {
 		l.Alert = alert
 	} else {
 		l.Text = fmt.Sprintf("%+v", d.Alert)

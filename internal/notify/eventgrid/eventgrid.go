@@ -16,7 +16,7 @@ import (
 
 // New returns a channel for the endpoint of a topic, whose input schema must be CloudEvents 1.0. The password in u is
 // the topic's access key; without one, token is asked. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, token notify.TokenSource, opts httppost.Options) (*webhook.Webhook, error) {
+func New(u *url.URL, style notify.Style, token notify.TokenSource, opts httppost.Options) (*webhook.Webhook, error) {
 	endpoint := *u
 	endpoint.User = nil
 	if strings.Trim(endpoint.Path, "/") == "" {
@@ -31,7 +31,7 @@ func New(u *url.URL, token notify.TokenSource, opts httppost.Options) (*webhook.
 	opts.Refuses = refuses
 	if key, _ := u.User.Password(); HasKey(u) {
 		opts.Secrets = []string{key}
-		return webhook.NewSigned(&endpoint, opts, func(_ context.Context, h http.Header, _ string, _ []byte) error {
+		return webhook.NewSigned(&endpoint, style, opts, func(_ context.Context, h http.Header, _ string, _ []byte) error {
 			h.Set("aeg-sas-key", key)
 			return nil
 		})
@@ -39,7 +39,7 @@ func New(u *url.URL, token notify.TokenSource, opts httppost.Options) (*webhook.
 	if u.User != nil {
 		return nil, errors.New("must have the access key as a password, as in eventgrid+https://:KEY@TOPIC, or no user at all to use an Azure identity")
 	}
-	return webhook.NewSigned(&endpoint, opts, func(ctx context.Context, h http.Header, _ string, _ []byte) error {
+	return webhook.NewSigned(&endpoint, style, opts, func(ctx context.Context, h http.Header, _ string, _ []byte) error {
 		bearer, err := token(ctx)
 		h.Set("Authorization", "Bearer "+bearer)
 		return err

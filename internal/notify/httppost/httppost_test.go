@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type poster struct{ *httppost.Client }
 
 func (p poster) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	body, err := webhook.Encode(alerts[0])
+	body, err := webhook.Encode(alerts[0], notify.Style{})
 	if err != nil {
 		return p.Unsent("alert", true, err)
 	}

@@ -17,11 +17,12 @@ import (
 
 // A Logger is a [notify.Notifier] that writes each alert as one line: a sentence, and the event that webhooks get.
 type Logger struct {
-	log *zap.Logger
+	log   *zap.Logger
+	style notify.Style
 }
 
 // New returns a Logger that writes to log.
-func New(log *zap.Logger) *Logger { return &Logger{log: log} }
+func New(log *zap.Logger, style notify.Style) *Logger { return &Logger{log, style} }
 
 // Notify writes one alert at warn level, or at info level if it is resolved, even if log's level or
 // sampling would drop the line: an alert that is reported as taken must be there. It blocks
@@ -32,8 +33,8 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	if a.Resolved {
 		level, what = zapcore.InfoLevel, " resolved: "
 	}
-	event, err := webhook.Encode(a)
-	return l.write(ctx, "alert", level, a.Rule+what+a.Message(), event, err)
+	event, err := webhook.Encode(a, l.style)
+	return l.write(ctx, "alert", level, a.Rule+what+l.style.Message(a), event, err)
 }
 
 // write adds one line to the log, regardless of level and sampling, unless its event could not be encoded.

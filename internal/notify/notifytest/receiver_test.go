@@ -19,7 +19,7 @@ func client(t *testing.T, to *notifytest.Receiver) notify.Notifier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhook.New(u, nil, httppost.Options{})
+	w, err := webhook.New(u, notify.Style{}, nil, httppost.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (m *Message) Leave(notified bool) {
 	}
 }
 
-// close says that one notice less may come. The last one sends the message.
+// close says that one fewer notice is expected. The last one sends the message.
 func (m *Message) close() {
 	m.mu.Lock()
 	m.open--
@@ -123,7 +123,19 @@ func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	one.gone = !m.going
-	return &notify.Error{Untaken: one.gone, Err: context.Cause(ctx)}
+	gone := !m.going
+	one.gone = gone
+	m.mu.Unlock()
+	if gone {
+		return &notify.Error{Untaken: true, Err: context.Cause(ctx)}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		<-m.sent // whose deadline is no later, and the answer says more than that it is over
+	}
+	select {
+	case <-m.sent:
+		return m.err
+	default:
+		return &notify.Error{Err: context.Cause(ctx)}
+	}
 }

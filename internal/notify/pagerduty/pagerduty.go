@@ -106,18 +106,14 @@ func encode(a notify.Alert, key string, style notify.Style) event {
 		e.EventAction = "resolve"
 		return e
 	}
-	facts := style.Facts(a)
 	e.Payload = &payload{
-		Summary:       notify.Cut(a.Message(), maxSummary),
-		Source:        facts[0].Value,
+		Summary:       notify.Cut(style.Message(a), maxSummary),
+		Source:        style.Facts(a)[0].Value,
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),
 		Group:         a.Source,
 		Class:         a.Rule,
-		CustomDetails: map[string]string{"id": a.ID, "replica": a.Replica},
-	}
-	for _, f := range facts {
-		e.Payload.CustomDetails[strings.ToLower(f.Name)] = f.Value
+		CustomDetails: style.Fields(a),
 	}
 	e.Client = "alertworker"
 	e.ClientURL = style.Page

@@ -46,6 +46,18 @@ func TestKeyAndHost(t *testing.T) {
 	}
 }
 
+// What devices send replaces nothing that we say.
+func TestDetails(t *testing.T) {
+	a := notifytest.Alert(1)
+	a.Shown = a.Shown.With("id", "4711").With("Value", "20").With("site-id", "berlin")
+	details := encode(a, routingKey, page).Payload.CustomDetails
+	for name, want := range map[string]string{"id": a.ID, "value": "91.5", "property_id": "4711", "property_value": "20", "site_id": "berlin"} {
+		if got := details[name]; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
 // Reminders and the resolve reach the incident of the first alert; nothing else does.
 func TestDedupKey(t *testing.T) {
 	notifytest.RunAlarm(t, func(a notify.Alert) string {

@@ -45,7 +45,7 @@ var webhooks = append([]string{"http", "https"}, over("webhook")...)
 // channels is all that NOTIFY_URLS knows.
 var channels = []channel{
 	{schemes: webhooks, example: "https://…", batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-		return webhook.New(u, opts.WebhookSecrets, opts.post())
+		return webhook.New(u, opts.Style, opts.WebhookSecrets, opts.post())
 	})},
 	{
 		schemes: over("teams"), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,
@@ -72,7 +72,7 @@ var channels = []channel{
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
 	},
 	{schemes: over("eventgrid"), example: "eventgrid+https://…", hosts: []string{".eventgrid.azure.net"}, batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-		return eventgrid.New(u, opts.EventGridToken, opts.post())
+		return eventgrid.New(u, opts.Style, opts.EventGridToken, opts.post())
 	})},
 	{
 		schemes: []string{"smtp", "smtps"}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", together: true, batch: maxBatch,
@@ -146,5 +146,5 @@ func openLog(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	if u.String() != "log:" {
 		return nil, nil, errors.New("must be log: with nothing after the colon")
 	}
-	return lognotify.New(opts.Log), nil, nil
+	return lognotify.New(opts.Log, opts.Style), nil, nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,6 +85,58 @@ func TestMany(t *testing.T) {
 			}, fits)
 		})
 	}
+}
+
+// The receiver's answer settles every alert of a message: so it must name each device, or say how many more there are.
+// Lines are as long as names and properties in Japanese, or in bytes that a service writes in more, make them.
+func TestMessagesCountWhatTheyDoNotName(t *testing.T) {
+	more := regexp.MustCompile(`\b(\d+) (?:more|others)["\\]`) // "10 more: a, b" goes on to name them, or to "and 8 others"
+	for _, scheme := range []string{"slack", "ntfy", "teams"} {
+		for _, count := range []int{10, 40} {
+			for _, rules := range []int{1, 3, 20} {
+				for _, property := range []string{"東京第二工場・北棟・三階・恒温恒湿室", "<&>\"<&>\"<&>\"<&>\"<&>\"", "berlin"} {
+					var alerts []notify.Alert
+					for i := range count {
+						a := notify.Alert{
+							ID: fmt.Sprint("id", i), Device: fmt.Sprintf("oven-%02d-factory-tokyo-second-north-building", i),
+							Rule: fmt.Sprint("rule-", i%rules), Temperature: 91.5, Threshold: 80,
+						}
+						for n := range 6 {
+							a.Shown = a.Shown.With(fmt.Sprint("property-", n), property)
+						}
+						alerts = append(alerts, a)
+					}
+					body := strings.Replace(bodyOf(t, scheme, alerts), fmt.Sprintf("id0 and %d more", count-1), "", 1) // an id
+					missing := 0
+					for _, a := range alerts {
+						if !strings.Contains(body, a.Device) {
+							missing++
+						}
+					}
+					counted := 0
+					for _, found := range more.FindAllStringSubmatch(body, -1) {
+						n, _ := strconv.Atoi(found[1])
+						counted += n
+					}
+					if missing != counted {
+						t.Errorf("%s: of %d devices under %d rules with %s %d are not named, and %d counted", scheme, count, rules, property, missing, counted)
+					}
+				}
+			}
+		}
+	}
+}
+
+// bodyOf returns what a channel posts about alerts, decoded.
+func bodyOf(t *testing.T, scheme string, alerts []notify.Alert) string {
+	t.Helper()
+	var body []byte
+	s := &notifytest.Server{}
+	s.Start(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { body, _ = io.ReadAll(r.Body) }))
+	if err := start(t, scheme+"+"+s.URL+"/a", Options{}).Notify(t.Context(), alerts...); err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 // testMany holds a notifier that posts to a URL of several alerts in a message to the contract. open returns a new one. fits

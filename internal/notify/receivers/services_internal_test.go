@@ -198,7 +198,7 @@ func TestPayloads(t *testing.T) {
 				case "slack", "teams", "ntfy", "pagerduty":
 					golden(file, body)
 				case "eventgrid", "eventgrid with an identity":
-					if want, err := webhook.Encode(a); err != nil || string(body) != string(want) {
+					if want, err := webhook.Encode(a, notify.Style{}); err != nil || string(body) != string(want) {
 						t.Errorf("%s, want %s, %v", body, want, err)
 					}
 				}

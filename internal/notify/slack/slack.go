@@ -64,12 +64,12 @@ func encode(t notify.Text) message {
 		if s.Title != "" {
 			said = mark(s.Severity, s.Resolved, false) + " *" + escape(s.Title) + "*"
 		}
+		s = s.Fit(maxSection-notify.Units(said), func(l notify.Line) int { return notify.Units(bullet(l)) })
 		for _, line := range s.Lines {
-			if line := "\n• " + literal(line); len(said)+len(line) <= maxSection {
-				said += line
-			}
+			said += bullet(line)
 		}
-		for _, part := range []string{strings.TrimPrefix(said, "\n"), s.More(maxSection, literal)} {
+		more := s.More(maxSection, literal, notify.Units)
+		for _, part := range []string{strings.TrimPrefix(said, "\n"), more} {
 			if part != "" {
 				m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", part}})
 			}
@@ -84,7 +84,8 @@ func encode(t notify.Text) message {
 	}
 	id := block{Type: "context", Elements: []text{markdown(literal(notify.Cut(t.ID, maxSection/10)))}}
 	for _, l := range t.Links {
-		id.Elements = append(id.Elements, markdown("<"+escape(l.URL)+"|"+l.Text+">"))
+		at := escape(strings.ReplaceAll(l.URL, "|", "%7C")) // a bar would end it
+		id.Elements = append(id.Elements, markdown("<"+at+"|"+l.Text+">"))
 	}
 	m.Blocks = append(m.Blocks, id)
 	return m
@@ -105,7 +106,9 @@ func mark(severity notify.Severity, resolved, test bool) string {
 	return "🟠"
 }
 
-// escape takes from Slack's three control characters their meaning.
+func bullet(l notify.Line) string { return "\n• " + literal(l.String()) }
+
+// escape escapes Slack's three control characters.
 func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

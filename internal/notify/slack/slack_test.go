@@ -60,6 +60,16 @@ func inert(t *testing.T, s string) {
 	}
 }
 
+// A bar in a link's URL does not end it.
+func TestLink(t *testing.T) {
+	a := notify.Alert{Runbook: "https://wiki.example.com/a|b>c"}
+	blocks := encode(notify.Style{}.Text(a)).Blocks
+	elements := blocks[len(blocks)-1].Elements
+	if got, want := elements[len(elements)-1].Text, "<https://wiki.example.com/a%7Cb&gt;c|Runbook>"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestMark(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
 		"🔴": {Level: "hot"}, "🟠": {Level: "warning"}, "🔵": {Level: "info"}, "🟢": {Level: "critical", Resolved: true}, "⚪": {Test: true},

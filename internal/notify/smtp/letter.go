@@ -38,10 +38,9 @@ const maxNames = 16 << 10
 func rows(s notify.Section) []notify.Fact {
 	rows := s.Facts
 	for _, line := range s.Lines {
-		name, rest, _ := strings.Cut(line, ": ")
-		rows = append(rows, notify.Fact{Name: name, Value: rest})
+		rows = append(rows, notify.Fact{Name: line.Name, Value: line.Facts})
 	}
-	if more := s.More(maxNames, func(s string) string { return s }); more != "" {
+	if more := s.More(maxNames, notify.Plain, notify.Bytes); more != "" {
 		rows = append(rows, notify.Fact{Value: more})
 	}
 	return rows

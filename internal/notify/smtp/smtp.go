@@ -411,30 +411,37 @@ func judge(err error) *notify.Error {
 		return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
 	case answer.Code/100 != 5:
 		return &notify.Error{Err: err}
-	case refusesMessage(answer.Msg):
+	case refusesMessage(answer):
 		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
 	}
-	return &notify.Error{Untaken: true, Err: fmt.Errorf("the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w", err)}
+	return &notify.Error{Untaken: true, Limited: limits(err), Err: fmt.Errorf("the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w", err)}
 }
 
-// limits reports whether an answer says that there is too much mail, or that there are too many connections. There is
-// no code for it alone.
+// limits reports whether an answer says that there is too much mail, or that there are too many connections. It goes by
+// codes alone: the words are the servers' own, and have addresses in them.
 func limits(err error) bool {
 	var answer *textproto.Error
 	if !errors.As(err, &answer) {
 		return false
 	}
-	text := strings.ToLower(answer.Msg)
-	return slices.ContainsFunc([]string{"rate", "too many", "too much", "limit", "throttl", "quota"}, func(s string) bool { return strings.Contains(text, s) })
+	detail, ok := enhanced(answer)
+	switch {
+	case answer.Code == 421, answer.Code == 432: // it closes the connection; Exchange's limits
+		return true
+	case !ok:
+		return answer.Code == 454 // Amazon SES; with an enhanced code it is about signing in
+	case strings.HasPrefix(detail, "7.5"), strings.HasPrefix(detail, "7.6"):
+		return len(detail) == len("7.500") // Exchange Online is busy, or distrusts the sender's address
+	}
+	// It takes no mail at present, congestion (Gmail's daily limit too), a flood of mail.
+	return slices.Contains([]string{"3.2", "4.5", "7.28"}, detail)
 }
 
 // refusesMessage reports whether a 5xx answer to a whole mail is about that mail rather than
-// about sender, recipients, quotas or the server. Most servers say so in an enhanced
-// status code (RFC 3463).
-func refusesMessage(text string) bool {
-	status, _, _ := strings.Cut(text, " ")
-	class, detail, ok := strings.Cut(status, ".")
-	if !ok || class != "5" {
+// about sender, recipients, quotas or the server.
+func refusesMessage(answer *textproto.Error) bool {
+	detail, ok := enhanced(answer)
+	if !ok {
 		return true
 	}
 	switch detail {
@@ -442,6 +449,13 @@ func refusesMessage(text string) bool {
 		return true
 	}
 	return strings.HasPrefix(detail, "6.") // content
+}
+
+// enhanced returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers have them.
+func enhanced(answer *textproto.Error) (detail string, ok bool) {
+	status, _, _ := strings.Cut(answer.Msg, " ")
+	class, detail, ok := strings.Cut(status, ".")
+	return detail, ok && class == strconv.Itoa(answer.Code/100)
 }
 
 // quit takes leave of the server. It waits a second at most, because nothing depends on it.

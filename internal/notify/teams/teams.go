@@ -84,9 +84,9 @@ func encode(t notify.Text) message {
 			add(run{Text: f.Name + ": ", Weight: "Bolder"}, run{Text: f.Value})
 		}
 		for _, l := range s.Lines {
-			add(run{Text: l})
+			add(run{Text: l.String()})
 		}
-		if more := s.More(maxNames/len(t.Sections), func(s string) string { return s }); more != "" {
+		if more := s.More(maxNames/len(t.Sections), notify.Plain, notify.Bytes); more != "" {
 			add(run{Text: more})
 		}
 	}

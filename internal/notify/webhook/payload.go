@@ -93,10 +93,10 @@ type per struct {
 }
 
 // Encode returns a as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC
-// 3339, durations are numbers of seconds; what a does not have is left out. It fails for what
+// 3339, except in the message for people, durations are numbers of seconds; what a does not have is left out. It fails for what
 // JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has
 // control characters.
-func Encode(a notify.Alert) ([]byte, error) {
+func Encode(a notify.Alert, style notify.Style) ([]byte, error) {
 	inUTC(&a)
 	e := event[data]{
 		ID:      a.ID,
@@ -105,7 +105,7 @@ func Encode(a notify.Alert) ([]byte, error) {
 		Subject: a.About(),
 		Time:    a.Enqueued,
 		Data: data{
-			Message:  a.Message(),
+			Message:  style.Message(a),
 			Silent:   a.Silent.Seconds(),
 			Window:   a.Window.Seconds(),
 			Remember: a.Remember.Seconds(),
@@ -134,11 +134,11 @@ func inUTC(a *notify.Alert) {
 }
 
 // EncodeBatch returns alerts as a batch of CloudEvents. It fails if Encode would for any of them.
-func EncodeBatch(alerts []notify.Alert) ([]byte, error) {
+func EncodeBatch(alerts []notify.Alert, style notify.Style) ([]byte, error) {
 	batch := make([]json.RawMessage, len(alerts))
 	for i, a := range alerts {
 		var err error
-		if batch[i], err = Encode(a); err != nil {
+		if batch[i], err = Encode(a, style); err != nil {
 			return nil, err
 		}
 	}

@@ -42,7 +42,7 @@ func TestEncodeGolden(t *testing.T) {
 		"warm":      notifytest.Resolved(notifytest.Below()),
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := webhook.Encode(a)
+			body, err := webhook.Encode(a, notify.Style{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestEncodeRefuses(t *testing.T) {
 	} {
 		a := notifytest.Alert(1)
 		change(&a)
-		if body, err := webhook.Encode(a); err == nil {
+		if body, err := webhook.Encode(a, notify.Style{}); err == nil {
 			t.Errorf("%s: encoded as %s", name, body)
 		}
 	}
@@ -101,7 +101,7 @@ func TestDecodeIsTheInverse(t *testing.T) {
 		if want.Per != "" {
 			want.PerValue = rapid.String().Draw(t, "per value")
 		}
-		body, err := webhook.Encode(want)
+		body, err := webhook.Encode(want, notify.Style{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	reading.Silent = 0
 	want.Temperature, want.Threshold = 0, 0 // about silence there is no reading
 	for _, want := range []notify.Alert{reading, want} {
-		body, err := webhook.Encode(want)
+		body, err := webhook.Encode(want, notify.Style{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	good, err := webhook.Encode(notifytest.Alert(1))
+	good, err := webhook.Encode(notifytest.Alert(1), notify.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := webhook.Encode(a)
+		again, err := webhook.Encode(a, notify.Style{})
 		if err != nil {
 			t.Fatalf("decoded %+v, which cannot be encoded: %v", a, err)
 		}
@@ -218,7 +218,7 @@ func BenchmarkEncode(b *testing.B) {
 	a := notifytest.Alert(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := webhook.Encode(a); err != nil {
+		if _, err := webhook.Encode(a, notify.Style{}); err != nil {
 			b.Fatal(err)
 		}
 	}

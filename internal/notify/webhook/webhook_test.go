@@ -22,7 +22,7 @@ func open(t testing.TB, rawURL string, secrets ...webhook.Secret) *webhook.Webho
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhook.New(u, secrets, httppost.Options{})
+	w, err := webhook.New(u, notify.Style{}, secrets, httppost.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestRequest(t *testing.T) {
 	defer srv.Close()
 	hook := strings.Replace(srv.URL, "://", "://me:p%40ss@", 1) + "/a%2Fb?k=v%20w"
 	a := notifytest.Alert(1)
-	want, err := webhook.Encode(a)
+	want, err := webhook.Encode(a, notify.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
