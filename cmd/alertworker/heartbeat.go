@@ -39,12 +39,12 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			if call.Err != "" {
 				err = errors.New(call.Err)
 			}
-			r.duties.Record(heartbeatDuty, call.At, cmp.Or(call.Why, "alerts get out"), err)
+			r.duties.Record(heartbeatDuty, call.At, cmp.Or(call.Why, "alerts go out"), err)
 		},
 	}), nil
 }
 
-// wouldArrive returns why an alert of some device would not get out; empty if all would.
+// wouldArrive returns why an alert of some device would not go out; empty if all would.
 func (r *replica) wouldArrive(ctx context.Context) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
 	defer cancel()

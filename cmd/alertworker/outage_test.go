@@ -185,11 +185,11 @@ func (w *runningWorker) logs(parts ...string) {
 	}
 }
 
-// With the storage dead no alert can leave: a replica says so before any device is hot, and when it is over.
+// With the storage dead no alert can go out: a replica says so before any device is hot, and when it is over.
 func TestStorageOutage(t *testing.T) {
 	storage, hub := newAccount(t), hubWith(t)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage.connectionString, "NOTIFY_URLS=log:")
-	w.becomes(status.Leaving, 200, "ready: alerts are leaving.")
+	w.becomes(status.GoingOut, 200, "ready: alerts are going out.")
 
 	for _, outage := range []struct {
 		state int32
@@ -200,7 +200,7 @@ func TestStorageOutage(t *testing.T) {
 		{refused, "the credentials were rejected: check the account's name and its key"},
 	} {
 		storage.state.Store(outage.state)
-		w.becomes(status.Blocked, 503, "not ready: no alerts are leaving: the throttle store cannot be used", outage.why, "since ", "Alerts wait until the store answers.")
+		w.becomes(status.Blocked, 503, "not ready: no alerts are going out: the throttle store cannot be used", outage.why, "since ", "Alerts wait until the store answers.")
 		w.logs(`"msg":"the throttle store cannot be used"`, outage.why)
 		_, page := w.get("/")
 		if strings.Contains(page, "causes an alert") {
@@ -214,7 +214,7 @@ func TestStorageOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		storage.state.Store(forwarded)
-		w.becomes(status.Leaving, 200, "ready: alerts are leaving.") // none waits any more
+		w.becomes(status.GoingOut, 200, "ready: alerts are going out.") // none waits any more
 		w.logs(`"msg":"the throttle store can be used again"`, `"after":`)
 	}
 	w.logs("temperature alert", "oven")
@@ -233,10 +233,10 @@ func TestStorageOutageAtStart(t *testing.T) {
 			storage, hub := newAccount(t), hubWith(t)
 			storage.state.Store(test.state)
 			w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage.connectionString, "NOTIFY_URLS=log:")
-			w.becomes(status.Blocked, 503, "not ready: no alerts are leaving: the checkpoint store cannot be used", test.why)
+			w.becomes(status.Blocked, 503, "not ready: no alerts are going out: the checkpoint store cannot be used", test.why)
 			w.logs(`"msg":"the checkpoint store cannot be used"`, test.why)
 			storage.state.Store(forwarded)
-			w.becomes(status.Leaving, 200)
+			w.becomes(status.GoingOut, 200)
 		})
 	}
 }
@@ -256,18 +256,18 @@ func TestHubOutage(t *testing.T) {
 	_ = hub.Close()
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage.connectionString, "NOTIFY_URLS=log:")
 	const why = "nothing listens at 127.0.0.1"
-	w.becomes(status.Blocked, 503, "no alerts are leaving: the hub cannot be read", why)
+	w.becomes(status.Blocked, 503, "no alerts are going out: the hub cannot be read", why)
 	w.logs(`"msg":"the hub cannot be read"`, why)
 	hub = listen(address)
 	defer func() { _ = hub.Close() }()
-	w.becomes(status.Leaving, 200)
+	w.becomes(status.GoingOut, 200)
 	w.logs(`"msg":"the hub can be read again"`)
 
 	hub.RefuseClaims(1<<30, 401) // the key is another one now
 	hub.Reset()
 	w.becomes(status.Blocked, 503, "the hub cannot be read", "rejected the key or identity: check the key's name and the key")
 	hub.RefuseClaims(0, 401)
-	w.becomes(status.Leaving, 200)
+	w.becomes(status.GoingOut, 200)
 	_ = hub.Close()
 	w.becomes(status.Blocked, 503, "the hub cannot be read", why)
 }
@@ -285,9 +285,9 @@ func TestReceiverOutage(t *testing.T) {
 	hub := hubWith(t, `{"temperature":99}`)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "NOTIFY_URLS="+receiver.URL,
 		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")
-	w.becomes(status.Blocked, 200, "ready: no alerts are leaving: no receiver accepts any.", "check the credentials in NOTIFY_URLS", "1 alert waits until it accepts them, or until NOTIFY_GIVE_UP.")
+	w.becomes(status.Blocked, 200, "ready: no alerts are going out: no receiver accepts any.", "check the credentials in NOTIFY_URLS", "1 alert waits until it accepts them, or until NOTIFY_GIVE_UP.")
 	w.logs(`"msg":"receiver is down"`, "check the credentials in NOTIFY_URLS")
 	down.Store(false)
-	w.becomes(status.Leaving, 200, "ready: alerts are leaving")
+	w.becomes(status.GoingOut, 200, "ready: alerts are going out")
 	w.logs(`"msg":"receiver is back"`, `"after":`)
 }

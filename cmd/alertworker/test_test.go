@@ -46,7 +46,7 @@ func TestTest(t *testing.T) {
 		"THROTTLE_CONTAINER="+azurite.NewContainer(), "CHECKPOINT_CONTAINER="+azurite.NewContainer(),
 		"NOTIFY_URLS="+receiver.URL+"/a,"+receiver.URL+"/b", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=2s", "HTTP_INGEST_TOKEN=0123456789abcdef",
 	)
-	w.becomes(status.Leaving, http.StatusOK)
+	w.becomes(status.GoingOut, http.StatusOK)
 
 	for _, tt := range []struct {
 		args, want []string

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +87,7 @@ type Config struct {
 	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"name of this replica in logs, alerts and the status page"`
 
 	LeaseRetention time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must exceed how late an event can arrive"`
-	HeartbeatURL   Secret        `envconfig:"HEARTBEAT_URL" desc:"monitoring service to call every minute while an alert would get out, and with /fail while it would not: https://hc-ping.com/..., Better Stack, Cronitor, Uptime Kuma, or alertmanager+http://... for a Watchdog alert; prefix with 'interval=5m ' or 'fail=off ' to change that"`
+	HeartbeatURL   Secret        `envconfig:"HEARTBEAT_URL" desc:"monitoring service to call every minute while an alert would go out, and with /fail while it would not: https://hc-ping.com/..., Better Stack, Cronitor, Uptime Kuma, or alertmanager+http://... for a Watchdog alert; prefix with 'interval=5m ' or 'fail=off ' to change that"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and logging" desc:"address of health checks, metrics and status page; empty turns HTTP off"`
 	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 characters"`
@@ -384,7 +383,7 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		text = field.Tag.Get("default")
 	}
 	if err := process(field, value, text); err != nil {
-		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
+		e.add(name, "is %s; must be %s", show(text), expectation(field.Type))
 	}
 }
 
@@ -406,33 +405,22 @@ func process(field reflect.StructField, value reflect.Value, text string) error 
 	return nil
 }
 
-// expectation describes the values that envconfig can read, of which text is none. envconfig's own message
+// expectation describes the values that envconfig can read. envconfig's own message
 // holds the value, so it must not be shown.
-func expectation(t reflect.Type, text string) string {
+func expectation(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 30s, 5m or 1h30m"
 	case t == reflect.TypeFor[eventhubs.Start]():
 		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
 	case t.Kind() == reflect.Float64, t == reflect.TypeFor[*float64]():
-		return likeNumber(text)
+		return "a number such as 80 or 80.5"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.Int:
 		return "a whole number"
 	}
 	return "another value"
-}
-
-// withComma is a number as some languages write it.
-var withComma = regexp.MustCompile(`^[+-]?\d+,\d+$`)
-
-// likeNumber says what a text must be that is no number.
-func likeNumber(text string) string {
-	if text = strings.TrimSpace(text); withComma.MatchString(text) {
-		return "a number with a decimal point, " + strings.Replace(text, ",", ".", 1)
-	}
-	return "a number such as 80 or 80.5"
 }
 
 // SecretFiles returns the paths of the files that c's secrets come from, at present: those in variables that end

@@ -17,7 +17,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 )
 
-// Whatever would keep an alert from getting out makes the heartbeat fail or stop, within a minute, and it
+// Whatever would keep an alert from going out makes the heartbeat fail or stop, within a minute, and it
 // comes back with what was broken.
 func TestHeartbeat(t *testing.T) {
 	busytest.Run(t, heartbeats)
@@ -96,7 +96,7 @@ func heartbeats(t *busytest.Attempt) {
 	well("at the start")
 	within(t.T, startWithin, "the page shows the heartbeat's calls", func() bool {
 		_, page := try(http.MethodGet, "http://"+w.sites["a"]+"/", "")
-		return strings.Contains(page, "heartbeat") && strings.Contains(page, "alerts get out")
+		return strings.Contains(page, "heartbeat") && strings.Contains(page, "alerts go out")
 	})
 
 	w.receiver.BehaveAlways(notifytest.Status(503))

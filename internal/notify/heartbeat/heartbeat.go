@@ -1,4 +1,4 @@
-// Package heartbeat calls a monitoring service again and again while an alert would get out, and tells it
+// Package heartbeat calls a monitoring service again and again while an alert would go out, and tells it
 // why when none would. The service has a clock of its own: if the calls stop, it wakes somebody.
 package heartbeat
 
@@ -129,7 +129,7 @@ func (t *Target) request(ctx context.Context, source, why string) (*http.Request
 		kind = "application/json"
 		body, _ = json.Marshal([]map[string]any{{ // strings and times: cannot fail
 			"labels":      map[string]string{"alertname": "Watchdog", "service": "alertworker", "source": source, "severity": "none"},
-			"annotations": map[string]string{"summary": "alertworker's alerts get out: if this alert ends, they do not."},
+			"annotations": map[string]string{"summary": "alertworker's alerts go out: if this alert ends, they do not."},
 			"endsAt":      time.Now().Add(3 * t.Interval),
 		}})
 	}
@@ -151,7 +151,7 @@ func (t *Target) request(ctx context.Context, source, why string) (*http.Request
 // A Call is one that was made.
 type Call struct {
 	At  time.Time
-	Why string // why no alert would get out; empty if it would
+	Why string // why no alert would go out; empty if it would
 	Err string // why the call failed; empty if the service accepted it
 }
 
@@ -162,7 +162,7 @@ type Config struct {
 
 	// Leading reports whether this replica makes the calls.
 	Leading func() bool
-	// Check returns why an alert would not get out, empty if it would, within some seconds.
+	// Check returns why an alert would not go out, empty if it would, within some seconds.
 	Check func(context.Context) string
 	// Made is called after each call.
 	Made func(Call)
@@ -197,7 +197,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	every := min(look, interval/4)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var bad time.Time // since when no alert would get out
+	var bad time.Time // since when no alert would go out
 	var said Call     // in this term
 	for {
 		select {
@@ -250,7 +250,7 @@ func (h *Heartbeat) log(before, now Call) {
 	}
 	switch {
 	case now.Why != "" && before.Why == "":
-		h.Log.Warn("heartbeat reports a failure: an alert would not get out", zap.String("why", now.Why))
+		h.Log.Warn("heartbeat reports a failure: an alert would not go out", zap.String("why", now.Why))
 	case now.Why == "" && before.Why != "":
 		h.Log.Info("heartbeat reports success again")
 	}

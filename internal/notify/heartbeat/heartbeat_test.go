@@ -62,7 +62,7 @@ func TestWatchdog(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(r.Body)
-		want := `[{"annotations":{"summary":"alertworker's alerts get out: if this alert ends, they do not."},"endsAt":"2000-01-01T00:01:30Z",` +
+		want := `[{"annotations":{"summary":"alertworker's alerts go out: if this alert ends, they do not."},"endsAt":"2000-01-01T00:01:30Z",` +
 			`"labels":{"alertname":"Watchdog","service":"alertworker","severity":"none","source":"ns/hub"}}]`
 		got := strings.ReplaceAll(string(body), time.Now().Add(90*time.Second).Format(time.RFC3339Nano), "2000-01-01T00:01:30Z")
 		user, password, _ := r.BasicAuth()
@@ -211,7 +211,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// With fail=off nothing is called while an alert would not get out.
+// With fail=off nothing is called while an alert would not go out.
 func TestFailOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{start: time.Now(), status: 200}

@@ -67,7 +67,7 @@ type Options struct {
 
 	Shared Shared // what replicas keep of devices; the zero Shared: nothing
 
-	// Status says whether alerts are leaving.
+	// Status says whether alerts are going out.
 	Status func() status.Report
 
 	// Partitions returns the status of all partitions. Run calls it while

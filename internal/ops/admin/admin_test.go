@@ -147,15 +147,15 @@ func TestReady(t *testing.T) {
 		}
 		check(503, "not ready: starting: waiting for the hub and the checkpoint store to answer.\n")
 		w.set(func() { w.reading.Running = true })
-		check(200, "ready: alerts are leaving.\n") // it owns none
+		check(200, "ready: alerts are going out.\n") // it owns none
 		w.set(func() { w.reading.Owned, w.reading.Reading = 3, 1 })
-		check(503, "not ready: alerts are leaving, but 2 of 3 partitions that this replica owns are not being read.\n"+
+		check(503, "not ready: alerts are going out, but 2 of 3 partitions that this replica owns are not being read.\n"+
 			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. This is normal for a moment when partitions change hands.\n")
 		w.set(func() { w.reading.Reading = 4 }) // one was lost and is still being settled
 		w.set(func() {
 			w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
-		check(200, "ready: some alerts are not leaving: 1 of 2 receivers is down.\n"+
+		check(200, "ready: some alerts aren't going out: 1 of 2 receivers is down.\n"+
 			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
 		w.set(func() { w.worker.receivers = nil })
 		w.set(func() { w.standby = "others are active" })
@@ -364,7 +364,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Records: store, Ledgers: "group/ledger/"}, Log: zap.NewNop()})
 		text := func(device string) string {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, device, admin.Readings{}, true); err != nil {
+			if err := a.WriteText(t.Context(), &b, device, admin.Readings{}); err != nil {
 				t.Error(err)
 			}
 			return b.String()
@@ -445,12 +445,12 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		a := open(func(*admin.Options) {})
 		var b strings.Builder
-		if err := a.WriteText(t.Context(), &b, "probe", admin.Readings{}, true); err != nil {
+		if err := a.WriteText(t.Context(), &b, "probe", admin.Readings{}); err != nil {
 			t.Fatal(err)
 		}
 		const silencedText = "its alerts of rule hot about messages with site=berlin are silenced until 02:00:00 UTC (another 2 h) by ann (service)"
 		for _, want := range []string{
-			"probe: Its alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min; " + silencedText + "\n",
+			"probe: Its alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min\n",
 			"alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
 			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC on\n",
 			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)\n",
@@ -473,14 +473,12 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		readings, err := a.Readings(t.Context(), "probe", 2*time.Hour, events)
 		if err == nil {
-			err = a.WriteText(t.Context(), &b, "probe", readings, true)
+			err = a.WriteText(t.Context(), &b, "probe", readings)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := readings.WriteText(&b); err != nil {
-			t.Fatal(err)
-		}
+		readings.WriteText(&b)
 		for _, want := range []string{
 			"the hub has 3 events of it from the last 2 h\n  00:00:00 UTC  partition 1", "  1999-12-31 23:00:00 UTC  partition 1, sequence 0: 70, does not reach the limit of 80 (rule hot)\n", "91, reaches the limit of 80 (rule hot)\n",
 			"receiver hook (rule hot), shared by devices with site=berlin: a delivered an alert at 00:00:00 UTC (just now); the window is in force until 01:00:00 UTC (another 60 min)\n",
@@ -538,7 +536,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}, true); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
 			t.Errorf("%v: %s", err, b.String())
 		}
 	})
@@ -882,7 +880,7 @@ func TestNothingArrives(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		body := page()
 		for _, want := range []string{
-			`<p class="says">Alerts would leave, but no event has arrived for 11 min.</p>`, `<p class="state warn">`,
+			`<p class="says">Alerts would go out, but no event has arrived for 11 min.</p>`, `<p class="state warn">`,
 			"<strong>No events have arrived on any partition that this replica reads</strong> on alertworker-7d9f-x2x1p, alertworker-7d9f-k8c2m",
 		} {
 			if !strings.Contains(body, want) {
@@ -930,7 +928,7 @@ func TestPageOfAll(t *testing.T) {
 		reports = [][]byte{other.admin.Report()}
 		body := page()
 		for _, want := range []string{
-			"Replica alertworker-7d9f-k8c2m: Some alerts are not leaving: 1 of 2 receivers is down.",
+			"Replica alertworker-7d9f-k8c2m: Some alerts aren&#39;t going out: 1 of 2 receivers is down.",
 			"<strong>Receiver pager.example.net is down</strong> on alertworker-7d9f-k8c2m",
 			"alertworker-7d9f-x2x1p and 1 more", "Replicas</h2>", "All replicas <span",
 			"2,392,112", // readings
@@ -948,7 +946,7 @@ func TestPageOfAll(t *testing.T) {
 
 		w.set(func() { w.partitions[0].Owner = "" })
 		reports = nil
-		if body := page(); !strings.Contains(body, `<p class="says">Some alerts are not leaving: partition 0 is not being read by any replica.</p>`) || !strings.Contains(body, `<p class="state bad">`) {
+		if body := page(); !strings.Contains(body, `<p class="says">Some alerts aren&#39;t going out: partition 0 is not being read by any replica.</p>`) || !strings.Contains(body, `<p class="state bad">`) {
 			t.Error("the headline does not say that nobody reads a partition")
 		}
 		if n := len(other.admin.Report()); n > 16<<10 {

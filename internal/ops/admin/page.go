@@ -175,7 +175,7 @@ func (a *Admin) page(r *http.Request) page {
 	return p
 }
 
-// headline says on p whether alerts are leaving: as this replica, the first of all, or one that is worse off says.
+// headline says on p whether alerts are going out: as this replica, the first of all, or one that is worse off says.
 func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, now time.Time) {
 	all = arriving(all)
 	worst := all[0]
@@ -209,10 +209,10 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 			What: strings.TrimSuffix(unowned, "."), Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
 		}})
 		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining && p.State != status.Standby {
-			p.State, p.Headline = status.Partly, "Some alerts are not leaving: "+strings.ToLower(unowned[:1])+unowned[1:]
+			p.State, p.Headline = status.Partly, "Some alerts aren't going out: "+strings.ToLower(unowned[:1])+unowned[1:]
 		}
 	}
-	if p.Class = classOf(p.State); p.State == status.Leaving && r.Waiting == 0 {
+	if p.Class = classOf(p.State); p.State == status.GoingOut && r.Waiting == 0 {
 		p.Headline = "" // the state says it all
 	}
 }
@@ -229,7 +229,7 @@ func arriving(all []Snapshot) []Snapshot {
 	for i := range all {
 		r := &all[i].Status
 		if r.Problems = slices.DeleteFunc(slices.Clone(r.Problems), missed); r.State == status.Idle {
-			r.State, r.Headline = status.Leaving, "Alerts are leaving."
+			r.State, r.Headline = status.GoingOut, "Alerts are going out."
 		}
 	}
 	return all
@@ -238,7 +238,7 @@ func arriving(all []Snapshot) []Snapshot {
 // severity is greater for what is worse; 1 is for a replica that is not to blame.
 func severity(s status.State) int {
 	switch s {
-	case status.Leaving:
+	case status.GoingOut:
 		return 0
 	case status.Idle, status.Impaired:
 		return 2

@@ -89,7 +89,7 @@ func (m *Metrics) Blocked(report func() status.Report) {
 			present[status.ByCredentials] = present[status.ByCredentials] || p.Refused
 		}
 		for _, by := range status.Bys {
-			to.gauge("blocked", "1 while this prevents alerts from leaving; otherwise 0. credentials: set in addition to the service that rejected them.", number(present[by]), "by", string(by))
+			to.gauge("blocked", "1 while this prevents alerts from going out; otherwise 0. credentials: set in addition to the service that rejected them.", number(present[by]), "by", string(by))
 		}
 	}))
 }

@@ -9,7 +9,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// lateLimit is how late readings may be read before an alert no longer counts as one that gets out.
+// lateLimit is how late readings may be read before an alert no longer counts as one that goes out.
 const lateLimit = 5 * time.Minute
 
 // A Member is what a replica says about itself to the others.
@@ -19,7 +19,7 @@ type Member struct {
 	Late    time.Duration `json:"late"` // the most by which it may be behind in a partition
 }
 
-// WouldArrive returns why an alert of some device would not get out, in a sentence, and "" if all would: every
+// WouldArrive returns why an alert of some device would not go out, in a sentence, and "" if all would: every
 // partition has an owner that reads it without being late, the services answer, and no receiver is down. self is the replica that
 // asks, others the other replicas that are alive, and partitions those of the hub, unless err says why they are not known.
 func WouldArrive(now time.Time, self Member, others []Member, partitions []telemetry.PartitionStatus, err error) string {
@@ -40,10 +40,10 @@ func WouldArrive(now time.Time, self Member, others []Member, partitions []telem
 	return Unowned(partitions)
 }
 
-// trouble returns why alerts of m's partitions would not get out.
+// trouble returns why alerts of m's partitions would not go out.
 func (m Member) trouble(now time.Time) string {
 	switch {
-	case m.Status.State == Leaving || m.Status.State == Idle || m.Status.State == Standby:
+	case m.Status.State == GoingOut || m.Status.State == Idle || m.Status.State == Standby:
 	case len(m.Status.Problems) > 0:
 		return m.Status.Headline + " " + humanize.Capital(m.Status.Problems[0].Line(now))
 	default:

@@ -11,11 +11,11 @@ import (
 
 func TestWouldArrive(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
-	well := status.Report{State: status.Leaving, Ready: true, Headline: "Alerts are leaving."}
-	down := status.Report{State: status.Partly, Ready: true, Headline: "Some alerts are not leaving: 1 of 2 receivers is down.", Problems: []status.Problem{
+	well := status.Report{State: status.GoingOut, Ready: true, Headline: "Alerts are going out."}
+	down := status.Report{State: status.Partly, Ready: true, Headline: "Some alerts aren't going out: 1 of 2 receivers is down.", Problems: []status.Problem{
 		{What: "receiver pager is down", Since: now.Add(-time.Minute), Why: "answered 503", Effect: "Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."},
 	}}
-	sentence := "Some alerts are not leaving: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."
+	sentence := "Some alerts aren't going out: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."
 	owned := []telemetry.PartitionStatus{{Partition: "0", Owner: "a"}, {Partition: "1", Owner: "b"}}
 	unowned := []telemetry.PartitionStatus{{Partition: "0"}, {Partition: "1", Owner: "b"}, {Partition: "2"}}
 	self := status.Member{Replica: "a", Status: well}

@@ -155,12 +155,12 @@ func (m *Monitor) Report() Report {
 
 // starting returns the report before there is a replica. The caller holds m.mu.
 func (m *Monitor) starting() Report {
-	r := Report{State: Starting, Headline: "Starting: no alerts are leaving yet.", Problems: []Problem{}}
+	r := Report{State: Starting, Headline: "Starting: no alerts are going out yet.", Problems: []Problem{}}
 	o := m.opening
 	if o.Err != nil {
 		p := problem(o.by, o.Fault, "This replica cannot start reading, and keeps trying.")
 		r.Problems = append(r.Problems, p)
-		r.State, r.Headline = Blocked, "No alerts are leaving: "+p.What+"."
+		r.State, r.Headline = Blocked, "No alerts are going out: "+p.What+"."
 	}
 	if m.draining {
 		r.State, r.Headline = Draining, "Stopping before the start was complete."
@@ -193,24 +193,24 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 		// Ready, or a rolling update would never stop the replicas that this one waits for.
 		r.State, r.Headline = Standby, "Standing by: "+standby+"."
 	case len(blocked) > 0:
-		r.State, r.Headline = Blocked, "No alerts are leaving: "+strings.Join(blocked, ", and ")+"."
+		r.State, r.Headline = Blocked, "No alerts are going out: "+strings.Join(blocked, ", and ")+"."
 	case !source.Running:
 		r.State, r.Headline, r.Ready = Starting, "Starting: waiting for the hub and the checkpoint store to answer.", false
 	case down > 0 && down == len(receivers):
-		r.State, r.Headline = Blocked, "No alerts are leaving: no receiver accepts any."
+		r.State, r.Headline = Blocked, "No alerts are going out: no receiver accepts any."
 	case down > 0:
-		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts are not leaving: %d of %d receivers %s down.", down, len(receivers), isAre(down))
+		r.State, r.Headline = Partly, fmt.Sprintf("Some alerts aren't going out: %d of %d receivers %s down.", down, len(receivers), isAre(down))
 	case len(others) > 0:
-		r.State, r.Headline = Impaired, "Alerts are leaving, but "+strings.Join(others, ", and ")+"."
+		r.State, r.Headline = Impaired, "Alerts are going out, but "+strings.Join(others, ", and ")+"."
 	case !idle.IsZero():
-		r.State, r.Headline = Idle, "Alerts would leave, but no event has arrived for "+humanize.Span(time.Since(idle))+"."
+		r.State, r.Headline = Idle, "Alerts would go out, but no event has arrived for "+humanize.Span(time.Since(idle))+"."
 	default:
-		r.State, r.Headline = Leaving, "Alerts are leaving."
+		r.State, r.Headline = GoingOut, "Alerts are going out."
 		if r.Waiting > 0 {
-			r.Headline = fmt.Sprintf("Alerts are leaving; %s to be sent.", waits(r.Waiting))
+			r.Headline = fmt.Sprintf("Alerts are going out; %s to be sent.", waits(r.Waiting))
 		}
 		if paced := paced(receivers); paced != "" {
-			r.Headline = "Alerts are leaving; " + paced + "."
+			r.Headline = "Alerts are going out; " + paced + "."
 		}
 	}
 }
@@ -288,7 +288,7 @@ func (m *Monitor) ledgerProblem(now time.Time, all []worker.PartitionState, s te
 	}
 	p.because(faults)
 	p.What = humanize.Count(len(faults), "partition") + " cannot record alarms in the ledger"
-	p.Effect = "Alerts leave, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
+	p.Effect = "Alerts go out, but no recoveries are sent, and the checkpoint stands still: a restart would read again what follows it, without sending an alert twice."
 	if waiting > 0 {
 		p.What, p.blocks = humanize.Count(waiting, "partition")+" cannot be read without the ledger", waiting >= s.Reading
 		p.Effect = "Readings wait in the hub: without the ledger, nobody knows which alarms are open."

@@ -12,11 +12,11 @@ import (
 type State string
 
 const (
-	Leaving  State = "alerts are leaving"
+	GoingOut State = "alerts are going out"
 	Idle     State = "no events are arriving"
-	Impaired State = "alerts are leaving, but not all is well"
-	Partly   State = "some alerts are not leaving"
-	Blocked  State = "no alerts are leaving"
+	Impaired State = "alerts are going out, but not all is well"
+	Partly   State = "some alerts aren't going out"
+	Blocked  State = "no alerts are going out"
 	Starting State = "starting"
 	Standby  State = "standing by"
 	Draining State = "draining"
@@ -53,7 +53,7 @@ type Problem struct {
 
 	Refused bool `json:"refused,omitempty"` // because of credentials
 
-	blocks bool // no alert can leave
+	blocks bool // no alert can go out
 }
 
 // Lasts returns for how long there has been p, such as "3 min".

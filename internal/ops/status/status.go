@@ -1,4 +1,4 @@
-// Package status says whether alerts are leaving a replica and, if not, what is in the
+// Package status says whether alerts are going out a replica and, if not, what is in the
 // way. A [Monitor] watches what the replica depends on; its [Report] is what the status
 // page, /readyz, GET /status, the log and the metrics show.
 //

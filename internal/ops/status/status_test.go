@@ -71,60 +71,60 @@ func TestReport(t *testing.T) {
 		parts    []string // of the lines
 	}{
 		{name: "nothing has answered yet", state: status.Starting, headline: "Starting: waiting for the hub and the checkpoint store to answer."},
-		{name: "well", replica: replica{source: reading, receivers: []worker.ReceiverState{up}}, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
-		{name: "alerts wait for their turn", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 1}}}, state: status.Leaving, ready: true, headline: "Alerts are leaving; 1 alert waits to be sent."},
+		{name: "well", replica: replica{source: reading, receivers: []worker.ReceiverState{up}}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "alerts wait for their turn", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 1}}}, state: status.GoingOut, ready: true, headline: "Alerts are going out; 1 alert waits to be sent."},
 		{name: "throttle store", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 12}}},
 			change: func(m *status.Monitor, _ *replica) { fail(&m.Store) },
-			state:  status.Blocked, headline: "No alerts are leaving: the throttle store cannot be used.", by: []status.By{status.ByStore},
+			state:  status.Blocked, headline: "No alerts are going out: the throttle store cannot be used.", by: []status.By{status.ByStore},
 			parts: []string{"the throttle store cannot be used, for 5 s (since 2000-01-01T00:00:00Z): no answer from 10.0.0.1: connection refused. 12 alerts wait until the store answers.\n"}},
-		{name: "one call fails", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Store.Called(errDown); time.Sleep(time.Minute) }, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
-		{name: "some calls fail for a moment", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Store.Called(errDown); m.Store.Called(errDown) }, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		{name: "one call fails", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Store.Called(errDown); time.Sleep(time.Minute) }, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "some calls fail for a moment", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { m.Store.Called(errDown); m.Store.Called(errDown) }, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "we cancelled", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) {
 			m.Store.Called(context.Canceled)
 			time.Sleep(time.Minute)
 			m.Store.Called(fmt.Errorf("acquire: %w", context.Canceled))
-		}, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
-		{name: "it answers again", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Store); m.Store.Called(nil) }, state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+		}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "it answers again", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Store); m.Store.Called(nil) }, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "checkpoint store", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
-			state: status.Impaired, headline: "Alerts are leaving, but the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"What is settled cannot be recorded"}},
+			state: status.Impaired, headline: "Alerts are going out, but the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"What is settled cannot be recorded"}},
 		{name: "checkpoint store before anything is read", change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
-			state: status.Blocked, headline: "No alerts are leaving: the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"nothing is read"}},
+			state: status.Blocked, headline: "No alerts are going out: the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"nothing is read"}},
 		{name: "hub", replica: replica{source: telemetry.SourceStats{Hub: telemetry.Fault{Err: errDown, Refused: true}}},
-			state: status.Blocked, headline: "No alerts are leaving: the hub cannot be read.", by: []status.By{status.ByHub}, parts: []string{"Readings wait in the hub"}},
+			state: status.Blocked, headline: "No alerts are going out: the hub cannot be read.", by: []status.By{status.ByHub}, parts: []string{"Readings wait in the hub"}},
 		{name: "hub, for a moment", replica: replica{source: reading}, change: func(_ *status.Monitor, r *replica) { r.source.Hub = telemetry.Fault{Since: time.Now(), Err: errDown} },
-			state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+			state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "partitions that cannot be opened", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 4, Reading: 2, Faults: map[string]telemetry.Fault{"10": {Err: errDown}, "9": {Err: errors.New("stolen by somebody")}}}},
-			state: status.Impaired, headline: "Alerts are leaving, but 2 of 4 partitions that this replica owns are not being read.", by: []status.By{status.ByPartitions}, parts: []string{"partition 9: stolen by somebody (and 1 other partition)"}},
+			state: status.Impaired, headline: "Alerts are going out, but 2 of 4 partitions that this replica owns are not being read.", by: []status.By{status.ByPartitions}, parts: []string{"partition 9: stolen by somebody (and 1 other partition)"}},
 		{name: "hub, whose links have just broken", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 2}}, change: func(_ *status.Monitor, r *replica) { r.source.Hub = telemetry.Fault{Since: time.Now(), Err: errDown} },
-			state: status.Blocked, headline: "No alerts are leaving: the hub cannot be read.", by: []status.By{status.ByHub}},
+			state: status.Blocked, headline: "No alerts are going out: the hub cannot be read.", by: []status.By{status.ByHub}},
 		{name: "hub, of which this replica owns nothing", replica: replica{source: telemetry.SourceStats{Running: true, Hub: telemetry.Fault{Err: errDown}}},
-			state: status.Blocked, headline: "No alerts are leaving: the hub cannot be read.", by: []status.By{status.ByHub}},
+			state: status.Blocked, headline: "No alerts are going out: the hub cannot be read.", by: []status.By{status.ByHub}},
 		{name: "no partition", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 1}},
-			state: status.Blocked, headline: "No alerts are leaving: 1 of 1 partition that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
+			state: status.Blocked, headline: "No alerts are going out: 1 of 1 partition that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
 		{name: "both stores and the hub", replica: replica{source: telemetry.SourceStats{Hub: telemetry.Fault{Err: errDown}}}, change: func(m *status.Monitor, _ *replica) {
 			fail(&m.Store)
 			fail(&m.Checkpoints)
 		},
-			state: status.Blocked, headline: "No alerts are leaving: the throttle store cannot be used, and the hub cannot be read, and the checkpoint store cannot be used.", by: []status.By{status.ByStore, status.ByHub, status.ByCheckpoints}},
+			state: status.Blocked, headline: "No alerts are going out: the throttle store cannot be used, and the hub cannot be read, and the checkpoint store cannot be used.", by: []status.By{status.ByStore, status.ByHub, status.ByCheckpoints}},
 		{name: "partitions", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 3, Reading: 2}},
-			state: status.Impaired, headline: "Alerts are leaving, but 1 of 3 partitions that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
+			state: status.Impaired, headline: "Alerts are going out, but 1 of 3 partitions that this replica owns is not being read.", by: []status.By{status.ByPartitions}},
 		{name: "a partition waits for its ledger", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}}},
-			state: status.Impaired, headline: "Alerts are leaving, but 1 partition cannot be read without the ledger.", by: []status.By{status.ByLedger},
+			state: status.Impaired, headline: "Alerts are going out, but 1 partition cannot be read without the ledger.", by: []status.By{status.ByLedger},
 			parts: []string{"1 partition cannot be read without the ledger, for 60 s (since 1999-12-31T23:59:00Z): partition 3: no answer from 10.0.0.1: connection refused (and 1 other partition). Readings wait in the hub"}},
 		{name: "all partitions wait for their ledgers", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "10", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Err: errDown, Since: long}}}},
-			state: status.Blocked, headline: "No alerts are leaving: 2 partitions cannot be read without the ledger.", by: []status.By{status.ByLedger}},
+			state: status.Blocked, headline: "No alerts are going out: 2 partitions cannot be read without the ledger.", by: []status.By{status.ByLedger}},
 		{name: "a ledger cannot be written", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}, {Partition: "4"}}},
-			state: status.Impaired, headline: "Alerts are leaving, but 1 partition cannot record alarms in the ledger.", by: []status.By{status.ByLedger}, parts: []string{"no recoveries are sent"}},
+			state: status.Impaired, headline: "Alerts are going out, but 1 partition cannot record alarms in the ledger.", by: []status.By{status.ByLedger}, parts: []string{"no recoveries are sent"}},
 		{name: "a ledger cannot be written, for a moment", replica: replica{source: reading, partitions: []worker.PartitionState{{Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long.Add(56 * time.Second)}}}},
-			state: status.Leaving, ready: true, headline: "Alerts are leaving."},
+			state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "one receiver of two", replica: replica{source: reading, receivers: []worker.ReceiverState{up, down}},
-			state: status.Partly, ready: true, headline: "Some alerts are not leaving: 1 of 2 receivers is down.", by: []status.By{status.ByReceiver},
+			state: status.Partly, ready: true, headline: "Some alerts aren't going out: 1 of 2 receivers is down.", by: []status.By{status.ByReceiver},
 			parts: []string{"receiver pager is down", "post alert to https://pager: answered 401. 3 alerts wait until it accepts them, or until NOTIFY_GIVE_UP."}},
 		{name: "the only receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{down}},
-			state: status.Blocked, ready: true, headline: "No alerts are leaving: no receiver accepts any.", by: []status.By{status.ByReceiver}},
+			state: status.Blocked, ready: true, headline: "No alerts are going out: no receiver accepts any.", by: []status.By{status.ByReceiver}},
 		{name: "a paced receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{up,
 			{Name: "slack", Waiting: 1927, Rate: 1, Limited: true, Left: 32 * time.Minute}, {Name: "mail", Waiting: 412, Rate: 0.4, Left: 7 * time.Minute}, {Name: "soon", Waiting: 5, Rate: 1, Left: 5 * time.Second}}},
-			state: status.Leaving, ready: true, headline: "Alerts are leaving; slack is rate-limited (1 a second): 1927 alerts wait, about 32 min; mail is paced (1 in 2.5 s): 412 alerts wait, about 7 min."},
+			state: status.GoingOut, ready: true, headline: "Alerts are going out; slack is rate-limited (1 a second): 1927 alerts wait, about 32 min; mail is paced (1 in 2.5 s): 412 alerts wait, about 7 min."},
 		{name: "standing by", replica: replica{standby: "others are active"}, state: status.Standby, ready: true, headline: "Standing by: others are active."},
 		{name: "standing by, without the store", replica: replica{standby: "others are active"}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
 			state: status.Standby, headline: "Standing by: others are active.", by: []status.By{status.ByCheckpoints}},
@@ -173,7 +173,7 @@ func TestOpening(t *testing.T) {
 		began := time.Now()
 		time.Sleep(time.Minute)
 		m.Opening(status.ByCheckpoints, errDown, true)
-		if r := m.Report(); r.State != status.Blocked || r.Ready || r.Headline != "No alerts are leaving: the checkpoint store cannot be used." || len(r.Problems) != 1 || !r.Problems[0].Since.Equal(began) || !r.Problems[0].Refused {
+		if r := m.Report(); r.State != status.Blocked || r.Ready || r.Headline != "No alerts are going out: the checkpoint store cannot be used." || len(r.Problems) != 1 || !r.Problems[0].Since.Equal(began) || !r.Problems[0].Refused {
 			t.Errorf("%+v", r)
 		}
 		m.Opening(status.ByStore, errDown, false)
@@ -221,7 +221,7 @@ func TestIdleStore(t *testing.T) {
 		if n := store.reads.Load(); n < 50 || n > 60 {
 			t.Errorf("%d calls in ten minutes, want one every ten seconds", n)
 		}
-		if m.Report().State != status.Leaving || logs.Len() != 0 {
+		if m.Report().State != status.GoingOut || logs.Len() != 0 {
 			t.Errorf("%+v, %v", m.Report(), logs.All())
 		}
 
@@ -241,7 +241,7 @@ func TestIdleStore(t *testing.T) {
 
 		store.down.Store(false)
 		pass(5 * time.Second)
-		if got := m.Report(); got.State != status.Leaving {
+		if got := m.Report(); got.State != status.GoingOut {
 			t.Errorf("%+v", got)
 		}
 		if over := logs.TakeAll(); len(over) != 1 || over[0].Message != "the throttle store can be used again" || over[0].ContextMap()["after"] != "24 h" {
@@ -271,18 +271,18 @@ func TestNothingArrives(t *testing.T) {
 		}
 		for range 20 { // minutes
 			r.partitions[1].ReadUntil = time.Now()
-			if got := m.Report(); got.State != status.Leaving || len(got.Problems) > 0 {
+			if got := m.Report(); got.State != status.GoingOut || len(got.Problems) > 0 {
 				t.Fatalf("events come, and it says %q", got.Lines(time.Now()))
 			}
 			time.Sleep(time.Minute)
 		}
 		run(9*time.Minute - time.Second)
-		if got := m.Report(); got.State != status.Leaving {
+		if got := m.Report(); got.State != status.GoingOut {
 			t.Errorf("after less than ten minutes it says %q", got.Lines(time.Now()))
 		}
 		run(3 * time.Second)
 		got := m.Report()
-		if want := "ready: alerts would leave, but no event has arrived for 10 min.\n" +
+		if want := "ready: alerts would go out, but no event has arrived for 10 min.\n" +
 			"no events have arrived on any partition that this replica reads, for 10 min (since 2000-01-01T00:19:00Z). Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.\n"; got.Lines(time.Now()) != want || got.State != status.Idle || !got.Ready {
 			t.Errorf("%s, ready %v\n%swant\n%s", got.State, got.Ready, got.Lines(time.Now()), want)
 		}
@@ -303,7 +303,7 @@ func TestNothingArrives(t *testing.T) {
 		}
 		r.partitions[0].ReadUntil = time.Now()
 		run(2 * time.Second)
-		if got := m.Report(); got.State != status.Leaving {
+		if got := m.Report(); got.State != status.GoingOut {
 			t.Errorf("an event came, and it says %q", got.Lines(time.Now()))
 		}
 		if n := logs.FilterMessage("the devices send again").Len(); n != 1 {
