@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -200,6 +201,9 @@ func (s *stream) alertID(d *delivery, r reading) string {
 		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 	}
 	id += d.level.suffix
+	if d.level.rule.Silence() { // several devices may be silent since one place, where events may be missing
+		id += "/" + url.PathEscape(d.device)
+	}
 	if d.due != nil && d.due.part == throttle.End {
 		id += "/end"
 	}

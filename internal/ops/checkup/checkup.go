@@ -512,7 +512,11 @@ const maxWait = 2 * time.Second
 // recoveryOf returns the recovery of a test, which closes what the test opened.
 func recoveryOf(a notify.Alert) notify.Alert {
 	a.ID += "/resolved"
-	a.Resolved, a.Since, a.Enqueued = true, a.Enqueued, a.Enqueued.Add(time.Millisecond)
+	a.Resolved = true
+	if a.Since.IsZero() {
+		a.Since = a.Enqueued
+	}
+	a.Enqueued = a.Enqueued.Add(time.Millisecond)
 	a.Token++
 	return a
 }
@@ -529,8 +533,7 @@ func (k *checkup) testAlert() notify.Alert {
 	if rule.Name == rules.DefaultName {
 		field = ""
 	}
-	return notify.Alert{
-		Silent:      rule.Silent,
+	a := notify.Alert{
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,
@@ -548,6 +551,15 @@ func (k *checkup) testAlert() notify.Alert {
 		Replica:     c.ReplicaName,
 		Test:        true,
 	}
+	switch {
+	case rule.Silence():
+		a.Silent = rule.Silent
+		a.Since = a.Enqueued.Add(-rule.Silent)
+		a.LastHeard = a.Since
+	case len(rule.Is) > 0:
+		a.Word = rule.Is[0]
+	}
+	return a
 }
 
 func milliseconds(d time.Duration) string {
