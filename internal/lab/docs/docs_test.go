@@ -116,6 +116,27 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// What only those need who change alertworker is linked from CONTRIBUTING and from its like alone.
+func TestPagesOfContributors(t *testing.T) {
+	theirs := regexp.MustCompile(`\]\([^)\s]*(decisions/|upstream\.md|performance\.md|adding-a-store\.md)[^)]*\)`)
+	linked := map[string]bool{}
+	for _, page := range pages(t) {
+		found := theirs.FindAllStringSubmatch(read(t, page), -1)
+		if page == "CONTRIBUTING.md" {
+			for _, m := range found {
+				linked[m[1]] = true
+			}
+			continue
+		}
+		if len(found) > 0 && !theirs.MatchString("]("+page+")") {
+			t.Errorf("%s leads to %s", page, found[0][0])
+		}
+	}
+	if len(linked) != 4 {
+		t.Errorf("CONTRIBUTING.md leads to %v alone", linked)
+	}
+}
+
 // Files that the pages name exist, and so do the targets of make.
 func TestFiles(t *testing.T) {
 	file := regexp.MustCompile("`(?:\\./)?((?:cmd|deploy|docs|internal|tools)/[\\w./-]+)`")
