@@ -21,6 +21,9 @@ func serveHub(ctx context.Context, out io.Writer, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
+	if *partitions < 1 {
+		return &usageError{fmt.Errorf("--partitions is %d; must be 1 to 1024", *partitions)}
+	}
 	hub, err := devhub.Listen(*addr, devhub.Config{Hub: *name, Partitions: *partitions, Key: emulatorKey})
 	if err != nil {
 		return err

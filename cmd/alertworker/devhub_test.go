@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -48,5 +50,18 @@ func TestDevhubTakesTheEmulatorsConnectionString(t *testing.T) {
 			t.Errorf("%s: %d partitions, %v", s, len(hub.PartitionIDs), err)
 		}
 		_ = client.Close(context.Background())
+	}
+}
+
+// 0 partitions are none, not as many as by default.
+func TestDevhubWithoutPartitions(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for _, n := range []string{"0", "-1"} {
+		err := serveHub(ctx, io.Discard, []string{"--addr", "127.0.0.1:0", "--partitions", n})
+		var usage *usageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), "must be 1 to 1024") {
+			t.Errorf("%s: %v", n, err)
+		}
 	}
 }

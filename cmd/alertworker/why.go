@@ -15,13 +15,14 @@ import (
 
 const whyDoes = "explain why a device was or was not alerted, from its last readings and the alarms, windows, silences\n" +
 	"and dead letters that all replicas share. Nothing is sent, written or created\n" +
-	"Usage: alertworker why DEVICE [--last 2h] [--json]"
+	"Usage: alertworker why DEVICE [--last 2h] [--verbose] [--json]"
 
 // why is `alertworker why`. It has the configuration of the worker.
 func why(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("why", whyDoes)
 	var history historyFlags
 	history.define(flags, "last", "also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub received in that time")
+	verbose := flags.Bool("verbose", false, "also print its alarms, windows and dead letters, and what each rule does")
 	asJSON := flags.Bool("json", false, "print what GET /devices/{id} answers")
 	devices, err := parseArgs(flags, args)
 	if err != nil {
@@ -62,17 +63,19 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 			return err
 		}
 	}
-	if err := a.WriteText(ctx, out, device, readings); err != nil {
+	if err := a.WriteText(ctx, out, device, readings, *verbose); err != nil {
 		return err
 	}
 	for i := range set.Rules {
-		fmt.Fprintf(out, "rule %s: %s\n", set.Rules[i].Name, checkup.Explain(&set.Rules[i]))
+		if *verbose {
+			fmt.Fprintf(out, "rule %s: %s\n", set.Rules[i].Name, checkup.Explain(&set.Rules[i]))
+		}
 	}
 	if s.inMemory() {
 		fmt.Fprintln(out, "THROTTLE_STORE or CHECKPOINT_STORE is memory: what only the worker knows is on its status page")
 	}
 	if history.since > 0 {
-		readings.WriteText(out)
+		return readings.WriteText(out)
 	}
 	return nil
 }

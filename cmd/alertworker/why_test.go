@@ -60,13 +60,13 @@ func TestWhy(t *testing.T) {
 
 	var got string
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		got = ask(t, "oven-7")
+		got = ask(t, "oven-7", "--verbose")
 		if strings.Contains(got, "open since") && strings.Contains(ask(t, "kiln"), "dead letter of") || time.Now().After(end) {
 			break
 		}
 	}
 	for _, part := range []string{
-		"oven-7: Its alarm has been open since ", ", when 91.5 reached its own limit of 90, by property maxTemp instead of 80\n", "receiver hook: replica-a delivered an alert ", "the window is in force until ", "rule temperature: alerts when ",
+		"oven-7: Its alarm has been open since ", ", when 91.5 reached its own limit of 90, by property maxTemp instead of 80; receiver hook: replica-a delivered an alert ", "\nreceiver hook: replica-a delivered an alert ", "the window is in force until ", "rule temperature: alerts when ",
 	} {
 		if !strings.Contains(got, part) {
 			t.Errorf("no %q", part)
@@ -76,12 +76,16 @@ func TestWhy(t *testing.T) {
 	if !regexp.MustCompile("kiln: The alert about 99 .* became a dead letter of receiver hook .*answered 422.*deadletters replay").MatchString(kiln) {
 		t.Errorf("of a dead letter:\n%s", kiln)
 	}
-	if fridge := ask(t, "fridge"); !strings.Contains(fridge, "receiver hook: no alert is recorded") {
+	if fridge := ask(t, "fridge", "--verbose"); !strings.Contains(fridge, "receiver hook: no alert is recorded") {
 		t.Errorf("of a device that was never hot:\n%s", fridge)
 	}
 
 	if fridge := ask(t, "fridge", "--last", "2h"); !regexp.MustCompile("^fridge: Its last event was at .* ago\\): 4, does not reach the limit of 80\n").MatchString(fridge) {
 		t.Errorf("of a device that the hub knows:\n%s", fridge)
+	}
+
+	if short := ask(t, "oven-7"); strings.Count(short, "\n") != 1 || !strings.HasPrefix(short, "oven-7: Its alarm has been open since ") {
+		t.Errorf("the answer is not one line:\n%s", short)
 	}
 
 	last := ask(t, "oven-7", "--last", "2h")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -383,7 +384,7 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		text = field.Tag.Get("default")
 	}
 	if err := process(field, value, text); err != nil {
-		e.add(name, "is %s; must be %s", show(text), expectation(field.Type))
+		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
 	}
 }
 
@@ -405,22 +406,33 @@ func process(field reflect.StructField, value reflect.Value, text string) error 
 	return nil
 }
 
-// expectation describes the values that envconfig can read. envconfig's own message
+// expectation describes the values that envconfig can read, of which text is none. envconfig's own message
 // holds the value, so it must not be shown.
-func expectation(t reflect.Type) string {
+func expectation(t reflect.Type, text string) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 30s, 5m or 1h30m"
 	case t == reflect.TypeFor[eventhubs.Start]():
 		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
 	case t.Kind() == reflect.Float64, t == reflect.TypeFor[*float64]():
-		return "a number such as 80 or 80.5"
+		return likeNumber(text)
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.Int:
 		return "a whole number"
 	}
 	return "another value"
+}
+
+// withComma is a number as some languages write it.
+var withComma = regexp.MustCompile(`^[+-]?\d+,\d+$`)
+
+// likeNumber says what a text must be that is no number.
+func likeNumber(text string) string {
+	if text = strings.TrimSpace(text); withComma.MatchString(text) {
+		return "a number with a decimal point, " + strings.Replace(text, ",", ".", 1)
+	}
+	return "a number such as 80 or 80.5"
 }
 
 // SecretFiles returns the paths of the files that c's secrets come from, at present: those in variables that end

@@ -246,6 +246,7 @@ func TestMistakes(t *testing.T) {
 		{"no threshold", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "is missing"},
 		{"threshold NaN", valid("TEMPERATURE_THRESHOLD=NaN"), "TEMPERATURE_THRESHOLD", "finite"},
 		{"threshold Inf", valid("TEMPERATURE_THRESHOLD=-Inf"), "TEMPERATURE_THRESHOLD", "finite"},
+		{"threshold with a comma", valid("TEMPERATURE_THRESHOLD=8,5"), "TEMPERATURE_THRESHOLD", `is "8,5"; must be a number with a decimal point, 8.5`},
 		{"threshold out of range", valid("TEMPERATURE_THRESHOLD=1e999"), "TEMPERATURE_THRESHOLD", "must be a number"},
 		{"field empty", valid("TEMPERATURE_FIELD=a,,b"), "TEMPERATURE_FIELD", "field 2 of 3"},
 		{"field twice", valid("TEMPERATURE_FIELD=a,b,a"), "TEMPERATURE_FIELD", "remove one"},

@@ -135,6 +135,9 @@ func (r *rulesReader) document(text []byte) ast.Node {
 	depth := 0
 	for i, t := range tokens {
 		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			r.wrongAt(t, "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this")
+			return nil
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
 		case token.MappingEndType, token.SequenceEndType:
@@ -185,7 +188,7 @@ func members(n ast.Node) []*ast.MappingValueNode {
 	return nil
 }
 
-// scalar returns what n says if it is a text, a number or a boolean, else nothing. What YAML has beyond these, such as anchors and tags, a
+// scalar returns what n says if it is a text, a number or a boolean, else nothing. What YAML has beyond these, such as tags, a
 // file of rules has no use for.
 func scalar(n ast.Node) string {
 	switch n := n.(type) {
@@ -202,6 +205,8 @@ func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 	values := map[string]ast.Node{}
 	for _, m := range members(n) {
 		switch name := scalar(m.Key); {
+		case m.Key.Type() == ast.IntegerType && m.Value.Type() == ast.NullType:
+			r.wrong(m.Key, "%s stands alone: if it belongs to the number before it, write a decimal point", show(name))
 		case !slices.Contains(known, name):
 			r.wrong(m.Key, "%s is not known%s", show(cmp.Or(name, m.Key.GetToken().Value)), didYouMean(name, known))
 		case m.Value.Type() == ast.NullType:
@@ -405,7 +410,7 @@ func (r *rulesReader) number(n ast.Node, name string) float64 {
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || !finite(f) {
-		r.mustBe(n, name, "a number such as 80 or 80.5")
+		r.mustBe(n, name, likeNumber(text))
 		return math.NaN()
 	}
 	return f + 0 // -0 is 0

@@ -38,6 +38,9 @@ func TestRulesFileEverythingWrong(t *testing.T) {
 // notYAML ends what is said of text that is not YAML.
 const notYAML = "; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen"
 
+// noAnchors is what is said of the first of them.
+const noAnchors = "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this"
+
 // Each mistake, alone, at its place.
 func TestRulesFileMistakes(t *testing.T) {
 	rule := func(s string) string { return "rules:\n- {name: hot, field: temp, " + s + "}\n" }
@@ -97,7 +100,8 @@ func TestRulesFileMistakes(t *testing.T) {
 		"forget alone":          {rule("above: 1, forget: 29h"), "line 2, column 46: forget is set without silent: it says when a silent device is forgotten"},
 		"both directions":       {rule("above: 2, below: 1"), "line 2, column 45: below is set beside above: remove one of them, or make two rules"},
 		"limit is text":         {rule("above: hot"), `line 2, column 35: above is "hot"; must be a number such as 80 or 80.5`},
-		"limit with a comma":    {"rules:\n- name: hot\n  field: temp\n  above: 80,5\n", `line 4, column 10: above is "80,5"; must be a number such as 80 or 80.5`},
+		"limit with a comma":    {"rules:\n- name: hot\n  field: temp\n  above: 80,5\n", `line 4, column 10: above is "80,5"; must be a number with a decimal point, 80.5`},
+		"a comma in braces":     {rule("above: -8,5, for: 1m"), `line 2, column 38: "5" stands alone: if it belongs to the number before it, write a decimal point`},
 		"limit is a list":       {rule("above: [80]"), "line 2, column 35: above must be a number such as 80 or 80.5"},
 		"limit is too large":    {rule("above: 1e400"), `line 2, column 35: above is "1e400"; must be a number such as 80 or 80.5`},
 		"limit is NaN":          {rule("above: .nan"), `line 2, column 35: above is ".nan"; must be a number such as 80 or 80.5`},
@@ -164,9 +168,9 @@ func TestRulesFileMistakes(t *testing.T) {
 		"tab":                   {"rules:\n\t- name: hot\n", "line 2, column 1: is not YAML: found character 'tab' that cannot start any token" + notYAML},
 		"indentation":           {"rules:\n- name: hot\n  field: temp\n above: 3\n", "line 4, column 2: is not YAML: value is not allowed in this context" + notYAML},
 		"bracket":               {"rules: [\n", "line 1, column 8: is not YAML: sequence end token ']' not found" + notYAML},
-		"anchor":                {rule("above: &a 1"), "line 2, column 35: above must be a number such as 80 or 80.5"},
-		"alias":                 {"a: &a 1\nrules: *a\n", "line 1, column 1: \"a\" is not known: must be rules or show\nline 2, column 8: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
-		"merge":                 {"rules:\n- <<: {name: a}\n", "line 2, column 3: \"<<\" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, for, window, per, resolved, override, valid, only or runbook\nline 2, column 3: a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration\nline 2, column 3: a rule has no name\nline 2, column 3: a rule has no field: must be where its reading is, such as field: temperature,temp"},
+		"anchor":                {rule("above: &a 1"), "line 2, column 35: " + noAnchors},
+		"alias":                 {"a: &a 1\nrules: *a\n", "line 1, column 4: " + noAnchors},
+		"merge":                 {"rules:\n- <<: {name: a}\n", "line 2, column 3: " + noAnchors},
 		"tag":                   {rule("above: !!float 1"), "line 2, column 35: above must be a number such as 80 or 80.5"},
 		"literal":               {"rules:\n- name: |\n    hot\n", "line 2, column 3: a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration\nline 2, column 3: a rule has no field: must be where its reading is, such as field: temperature,temp\nline 2, column 9: name must be 1 to 32 lower-case letters, digits and hyphens"},
 		"nested":                {"rules: " + strings.Repeat("[", 9) + strings.Repeat("]", 9), "line 1, column 16: is nested too deep"},

@@ -71,7 +71,10 @@ func TestDeviceThatIsShown(t *testing.T) {
 		s := with(t, func(r *rules.Rule) { r.Levels[0].For = time.Hour })
 		set := &s.config.Rules
 		set.Quiet = "quiet"
-		set.Rules = append(set.Rules, rules.Rule{Name: "wet", Field: "humidity", Window: window, Levels: []rules.Level{{Limit: 60, Clear: 60}}})
+		set.Rules = append(set.Rules, rules.Rule{Name: "wet", Field: "humidity", Window: window, Levels: []rules.Level{{Limit: 60, Clear: 60}}}, rules.Rule{
+			Name: "frozen", Field: "cargo", Window: window, Levels: []rules.Level{{Limit: -17, Clear: -17}},
+			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}},
+		})
 		var err error
 		if s.config.Decoder, err = set.Decoder(); err != nil {
 			t.Fatal(err)
@@ -82,12 +85,16 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p.publishBody("damp", `{"temperature":20,"humidity":65}`)
 		p.publishBody("both", `{"temperature":90,"humidity":65}`)
 		p.publishBody("damp, quiet", `{"humidity":66}`)
+		p.publishBody("chilled", `{"temperature":20,"cargo":5,"kind":"chilled"}`)
+		p.publishBody("chilled, cold", `{"temperature":20,"cargo":-18,"kind":"chilled"}`)
+		p.publishBody("chilled, damp", `{"cargo":5,"kind":"chilled","humidity":65}`)
 		p.mu.Lock()
 		p.log[3].Properties = telemetrytest.Properties(map[string]any{"quiet": "true"})
 		p.mu.Unlock()
 		pass(time.Second)
 		for device, want := range map[string]worker.Reading{
 			"cold": {Value: 20}, "damp": {Value: 65, Field: 1, Decision: worker.Notified}, "both": {Value: 65, Field: 1, Decision: worker.Notified}, "damp, quiet": {Value: 66, Field: 1, Decision: worker.Muted},
+			"chilled": {Value: 5, Field: 2, Decision: worker.Excluded}, "chilled, cold": {Value: 20}, "chilled, damp": {Value: 65, Field: 1, Decision: worker.Notified},
 		} {
 			h := s.worker.Device(device).Last
 			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Decision != want.Decision {

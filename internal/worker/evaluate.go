@@ -92,7 +92,11 @@ func (s *stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Fo
 	for _, r := range s.rules {
 		f := &found[r.reads.Field]
 		switch {
-		case f.Reason != telemetry.ReasonOK || len(r.reads.Only) > 0 && !r.applies(e, found):
+		case f.Reason != telemetry.ReasonOK:
+		case len(r.reads.Only) > 0 && !r.applies(e, found):
+			if r.Breaching(f.Value, r.mildest) {
+				o.decided(Excluded, r.levels[len(r.levels)-1], f.Value, r.mildest, false, "")
+			}
 		case r.override: // each of them, because it counts
 			reached = s.overridden(e, r, f.Value, o) || reached
 		case r.Breaching(f.Value, r.mildest):

@@ -41,6 +41,7 @@ type AlarmState struct {
 	Level     string      `json:"level,omitempty"`
 	Phase     rules.Phase `json:"state"`
 	Since     time.Time   `json:"since,omitzero"`    // when the first of the readings that reached the limit was taken, by the device's clock if that is known, else by the hub's; zero unless pending or open
+	Arrived   time.Time   `json:"arrived,omitzero"`  // when the hub took that reading; zero if Since is by the hub's clock
 	Value     float64     `json:"value"`             // of the reading that opened it, or made it pending; 0 unless pending or open
 	Limit     float64     `json:"limit"`             // that it reached; likewise
 	Due       time.Time   `json:"due,omitzero"`      // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
@@ -113,6 +114,9 @@ func (k kept) state(partition string, key alarmKey) AlarmState {
 	state := AlarmState{Partition: partition, Device: key.device, Rule: l.rule.Name, Level: l.Name, Phase: k.Phase, Silence: l.rule.Silence()}
 	if k.Phase != rules.Normal {
 		state.Since, state.Value, state.Limit = fromMicros(k.Since.Time()), k.value, k.limit
+		if k.Since.Device != 0 {
+			state.Arrived = fromMicros(k.Since.Hub)
+		}
 	}
 	if k.due != nil && !k.due.silence() {
 		state.Due = fromMicros(k.due.enqueued)

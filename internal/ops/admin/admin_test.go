@@ -364,7 +364,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Records: store, Ledgers: "group/ledger/"}, Log: zap.NewNop()})
 		text := func(device string) string {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, device, admin.Readings{}); err != nil {
+			if err := a.WriteText(t.Context(), &b, device, admin.Readings{}, true); err != nil {
 				t.Error(err)
 			}
 			return b.String()
@@ -445,12 +445,12 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		a := open(func(*admin.Options) {})
 		var b strings.Builder
-		if err := a.WriteText(t.Context(), &b, "probe", admin.Readings{}); err != nil {
+		if err := a.WriteText(t.Context(), &b, "probe", admin.Readings{}, true); err != nil {
 			t.Fatal(err)
 		}
 		const silencedText = "its alerts of rule hot about messages with site=berlin are silenced until 02:00:00 UTC (another 2 h) by ann (service)"
 		for _, want := range []string{
-			"probe: Its alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min\n",
+			"probe: Its alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min; " + silencedText + "\n",
 			"alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
 			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC on\n",
 			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)\n",
@@ -473,12 +473,14 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		readings, err := a.Readings(t.Context(), "probe", 2*time.Hour, events)
 		if err == nil {
-			err = a.WriteText(t.Context(), &b, "probe", readings)
+			err = a.WriteText(t.Context(), &b, "probe", readings, true)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		readings.WriteText(&b)
+		if err := readings.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
 		for _, want := range []string{
 			"the hub has 3 events of it from the last 2 h\n  00:00:00 UTC  partition 1", "  1999-12-31 23:00:00 UTC  partition 1, sequence 0: 70, does not reach the limit of 80 (rule hot)\n", "91, reaches the limit of 80 (rule hot)\n",
 			"receiver hook (rule hot), shared by devices with site=berlin: a delivered an alert at 00:00:00 UTC (just now); the window is in force until 01:00:00 UTC (another 60 min)\n",
@@ -536,7 +538,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}, true); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
 			t.Errorf("%v: %s", err, b.String())
 		}
 	})

@@ -23,12 +23,33 @@ func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, device string) err
 	return to.Encode(a.deviceView(device, a.findings(ctx, device, nil)))
 }
 
-// WriteText writes the same for people, with what r adds to it.
-func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r Readings) error {
+// WriteText writes the answer for people in one line, with what r adds to it; and, if it is to be verbose, all that is known. What a device
+// has sent is made fit for a terminal.
+func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r Readings, verbose bool) error {
 	f := a.findings(ctx, device, r.shared)
-	f.event = r.latest
-	_, text := f.reason()
-	lines := []string{device + ": " + text, ""}
+	f.event, f.muted, f.looked = r.latest, r.muted, r.last
+	missing := f.missing
+	f.missing = nil
+	_, text := f.why()
+	lines := []string{device + ": " + text}
+	if verbose {
+		lines = append(append(lines, ""), f.details()...)
+	}
+	return writeLines(out, append(lines, missing...))
+}
+
+// writeLines writes lines, each clean.
+func writeLines(out io.Writer, lines []string) error {
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(out, humanize.Clean(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// details returns a line for each thing that is known.
+func (f findings) details() (lines []string) {
 	for _, s := range f.state.Alarms {
 		lines = append(lines, fmt.Sprintf("%s (partition %s)", f.alarmText(s), s.Partition))
 	}
@@ -48,8 +69,7 @@ func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r R
 			lines = append(lines, "dead letter: "+f.deadLetter(&e))
 		}
 	}
-	_, err := fmt.Fprintln(out, strings.Join(append(lines, f.missing...), "\n"))
-	return err
+	return lines
 }
 
 // heardText says when the device was heard last, as a rule about silence counts it, and from when on it is silent.
@@ -89,19 +109,21 @@ type Readings struct {
 	last   time.Duration     // in which they were
 	lines  []string          // of the last ones
 	latest string            // of them, as part of a sentence
+	muted  string            // by what it mutes the device; empty if it does not
 	shared map[string]string // what the device shares the alerts of rules by
 }
 
 // Readings reads those of a device in h, which is of the last so long.
 func (a *Admin) Readings(ctx context.Context, device string, last time.Duration, h History) (Readings, error) {
-	now := findings{now: time.Now()}
 	r := Readings{last: last, shared: map[string]string{}}
-	decoder, err := a.Rules.Decoder()
+	reader, err := a.Rules.Reader()
 	if err != nil {
 		return r, err
 	}
-	fields, of := a.Rules.Fields()
-	found := make([]telemetry.Found, len(fields))
+	clock, err := a.Rules.Clock()
+	if err != nil {
+		return r, err
+	}
 	for {
 		partition, events, err := h.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -114,76 +136,112 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 			return r, fmt.Errorf("read the device's readings: %w", err)
 		}
 		for i := range events {
-			e := &events[i]
-			if e.Device != device {
-				continue
+			if e := &events[i]; e.Device == device {
+				r.add(&a.Rules, reader, clock, partition, e)
 			}
-			r.events++
-			what := ""
-			if reason := decoder.DecodeAll(e, found); reason == telemetry.ReasonOK {
-				what = a.reached(e, found, of, r.shared)
-			} else {
-				what = reason.Text()
-			}
-			r.latest = now.at(e.Enqueued) + ": " + what
-			r.lines = append(r.lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", now.clock(e.Enqueued), partition, e.Sequence, what))
-			r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 		}
 	}
+}
+
+// add takes an event of the device.
+func (r *Readings) add(set *rules.Set, reader *rules.Reader, clock *rules.Clock, partition string, e *telemetry.Event) {
+	now := findings{now: time.Now()}
+	views, reason := reader.Read(e)
+	what := found(e, views, reason)
+	for _, v := range views {
+		if v.Counts() && v.Rule.Per != "" {
+			r.shared[v.Rule.Name] = cmp.Or(rules.Shared(e.Properties.Get(v.Rule.Per)), e.Device)
+		}
+	}
+	muted := ""
+	if quiet := e.Properties.Get(set.Quiet); set.Quiet != "" && rules.Quiet(quiet, e.Enqueued) {
+		muted = fmt.Sprintf("property %s is %s", set.Quiet, quiet.String())
+	}
+	at, when := now.clock(e.Enqueued), now.at(e.Enqueued)
+	if clock != nil {
+		if taken, kind := clock.Read(e); kind == rules.TimeUsed {
+			own := fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
+			at, when = at+own, when+own
+		}
+	}
+	r.events++
+	r.latest, r.muted = when+": "+what, muted
+	if muted != "" {
+		what += ", and is muted: " + muted
+	}
+	r.lines = append(r.lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", at, partition, e.Sequence, what))
+	r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 }
 
 // WriteText writes them for people, the latest first.
-func (r Readings) WriteText(out io.Writer) {
-	fmt.Fprintf(out, "\nthe hub has %s of it from the last %s", humanize.Count(r.events, "event"), humanize.Span(r.last))
-	switch {
-	case r.events == 0:
-		fmt.Fprint(out, ": check the id (its case matters), or look further back")
-	case r.events > len(r.lines):
-		fmt.Fprintf(out, ", the latest %d:", len(r.lines))
+func (r Readings) WriteText(out io.Writer) error {
+	text := fmt.Sprintf("the hub has %s of it from the last %s", humanize.Count(r.events, "event"), humanize.Span(r.last))
+	if r.events > len(r.lines) {
+		text += fmt.Sprintf(", the latest %d:", len(r.lines))
 	}
-	fmt.Fprintln(out)
+	lines := []string{"", text}
 	for _, l := range slices.Backward(r.lines) {
-		fmt.Fprintln(out, l)
+		lines = append(lines, l)
 	}
+	return writeLines(out, lines)
 }
 
-// reached says what an event's readings reach. It sets what the device shares the alerts of rules by.
-func (a *Admin) reached(e *telemetry.Event, found []telemetry.Found, of []rules.Reads, shared map[string]string) (text string) {
-	for i := range a.Rules.Rules {
-		rule := &a.Rules.Rules[i]
-		if rule.Silence() || found[of[i].Field].Reason != telemetry.ReasonOK || !rule.Applies(found, of[i].Only, e.Properties) {
+// found says what rules find in an event, and what they do not.
+func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
+	var parts []string
+	for i := range views {
+		v := &views[i]
+		switch name := which(v.Rule.Name, ""); {
+		case v.Rule.Silence():
+		case v.Excluded != nil && v.Reason == telemetry.ReasonOK:
+			has := cmp.Or(v.Excluded.Seen(e), "missing")
+			parts = append(parts, fmt.Sprintf("%s, but the rule %s does not look at it: %s is %s, not %s",
+				v.Rule.Text(v.Value), v.Rule.Name, v.Excluded.Name, has, humanize.Or(v.Excluded.Values)))
+		case v.Excluded != nil || v.Reason == telemetry.ReasonMissing:
+		case v.Counts():
+			parts = append(parts, compared(e, v))
+		case v.Reason == telemetry.ReasonNotANumber:
+			parts = append(parts, notANumber(e, v.Rule)+name)
+		case v.Reason.Decoded():
+			parts = append(parts, v.Reason.Text()+name)
+		}
+	}
+	switch {
+	case len(parts) > 0:
+		return strings.Join(parts, "; ")
+	case reason == telemetry.ReasonOK:
+		return "no rule compares a value of it"
+	}
+	return reason.Text()
+}
+
+// notANumber says what an event has instead of one where a rule looks.
+func notANumber(e *telemetry.Event, rule *rules.Rule) string {
+	for path := range strings.SplitSeq(rule.Field, ",") {
+		text := telemetry.TextAt(e.Body, path)
+		if text == "" {
 			continue
 		}
-		f := found[of[i].Field]
-		if rule.Per != "" {
-			shared[rule.Name] = cmp.Or(rules.Shared(e.Properties.Get(rule.Per)), e.Device)
-		}
-		if text != "" {
-			text += "; "
-		}
-		says := ""
-		for j := range rule.Levels { // of the highest that is reached, else of the mildest
-			level := &rule.Levels[j]
-			limit, own := level.Limit, false
-			if level.Override != "" {
-				if value, kind := rules.Limit(e.Properties.Get(level.Override)); kind == rules.OverrideUsed {
-					limit, own = value, true
-				}
+		says := fmt.Sprintf("%s at %s is not a number", text, path)
+		if before, after, comma := strings.Cut(strings.Trim(text, `"`), ","); comma {
+			if _, ok := telemetry.ParseNumber([]byte(before + "." + after)); ok {
+				says += ": the device must write a decimal point"
 			}
-			switch reaches := rule.Breaching(f.Value, limit); {
-			case reaches:
-				says = "reaches "
-			case j == 0:
-				says = "does not reach "
-			default:
-				continue
-			}
-			says += limitOf(level, limit, own) + which(rule.Name, level.Name)
 		}
-		text += number(f.Value) + ", " + says
+		return says
 	}
-	if a.Rules.Quiet != "" && rules.Quiet(e.Properties.Get(a.Rules.Quiet), e.Enqueued) {
-		text += ", and is muted"
+	return telemetry.ReasonNotANumber.Text()
+}
+
+// compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that of the mildest.
+func compared(e *telemetry.Event, v *rules.View) (text string) {
+	for i := range v.Rule.Levels {
+		level := &v.Rule.Levels[i]
+		limit, kind := level.LimitFor(e.Properties)
+		own, reached := level.Override != "" && kind == rules.OverrideUsed, v.Rule.Breaching(v.Value, limit)
+		if reached || i == 0 {
+			text = reaches(!reached, v.Rule, level, limit, own) + which(v.Rule.Name, level.Name)
+		}
 	}
-	return cmp.Or(text, "no rule compares a value of it")
+	return v.Rule.Text(v.Value) + ", " + text
 }

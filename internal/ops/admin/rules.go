@@ -173,13 +173,43 @@ func which(rule, level string) string {
 	return fmt.Sprintf(" (rule %s)", rule)
 }
 
-// limitOf names a limit that a reading was compared with, for a sentence: that of a level, nil if it is not configured any more, or the
-// device's own.
-func limitOf(level *rules.Level, limit float64, own bool) string {
-	if own {
-		return fmt.Sprintf("its own limit of %s, by property %s instead of %s", number(limit), level.Override, number(level.Limit))
+// reaches says that a reading reaches a limit or, with not, that it does not, for a sentence. rule and level are nil if they are not
+// configured any more; own says that limit is the device's.
+func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own bool) string {
+	verb, text := "reaches ", number(limit)
+	if not {
+		verb = "does not reach "
 	}
-	return "the limit of " + number(limit)
+	switch {
+	case rule == nil:
+	case len(rule.Is) > 0 && not:
+		return "is not " + humanize.Or(rule.Is)
+	case len(rule.Is) > 0:
+		return "is " + humanize.Or(rule.Is)
+	default:
+		text = rule.Text(limit)
+	}
+	if own {
+		return fmt.Sprintf("%sits own limit of %s, by property %s instead of %s", verb, text, level.Override, rule.Text(level.Limit))
+	}
+	return verb + "the limit of " + text
+}
+
+// reading shows a value of a rule, which may not be configured any more.
+func reading(set *rules.Set, rule string, value float64) string {
+	if i := slices.IndexFunc(set.Rules, func(r rules.Rule) bool { return r.Name == rule }); i >= 0 {
+		return set.Rules[i].Text(value)
+	}
+	return number(value)
+}
+
+// only says which messages a rule looks at.
+func only(r *rules.Rule) string {
+	var all []string
+	for _, c := range r.Only {
+		all = append(all, c.Name+" "+humanize.Or(c.Values))
+	}
+	return humanize.And(all)
 }
 
 // level returns a level of a rule by their names; nil if it is not configured.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,8 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			f.known += r.Len()
+			f.similar = cmp.Or(f.similar, similar(r, device))
 			for _, h := range worker.HeardIn(r, partition, device, f.set) {
 				h.AsOf = r.Position.Time
 				f.state.Heard = append(f.state.Heard, h)
@@ -79,6 +82,16 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 		known("dead letters", s.letters(ctx, device, f))
 	}
 	return errors.Join(missing...)
+}
+
+// similar returns the device of r whose name differs from a device's in nothing but case; empty if there is none.
+func similar(r *roster.Roster, device string) string {
+	for i := range r.Len() {
+		if name := r.Name(i); name != device && strings.EqualFold(name, device) {
+			return name
+		}
+	}
+	return ""
 }
 
 // each calls read with every record in a folder, but those of some partitions, a few at a time.
@@ -100,6 +113,9 @@ func (s Shared) each(ctx context.Context, folder string, except []string, read f
 // stateOf returns an alarm of a ledger as a worker would.
 func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
 	state := worker.AlarmState{Partition: partition, Device: string(a.Device), Rule: a.Rule, Level: a.Level, Since: a.Since, Value: float64(a.Value), Limit: float64(a.Limit), Silence: a.Silence}
+	if !a.DeviceSince.IsZero() {
+		state.Since, state.Arrived = a.DeviceSince, a.Since
+	}
 	switch {
 	case a.Since.IsZero():
 	case a.Open:

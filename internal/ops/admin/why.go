@@ -26,6 +26,7 @@ const (
 	whyInhibited   = "inhibited"       // over a limit, and a higher level of the rule is open
 	whyPending     = "pending"         // over a limit, but not for long enough
 	whyOpen        = "open"            // not over the limit, but not normal again either
+	whyExcluded    = "excluded"        // over the limit of a rule that does not look at it
 	whyBelow       = "below_threshold" // its last reading reaches no limit
 	whyUndecodable = "undecodable"     // its last event has no reading
 	whySilent      = "silent"          // it has not been heard for as long as a rule says
@@ -42,8 +43,12 @@ type findings struct {
 	silences []muting.Silence // in force, that may be about the device
 	missing  []string         // clauses: what could not be looked up
 
-	event  string            // what the hub says of its last event, if it was asked
-	shared map[string]string // what the device shares the alerts of rules by, of which that is known, by their names
+	event   string            // what the hub says of its last event, if it was asked
+	muted   string            // by what its last event mutes it, likewise; empty if it does not
+	looked  time.Duration     // how far back the hub was asked; 0 if it was not
+	known   int               // devices that rules about silence have heard, of those partitions that were asked for this one
+	similar string            // among them one whose name differs from this device's in its case
+	shared  map[string]string // what the device shares the alerts of rules by, of which that is known, by their names
 }
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
@@ -128,6 +133,9 @@ func (f findings) window() *gateState {
 func (f findings) why() (code, text string) {
 	code, text = f.reason()
 	parts := []string{text}
+	if f.muted != "" {
+		parts = append(parts, "its last message mutes it: "+f.muted)
+	}
 	if g := f.window(); g != nil {
 		parts = append(parts, f.windowText(*g))
 	}
@@ -165,10 +173,32 @@ func (f findings) reason() (code, text string) {
 		return codes[alarm.Phase], "Its " + f.alarmText(alarm)
 	case f.event != "":
 		return whyNotSeen, "Its last event was " + f.event
+	case f.looked > 0, f.known > 0 && len(f.state.Heard) == 0 && !f.claimed():
+		return whyNotSeen, f.neverHeard()
 	case len(f.state.Partitions) > 0:
 		return whyNotSeen, fmt.Sprintf("This replica has seen nothing of the device since %s, and another one may know more", f.clock(f.state.Since))
 	}
 	return whyNotSeen, "Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)"
+}
+
+// claimed reports whether anybody has sent something about the device.
+func (f findings) claimed() bool {
+	return slices.ContainsFunc(f.gates, func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" })
+}
+
+// neverHeard says that a device is not known, and what may be the reason.
+func (f findings) neverHeard() string {
+	text := "It is not known"
+	if f.looked > 0 {
+		text = "The hub has no event of it from the last " + humanize.Span(f.looked)
+	}
+	if f.known > 0 && len(f.state.Heard) == 0 {
+		text += fmt.Sprintf("; rules about silence have never heard it, but %s", humanize.Count(f.known, "other device"))
+	}
+	if f.similar != "" {
+		return text + fmt.Sprintf("; did you mean %s?", f.similar)
+	}
+	return text + ": check the id (its case matters), or look further back"
 }
 
 // worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one that is pending;
@@ -191,12 +221,13 @@ func (f findings) worst() (worst worker.AlarmState) {
 
 // read is why for a device whose last event had the reading r, which is settled: from what the worker decided about it.
 func (f findings) read(r worker.Reading) (code, text string) {
-	reading := fmt.Sprintf("Its last reading, %s %s,", number(r.Value), f.at(r.Enqueued))
 	rule, level := level(f.set, r.Rule, r.Level)
 	if rule == nil {
-		return whyBelow, reading + " reaches no limit"
+		return whyBelow, fmt.Sprintf("Its last reading, %s %s, reaches no limit", f.found(r), f.at(r.Enqueued))
 	}
-	limit := limitOf(level, r.Limit, r.Own) + which(r.Rule, r.Level)
+	text = fmt.Sprintf("Its last reading, %s %s, ", rule.Text(r.Value), f.at(r.Enqueued))
+	limit := text + reaches(false, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
+	below := text + reaches(true, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
 	alarm := ""
 	for _, s := range f.state.Alarms {
 		if s.Rule == r.Rule && s.Level == r.Level {
@@ -204,18 +235,20 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		}
 	}
 	switch r.Decision {
+	case worker.Excluded:
+		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
 	case worker.Muted:
-		return whyQuiet, fmt.Sprintf("%s reaches %s, but is muted: the property %s of its message keeps the device quiet", reading, limit, f.set.Quiet)
+		return whyQuiet, fmt.Sprintf("%s, but is muted: the property %s of its message keeps the device quiet", limit, f.set.Quiet)
 	case worker.Silenced:
-		return whyQuiet, fmt.Sprintf("%s reaches %s, but alerts like this one were silenced", reading, limit)
+		return whyQuiet, limit + ", but alerts like this one were silenced"
 	case worker.Unwanted:
-		return whyUnwanted, fmt.Sprintf("%s reaches %s, but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)", reading, limit)
+		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)"
 	case worker.Inhibited:
-		return whyInhibited, fmt.Sprintf("%s reaches %s, which sends no alert while the alarm of a higher level is open", reading, limit)
+		return whyInhibited, limit + ", which sends no alert while the alarm of a higher level is open"
 	case worker.StaysPending:
-		return whyPending, fmt.Sprintf("%s reaches %s, but not for long enough yet%s", reading, limit, alarm)
+		return whyPending, limit + ", but not for long enough yet" + alarm
 	case worker.StaysOpen:
-		clear := number(rule.ClearOf(level, r.Limit))
+		clear := rule.Text(rule.ClearOf(level, r.Limit))
 		if level.ClearOverride != "" {
 			clear += " (or its property " + level.ClearOverride + ")"
 		}
@@ -223,11 +256,22 @@ func (f findings) read(r worker.Reading) (code, text string) {
 		if rule.Below {
 			side = "above"
 		}
-		return whyOpen, fmt.Sprintf("%s does not reach %s, but is not %s %s either%s", reading, limit, side, clear, alarm)
+		return whyOpen, fmt.Sprintf("%s, but is not %s %s either%s", below, side, clear, alarm)
 	case worker.Notified:
-		return hot(f.of(r.Rule, r.Level)), fmt.Sprintf("%s reaches %s, and is settled", reading, limit)
+		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled"
 	}
-	return whyBelow, fmt.Sprintf("%s does not reach %s", reading, limit)
+	return whyBelow, below
+}
+
+// found shows a reading that reaches no limit.
+func (f findings) found(r worker.Reading) string {
+	_, reads := f.set.Fields()
+	for i := range f.set.Rules {
+		if reads[i].Field == r.Field && !f.set.Rules[i].Silence() {
+			return f.set.Rules[i].Text(r.Value)
+		}
+	}
+	return number(r.Value)
 }
 
 // hot returns the status of a device whose last reading reaches the limit that gates are about, and is settled.
@@ -255,7 +299,7 @@ func (f findings) waiting() string {
 		if d.Recovery {
 			what = "The recovery%s, at %s,"
 		}
-		part := fmt.Sprintf(what+" has been waiting since %s: %v", which(d.Rule, d.Level), number(d.Value), f.clock(d.Since), d)
+		part := fmt.Sprintf(what+" has been waiting since %s: %v", which(d.Rule, d.Level), reading(f.set, d.Rule, d.Value), f.clock(d.Since), d)
 		if !d.Until.IsZero() {
 			part += "; the next attempt is due " + until(d.Until.Sub(f.now))
 		}
@@ -288,13 +332,13 @@ func (f findings) deadLetter(l *delivery) string {
 		what = "The recovery%s, with %s %s, became"
 	}
 	return fmt.Sprintf(what+" a dead letter of receiver %s %s: %s; %s",
-		which(l.Rule, l.Level), number(l.Temperature), f.at(l.Enqueued), l.Receiver, f.at(l.At), l.Reason, where)
+		which(l.Rule, l.Level), reading(f.set, l.Rule, l.Temperature), f.at(l.Enqueued), l.Receiver, f.at(l.At), l.Reason, where)
 }
 
 // alarmText says what state an alarm is in.
 func (f findings) alarmText(s worker.AlarmState) string {
 	text := "alarm" + which(s.Rule, s.Level)
-	_, level := level(f.set, s.Rule, s.Level)
+	rule, level := level(f.set, s.Rule, s.Level)
 	switch {
 	case s.Phase == rules.Normal:
 		text += " is over"
@@ -302,7 +346,11 @@ func (f findings) alarmText(s worker.AlarmState) string {
 		text += fmt.Sprintf(" is open: the device has not been heard since %s, for longer than %s", f.clock(s.Since), humanize.Span(time.Duration(s.Limit)*time.Second))
 	default:
 		own := level != nil && level.Override != "" && s.Limit != level.Limit
-		text += fmt.Sprintf(" has been %s since %s, when %s reached %s", s.Phase, f.clock(s.Since), number(s.Value), limitOf(level, s.Limit, own))
+		text += fmt.Sprintf(" has been %s since %s", s.Phase, f.clock(s.Since))
+		if !s.Arrived.IsZero() {
+			text += fmt.Sprintf(" by its own clock (it arrived at %s)", f.clock(s.Arrived))
+		}
+		text += ", when " + reached(rule, level, s, own)
 	}
 	if s.Phase == rules.Pending && level != nil {
 		text += fmt.Sprintf("; the first reading over it from %s on causes an alert", f.clock(s.Since.Add(level.For)))
@@ -311,6 +359,17 @@ func (f findings) alarmText(s worker.AlarmState) string {
 		text += fmt.Sprintf("; a recovery has been due since %s, and waits, mostly for the window to end", f.clock(s.Due))
 	}
 	return text
+}
+
+// reached says what opened an alarm.
+func reached(rule *rules.Rule, level *rules.Level, s worker.AlarmState, own bool) string {
+	switch {
+	case rule == nil:
+		return fmt.Sprintf("%s reached the limit of %s", number(s.Value), number(s.Limit))
+	case len(rule.Is) > 0:
+		return "it was " + rule.Text(s.Value)
+	}
+	return rule.Text(s.Value) + strings.Replace(reaches(false, rule, level, s.Limit, own), "reaches", " reached", 1)
 }
 
 // windowText says what the store knows of a window.

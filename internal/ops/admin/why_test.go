@@ -114,6 +114,9 @@ func TestWhyOfRules(t *testing.T) {
 		}},
 		{Name: "cold", Field: "temperature", Below: true, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}},
 		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}}},
+		{Name: "door", Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Levels: []rules.Level{{Limit: 1, Clear: 1, For: time.Minute}}},
+		{Name: "frozen", Field: "temp", Unit: "°C", Window: time.Minute, Levels: []rules.Level{{Limit: -17, Clear: -17}},
+			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen", "deep"}}, {Name: "load", Values: []string{"full"}}}},
 	}}
 	mild := rules.Threshold("temperature", -15, time.Minute)
 	mild.Rules[0].Levels[0].Override = "maxTemp"
@@ -133,6 +136,14 @@ func TestWhyOfRules(t *testing.T) {
 		gates        []gateState
 		status, want string
 	}{
+		"a word": {&set, worker.Reading{Value: 2, Decision: worker.StaysPending, Rule: "door", Limit: 1}, []worker.AlarmState{alarm("door", "", rules.Pending, 1, 30*time.Second)}, nil, nil, nil, whyPending,
+			"Its last reading, ajar at 03:13:55 UTC (5 s ago), is open or ajar (rule door), but not for long enough yet: its alarm (rule door) has been pending since 03:13:30 UTC, when it was open; the first reading over it from 03:14:30 UTC on causes an alert"},
+		"not looked at": {&set, worker.Reading{Value: 40.4, Decision: worker.Excluded, Rule: "frozen", Limit: -17}, nil, nil, nil, nil, whyExcluded,
+			"Its last reading, 40.4 °C at 03:13:55 UTC (5 s ago), reaches the limit of -17 °C (rule frozen), but the rule looks only at messages with kind frozen or deep and load full"},
+		"by its own clock": {&set, worker.Reading{Value: 75, Decision: worker.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{
+			{Rule: "hot", Level: "warning", Phase: rules.Pending, Value: 70, Limit: 70, Since: ago(time.Minute), Arrived: ago(time.Second)},
+		}, nil, nil, nil, whyPending,
+			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), but not for long enough yet: its alarm (rule hot, level warning) has been pending since 03:13:00 UTC by its own clock (it arrived at 03:13:59 UTC), when 70 reached the limit of 70; the first reading over it from 03:15:00 UTC on causes an alert"},
 		"a limit of its own": {&mild, worker.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
 			"Its last reading, 4 at 03:13:55 UTC (5 s ago), does not reach its own limit of 8, by property maxTemp instead of -15"},
 		"nobody wants it": {&set, worker.Reading{Value: 91, Decision: worker.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,

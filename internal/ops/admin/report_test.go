@@ -1,0 +1,154 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/records"
+	"alertworker/internal/roster"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
+	"alertworker/internal/throttle"
+)
+
+// events are what a hub holds of one partition.
+type events []telemetry.Event
+
+func (e *events) Next(context.Context) (string, []telemetry.Event, error) {
+	if *e == nil {
+		return "", nil, io.EOF
+	}
+	all := *e
+	*e = nil
+	return "0", all, nil
+}
+
+// asked returns what `alertworker why` says of a device of which a hub holds events.
+func asked(t *testing.T, a *Admin, device string, held events, verbose bool) string {
+	t.Helper()
+	var b strings.Builder
+	r, err := a.Readings(t.Context(), device, 2*time.Hour, &held)
+	if err == nil {
+		err = a.WriteText(t.Context(), &b, device, r, verbose)
+	}
+	if err == nil {
+		err = r.WriteText(&b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// What was not decided about is said as well: by which value, and by whom.
+func TestWhyNotDecided(t *testing.T) {
+	one := func(limit float64) []rules.Level { return []rules.Level{{Limit: limit, Clear: limit}} }
+	set := rules.Set{Quiet: "mute", Time: "taken", Rules: []rules.Rule{
+		{
+			Name: "frozen", Field: "temp", Unit: "°C", Levels: one(-17), Valid: &telemetry.Range{From: -60, To: 60},
+			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}},
+		},
+		{Name: "door", Field: "door", Is: []string{"open", "ajar"}, Levels: one(1)},
+	}}
+	for name, test := range map[string]struct {
+		body       string
+		properties map[string]any
+		want       string
+	}{
+		"a decimal comma": {`{"temp":"-5,0"}`, map[string]any{"kind": "frozen"},
+			`"-5,0" at temp is not a number: the device must write a decimal point (rule frozen)`},
+		"a text":         {`{"temp":"warm","kind":"frozen"}`, nil, `"warm" at temp is not a number (rule frozen)`},
+		"an object":      {`{"temp":{},"kind":"frozen"}`, nil, "its reading is not a number (rule frozen)"},
+		"another kind":   {`{"temp":40.4,"kind":"chilled"}`, nil, `40.4 °C, but the rule frozen does not look at it: kind is "chilled", not frozen`},
+		"no kind":        {`{"temp":40.4}`, nil, `40.4 °C, but the rule frozen does not look at it: kind is missing, not frozen`},
+		"a broken probe": {`{"temp":850,"kind":"frozen"}`, nil, "its reading is outside the valid range of its rule (rule frozen)"},
+		"a word":         {`{"door":"AJAR"}`, nil, "ajar, is open or ajar (rule door)"},
+		"another word":   {`{"door":"closed"}`, nil, "another value, is not open or ajar (rule door)"},
+		"a mute": {`{"temp":3,"kind":"frozen"}`, map[string]any{"mute": "true"},
+			"3 °C, reaches the limit of -17 °C (rule frozen)"},
+		"the time of the device": {`{"temp":3,"kind":"frozen"}`, map[string]any{"taken": "1999-12-31T23:20:00Z"}, "3 °C, reaches the limit of -17 °C (rule frozen)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop()})
+				e := telemetry.Event{Device: "d", Body: []byte(test.body), Enqueued: time.Now(), Properties: telemetrytest.Properties(test.properties)}
+				got := asked(t, a, "d", events{e}, false)
+				at, muted := "", ""
+				if test.properties["taken"] != nil {
+					at = ", taken at 1999-12-31 23:20:00 UTC by its own clock"
+				}
+				first := "d: Its last event was at 00:00:00 UTC (just now)" + at + ": " + test.want
+				if test.properties["mute"] != nil {
+					first += "; its last message mutes it: property mute is true"
+					muted = ", and is muted: property mute is true"
+				}
+				want := first + "\n\nthe hub has 1 event of it from the last 2 h\n  00:00:00 UTC" + at + "  partition 0, sequence 0: " + test.want + muted + "\n"
+				if got != want {
+					t.Errorf("got\n%s\nwant\n%s", got, want)
+				}
+			})
+		})
+	}
+}
+
+// A device that nobody has heard is not one whose last reading somebody else knows.
+func TestWhyNeverHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &records.Memory{}
+		heard := roster.New([]string{""})
+		for _, device := range []string{"Oven-7", "oven-8"} {
+			heard.Hear(heard.Add(device), 0, roster.Heard{Sequence: 7, Time: time.Now().UnixMilli()})
+		}
+		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode()); err != nil {
+			t.Fatal(err)
+		}
+		set := rules.Threshold("temperature", 80, time.Minute)
+		set.Rules = append(set.Rules, rules.Rule{Name: "offline", Silent: time.Hour, Levels: []rules.Level{{}}})
+		a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop(), Shared: Shared{Records: store, Ledgers: "group/ledger/", Rosters: "group/roster/"}})
+		const never = "rules about silence have never heard it, but 2 other devices"
+		for device, want := range map[string]string{
+			"oven-7": "; " + never + "; did you mean Oven-7?\n",
+			"kiln":   "; " + never + ": check the id (its case matters), or look further back\n",
+		} {
+			var b strings.Builder
+			if err := a.WriteText(t.Context(), &b, device, Readings{}, false); err != nil || b.String() != device+": It is not known"+want {
+				t.Errorf("got %s, %v", b.String(), err)
+			}
+			got, _, _ := strings.Cut(asked(t, a, device, nil, false), "\n")
+			if got+"\n" != device+": The hub has no event of it from the last 2 h"+want {
+				t.Errorf("got %s", got)
+			}
+		}
+	})
+}
+
+// What a device has put into its messages does not reach the terminal as it is.
+func TestWhyPrintsNoEscapeSequences(t *testing.T) {
+	set := rules.Set{Rules: []rules.Rule{{
+		Name: "hot", Field: "temperature", Per: "site", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}},
+		Only: []rules.Condition{{Name: "mode", Values: []string{"run"}}},
+	}}}
+	config := throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Rule: "hot", Per: "site", Window: time.Minute, SendTimeout: time.Second}
+	a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop(), Receivers: []Receiver{{Name: "hook", Rule: "hot", Gate: throttle.New(config)}}})
+	const evil = "berlin\x1b]0;owned\x07\x1b[2J\nreceiver hook: replica-a delivered an alert just now"
+	text, err := json.Marshal(map[string]any{"temperature": 91, "mode": evil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{`{"temperature":91,"mode":"run"}`, string(text), strings.ReplaceAll(string(text), "91", `"`+"\x1b[2J"+`"`)} {
+		e := telemetry.Event{Device: "oven-7", Body: []byte(body), Enqueued: time.Now(), Properties: telemetrytest.Properties(map[string]any{"site": evil})}
+		got := asked(t, a, "oven-7", events{e}, true)
+		if strings.ContainsAny(got, "\x1b\x07") || strings.Contains(got, "\nreceiver hook: replica-a") {
+			t.Errorf("escape sequences, or a forged line:\n%q", got)
+		}
+	}
+}

@@ -1,0 +1,411 @@
+package worker_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+)
+
+const second = time.Second
+
+// A plan is everything that is left to chance in one world. It follows from its number alone.
+type plan struct {
+	number     uint64
+	versions   [][]rules.Rule // of the rules; each take-over says which is in force
+	receivers  []planned
+	devices    []string
+	readings   []reading
+	tail       string // what devices send until the end
+	partitions [][]takeover
+	faults     []fault
+	moves      []move
+	giveUp     time.Duration
+	largest    int // batch
+	changes    int // of alarms behind the watermark that are kept apart
+}
+
+// planned is how a receiver is.
+type planned struct {
+	filters notify.Filters
+	limits  notify.Limits
+	refuses string        // the device whose alerts it never takes
+	slow    time.Duration // until it answers
+}
+
+// A reading is a message of a device: enqueued a time after the one before, and can be read a time after that.
+type reading struct {
+	device    string
+	partition int
+	value     float64 // 0: the message has none
+	gap, lag  time.Duration
+	late      time.Duration // of the message after the time that its device gives it; -1: it gives none
+	site      string        // an application property; empty: none
+	limit     float64       // of the device's own; 0: none
+	mode      string        // what the rules' conditions look at
+	quiet     time.Duration // for how long the device is quiet
+	fate      string        // of the event
+}
+
+// What becomes of an event.
+const (
+	readable    = ""
+	undecodable = "undecodable"
+	expired     = "expired" // before anybody reads it
+	byHTTP      = "http"    // it does not come from the hub
+)
+
+// A takeover is how a partition's next owner begins.
+type takeover struct {
+	after   time.Duration // the last owner has gone
+	slot    int           // which of two replicas it is
+	back    int           // events by which the checkpoint is moved back
+	version int           // of the rules
+	opens   time.Duration // how long the hub takes to deliver its first events
+}
+
+// What happens to one call that a replica makes.
+const (
+	requestLost  = "REQUEST LOST"  // it is not executed, and fails
+	answerLost   = "ANSWER LOST"   // it is executed, and fails
+	slow         = "SLOW"          // it takes long
+	delayed      = "DELAYED"       // it fails at once, and is executed later
+	killedBefore = "KILLED BEFORE" // the replica dies before it
+	killedAfter  = "KILLED AFTER"
+	frozenBefore = "FROZEN BEFORE" // the replica stands still for so long that another one takes over, and then goes on
+	frozenAfter  = "FROZEN AFTER"
+	notTaken     = "NOT TAKEN" // of a receiver: it is busy
+	refused      = "REFUSED"   // of a receiver: it will never take it
+	tooFast      = "TOO FAST"  // of a receiver: it takes fewer messages
+)
+
+var (
+	faultsOfAny  = []string{requestLost, answerLost, slow, delayed, killedBefore, killedAfter, frozenBefore, frozenAfter}
+	faultsOfSend = append([]string{notTaken, refused, tooFast}, faultsOfAny...)
+)
+
+// The calls of a replica are the steps at which faults begin.
+const (
+	callAcquire     = "acquire"
+	callExtend      = "extend"
+	callRelease     = "release"
+	callLedgerRead  = "ledger read"
+	callLedgerWrite = "ledger write"
+	callLedgerOwner = "ledger owner"
+	callSend        = "send"
+	callKeep        = "keep"
+	callCheckpoint  = "checkpoint"
+	callReceive     = "receive"
+)
+
+var calls = []string{
+	callAcquire, callExtend, callRelease, callLedgerRead, callLedgerWrite, callLedgerOwner, callSend, callKeep, callCheckpoint, callReceive,
+}
+
+// A fault happens to the nth call of a kind.
+type fault struct {
+	call string
+	nth  int
+	what string
+	for_ time.Duration
+}
+
+func (f fault) String() string { return fmt.Sprintf("%s %d: %s %v", f.call, f.nth, f.what, f.for_) }
+
+// What happens besides, and when.
+const (
+	handOver     = "HAND OVER"     // the partition goes to another replica in good order
+	kill         = "KILL"          // its owner dies
+	steal        = "STEAL"         // another replica takes over, and the owner hears of it later
+	storeDown    = "STORE DOWN"    // for a while
+	ledgerDown   = "LEDGER DOWN"   // for a while
+	receiverDown = "RECEIVER DOWN" // for a while
+	reopen       = "REOPEN"        // an operator ends a window
+	mute         = "MUTE"          // people mute alerts for a while
+	forget       = "FORGET"        // an operator removes a device
+	replay       = "REPLAY"        // people send dead letters again
+)
+
+type move struct {
+	at        time.Duration // after the start
+	what      string
+	for_      time.Duration
+	deaf      bool // the old owner reads nothing more
+	partition int
+	device    string
+	rule      string // of a mute; empty: all
+	receiver  int
+}
+
+func (m move) String() string {
+	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d) %s %s", m.what, m.at, m.for_, m.partition, m.deaf, m.receiver, m.device, m.rule), " ")
+}
+
+// A draw is chance in one plan.
+type draw struct{ *rand.Rand }
+
+func pick[T any](d draw, of ...T) T { return of[d.IntN(len(of))] }
+
+// some returns those of a list that are common in this plan; others do not happen in it.
+func some[T any](d draw, of ...T) (few []T) {
+	for _, one := range of {
+		if d.chance(0.4) {
+			few = append(few, one)
+		}
+	}
+	if len(few) == 0 {
+		return of[:1]
+	}
+	return few
+}
+
+func (d draw) chance(p float64) bool { return d.Float64() < p }
+
+// newPlan draws the plan of a number. What is common in one plan is rare in the next.
+func newPlan(number uint64) plan {
+	d := draw{rand.New(rand.NewPCG(number, 0))}
+	p := plan{
+		number:  number,
+		devices: []string{"oven", "kiln", "berlin"}[:1+d.IntN(3)], // one is called like a site
+		tail:    pick(d, "nothing", "nothing", "hello", "cool"),
+		giveUp:  pick(d, 12*time.Hour, 12*time.Hour, 90*second, 5*time.Minute),
+		largest: 1 + d.IntN(4), changes: 1 + d.IntN(5),
+	}
+	if d.chance(0.02) { // enough for an outage before the hub
+		for i := range 24 {
+			p.devices = append(p.devices, fmt.Sprint("crowd-", i))
+		}
+	}
+	p.versions = d.versions()
+	for range 1 + d.IntN(2) {
+		p.receivers = append(p.receivers, d.receiver(p.devices, p.versions[0]))
+	}
+	p.partitions = make([][]takeover, pick(d, 1, 1, 2))
+	for i := range p.partitions {
+		p.partitions[i] = d.takeovers(len(p.versions))
+	}
+	p.readings = d.readings(&p)
+	p.disturb(d)
+	return p
+}
+
+// versions draws the rules, and how they change.
+func (d draw) versions() [][]rules.Rule {
+	set := d.rules()
+	versions := [][]rules.Rule{set}
+	if d.chance(0.65) {
+		return versions
+	}
+	other := slices.Clone(set)
+	at := d.IntN(len(set))
+	switch r := &other[at]; pick(d, "removed", "removed", "renamed", "level", "limit") {
+	case "renamed":
+		r.Name += "-2"
+	case "level":
+		if len(r.Levels) == 2 {
+			r.Levels = r.Levels[:1]
+			break
+		}
+		fallthrough
+	case "removed":
+		other = slices.Delete(other, at, at+1)
+	case "limit":
+		if r.Silent > 0 {
+			r.Silent *= 2
+			break
+		}
+		r.Levels = slices.Clone(r.Levels)
+		for i := range r.Levels {
+			r.Levels[i].Limit, r.Levels[i].Clear = r.Levels[i].Limit+1, r.Levels[i].Clear+1
+		}
+	}
+	if len(other) == 0 {
+		other = []rules.Rule{{Name: "last", Field: "temperature", Window: 60 * second, Resolved: true, Levels: []rules.Level{{Limit: 1000, Clear: 1000}}}}
+	}
+	versions = append(versions, other)
+	if d.chance(0.3) {
+		slices.Reverse(versions) // a rule is added
+	}
+	return versions
+}
+
+// rules draws a set of rules.
+func (d draw) rules() []rules.Rule {
+	var set []rules.Rule
+	window := func() time.Duration { return pick(d, 30*second, 60*second, 60*second, 3*time.Minute) }
+	about := some(d, "readings", "sites", "silence", "probe")
+	for _, what := range about {
+		r := rules.Rule{Window: window(), Resolved: d.chance(0.8)}
+		switch what {
+		case "readings", "sites":
+			r.Name, r.Field = pick(d, rules.DefaultName, "hot"), "temperature"
+			r.Levels = []rules.Level{{Limit: 30, Clear: pick(d, 25.0, 25, 30), For: pick(d, 0, 0, 20*second)}}
+			if d.chance(0.3) {
+				r.Levels[0].Name = "warning"
+				r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75, For: pick(d, 0, 0, 20*second)})
+			}
+			if d.chance(0.1) {
+				r.Levels[0].Override = "maxTemp"
+			}
+			if d.chance(0.1) {
+				r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
+			}
+			if what == "sites" {
+				r.Name, r.Per, r.Resolved = "warm", "site", false
+			}
+		case "silence", "probe":
+			r.Name, r.Forget = "offline", pick(d, rules.DefaultForget, rules.DefaultForget, 5*time.Minute)
+			r.Silent, r.Levels = pick(d, 60*second, 60*second, 2*time.Minute), []rules.Level{{}}
+			if what == "probe" {
+				r.Name, r.Field = "probe-dead", pick(d, "", "temperature", "temperature")
+			}
+		}
+		set = append(set, r)
+	}
+	return set
+}
+
+// receiver draws how a receiver is.
+func (d draw) receiver(devices []string, set []rules.Rule) planned {
+	var to planned
+	switch pick(d, "all", "all", "all", "level", "rule", "site") {
+	case "level":
+		to.filters = notify.Filters{{Levels: []string{"critical"}}}
+	case "rule":
+		to.filters = notify.Filters{{Rules: []string{set[d.IntN(len(set))].Name}}}
+	case "site":
+		to.filters = notify.Filters{{Property: "site", Values: []string{"berlin"}}}
+	}
+	if d.chance(0.2) {
+		to.limits.Batch = 3
+	}
+	if d.chance(0.1) {
+		to.limits.Rate = notify.Rate{Burst: 1, Every: 5 * second}
+	}
+	if d.chance(0.15) {
+		to.refuses = devices[d.IntN(len(devices))]
+	}
+	to.slow = pick(d, 0, 0, second, 5*second)
+	return to
+}
+
+// takeovers draws how the owners of a partition follow each other.
+func (d draw) takeovers(versions int) []takeover {
+	all := make([]takeover, 6)
+	afters := some(d, 0, second, 15*second, 40*second, 3*time.Minute)
+	careless := d.chance(0.3)
+	for i := range all {
+		t := &all[i]
+		t.after, t.slot, t.opens = pick(d, afters...), d.IntN(2), pick(d, 0, 700*time.Millisecond)
+		if careless && i > 0 {
+			t.back = pick(d, 0, 0, 1, 3, 9)
+		}
+		if i > 0 {
+			t.version = d.IntN(versions)
+		}
+	}
+	return all
+}
+
+// readings draws what devices send.
+func (d draw) readings(p *plan) (all []reading) {
+	crowd := len(p.devices) > 20
+	gaps := some(d, second, 0, 7*second, 20*second, 40*second, 61*second, 90*second, 4*time.Minute)
+	values := some(d, 35.0, 20, 27, 90, 77)
+	lags := some(d, 0, 0, 0, second, 30*second, 100*second)
+	lates := some(d, -1, -1, 0, second, 21*second, 10*time.Minute)
+	sites := some(d, "", "berlin", "paris", "rome")
+	quiets := some(d, 0, 0, 0, 70*second, 5*time.Minute)
+	fates := some(d, readable, readable, readable, readable, undecodable, expired, byHTTP)
+	often := d.chance(0.5) // readings without anything else are most
+	home := make([]int, len(p.devices))
+	for i := range home {
+		home[i] = d.IntN(len(p.partitions))
+	}
+	moves := len(p.partitions) > 1 && d.chance(0.4)
+	n := 1 + d.IntN(9)
+	for i := range n {
+		at := d.IntN(len(p.devices))
+		if moves && i == n/2 {
+			home[at] = 1 - home[at]
+		}
+		r := reading{
+			device: p.devices[at], partition: home[at], value: pick(d, values...), gap: pick(d, gaps...), lag: pick(d, lags...),
+			late: pick(d, lates...), site: pick(d, sites...), mode: pick(d, "run", "run", "clean"), fate: pick(d, fates...),
+		}
+		if often && d.chance(0.7) {
+			r.fate = readable
+		}
+		if d.chance(0.15) {
+			r.value = 0
+		}
+		if d.chance(0.1) {
+			r.limit = 60
+		}
+		if d.chance(0.2) {
+			r.quiet = pick(d, quiets...)
+		}
+		all = append(all, r)
+	}
+	if crowd {
+		all = append(d.chatter(p, home), all...)
+	}
+	return all
+}
+
+// chatter is a crowd that talks for some minutes, and of which nothing is heard then.
+func (d draw) chatter(p *plan, home []int) (all []reading) {
+	for range 2 + d.IntN(3) {
+		for i, device := range p.devices {
+			all = append(all, reading{device: device, partition: home[i], value: 20, gap: second / 2, late: -1, mode: "run", site: "berlin"})
+		}
+	}
+	return all
+}
+
+// disturb draws what fails and what happens besides.
+func (p *plan) disturb(d draw) {
+	length := 2 * time.Minute
+	for _, r := range p.readings {
+		length += r.gap
+	}
+	if len(p.versions) > 1 && d.chance(0.5) {
+		length += 12 * time.Minute // until a rule counts as removed
+	}
+	kinds := some(d, handOver, handOver, kill, steal, storeDown, ledgerDown, receiverDown, reopen, mute, forget, replay)
+	lasts := some(d, second, 15*second, 50*second, 100*second, 5*time.Minute, 20*time.Minute)
+	for range d.IntN(5) {
+		r := p.versions[0][d.IntN(len(p.versions[0]))]
+		m := move{
+			at: time.Duration(d.Int64N(int64(length))).Round(100 * time.Millisecond), what: pick(d, kinds...), for_: pick(d, lasts...), deaf: d.chance(0.3),
+			partition: d.IntN(len(p.partitions)), device: p.devices[d.IntN(len(p.devices))], receiver: d.IntN(len(p.receivers)),
+		}
+		if m.what == mute && d.chance(0.5) {
+			m.rule = r.Name
+		}
+		p.moves = append(p.moves, m)
+	}
+	slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
+	if d.chance(0.5) {
+		return
+	}
+	at := some(d, calls...)
+	if d.chance(0.3) {
+		at = []string{callSend}
+	}
+	for range 1 + d.IntN(3) {
+		f := fault{call: pick(d, at...), nth: d.IntN(5), for_: pick(d, second, 6*second, 15*second, 30*second, 55*second, 100*second)}
+		f.what = pick(d, faultsOfAny...)
+		if f.call == callSend {
+			f.what = pick(d, faultsOfSend...)
+		}
+		if f.what == delayed {
+			f.for_ = min(f.for_, 55*second)
+		}
+		p.faults = append(p.faults, f)
+	}
+}
