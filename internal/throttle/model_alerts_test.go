@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -40,9 +39,6 @@ const (
 	ledgerAnswerLost
 	faultKinds
 )
-
-var faultNames = [faultKinds]string{"crash", "zombie", "claimAnswerLost", "takenAnswerLost", "requestLost", "lateDelivery",
-	"refusal", "deadLetter", "windowDeleted", "ledgerAnswerLost"}
 
 // alertModel is what one search looks at.
 type alertModel struct {
@@ -527,7 +523,13 @@ func (m *alertModel) nextOfSend(s *alertState, who int8, do doing) {
 		do("is too late to send", who, d.about, func(s *alertState) { s.owners[who].delivery.phase = refused })
 		return
 	}
-	sent := message{recovery: d.recovery, about: eventPlace(d.about), id: d.id, token: d.token, expires: d.claimed + modelClaim}
+	sent := message{
+		recovery: d.recovery,
+		about:    eventPlace(d.about),
+		id:       d.id,
+		token:    d.token,
+		expires:  d.claimed + modelClaim,
+	}
 	do("sends", who, d.about, func(s *alertState) {
 		s.receive(m, sent, false)
 		d := &s.owners[who].delivery
@@ -893,7 +895,8 @@ var alertPlants = []alertModel{
 	{plant: "the ledger holds what was read", readings: 2, faults: []int{crash}, total: 1},
 	{plant: "a recovery leaves the ledger when it is claimed", readings: 2, faults: []int{crash, requestLost}, total: 2},
 	{plant: "a recovery does not wait for the window", readings: 2},
-	{plant: "a recovery does not wait for an unknown alert", readings: 2, faults: []int{takenAnswerLost, deadLetter}, total: 2},
+	{plant: "a recovery does not wait for an unknown alert", readings: 2,
+		faults: []int{takenAnswerLost, deadLetter}, total: 2},
 	{plant: "an unknown id does not survive", readings: 2, faults: []int{takenAnswerLost, deadLetter}, total: 2},
 	{plant: "a recovery's unknown id does not survive", readings: 4, kinds: []kind{hot, cool, inhibited},
 		last: 1, end: 5, faults: []int{takenAnswerLost}, total: 1},
@@ -905,15 +908,12 @@ var alertPlants = []alertModel{
 	{plant: "nobody asks whose the ledger is", readings: 3, last: 1, end: 5, faults: []int{zombie}, total: 1},
 	{plant: "a late record covers what joined", readings: 3},
 	{plant: "a refusal forgets an unknown id", readings: 2, faults: []int{takenAnswerLost, refusal}, total: 2},
-	{plant: "a dead letter is not noted", readings: 2, last: 2, end: 8, faults: []int{refusal, deadLetter, zombie}, total: 3},
+	{plant: "a dead letter is not noted", readings: 2, last: 2, end: 8,
+		faults: []int{refusal, deadLetter, zombie}, total: 3},
 	{plant: "the receiver forgets the tokens of what it drops", readings: 2, last: 1, end: 7,
 		faults: []int{takenAnswerLost, lateDelivery, requestLost}, total: 3},
 	{plant: "the checkpoint passes what the ledger does not hold", readings: 2, faults: []int{crash}, total: 1},
 }
-
-const everyDay = 20_000 // states of each search, unless -model.states says otherwise
-
-var modelStates = flag.Int("model.states", 0, "how many states the searches of the protocol may visit; 0: some")
 
 func TestModelOfAlerts(t *testing.T) {
 	var searches []func(limit int) found
@@ -921,22 +921,6 @@ func TestModelOfAlerts(t *testing.T) {
 		searches = append(searches, m.search)
 	}
 	searchAll(t, searches)
-}
-
-// searchAll runs searches of a model, the first ones to their end as long as the budget lasts.
-func searchAll(t *testing.T, searches []func(limit int) found) {
-	left := *modelStates
-	for i, search := range searches {
-		start := time.Now()
-		limit := max(left/(len(searches)-i), everyDay)
-		r := search(limit)
-		left -= r.states
-		t.Logf("search %d: %d states, %d steps deep, complete: %v, %v",
-			i+1, r.states, r.depth, r.complete, time.Since(start).Round(time.Millisecond))
-		if r.violation != "" {
-			t.Fatal(r.violation)
-		}
-	}
 }
 
 func TestModelOfAlertsFindsBugs(t *testing.T) {
@@ -947,11 +931,7 @@ func TestModelOfAlertsFindsBugs(t *testing.T) {
 			}
 			m.last = cmp.Or(m.last, 4)
 			m.end = cmp.Or(m.end, 10)
-			r := m.search(1_000_000)
-			if r.violation == "" {
-				t.Fatalf("not found in %d states, %d steps deep; complete: %v", r.states, r.depth, r.complete)
-			}
-			t.Logf("found in %d states: %s", r.states, r.violation)
+			mustFind(t, m.search)
 		})
 	}
 }

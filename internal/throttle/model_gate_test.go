@@ -42,7 +42,7 @@ type modelRecord struct {
 	phase                     int8
 	id, recovery              place // which alert or silence, which recovery, an ID is of
 	again, notified           bool
-	quiet                     sec // 0: none, so that time begins at 1
+	quiet, ended              sec // 0: none, so that time begins at 1
 	proof                     int8
 	about, recovered, through place
 	claimed, written          sec
@@ -93,6 +93,7 @@ func (r *modelRecord) note() note {
 		RecoveryID: recoveryIDs[r.recovery],
 		Again:      r.again,
 		Quiet:      modelMillis(r.quiet),
+		Ended:      modelMillis(r.ended),
 		Proof:      int64(r.proof) * 1000,
 		Notified:   r.notified,
 		About:      r.about.position(),
@@ -113,6 +114,7 @@ func (r *modelRecord) write(n note, now sec, hold int8) {
 	r.recovery = placeOfID(n.RecoveryID)
 	r.again = n.Again
 	r.quiet = modelSec(n.Quiet)
+	r.ended = modelSec(n.Ended)
 	r.proof = int8(n.Proof / 1000)
 	r.notified = n.Notified
 	r.about = placeOf(n.About)
@@ -158,6 +160,7 @@ func (r *modelRecord) normal(now sec, live func(token int8) bool) {
 		n := r.note()
 		n.Phase = phaseFree
 		n.Again = false
+		n.Ended = 0
 		r.write(n, now, 0)
 	}
 	if r.phase != 0 {
@@ -239,8 +242,8 @@ func (r *modelReceiver) forget(now sec) {
 	}
 }
 
-// drops takes note of m and reports whether it is dropped: its ID was taken, or a greater token. forgetful receivers do not remember
-// the tokens of what they drop.
+// drops takes note of m and reports whether it is dropped: its ID was taken, or a greater token. A forgetful receiver
+// does not remember the tokens of what it drops.
 func (r *modelReceiver) drops(m message, now sec, forgetful bool) bool {
 	id := m.idOf()
 	drop := r.ids[id] != never || r.tokenAt != never && r.token > m.token

@@ -1,10 +1,12 @@
 package throttle
 
 import (
+	"flag"
 	"fmt"
 	"hash/maphash"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A step is one thing that happens in a model. Of two steps from one state, one field at least differs.
@@ -141,6 +143,36 @@ func (t *hashes) grow() {
 			*t.find(h) = h
 		}
 	}
+}
+
+const everyDay = 20_000 // states of each search, unless -model.states says otherwise
+
+var modelStates = flag.Int("model.states", 0, "how many states the searches of the protocol may visit; 0: some")
+
+// searchAll runs searches of a model, the first ones to their end as long as the budget lasts.
+func searchAll(t *testing.T, searches []func(limit int) found) {
+	left := *modelStates
+	for i, search := range searches {
+		start := time.Now()
+		limit := max(left/(len(searches)-i), everyDay)
+		r := search(limit)
+		left -= r.states
+		t.Logf("search %d: %d states, %d steps deep, complete: %v, %v",
+			i+1, r.states, r.depth, r.complete, time.Since(start).Round(time.Millisecond))
+		if r.violation != "" {
+			t.Fatal(r.violation)
+		}
+	}
+}
+
+// mustFind fails unless search finds the bug that is planted in its model.
+func mustFind(t *testing.T, search func(limit int) found) {
+	t.Helper()
+	r := search(1_000_000)
+	if r.violation == "" {
+		t.Fatalf("not found in %d states, %d steps deep; complete: %v", r.states, r.depth, r.complete)
+	}
+	t.Logf("found in %d states: %s", r.states, r.violation)
 }
 
 // The search finds the shortest way to a violation, and knows when it has seen everything.
