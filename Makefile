@@ -70,7 +70,7 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
 
-# A small part of it is in make test. 10⁸ states take about an hour and 12 GB of memory.
+# A small part of it is in make test.
 model: ## search the gate's protocol, crash by crash, for STATES=100000000 states
 	$(GO) test ./internal/throttle -run '^TestModel' -v -timeout 6h -args -model.states=$(STATES)
 

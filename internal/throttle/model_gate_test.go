@@ -268,6 +268,10 @@ var violations = [...]string{
 	"a second recovery with another id",
 	"an alert about a reading before a recovery",
 	"a recovery about a reading before that of an alert",
+	"a silence, and the hub took an event before its deadline",
+	"a silence is claimed, and the hub has a later event",
+	"a second silence about one event",
+	"a recovery without an alert",
 }
 
 // wrong notes the first violation.
