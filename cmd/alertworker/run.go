@@ -66,8 +66,12 @@ func runConfigured(
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
-		if secretsChange(ctx, c, log) {
-			log.Info("secret files have changed: handing over and restarting with the new secrets")
+		working := func() bool {
+			state := o.monitor.Report().State
+			return state != status.Blocked && state != status.Starting
+		}
+		if secretsChange(ctx, c, working, log) {
+			log.Info("handing over and restarting with the new secrets")
 			stop(errNewSecrets)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,12 +12,19 @@ import (
 	"alertworker/internal/config"
 )
 
-// secretsEvery is how often files of secrets are looked at.
-const secretsEvery = 3 * time.Second
+const (
+	// secretsEvery is how often files of secrets are looked at.
+	secretsEvery = 3 * time.Second
 
-// secretsChange returns true once the files of c's secrets have others, which are valid, and false if ctx ends
-// first. What changes is used when two looks in a row show the same, so that no file is half written.
-func secretsChange(ctx context.Context, c config.Config, log *zap.Logger) bool {
+	// secretsWithin is how long a replica with new secrets may wait for its turn. All replicas see the change at about
+	// the same time, and their partitions would be read by nobody if all handed over at once.
+	secretsWithin = 30 * time.Second
+)
+
+// secretsChange returns true once the files of c's secrets have others, which are valid, and it is this replica's turn to
+// use them, and false if ctx ends first. What changes is used when two looks in a row show the same, so that no file is
+// half written. A replica for which working is false, perhaps because the old secrets are rejected, waits for no turn.
+func secretsChange(ctx context.Context, c config.Config, working func() bool, log *zap.Logger) bool {
 	files := c.SecretFiles()
 	if len(files) == 0 {
 		<-ctx.Done()
@@ -24,6 +32,7 @@ func secretsChange(ctx context.Context, c config.Config, log *zap.Logger) bool {
 	}
 	used := fingerprint(files) // or rejected
 	last := used
+	var turn time.Time // zero until there are new secrets
 	clock := time.NewTicker(secretsEvery)
 	defer clock.Stop()
 	for {
@@ -43,7 +52,14 @@ func secretsChange(ctx context.Context, c config.Config, log *zap.Logger) bool {
 			used = now
 			continue
 		}
-		return true
+		if turn.IsZero() {
+			wait := rand.N(secretsWithin)
+			turn = time.Now().Add(wait)
+			log.Info("secret files have changed: replicas hand over one after another", zap.Duration("within", wait))
+		}
+		if !working() || !time.Now().Before(turn) {
+			return true
+		}
 	}
 }
 

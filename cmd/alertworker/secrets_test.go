@@ -1,15 +1,22 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
+	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/ops/status"
@@ -97,4 +104,62 @@ func TestRotatedSecrets(t *testing.T) {
 	if n := taken.Load(); n != 3 {
 		t.Errorf("%d alerts, want 3", n)
 	}
+}
+
+// Replicas that work hand over one after another; those that do not, at once.
+func TestSecretsTakeTurns(t *testing.T) {
+	urls := filepath.Join(t.TempDir(), "urls")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(urls, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("http://first.example.com/")
+	for _, v := range []string{
+		"NOTIFY_URLS_FILE=" + urls, "EVENTHUB_CONNECTION_STRING=Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=x;SharedAccessKey=" + key64 + ";EntityPath=telemetry", "STORAGE_CONNECTION_STRING=UseDevelopmentStorage=true",
+		"TEMPERATURE_THRESHOLD=80",
+	} {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	c, _, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const replicas = 16
+	handOver := func(t *testing.T, working bool) (turns []time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		started := time.Now()
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range replicas {
+			all.Go(func() {
+				if !secretsChange(ctx, c, func() bool { return working }, zap.NewNop()) {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				turns = append(turns, time.Since(started).Round(secretsEvery))
+			})
+		}
+		synctest.Wait()
+		write("http://second.example.com/")
+		all.Wait()
+		slices.Sort(turns)
+		return turns
+	}
+	synctest.Test(t, func(t *testing.T) {
+		turns := handOver(t, true)
+		if len(turns) != replicas || turns[0] == turns[replicas-1] || turns[replicas-1] > secretsWithin+3*secretsEvery {
+			t.Errorf("replicas that work hand over after %v", turns)
+		}
+	})
+	write("http://first.example.com/")
+	synctest.Test(t, func(t *testing.T) {
+		if turns := handOver(t, false); len(turns) != replicas || turns[replicas-1] > 2*secretsEvery {
+			t.Errorf("replicas that do not work hand over after %v", turns)
+		}
+	})
 }

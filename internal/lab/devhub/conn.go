@@ -49,7 +49,8 @@ type conn struct {
 	drained  sync.Cond // out got shorter, or dead
 	out      []byte    // frames to be written
 	sessions map[uint16]*session
-	claims   map[string]struct{} // paths that the client may use
+	claims   map[string]struct{} // paths that the client may use; of the reader alone, like expiries
+	expiries int64               // of all claims, that it has taken notice of
 	sending  []*link             // attached links on which the hub sends
 	turn     int                 // which of them is first next time
 }

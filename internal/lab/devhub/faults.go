@@ -12,7 +12,9 @@ import (
 
 // faults is how the hub misbehaves at present.
 type faults struct {
-	latency atomic.Int64 // in nanoseconds
+	latency   atomic.Int64 // in nanoseconds
+	expiries  atomic.Int64 // times that all claims have expired
+	longNames atomic.Bool  // are refused
 
 	mu       sync.Mutex
 	stalled  chan struct{}       // closed by Resume; nil if the hub is not stalled
@@ -22,7 +24,7 @@ type faults struct {
 // refusals is how many requests or links more are refused, and how.
 type refusals struct {
 	n      int
-	status int32  // of requests
+	status int32  // of requests; 0 if there is no answer
 	why    string // of links
 }
 
@@ -76,8 +78,42 @@ func (h *Hub) RefuseClaims(n int, status int) {
 	h.faults.set(nodeCBS, refusals{n: n, status: int32(status)})
 }
 
-// RefuseManagement does the same to requests for the properties of the hub and
-// its partitions.
+// DropClaims makes the hub take the next n claims for nothing, and not answer them.
+func (h *Hub) DropClaims(n int) { h.faults.set(nodeCBS, refusals{n: n}) }
+
+// ExpireClaims ends all claims, as if nobody had renewed them, and closes the links that they were for.
+func (h *Hub) ExpireClaims() {
+	h.faults.expiries.Add(1)
+	for _, l := range h.readers("") {
+		l.partition.leave(l)
+		l.conn.detach(l, problem("amqp:unauthorized-access", "ExpiredToken: The token is expired."))
+	}
+}
+
+// Expire drops all events of a partition, as retention does. Its last sequence number, offset and time stay.
+func (h *Hub) Expire(partition string) {
+	p := h.byID(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.last()
+	p.newest = event{offset: last.offset, enqueued: last.enqueued}
+	p.first += int64(len(p.events))
+	p.events, p.bytes = nil, 0
+}
+
+// Stale makes the hub answer the next question about a partition as it was some events ago.
+func (h *Hub) Stale(partition string, events int64) {
+	p := h.byID(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stale = events
+}
+
+// RefuseLongNames makes the hub refuse receivers whose name has more characters than some clients allow.
+func (h *Hub) RefuseLongNames() { h.faults.longNames.Store(true) }
+
+// RefuseManagement makes the hub answer the next n requests for the properties of the hub and its partitions
+// with the given status.
 func (h *Hub) RefuseManagement(n int, status int) {
 	h.faults.set(nodeManagement, refusals{n: n, status: int32(status)})
 }
@@ -126,6 +162,17 @@ func (h *Hub) Mute(partition string) int {
 		l.conn.mu.Unlock()
 	}
 	return len(links)
+}
+
+// maxName is how many characters the name of a receiver may have.
+const maxName = 64
+
+// refuseName returns why a receiver of this name is refused, nil if it is not.
+func (f *faults) refuseName(name string) *frames.Error {
+	if len(name) <= maxName || !f.longNames.Load() {
+		return nil
+	}
+	return problem(condArgument, "The receiver name '%s' is longer than %d characters.", name, maxName)
 }
 
 // refuseLink returns why a link that begins where selector says is refused, nil if it is not.

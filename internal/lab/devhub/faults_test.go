@@ -3,6 +3,7 @@ package devhub_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,4 +117,60 @@ func TestLatency(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	// Close does not wait for it.
+}
+
+// Of a partition that has expired the numbers stay, and what comes goes on from them.
+func TestExpire(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1})
+	publishNumbers(t, h, 0, 3)
+	c := consumer(t, h, noRetries)
+	h.Expire("0")
+	h.Stale("0", 1)
+	for _, last := range []int64{1, 2} { // the first answer is an old one
+		end, err := c.GetPartitionProperties(t.Context(), "0", nil)
+		if err != nil || !end.IsEmpty || end.LastEnqueuedSequenceNumber != last || end.BeginningSequenceNumber != 3 || end.LastEnqueuedOffset == "-1" {
+			t.Errorf("%+v, %v: want nothing, after the number %d", end, err, last)
+		}
+	}
+	publishNumbers(t, h, 3, 4)
+	expect(t, reader(t, c, "0", azeventhubs.PartitionClientOptions{StartPosition: earliest}), "3")
+}
+
+// Links end with the claims that they have, and a claim may be lost on the way back.
+func TestClaimsThatEnd(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1, Key: "key"})
+	publishNumbers(t, h, 0, 1)
+	p := reader(t, consumer(t, h, noRetries), "0", azeventhubs.PartitionClientOptions{StartPosition: earliest})
+	expect(t, p, "0")
+	h.ExpireClaims()
+	if n := h.Readers(""); n != 0 {
+		t.Errorf("%d readers are left", n)
+	}
+	publishNumbers(t, h, 1, 2)
+	expect(t, p, "1") // with another claim
+	h.DropClaims(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := consumer(t, h, noRetries).GetEventHubProperties(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want no answer", err)
+	}
+	if _, err := consumer(t, h, noRetries).GetEventHubProperties(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefuseLongNames(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1})
+	h.RefuseLongNames()
+	publishNumbers(t, h, 0, 1)
+	for length, ok := range map[int]bool{64: true, 65: false} {
+		c, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, &azeventhubs.ConsumerClientOptions{InstanceID: strings.Repeat("n", length), RetryOptions: noRetries})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(context.Background())
+		if _, err := reader(t, c, "0", azeventhubs.PartitionClientOptions{StartPosition: earliest}).ReceiveEvents(t.Context(), 1, nil); (err == nil) != ok {
+			t.Errorf("%d characters: %v", length, err)
+		}
+	}
 }

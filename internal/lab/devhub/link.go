@@ -189,6 +189,9 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	if epoch, ok := a.Properties["com.microsoft:epoch"].(int64); ok {
 		l.epoch = &epoch
 	}
+	if refused = c.hub.faults.refuseName(l.receiver); refused != nil {
+		return refused
+	}
 	l.selector, _ = a.Source.Filter[selectorFilter].(string)
 	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
 		return refused
@@ -253,7 +256,8 @@ func (c *conn) authorize(address string) (path string, refused *frames.Error) {
 	if path == nodeCBS || c.trusted {
 		return path, nil
 	}
-	for claim := range c.claims { // only this goroutine writes the map
+	c.expireClaims()
+	for claim := range c.claims {
 		if path == nodeManagement || path == claim || strings.HasPrefix(path, claim+"/") {
 			return path, nil
 		}

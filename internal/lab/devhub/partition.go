@@ -21,6 +21,8 @@ type partition struct {
 	first   int64
 	bytes   int   // in events
 	offset  int64 // of the next event
+	newest  event // the last one, once it has expired; without its message
+	stale   int64 // events that the next answer about the partition does not know of
 	readers map[*link]struct{}
 }
 
@@ -31,16 +33,19 @@ type event struct {
 }
 
 func newPartition(id string, maxEvents, maxBytes int) *partition {
-	return &partition{id: id, maxEvents: maxEvents, maxBytes: maxBytes, readers: map[*link]struct{}{}}
+	return &partition{
+		id: id, maxEvents: maxEvents, maxBytes: maxBytes, newest: event{offset: -1}, readers: map[*link]struct{}{},
+	}
 }
 
 // next returns the sequence number of the next event. The caller holds p.mu.
 func (p *partition) next() int64 { return p.first + int64(len(p.events)) }
 
-// last returns the last event. Without one its offset is -1. The caller holds p.mu.
+// last returns the last event, without its message if it has expired. Without one its offset is -1. The caller holds
+// p.mu.
 func (p *partition) last() event {
 	if len(p.events) == 0 {
-		return event{offset: -1}
+		return p.newest
 	}
 	return p.events[len(p.events)-1]
 }
@@ -207,10 +212,12 @@ func (p *partition) appendReaders(all []*link) []*link {
 func (p *partition) state() map[string]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	last := p.next() - 1 - p.stale
+	p.stale = 0
 	return map[string]any{
 		"partition":                     p.id,
 		"begin_sequence_number":         p.first,
-		"last_enqueued_sequence_number": p.next() - 1,
+		"last_enqueued_sequence_number": last,
 		"last_enqueued_offset":          strconv.FormatInt(p.last().offset, 10),
 		"last_enqueued_time_utc":        p.last().enqueued,
 		"is_partition_empty":            len(p.events) == 0,

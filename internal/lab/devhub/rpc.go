@@ -77,7 +77,7 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 	return nil
 }
 
-// An operation answers a request with a status, its description and a body.
+// An operation answers a request with a status, its description and a body. A status of 0 is no answer.
 type operation func(*amqp.Message) (status int32, description string, body any)
 
 // rpc makes an operation of what comes on a link.
@@ -91,6 +91,9 @@ func (c *conn) rpc(op operation) func(uint32, []byte) *frames.Error {
 			return notAllowed("The request does not say where to reply to.")
 		}
 		status, description, body := op(req)
+		if status == 0 {
+			return nil
+		}
 		answer, err := (&amqp.Message{
 			Properties: &amqp.MessageProperties{CorrelationID: req.Properties.MessageID},
 			ApplicationProperties: map[string]any{
@@ -124,8 +127,17 @@ func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
 	if len(c.claims) == maxClaims {
 		return 403, "too many claims on one connection", nil
 	}
+	c.expireClaims()
 	c.claims[pathOf(audience)] = struct{}{}
 	return 202, "Accepted", nil
+}
+
+// expireClaims forgets the claims that have expired since.
+func (c *conn) expireClaims() {
+	if n := c.hub.faults.expiries.Load(); n != c.expiries {
+		c.expiries = n
+		clear(c.claims)
+	}
 }
 
 // properties is the operation of $management.
