@@ -74,6 +74,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			DrainTimeout:                 10 * time.Second,
 			ReplicaName:                  name,
 			HTTPAddr:                     "127.0.0.1:0",
+			HTTPIngestToken:              config.NewSecret(simulator.IngestToken),
 		}
 		if o.Silent > 0 {
 			set := c.Rules()

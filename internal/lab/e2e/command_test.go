@@ -3,6 +3,8 @@
 package e2e_test
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -76,6 +78,37 @@ func TestLocal(t *testing.T) {
 		t.Parallel()
 		local(t, "--for", "4s", "--rate", "200", "--devices", "25", "--threshold", "30", "--window", "1s", "--seed", "1")
 	})
+}
+
+// What it prints sends a reading of one's own.
+func TestLocalTakesReadings(t *testing.T) {
+	t.Parallel()
+	p := alertworker(t, "local", nil, "local", "--devices", "1", "--rate", "1")
+	header := p.find(startWithin, regexp.MustCompile(`curl -H '([^']+)' -d`))
+	body := p.find(exitWithin, regexp.MustCompile(`curl .* -d '([^']+)'`))
+	at := p.find(exitWithin, regexp.MustCompile(`curl .* (http://\S+)`))
+	var answer []byte
+	sent := eventually(startWithin, func() bool { // the worker accepts readings once it has joined
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, value, _ := strings.Cut(header, ": ")
+		req.Header.Set(name, value)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, _ = io.ReadAll(resp.Body)
+		return resp.StatusCode == http.StatusOK
+	})
+	if !sent || !strings.Contains(string(answer), `"ok"`) {
+		t.Errorf("the answer is %s", answer)
+	}
+	p.find(exitWithin, regexp.MustCompile(`(ALERT  my-oven)`))
+	p.signal(syscall.SIGINT)
+	p.wait(startWithin, 0)
 }
 
 // Workers are processes. On blobs one is killed by hand at once and others by themselves; on Cosmos DB

@@ -42,7 +42,7 @@ const (
 
 // The workers' HTTP tokens are not secret: the workers listen on loopback.
 const (
-	ingestToken = "readings-on-this-machine"
+	IngestToken = "readings-on-this-machine"
 	adminToken  = "devices-on-this-machine"
 )
 
@@ -89,7 +89,7 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		fmt.Sprint("OWNERSHIP_EXPIRY=", ownershipExpiry),
 		fmt.Sprint("BALANCE_INTERVAL=", balanceInterval),
 		"DRAIN_TIMEOUT=10s",
-		"HTTP_INGEST_TOKEN=" + ingestToken,
+		"HTTP_INGEST_TOKEN=" + IngestToken,
 		"HTTP_ADMIN_TOKEN=" + adminToken,
 		"LOG_LEVEL=error",
 		"LOG_FORMAT=console",

@@ -221,8 +221,10 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	}
 	fmt.Fprintf(view, "%s\n%s\n", s.describe(), s.workers.pages())
 	if o.Processes {
-		fmt.Fprintf(view, "windows in %s; HTTP_INGEST_TOKEN=%s HTTP_ADMIN_TOKEN=%s\n", o.store, ingestToken, adminToken)
+		fmt.Fprintf(view, "windows in %s; HTTP_ADMIN_TOKEN=%s\n", o.store, adminToken)
 	}
+	fmt.Fprintf(view, "send a reading: curl -H 'Authorization: Bearer %s' -d '{\"temperature\": %v}' http://%s/devices/my-oven/telemetry\n",
+		IngestToken, o.Threshold+1, s.workers.members[0].worker.Page())
 	fmt.Fprintln(view)
 
 	if err := s.run(ctx, in); err != nil {
