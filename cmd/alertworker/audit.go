@@ -111,7 +111,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.Stores, err error) {
 	all.Gates = map[audit.Key]*throttle.Gate{}
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
-		all.Gates[audit.Key{Receiver: receiver, Rule: rule.Name, Level: level.Name}] = gate
+		all.Gates[audit.Key{Receiver: receiver, Rule: rule.Name, Level: level.Name, Shared: rule.Per != ""}] = gate
 	})
 	receiver := map[string]int{} // by id
 	for i, r := range s.receivers {
@@ -126,7 +126,10 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 				}
 				for _, l := range page {
 					i, ok := receiver[l.Receiver]
-					if key := (audit.Key{Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level}); ok && l.Alert.Enqueued.After(all.Letters[key]) {
+					key := audit.Key{
+						Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level, Shared: l.Alert.Per != "",
+					}
+					if ok && l.Alert.Enqueued.After(all.Letters[key]) {
 						all.Letters[key] = l.Alert.Enqueued
 					}
 				}

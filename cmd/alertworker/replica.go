@@ -166,21 +166,37 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *trac
 func (r *replica) newGates(
 	c config.Config, set rules.Set, to receivers.Receiver, windows *throttle.Windows,
 ) func(*rules.Rule, *rules.Level) *throttle.Gate {
-	gates := map[*rules.Level]*throttle.Gate{}
-	for i := range set.Rules {
-		rule := &set.Rules[i]
-		for j := range rule.Levels {
-			level := &rule.Levels[j]
-			gate := newGate(c, r.leases, to.ID, rule, level, windows)
-			gates[level] = gate
-			r.gates = append(r.gates, admin.Receiver{Name: to.Name, Rule: rule.Name, Level: level.Name, Gate: gate})
-		}
+	type key struct {
+		level  *rules.Level
+		shared bool
 	}
+	gates := map[key]*throttle.Gate{}
+	eachGate(set, func(rule *rules.Rule, level *rules.Level) {
+		gate := newGate(c, r.leases, to.ID, rule, level, windows)
+		gates[key{level, rule.Per != ""}] = gate
+		r.gates = append(r.gates, admin.Receiver{
+			Name: to.Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
+		})
+	})
 	return func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
-		if gate := gates[level]; gate != nil {
+		if gate := gates[key{level, rule.Per != ""}]; gate != nil {
 			return gate
 		}
 		return newGate(c, r.leases, to.ID, rule, level, windows)
+	}
+}
+
+// eachGate calls do for each gate that a receiver has by set: for each level of each rule, and if the rule has Per once
+// more, for devices without that property, with the rule without Per.
+func eachGate(set rules.Set, do func(*rules.Rule, *rules.Level)) {
+	for i := range set.Rules {
+		rule := &set.Rules[i]
+		for j := range rule.Levels {
+			do(rule, &rule.Levels[j])
+			if rule.Per != "" {
+				do(rule.Alone(), &rule.Levels[j])
+			}
+		}
 	}
 }
 

@@ -82,15 +82,11 @@ func (s *session) connectRecords(ctx context.Context) (err error) {
 	return nil
 }
 
-// eachGate calls do with the gate of each receiver for each level of each rule.
+// eachGate calls do with each gate of each receiver: see the function eachGate.
 func (s *session) eachGate(do func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate)) {
-	set := s.config.Rules()
 	for i, to := range s.receivers {
-		for j := range set.Rules {
-			rule := &set.Rules[j]
-			for k := range rule.Levels {
-				do(i, rule, &rule.Levels[k], newGate(s.config, s.leases, to.ID, rule, &rule.Levels[k], nil))
-			}
-		}
+		eachGate(s.config.Rules(), func(rule *rules.Rule, level *rules.Level) {
+			do(i, rule, level, newGate(s.config, s.leases, to.ID, rule, level, nil))
+		})
 	}
 }

@@ -88,7 +88,8 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 	level := &t.Rule.Levels[0]
 	for _, r := range s.receivers {
 		if r.Filters.Cover(t.Rule.Name, level.Name) {
-			gates = append(gates, checkup.Gate{Name: r.Name, Gate: newGate(s.config, s.leases, r.ID, &t.Rule, level, nil)})
+			gate := newGate(s.config, s.leases, r.ID, t.Rule.Alone(), level, nil)
+			gates = append(gates, checkup.Gate{Name: r.Name, Gate: gate})
 		}
 	}
 	if len(gates) == 0 {

@@ -87,7 +87,9 @@ func (s *session) admin() *admin.Admin {
 		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log), Log: s.log,
 	}
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
-		o.Receivers = append(o.Receivers, admin.Receiver{Name: s.receivers[receiver].Name, Rule: rule.Name, Level: level.Name, Gate: gate})
+		o.Receivers = append(o.Receivers, admin.Receiver{
+			Name: s.receivers[receiver].Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
+		})
 	})
 	return admin.New(o)
 }

@@ -24,8 +24,8 @@ type Alert struct {
 	ID          string        `json:"-"`
 	Source      string        `json:"-"`                     // where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI reference
 	Device      string        `json:"device"`                // as the hub gave it
-	Per         string        `json:"-"`                     // the application property that devices share this alert by; empty if each has its own
-	PerValue    string        `json:"-"`                     // the value of that property; empty if the message has none, so that the device counts
+	Per         string        `json:"-"`                     // the application property that devices share it by; empty if they do not
+	PerValue    string        `json:"-"`                     // the value of that property, empty without one
 	Rule        string        `json:"rule,omitempty"`        // the rule's name
 	Level       string        `json:"level,omitempty"`       // which of the rule's limits was reached; empty if it has only one, without a name
 	Resolved    bool          `json:"-"`                     // the reading is normal again: it ends what earlier alerts of the device, rule and level said

@@ -68,6 +68,13 @@ type Rule struct {
 	Title, Unit, Runbook string
 }
 
+// Alone returns r for devices that share no alerts: without Per.
+func (r *Rule) Alone() *Rule {
+	alone := *r
+	alone.Per = ""
+	return &alone
+}
+
 // A Level is a limit with a name.
 type Level struct {
 	Name  string // like a rule's; empty if it is the rule's only one

@@ -41,6 +41,9 @@ type alarmKey struct {
 	level  *level
 }
 
+// notices returns the key of the notices about an alarm, unless devices share them.
+func (k alarmKey) notices() deliveryKey { return deliveryKey{k.device, k.level.own} }
+
 // kept is an alarm: one level of one device that is not normal, or has a notice that is due. It is zero if there is none.
 type kept struct {
 	rules.State

@@ -19,16 +19,16 @@ import (
 
 const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others, and with an answer about the message
 
-// request returns the request to the gate for a notice about a reading of d's device.
+// request returns the request to the gate for a notice about one of d's readings.
 func (q *queue) request(d *delivery, about reading) throttle.Request {
 	r := throttle.Request{
-		Device: d.about(about), ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued),
+		Device: d.about, ID: q.stream.alertID(d, about), Enqueued: fromMicros(about.enqueued),
 		Sequence: about.sequence, Recovery: d.recovers(),
 	}
 	switch {
 	case d.due != nil:
 		r.Log, r.Part = d.due.log, d.due.part
-	case d.level.rule.Per != "":
+	case d.shared:
 		r.Sequence = 0 // those of other devices and partitions say nothing about it
 	default:
 		r.Log = q.stream.logName
@@ -44,9 +44,8 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	s, l := q.stream, d.level
 	a := notify.Alert{
 		ID:          g.ID,
-		Source:      "/" + s.Origin + l.suffix,
-		Device:      d.device,
-		Per:         l.rule.Per,
+		Source:      "/" + s.Origin + d.suffix,
+		Device:      d.deviceOf(d.head),
 		Rule:        l.rule.Name,
 		Level:       l.Name,
 		Resolved:    d.recovers(),
@@ -70,17 +69,18 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		Expires:     g.Expires,
 		Suppressed:  g.Suppressed + int64(d.suppressed),
 		Replica:     s.Replica,
-		Test:        notify.IsTest(d.device),
+		Test:        notify.IsTest(d.deviceOf(d.head)),
 		Ambiguous:   g.Ambiguous,
 	}
 	if a.Resolved { // one of unknown fate is sent again for as long
 		a.Remember += s.GiveUp
 	}
 	if d.head.more != nil {
-		a.Shown, a.PerValue = d.head.more.shown, d.head.more.per
+		a.Shown = d.head.more.shown
 	}
-	if a.PerValue != "" { // these are devices
-		a.Suppressed = g.Suppressed
+	if d.shared {
+		a.Per, a.PerValue = l.rule.Per, d.about
+		a.Suppressed = g.Suppressed // these are devices
 	}
 	if l.rule.Silence() {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
@@ -98,7 +98,7 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 }
 
 // gate returns the gate that d has to pass.
-func (q *queue) gate(d *delivery) *throttle.Gate { return d.level.gates[q.to.index] }
+func (q *queue) gate(d *delivery) *throttle.Gate { return d.gates[q.to.index] }
 
 // A group is deliveries whose notices go in one message; often there is only one.
 type group struct {
@@ -138,12 +138,6 @@ func (q *queue) send(d *delivery, probe bool, g *group) {
 		q.awaitOwner(d, err)
 		return
 	}
-	if d.level.rule.Per != "" && d.cause == notGivenUp && d.level.recent(q.gate(d), d.device, d.about(d.head), false, s.since) { // meanwhile another device's alert was taken
-		unasked()
-		s.stats.Suppressed.Add(1)
-		q.settle(d, coversAll, throttle.Throttled.String())
-		return
-	}
 	if late {
 		unasked()
 		q.getReady(d)
@@ -154,7 +148,7 @@ func (q *queue) send(d *delivery, probe bool, g *group) {
 	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, grant throttle.Grant) throttle.Answer {
 		alert = q.alert(d, grant)
 		if d.head.arrival == nil && grant.Before != "" {
-			s.compareLogs(d.device, grant.Before)
+			s.compareLogs(d.about, grant.Before)
 		}
 		if d.cause != notGivenUp {
 			return throttle.NotTaken
@@ -412,7 +406,7 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 		q.settle(d, coversAll, result.Outcome.String())
 	case throttle.Throttled:
 		s.stats.Suppressed.Add(1)
-		q.suppressed(d, 1)
+		q.suppressedHead(d)
 		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
 	case throttle.Unconfirmed:
 		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)
@@ -474,18 +468,30 @@ func (q *queue) letterKept(d *delivery) {
 	if d.cause == tooMany {
 		covers = coversAll // to make room
 	}
-	if d.refused {
-		covers = coversAll // one dead letter in a window is enough
-		q.gate(d).Refused(d.device)
+	if d.refused { // one dead letter in a window is enough
+		covers = d.coversRefused()
+		q.gate(d).Refused(d.about)
 	}
 	q.settle(d, covers, OutcomeDeadLetter)
+}
+
+// coversRefused returns what a refusal for good settles: all that joined. Of devices that share alerts another one is
+// tried once, because the fault may lie in what is said of the first.
+func (d *delivery) coversRefused() func(reading) bool {
+	if !d.shared || d.another {
+		return coversAll
+	}
+	d.another = true
+	refused := d.deviceOf(d.head)
+	return func(r reading) bool { return d.deviceOf(r) == refused }
 }
 
 // debug logs what became of d's head.
 func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
 	if line := q.stream.log.Check(zap.DebugLevel, msg); line != nil {
 		line.Write(append([]zap.Field{
-			zap.Int64("sequence", d.head.sequence), zap.String("device", d.device), zap.String("receiver", q.to.Name), zap.Float64("temperature", d.head.value),
+			zap.Int64("sequence", d.head.sequence), zap.String("device", d.deviceOf(d.head)),
+			zap.String("receiver", q.to.Name), zap.Float64("temperature", d.head.value),
 		}, fields...)...)
 	}
 }

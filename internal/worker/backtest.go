@@ -21,11 +21,11 @@ type Backtest struct {
 	worker    *Worker
 	observer  Observer
 	streams   map[string]*stream
-	order     []*stream                 // in which they came
-	shortest  int64                     // after how long a device can be silent, in µs
-	watchAt   int64                     // before then none is, in Unix µs
-	now       int64                     // as far as the recording has gone, in Unix µs
-	windows   []map[alarmKey]backWindow // by receiver
+	order     []*stream                    // in which they came
+	shortest  int64                        // after how long a device can be silent, in µs
+	watchAt   int64                        // before then none is, in Unix µs
+	now       int64                        // as far as the recording has gone, in Unix µs
+	windows   []map[deliveryKey]backWindow // by receiver
 	due       heapOf[*dueRecovery]
 	scheduled int // recoveries so far: of several at the same time the first comes first
 }
@@ -43,6 +43,7 @@ type BacktestNotice struct {
 	Receiver  int       // index
 	Device    string
 	About     string // what it is about to the receiver: the device, or what that shares its alerts by
+	Shared    bool   // the latter
 	Rule      string
 	Level     string
 	Recovery  bool
@@ -86,7 +87,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
 		c.Receivers = append(c.Receivers, r)
-		b.windows = append(b.windows, map[alarmKey]backWindow{})
+		b.windows = append(b.windows, map[deliveryKey]backWindow{})
 	}
 	b.worker = New(c)
 	for _, r := range b.worker.rules {
@@ -188,7 +189,7 @@ func (s *stream) nextSilence(now int64) int64 {
 }
 
 // alert sends an alert about a reading of device to q's receiver, unless a window covers it.
-func (b *Backtest) alert(q *queue, device string, key alarmKey, r reading) {
+func (b *Backtest) alert(q *queue, device string, key deliveryKey, r reading) {
 	windows := b.windows[q.to.index]
 	if r.enqueued < windows[key].end {
 		q.stream.stats.Suppressed.Add(1)
@@ -200,13 +201,14 @@ func (b *Backtest) alert(q *queue, device string, key alarmKey, r reading) {
 }
 
 // schedule has a recovery wait until the window of the last alert is over, and sends what is about silence. The caller holds stream.mu.
-func (b *Backtest) schedule(q *queue, key alarmKey, due *dueNotice) {
+func (b *Backtest) schedule(q *queue, alarm alarmKey, due *dueNotice) {
 	if due == nil || due.receivers&q.to.bit() == 0 || due.silence() && !due.kept {
 		return // recover finds that the one that waits is not due any more
 	}
+	key := alarm.notices()
 	if due.silence() {
-		q.stream.settleDue(&delivery{alarmKey: key, due: due}, q.to.bit())
-		b.alert(q, key.device, key, due.reading)
+		q.stream.settleDue(&delivery{deliveryKey: key, due: due}, q.to.bit())
+		b.alert(q, alarm.device, key, due.reading)
 		return
 	}
 	b.scheduled++
@@ -218,7 +220,7 @@ func (b *Backtest) recover(r *dueRecovery) {
 	s := r.queue.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &delivery{alarmKey: r.key, due: r.dueNotice}
+	d := &delivery{deliveryKey: r.key, due: r.dueNotice}
 	if !r.queue.stillPending(d) {
 		return
 	}
@@ -229,15 +231,16 @@ func (b *Backtest) recover(r *dueRecovery) {
 	}
 	delete(windows, r.key)
 	r.key.level.stats.Recovered.Add(1)
-	b.notice(r.queue, r.key.device, r.key, r.reading, r.log, r.at, true)
+	b.notice(r.queue, r.key.about, r.key, r.reading, r.log, r.at, true)
 }
 
-func (b *Backtest) notice(q *queue, device string, key alarmKey, r reading, log string, at int64, recovery bool) {
+func (b *Backtest) notice(q *queue, device string, key deliveryKey, r reading, log string, at int64, recovery bool) {
 	if b.observer.Notice == nil {
 		return
 	}
 	b.observer.Notice(BacktestNotice{
-		At: fromMicros(at), Receiver: q.to.index, Device: device, About: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Recovery: recovery,
+		At: fromMicros(at), Receiver: q.to.index, Device: device, About: key.about, Shared: key.shared,
+		Rule: key.level.rule.Name, Level: key.level.Name, Recovery: recovery,
 		Partition: q.stream.id, Log: log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit,
 	})
 }
@@ -261,7 +264,7 @@ type dueRecovery struct {
 	n     int
 	index int32
 	queue *queue
-	key   alarmKey
+	key   deliveryKey
 	*dueNotice
 }
 

@@ -22,8 +22,8 @@ type reading struct {
 
 // more is what few readings have.
 type more struct {
-	shown notify.Shown
-	per   string // what the device shares its alerts by; empty if the device counts
+	shown  notify.Shown
+	device string // that has sent the reading, if its delivery is about what devices share
 }
 
 // An arrival is what else is known of a reading that came through an Intake.
@@ -56,9 +56,18 @@ func fromMicros0(us int64) time.Time {
 	return fromMicros(us)
 }
 
-// A delivery brings one notice to one receiver: an alert of a device, or its recovery. It starts with one
-// reading, its head. Later readings of the device join it. When the head is settled, the latest
-// reading that joined is settled too, or becomes the head. A device has at most one delivery for each level
+// A deliveryKey says what a notice is about: one level, of one device or of what devices share by rules.Rule.Per.
+type deliveryKey struct {
+	about string // the device, or the value that devices share
+	*target
+}
+
+// alarm returns the key of the alarm that a notice about a device says something of.
+func (k deliveryKey) alarm() alarmKey { return alarmKey{k.about, k.level} }
+
+// A delivery brings one notice to one receiver: an alert, or a recovery. It starts with one
+// reading, its head. Later readings with the same key join it. When the head is settled, the latest
+// reading that joined is settled too, or becomes the head. There is at most one delivery for each key
 // and receiver.
 //
 // A delivery is in exactly one state. In all but attempting it waits in the queue's heap of that state.
@@ -79,7 +88,7 @@ func fromMicros0(us int64) time.Time {
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 480 bytes.
 type delivery struct {
-	alarmKey
+	deliveryKey
 	due   *dueNotice // the notice that it brings; nil for an alert about a reading
 	entry entry      // holds the watermark before the head, unless it brings a due notice that no reading has joined
 	head  reading    // what the notice is about
@@ -91,9 +100,10 @@ type delivery struct {
 	joined       uint32 // how many
 	suppressed   uint32 // readings before the head that no alert has counted
 
-	state state // guarded by receiver.mu, like key and index
-	index int32 // its slot in the heap of the state
-	key   int64 // in that heap: the time of the next attempt by the worker's clock, or since
+	another bool  // devices share it, it was refused for one of them, and is tried for another; for a third it is not
+	state   state // guarded by receiver.mu, like key and index
+	index   int32 // its slot in the heap of the state
+	key     int64 // in that heap: the time of the next attempt by the worker's clock, or since
 	tries
 
 	ended chan struct{} // closed at the end; nil if nobody waits for it. Guarded by stream.mu
@@ -201,7 +211,7 @@ func (d *delivery) start(r reading) {
 	d.head, d.tries = r, tries{since: r.enqueued, answered: -1}
 }
 
-// join adds a reading of the same device, the next after the place before. The caller holds stream.mu.
+// join adds a reading with the same key, the next after the place before. The caller holds stream.mu.
 func (d *delivery) join(r reading, before place) {
 	if d.joined == 0 || r.sequence >= d.latest.sequence {
 		d.latest, d.latestBefore = r, before
@@ -209,12 +219,12 @@ func (d *delivery) join(r reading, before place) {
 	d.joined++
 }
 
-// about returns what an alert about r is about to receivers: the device, or what it shares its alerts by.
-func (d *delivery) about(r reading) string {
-	if r.more != nil && r.more.per != "" {
-		return r.more.per
+// deviceOf returns the device of one of d's readings.
+func (d *delivery) deviceOf(r reading) string {
+	if d.shared {
+		return r.more.device
 	}
-	return d.device
+	return d.about
 }
 
 // under returns the context for one step of d.

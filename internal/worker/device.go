@@ -182,7 +182,7 @@ func (w *Worker) Device(device string) DeviceState {
 		if found != nil && (state.Last == nil || fromMicros(found.at).After(state.Last.At)) {
 			state.Last = found.show(s.id, w.levels)
 		}
-		state.Deliveries = append(state.Deliveries, s.deliveries(device)...)
+		state.Deliveries = append(state.Deliveries, s.deliveries(device, found)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
 		if u := s.unheard; u != nil && s.partition != nil {
 			u.mu.Lock()
@@ -224,13 +224,20 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 	return seen
 }
 
-// deliveries returns the state of device's deliveries, in the order of the receivers.
-func (s *stream) deliveries(device string) (all []DeliveryState) {
+// deliveries returns the state of the deliveries that are about device, in the order of the receivers: also of what it
+// shares alerts by, as far as seen, what the device sent last, says.
+func (s *stream) deliveries(device string, seen *observation) (all []DeliveryState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.queues {
 		for _, l := range slices.Concat(s.levels, s.removed) {
-			if d := q.deliveries[alarmKey{device, l}]; d != nil {
+			if d := q.deliveries[deliveryKey{device, l.own}]; d != nil {
+				all = append(all, q.state(d))
+			}
+			if seen == nil || seen.shared == "" || s.levels[seen.level-1].rule != l.rule {
+				continue
+			}
+			if d := q.deliveries[deliveryKey{seen.shared, l.shared}]; d != nil {
 				all = append(all, q.state(d))
 			}
 		}

@@ -10,8 +10,8 @@
 //
 // One goroutine reads a partition, another writes its checkpoint. Nearly every event ends in
 // the reader: it reaches no limit, or its device's window is known to be in force. Any other
-// starts a delivery to each receiver that wants its level. A device has at most one delivery
-// for each level and receiver. Readings that come meanwhile join it, and it keeps the latest
+// starts a delivery to each receiver that wants its level. There is at most one delivery for each key: a
+// level, a receiver, and a device or what devices share. Readings that come meanwhile join it, and it keeps the latest
 // and a count. When the notice is settled, the latest reading is decided for all that joined:
 // what settles a reading settles those before it. A delivery that goes on with the latest
 // reading, as after a dead letter, holds the watermark there, not at its first.

@@ -29,11 +29,11 @@ type rule struct {
 type level struct {
 	*rules.Level
 	rule    *rule
-	removed time.Time        // by the clock of the ledger's store: since then it is not configured any more, but had an alarm. Else zero
-	gates   []*throttle.Gate // one for each receiver
-	suffix  string           // of the source of its alerts and of their ids
-	index   uint8            // in Worker.levels; 0 unless it is configured
-	below   int              // how many levels of its rule are higher
+	removed time.Time // since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
+	own     *target   // what alerts about a device go by
+	shared  *target   // what those about a value of the rule's Per go by; nil if it has none
+	index   uint8     // in Worker.levels; 0 unless it is configured
+	below   int       // how many levels of its rule are higher
 	stats   *LevelStats
 }
 
@@ -60,15 +60,34 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 	return readings, silences, levels
 }
 
+// A target is what the alerts of a level go by that are about devices, or those about what devices share. What one
+// of the two is about never meets what the other is about, whatever their names.
+type target struct {
+	level  *level
+	shared bool
+	gates  []*throttle.Gate // one for each receiver
+	suffix string           // of the source of its alerts and of their ids
+}
+
 func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
-	made := &level{Level: l, rule: r, suffix: suffix(r.Rule, l.Name), stats: stats}
-	if r.Silence() {
-		made.suffix += "/silent"
-	}
-	for _, to := range c.Receivers {
-		made.gates = append(made.gates, to.Gate(r.Rule, l))
+	made := &level{Level: l, rule: r, stats: stats}
+	made.own = newTarget(c, made, r.Alone())
+	if r.Per != "" {
+		made.shared = newTarget(c, made, r.Rule)
 	}
 	return made
+}
+
+// newTarget returns the target of l, a level of r, whose Per counts.
+func newTarget(c *Config, l *level, r *rules.Rule) *target {
+	t := &target{level: l, shared: r.Per != "", suffix: suffix(r, l.Name)}
+	if r.Silence() {
+		t.suffix += "/silent"
+	}
+	for _, to := range c.Receivers {
+		t.gates = append(t.gates, to.Gate(r, l.Level))
+	}
+	return t
 }
 
 // suffix tells the ids and sources of a level's alerts from those of all others. The rule
@@ -244,7 +263,7 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 		next.due = nil
 	case turned:
 		r := *rd
-		r.limit, r.more = clear, v.more(l.rule)
+		r.limit, r.more = clear, v.more(l.own)
 		next.due = v.recovery(l, v.logName, throttle.Event, r)
 	}
 	a.history.change(key, next, v.before, v.event.Position)
@@ -293,7 +312,7 @@ func (s *stream) wanting(l *level) (receivers uint32) {
 // opened an alarm, only a window that began since the take-over counts: within another one a former owner may have
 // sent a recovery, after an operator ended it. Otherwise it starts a delivery. It returns Notified, or why nobody is.
 func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
-	device, key := v.event.Device, alarmKey{v.event.Device, l}
+	device := v.event.Device
 	if v.Rules.Quiet != "" && v.arrival == nil && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
 		v.stats.Quieted.Add(1)
 		return Muted
@@ -302,16 +321,8 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		v.stats.Quieted.Add(1)
 		return Silenced
 	}
-	before := placeOf(v.before)
-	about := device
-	if l.rule.Per != "" {
-		if rd.more = v.more(l.rule); rd.more != nil && rd.more.per != "" {
-			about, v.shared = rd.more.per, rd.more.per
-		} else {
-			v.stats.Unshared.Add(1)
-		}
-	}
-	shown, decision := rd.more != nil, Unwanted
+	before, key := placeOf(v.before), v.key(l)
+	shown, decision := false, Unwanted
 	for i, q := range v.queues {
 		if !q.to.Filters.Want(l.rule.Name, l.Name, v.property) {
 			v.stats.Filtered.Add(1)
@@ -320,22 +331,19 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		decision = Notified
 		d := q.deliveries[key]
 		if v.backtest != nil {
-			v.backtest.alert(q, device, alarmKey{about, l}, rd)
+			v.backtest.alert(q, device, key, rd)
 			continue
 		}
-		if d == nil && l.recent(l.gates[i], device, about, opened, v.since) {
+		if d == nil && key.recent(i, device, opened, v.since) {
 			v.stats.Suppressed.Add(1)
 			continue
 		}
 		if !shown {
-			rd.more, shown = v.more(l.rule), true
+			rd.more, shown = v.more(key.target), true
 		}
 		switch {
 		case d != nil:
-			if d.entry.index == 0 {
-				q.hold(d, rd, before)
-			}
-			d.join(rd, before)
+			q.join(d, rd, before)
 			v.stats.Suppressed.Add(1)
 		case v.arrival == nil || !v.arrival.busy:
 			d = q.begin(key, rd, nil)
@@ -367,28 +375,43 @@ func (s *stream) silenced(device, rule string, at time.Time, property func(name 
 	return false
 }
 
-// recent reports whether a window is known to be in force that covers a reading of device about what about names, which has
-// opened an alarm or not. since is the take-over.
-func (l *level) recent(g *throttle.Gate, device, about string, opened bool, since time.Time) bool {
-	switch {
-	case about != device:
-		return g.RecentShared(about, device)
-	case opened && l.rule.Per == "": // with it no recovery was ever sent
-		return g.RecentSince(about, since)
+// key returns what an alert of l is about: the event's device, or what that shares its alerts by.
+func (v *evaluation) key(l *level) deliveryKey {
+	if l.rule.Per == "" {
+		return deliveryKey{v.event.Device, l.own}
 	}
-	return g.Recent(about)
+	v.shared = rules.Shared(v.event.Properties.Get(l.rule.Per))
+	if v.shared == "" {
+		v.stats.Unshared.Add(1)
+		return deliveryKey{v.event.Device, l.own}
+	}
+	return deliveryKey{v.shared, l.shared}
 }
 
-// more returns the event's properties that messages show, and what the device shares alerts of r by; nil if it has none.
-func (v *evaluation) more(r *rule) *more {
+// recent reports whether a window is known to be in force at a receiver that covers a reading of device, which has
+// opened an alarm or not. since is the take-over.
+func (k deliveryKey) recent(receiver int, device string, opened bool, since time.Time) bool {
+	g := k.gates[receiver]
+	switch {
+	case k.shared: // no recovery was ever sent
+		return g.RecentShared(k.about, device)
+	case opened:
+		return g.RecentSince(k.about, since)
+	}
+	return g.Recent(k.about)
+}
+
+// more returns the event's properties that messages of t show, and the device if devices share these; nil if that is
+// nothing.
+func (v *evaluation) more(t *target) *more {
 	var m more
 	for _, name := range v.Rules.Show {
 		if text := v.property(name); text != "" {
 			m.shown = m.shown.With(name, text)
 		}
 	}
-	if r.Per != "" {
-		m.per = rules.Shared(v.event.Properties.Get(r.Per))
+	if t.shared {
+		m.device = v.event.Device
 	}
 	if m == (more{}) {
 		return nil

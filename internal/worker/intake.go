@@ -96,7 +96,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 
 // unsettled returns what the alert about a device waits for.
 func (s *stream) unsettled(device string) error {
-	all := s.deliveries(device)
+	all := s.deliveries(device, nil)
 	if len(all) == 0 { // it has ended just now
 		return &telemetry.UnsettledError{Reason: WaitAttempt.String(), Detail: "the alert was not settled in time"}
 	}

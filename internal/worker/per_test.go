@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
+	"alertworker/internal/worker"
 )
 
 func bySite(r *rules.Rule) { r.Per, r.Resolved = "site", false }
@@ -213,5 +214,120 @@ func TestDeviceMoves(t *testing.T) {
 		if all := r.all(); len(all) != 2 || all[0].PerValue != "berlin" || all[1].PerValue != "paris" {
 			t.Errorf("messages %+v", all)
 		}
+	})
+}
+
+// One that is at three sites meanwhile, or a gateway that sends for several, is told about at each of them.
+func TestDeviceMovesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: wait(time.Second)}
+		s := with(t, bySite, r)
+		s.start(p)
+		for _, site := range []string{"berlin", "paris", "rome"} {
+			p.publishOf("truck", site, hot)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * window)
+		s.end()
+		var sites []string
+		for _, a := range r.all() {
+			sites = append(sites, a.PerValue)
+		}
+		if want := []string{"berlin", "paris", "rome"}; !slices.Equal(sites, want) || p.checkpoint() != 3 {
+			t.Errorf("messages about %v, want %v; checkpoint %d of 3", sites, want, p.checkpoint())
+		}
+	})
+}
+
+// The next message counts devices whose only reading waited while the alert about another one was on its way.
+func TestDevicesThatWaitedAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: wait(time.Second)}
+		s := with(t, bySite, r)
+		s.start(p)
+		for n := range 10 {
+			p.publishOf(fmt.Sprint("freezer-", n), "berlin", hot)
+		}
+		time.Sleep(window + 10*time.Second)
+		p.publishOf("freezer-0", "berlin", hot)
+		time.Sleep(5 * time.Second)
+		s.end()
+		if all := r.all(); len(all) != 2 || all[1].Suppressed != 9 {
+			t.Errorf("%d messages, the last one counts %d devices, want 9", len(all), all[len(all)-1].Suppressed)
+		}
+	})
+}
+
+// A device without the property that is called like a site has windows, tokens and sources of its own.
+func TestDeviceCalledLikeASite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: wait(time.Second)}
+		s := with(t, bySite, r)
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", hot)
+		time.Sleep(100 * time.Millisecond)
+		p.publish("berlin", hot) // such as the site's gateway
+		time.Sleep(100 * time.Millisecond)
+		if all := s.worker.Device("berlin").Deliveries; len(all) != 1 {
+			t.Errorf("of the device %+v waits", all)
+		}
+		time.Sleep(5 * time.Second)
+		s.end()
+		all := r.all()
+		if len(all) != 2 {
+			t.Fatalf("%d messages, want one of the site and one of the device", len(all))
+		}
+		site, device := all[0], all[1]
+		if site.About() != "berlin" || site.Device != "freezer-1" || site.Source != "/ns/hub/temperature/by-site" {
+			t.Errorf("%+v", site)
+		}
+		if device.About() != "berlin" || device.Per != "" || device.Source != "/ns/hub" {
+			t.Errorf("%+v", device)
+		}
+	})
+}
+
+// What is refused is one dead letter in a window, or two if another device was tried.
+func TestRefusedSite(t *testing.T) {
+	for _, devices := range []int{1, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			r.answer = func(context.Context, notify.Alert) error {
+				time.Sleep(1500 * time.Millisecond)
+				return &notify.Error{Refused: true, Untaken: true, Err: fmt.Errorf("400 bad request")}
+			}
+			s := with(t, bySite, r)
+			s.start(p)
+			for n := range 50 {
+				p.publishOf(fmt.Sprint("freezer-", n%devices), "berlin", hot)
+				time.Sleep(time.Second)
+			}
+			s.end()
+			if n := len(s.dead.all()); n != min(devices, 2) {
+				t.Errorf("%d dead letters of %d devices within one window", n, devices)
+			}
+			if p.checkpoint() != 50 {
+				t.Errorf("checkpoint %d of 50", p.checkpoint())
+			}
+		})
+	}
+}
+
+// What a device waits for is that of what it shares alerts by.
+func TestWaitingAtASite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: wait(5 * time.Second)}
+		s := with(t, bySite, r)
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", hot)
+		p.publishOf("freezer-2", "berlin", hot)
+		time.Sleep(time.Second)
+		for _, device := range []string{"freezer-1", "freezer-2"} {
+			all := s.worker.Device(device).Deliveries
+			if len(all) != 1 || all[0].Joined != 1 || all[0].For != worker.WaitAttempt {
+				t.Errorf("%s: %+v", device, all)
+			}
+		}
+		s.end()
 	})
 }

@@ -12,8 +12,10 @@ type queue struct {
 	stream *stream
 	to     *receiver
 
-	deliveries map[alarmKey]*delivery // all of them; guarded by stream.mu
-	alerts     int                    // of them, those that hold the watermark; likewise
+	deliveries map[deliveryKey]*delivery         // all of them; guarded by stream.mu
+	sharing    map[*delivery]map[string]struct{} // the devices whose readings have joined one that they share; likewise
+	sharers    int                               // in all of them, at most maxSharers; likewise
+	alerts     int                               // of them, those that hold the watermark; likewise
 
 	lines  [states]heapOf[*delivery] // those that wait, by state; none is attempting. Guarded by to.mu
 	closed bool                      // nothing starts any more; likewise
@@ -38,9 +40,9 @@ func (q *queue) take(s state) *delivery {
 
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
 // that is nil. It must be made to wait. The caller holds stream.mu.
-func (q *queue) begin(key alarmKey, r reading, n *dueNotice) *delivery {
+func (q *queue) begin(key deliveryKey, r reading, n *dueNotice) *delivery {
 	s := q.stream
-	d := &delivery{alarmKey: key, due: n}
+	d := &delivery{deliveryKey: key, due: n}
 	d.start(r)
 	if n.silence() {
 		d.tries.since = n.opened
@@ -48,7 +50,8 @@ func (q *queue) begin(key alarmKey, r reading, n *dueNotice) *delivery {
 	q.deliveries[key] = d
 	if s.Trace != nil {
 		d.trace = &tracked{Trace: s.Trace(Start{
-			AlertID: s.alertID(d, r), Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Recovery: d.recovers(), Receiver: q.to.Name,
+			AlertID: s.alertID(d, r), Device: d.deviceOf(r), Rule: key.level.rule.Name, Level: key.level.Name,
+			Recovery: d.recovers(), Receiver: q.to.Name,
 			Partition: s.id, FromHub: s.partition != nil, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued),
 		})}
 	}
@@ -79,19 +82,19 @@ func (q *queue) schedule(key alarmKey) {
 		b.schedule(q, key, due)
 		return
 	}
-	d := q.deliveries[key]
+	d := q.deliveries[key.notices()]
 	if d != nil && d.due != nil && d.due != due && q.withdraw(d) {
 		q.replace(d, throttle.Unneeded.String())
 		return
 	}
 	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind && (due.kept || !due.silence()) {
-		q.getReady(q.begin(key, due.reading, due))
+		q.getReady(q.begin(key.notices(), due.reading, due))
 	}
 }
 
 // stillPending reports whether the notice that d brings is due. The caller holds stream.mu.
 func (q *queue) stillPending(d *delivery) bool {
-	return q.stream.alarms.of[d.alarmKey].due == d.due
+	return q.stream.alarms.of[d.alarm()].due == d.due
 }
 
 // settle settles d's head, and ends d unless the latest reading that joined is not
@@ -104,30 +107,66 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	case d.due != nil:
 		s.settleDue(d, q.to.bit())
 		q.replace(d, outcome)
-	case d.joined > 0 && (!covers(d.latest) || d.about(d.latest) != d.about(d.head)):
+	case d.joined > 0 && !covers(d.latest):
 		q.letGo(d)
 		q.hold(d, d.latest, d.latestBefore)
 		d.start(d.latest)
 		d.suppressed, d.joined = d.suppressed+d.joined-1, 0
 		q.getReady(d)
 	default:
-		q.suppressed(d, int64(d.suppressed)+int64(d.joined))
-		delete(q.deliveries, d.alarmKey)
+		q.suppressed(d)
+		delete(q.deliveries, d.deliveryKey)
 		q.letGo(d)
-		if s.alarms != nil {
-			q.schedule(d.alarmKey)
+		if s.alarms != nil && !d.shared {
+			q.schedule(d.alarm())
 		}
 		d.end(outcome)
 	}
 }
 
-// suppressed counts n readings of d's device for the next alert.
-func (q *queue) suppressed(d *delivery, n int64) {
-	switch about := d.about(d.head); {
-	case about == d.device:
-		q.gate(d).Suppressed(about, n)
-	case n > 0:
-		q.gate(d).SuppressedShared(about, d.device)
+// suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they share
+// it. The caller holds stream.mu.
+func (q *queue) suppressed(d *delivery) {
+	if !d.shared {
+		q.gate(d).Suppressed(d.about, int64(d.suppressed)+int64(d.joined))
+		return
+	}
+	for device := range q.sharing[d] {
+		q.gate(d).SuppressedShared(d.about, device)
+	}
+	q.sharers -= len(q.sharing[d])
+	delete(q.sharing, d)
+}
+
+// suppressedHead counts d's head for the next alert.
+func (q *queue) suppressedHead(d *delivery) {
+	if d.shared {
+		q.gate(d).SuppressedShared(d.about, d.deviceOf(d.head))
+		return
+	}
+	q.gate(d).Suppressed(d.about, 1)
+}
+
+// maxSharers bounds the devices that alerts are to count while others of what they share are under way.
+const maxSharers = 65_536
+
+// join has a reading join d, the next after the place before. The caller holds stream.mu.
+func (q *queue) join(d *delivery, r reading, before place) {
+	if d.entry.index == 0 {
+		q.hold(d, r, before)
+	}
+	d.join(r, before)
+	if !d.shared {
+		return
+	}
+	devices := q.sharing[d]
+	if devices == nil {
+		devices = map[string]struct{}{}
+		q.sharing[d] = devices
+	}
+	if _, known := devices[r.more.device]; !known && q.sharers < maxSharers {
+		devices[r.more.device] = struct{}{}
+		q.sharers++
 	}
 }
 
@@ -135,16 +174,16 @@ func (q *queue) suppressed(d *delivery, n int64) {
 // about the readings that have joined, or a notice that has become due since. The caller
 // holds stream.mu.
 func (q *queue) replace(d *delivery, outcome string) {
-	delete(q.deliveries, d.alarmKey)
+	delete(q.deliveries, d.deliveryKey)
 	q.letGo(d)
 	if d.joined > 0 {
-		next := q.begin(d.alarmKey, d.latest, nil)
+		next := q.begin(d.deliveryKey, d.latest, nil)
 		next.suppressed, next.ended = d.joined-1, d.ended
 		d.ended = nil
 		q.hold(next, d.latest, d.latestBefore)
 		q.getReady(next)
 	} else {
-		q.schedule(d.alarmKey)
+		q.schedule(d.alarm())
 	}
 	d.end(outcome)
 }
@@ -155,11 +194,11 @@ func (s *stream) settleDue(d *delivery, receiver uint32) {
 	if r.receivers &^= receiver; r.receivers != 0 {
 		return
 	}
-	if k := s.alarms.of[d.alarmKey]; k.due == r {
+	if k := s.alarms.of[d.alarm()]; k.due == r {
 		k.due = nil
-		s.alarms.set(d.alarmKey, k)
+		s.alarms.set(d.alarm(), k)
 	}
-	s.alarms.history.settle(d.alarmKey, r)
+	s.alarms.history.settle(d.alarm(), r)
 }
 
 // close drops the deliveries that wait. Attempts under way end by themselves, in

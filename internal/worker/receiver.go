@@ -42,7 +42,7 @@ func (r *receiver) bit() uint32 { return 1 << r.index }
 
 // open adds a queue for s.
 func (r *receiver) open(s *stream) *queue {
-	q := &queue{stream: s, to: r, deliveries: map[alarmKey]*delivery{}}
+	q := &queue{stream: s, to: r, deliveries: map[deliveryKey]*delivery{}, sharing: map[*delivery]map[string]struct{}{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues = append(r.queues, q)

@@ -61,8 +61,9 @@ type Receiver struct {
 	Filters  notify.Filters // which alerts it gets
 	Limits   notify.Limits  // how it wants to be used
 	Notifier notify.Notifier
-	// Gate returns the receiver's gate for a level of a rule. It is called once for each level of
-	// Config.Rules, and at each take-over for levels that are not configured any more but have alarms.
+	// Gate returns the receiver's gate for a level of a rule, which is of what devices share if that has Per. It is called
+	// once for each level of Config.Rules; once more without Per if there is one, for devices without that property; and
+	// at each take-over for levels that are not configured any more but have alarms.
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
 }
 
@@ -200,9 +201,9 @@ func (s *stream) alertID(d *delivery, r reading) string {
 	} else {
 		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 	}
-	id += d.level.suffix
+	id += d.suffix
 	if d.level.rule.Silence() { // several devices may be silent since one place, where events may be missing
-		id += "/" + url.PathEscape(d.device)
+		id += "/" + url.PathEscape(d.about)
 	}
 	if d.due != nil && d.due.part == throttle.End {
 		id += "/end"

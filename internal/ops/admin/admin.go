@@ -46,6 +46,7 @@ type Gate interface {
 type Receiver struct {
 	Name        string // as the worker's
 	Rule, Level string
+	Per         string // the rule's, if the gate is of what devices share by it; empty if it is of devices
 	Gate        Gate
 }
 

@@ -433,11 +433,12 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			t.Fatal(err)
 		}
 		gate := &fakeGate{state: throttle.State{Phase: throttle.Closed, Until: now.Add(time.Hour), Quiet: now.Add(time.Hour), Claimed: now, Now: now, Replica: "a"}}
+		own := &fakeGate{state: throttle.State{Phase: throttle.Open, Now: now}} // of devices without the property
 		open := func(change func(*admin.Options)) *admin.Admin {
 			o := admin.Options{
 				Rules: rules.Set{Rules: []rules.Rule{offline, hot}}, Recorder: &admin.Recorder{}, Silences: cache, Token: token, Log: zap.NewNop(),
 				Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/", Rosters: "group/roster/"},
-				Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
+				Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Per: "site", Gate: gate}, {Name: "hook", Rule: "hot", Gate: own}},
 				Status:    func() status.Report { return status.Report{} },
 			}
 			change(&o)
@@ -453,7 +454,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			"probe: Its alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min; " + silencedText + "\n",
 			"alarm (rule offline) is open: the device has not been heard since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
 			"rule offline: last heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC on\n",
-			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)\n",
+			"receiver hook (rule hot): not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, to the hub (`alertworker why --last`), and to whoever adds ?site=VALUE\n",
 			"silence " + silenced.ID + ": " + silencedText + "\n",
 		} {
 			if !strings.Contains(b.String(), want) {
@@ -511,23 +512,32 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 
 		// It alerts again once the window that it shares has ended, which the answer names; or says that it is not known.
 		for _, tt := range []struct {
-			seen  worker.DeviceState
-			want  string
-			ended string
+			seen              worker.DeviceState
+			device            string
+			code              int
+			want              string
+			shared, ofDevices []string // ended
 		}{
-			{worker.DeviceState{Last: &worker.LastSeen{Reading: &reading}}, `{"shared":["site=berlin"]}`, "berlin"},
-			{worker.DeviceState{}, `{"notEnded":["rule hot: devices with the same site share it,`, "probe"},
+			{worker.DeviceState{Last: &worker.LastSeen{Reading: &reading}}, "probe", 200, `{"shared":["site=berlin"]}`, []string{"berlin"}, nil},
+			{worker.DeviceState{}, "probe", 200, `{"notEnded":["rule hot: devices with the same site share it,`, nil, []string{"probe"}},
+			{worker.DeviceState{}, "probe?site=paris", 200, `{"shared":["site=paris"]}`, []string{"paris"}, nil},
+			{worker.DeviceState{}, "probe?site=", 204, ``, nil, []string{"probe"}},
+			{worker.DeviceState{}, "berlin?site=", 204, ``, nil, []string{"berlin"}}, // called like a site
 		} {
-			gate.opened = nil
+			gate.opened, own.opened = nil, nil
 			a = open(func(o *admin.Options) {
 				o.Worker = &fakeWorker{devices: map[string]worker.DeviceState{"probe": tt.seen}}
 			})
-			r := httptest.NewRequest(http.MethodDelete, "/devices/probe/window", nil)
+			device, query, _ := strings.Cut(tt.device, "?")
+			r := httptest.NewRequest(http.MethodDelete, "/devices/"+device+"/window?"+query, nil)
 			r.Header.Set("Authorization", "Bearer "+token)
 			w := httptest.NewRecorder()
 			a.ServeHTTP(w, r)
-			if w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), tt.want) || !slices.Equal(gate.opened, []string{tt.ended}) {
-				t.Errorf("%d, %s, which ended %q; want %s, %q", w.Code, w.Body, gate.opened, tt.want, tt.ended)
+			if w.Code != tt.code || !strings.HasPrefix(w.Body.String(), tt.want) {
+				t.Errorf("%s: %d, %s; want %d, %s", tt.device, w.Code, w.Body, tt.code, tt.want)
+			}
+			if !slices.Equal(gate.opened, tt.shared) || !slices.Equal(own.opened, tt.ofDevices) {
+				t.Errorf("%s: ended %q and %q, want %q and %q", tt.device, gate.opened, own.opened, tt.shared, tt.ofDevices)
 			}
 		}
 		if want := []string{"berlin", "berlin"}; !slices.Equal(gate.asked, want) {

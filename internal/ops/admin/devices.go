@@ -17,7 +17,6 @@ import (
 
 	"alertworker/internal/httpapi"
 	"alertworker/internal/muting"
-	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -84,7 +83,20 @@ type deviceView struct {
 
 // showDevice answers with what is known without the store if that does not respond.
 func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string) {
-	httpapi.Write(w, http.StatusOK, a.deviceView(device, a.findings(r.Context(), device, nil)))
+	httpapi.Write(w, http.StatusOK, a.deviceView(device, a.findings(r.Context(), device, a.sharedIn(r))))
+}
+
+// sharedIn returns by the names of rules what a device shares their alerts by, as far as the query of r says:
+// site=berlin, or site= if it has none.
+func (a *Admin) sharedIn(r *http.Request) map[string]string {
+	shared, query := map[string]string{}, r.URL.Query()
+	for i := range a.Rules.Rules {
+		rule := &a.Rules.Rules[i]
+		if rule.Per != "" && query.Has(rule.Per) {
+			shared[rule.Name] = query.Get(rule.Per)
+		}
+	}
+	return shared
 }
 
 // deviceView returns what is known of a device for programs.
@@ -94,19 +106,20 @@ func (a *Admin) deviceView(device string, f findings) deviceView {
 }
 
 // findings looks everywhere for what is known of a device. shared has by the names of rules what the device shares their alerts
-// by, where the caller knows that.
+// by, where the caller knows that: empty if nothing.
 func (a *Admin) findings(ctx context.Context, device string, shared map[string]string) findings {
 	whole := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
 	defer cancel()
 	f := a.local(device, shared)
-	f.gates = make([]gateState, len(a.Receivers))
+	receivers := slices.DeleteFunc(slices.Clone(a.Receivers), func(to Receiver) bool { return !f.concerns(to) })
+	f.gates = make([]gateState, len(receivers))
 	var missing [2]error
 	var asking sync.WaitGroup
 	asking.Go(func() { missing[0] = a.Shared.look(whole, device, &f) })
 	asking.Go(func() { f.silences, missing[1] = a.silencesOf(whole, device) })
 	turns := make(chan struct{}, inspectAtOnce)
-	for i, to := range a.Receivers {
+	for i, to := range receivers {
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
@@ -127,9 +140,9 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 func (f *findings) inspect(ctx context.Context, device string, to Receiver) gateState {
 	rule, _ := level(f.set, to.Rule, to.Level)
 	g := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window}
-	about, shared, err := f.key(device, rule)
+	about, err := f.about(device, to)
 	if err == nil {
-		g.Shared = shared
+		g.Shared = sharedText(to, about)
 		g.State, err = to.Gate.Inspect(ctx, about)
 		g.Notified = g.Notified && rule.Resolved // else it tells nobody
 	}
@@ -149,9 +162,7 @@ func (a *Admin) local(device string, shared map[string]string) findings {
 	f.state.Partitions = append([]string{}, f.state.Partitions...)
 	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
 	for _, e := range slices.Backward(f.ended) { // the latest comes last
-		if e.Shared != "" {
-			f.shared[e.Rule] = e.Shared
-		}
+		f.shared[e.Rule] = e.Shared
 	}
 	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Shared != "" {
 		f.shared[h.Reading.Rule] = h.Reading.Shared
@@ -160,18 +171,35 @@ func (a *Admin) local(device string, shared map[string]string) findings {
 	return f
 }
 
-// key returns what the device's alerts of a rule are about: the device, or what it shares them by, which shared then names.
-func (f *findings) key(device string, rule *rules.Rule) (about, shared string, err error) {
-	if rule.Per == "" {
-		return device, "", nil
+// concerns reports whether a gate may be that of the device's alerts: of what it shares, or of the device if that is
+// nothing or not known.
+func (f *findings) concerns(to Receiver) bool {
+	value, known := f.shared[to.Rule]
+	if to.Per != "" {
+		return !known || value != ""
 	}
-	switch about = f.shared[rule.Name]; about {
-	case "":
-		return "", "", fmt.Errorf("devices with the same %s share it, and which one this device has is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)", rule.Per)
-	case device: // it has no such property
-		return device, "", nil
+	return value == ""
+}
+
+// about returns what the device's alerts are about at a gate: the device, or what it shares.
+func (f *findings) about(device string, to Receiver) (string, error) {
+	if to.Per == "" {
+		return device, nil
 	}
-	return about, rule.Per + "=" + about, nil
+	value, known := f.shared[to.Rule]
+	if !known {
+		return "", fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
+			"replica that reads its partition, to the hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)
+	}
+	return value, nil
+}
+
+// sharedText is such as site=berlin, empty if to is a gate of devices.
+func sharedText(to Receiver, about string) string {
+	if to.Per == "" {
+		return ""
+	}
+	return to.Per + "=" + about
 }
 
 // endWindow ends the device's windows at all receivers, of all rules and levels. It names those that it shares, and the rules of
@@ -179,7 +207,7 @@ func (f *findings) key(device string, rule *rules.Rule) (about, shared string, e
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
-	f := a.local(device, nil)
+	f := a.local(device, a.sharedIn(r))
 	var all []error
 	var answer struct {
 		Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
@@ -191,18 +219,22 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 		}
 	}
 	for _, to := range a.Receivers {
-		rule, _ := level(f.set, to.Rule, to.Level)
-		about, shared, unknown := f.key(device, rule)
-		if unknown != nil {
-			about = device // in case its messages lack the property
-			add(&answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
+		if !f.concerns(to) {
+			continue
 		}
+		about, unknown := f.about(device, to)
+		if unknown != nil {
+			add(&answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
+			continue
+		}
+		shared := sharedText(to, about)
 		if err := to.Gate.Reopen(ctx, about); err != nil {
 			all = append(all, err)
 			continue
 		}
 		add(&answer.Shared, shared)
-		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name), zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
+		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name),
+			zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
 	}
 	err := errors.Join(all...)
 	switch {

@@ -150,7 +150,7 @@ func (r *Readings) add(set *rules.Set, reader *rules.Reader, clock *rules.Clock,
 	what := found(e, views, reason)
 	for _, v := range views {
 		if v.Counts() && v.Rule.Per != "" {
-			r.shared[v.Rule.Name] = cmp.Or(rules.Shared(e.Properties.Get(v.Rule.Per)), e.Device)
+			r.shared[v.Rule.Name] = rules.Shared(e.Properties.Get(v.Rule.Per))
 		}
 	}
 	muted := ""

@@ -48,7 +48,7 @@ type findings struct {
 	looked  time.Duration     // how far back the hub was asked; 0 if it was not
 	known   int               // devices that rules about silence have heard, of those partitions that were asked for this one
 	similar string            // among them one whose name differs from this device's in its case
-	shared  map[string]string // what the device shares the alerts of rules by, of which that is known, by their names
+	shared  map[string]string // what the device shares alerts by, empty if nothing, by the names of rules of which it is known
 }
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.

@@ -178,6 +178,11 @@ func ruled(o *admin.Options) {
 	for _, r := range o.Rules.Rules {
 		for _, l := range r.Levels {
 			o.Receivers = append(o.Receivers, admin.Receiver{Name: "example.com", Rule: r.Name, Level: l.Name, Gate: gate})
+			if r.Per != "" {
+				shared := o.Receivers[len(o.Receivers)-1]
+				shared.Per = r.Per
+				o.Receivers = append(o.Receivers, shared)
+			}
 		}
 	}
 }

@@ -26,13 +26,14 @@ import (
 type Key struct {
 	Receiver            int // index
 	Device, Rule, Level string
+	Shared              bool // the device is what devices share alerts by
 }
 
 // Expected has the latest notice of each key. Its method Add is the Notice of a worker.Observer.
 type Expected map[Key]worker.BacktestNotice
 
 func (e Expected) Add(n worker.BacktestNotice) {
-	e[Key{n.Receiver, n.About, n.Rule, n.Level}] = n
+	e[Key{n.Receiver, n.About, n.Rule, n.Level, n.Shared}] = n
 }
 
 // Stores are what is known of notices. All are read after the events.
@@ -104,7 +105,7 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, 
 		if n.At.After(until) {
 			continue
 		}
-		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level}]
+		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level, Shared: key.Shared}]
 		reading.Go(func() error {
 			proof, err := gate.Prove(ctx, throttle.Request{Device: n.About, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery})
 			if err != nil {
