@@ -9,6 +9,7 @@ GO       ?= go
 ARGS     ?=
 FUZZTIME ?= 5s
 STATES   ?= 100000000
+PLANS    ?= 1000000
 
 # What a build is stamped with. Two builds of one commit with one Go are the same, byte for byte.
 VERSION  ?=
@@ -18,7 +19,7 @@ IMAGE    ?= alertworker:$(or $(VERSION),dev)
 KEDATIME ?= 5m
 race      = $(shell command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 
-.PHONY: help run stack test lint azure fuzz model bench ci build image keda
+.PHONY: help run stack test lint azure fuzz worlds planted model bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -70,6 +71,14 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
 
+# A few hundred of them are in make test, and some thousand in make ci.
+worlds: ## random worlds for PLANS=1000000 plans; it prints how to play one again with ARGS
+	GOGC=400 $(GO) test ./internal/worker -run '^TestWorlds$$' -v -timeout 24h -args -worlds.plans=$(PLANS) $(ARGS)
+
+# Bugs that the worker had, one after the other.
+planted: ## whether the random worlds find each planted bug within 10,000 plans
+	$(GO) test ./internal/worker -run '^TestPlanted$$' -v -timeout 24h -args -planted.within=10000 $(ARGS)
+
 # A small part of it is in make test.
 model: ## search the gate's protocol, crash by crash, for STATES=100000000 states
 	$(GO) test ./internal/throttle -run '^TestModel' -v -timeout 6h -args -model.states=$(STATES)
@@ -84,6 +93,7 @@ ci: lint ## all that a change has to pass: lint, test with KEDA's scaler, a shor
 		124) echo "KEDA's scaler was not built within $(KEDATIME): its test is skipped, and the next run continues building" ;; \
 		*) exit $$status ;; esac
 	$(MAKE) test azure
+	$(MAKE) worlds PLANS=5000
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
 build: ## bin/alertworker, static; VERSION=1.2.3 for a release

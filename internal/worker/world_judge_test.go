@@ -181,8 +181,8 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 	return now
 }
 
-// missing returns what becomes of the state now while an owner reigns whose rules may not have s. For ten minutes it leaves open
-// alarms alone.
+// missing returns what becomes of the state now while an owner reigns whose rules may not have s. For ten minutes it
+// leaves open alarms alone.
 func (w *world) missing(log *hubLog, s subject, now state, at int) state {
 	if r, _ := w.in(log.reigns[at].version, s); r != nil || now.phase == "normal" {
 		return now
@@ -201,7 +201,8 @@ func (w *world) missing(log *hubLog, s subject, now state, at int) state {
 		}
 		begin--
 	}
-	if rule, _ := w.ever(s); now.phase == "pending" || !rule.Stateful() || until.Sub(log.reigns[begin].at) > removedAfter-removing {
+	if rule, _ := w.ever(s); now.phase == "pending" || !rule.Stateful() ||
+		until.Sub(log.reigns[begin].at) > removedAfter-removing {
 		return state{phase: "unsure", owed: -1}
 	}
 	return now
@@ -250,8 +251,8 @@ func (now state) clock(own, at time.Time) (then, since time.Time) {
 	return at, now.since
 }
 
-// below returns the state of a level below one that has gone from was to is: receivers are told of the highest level that is
-// open, and when it has ended, of the milder one that still is.
+// below returns the state of a level below one that has gone from was to is: receivers are told of the highest level
+// that is open, and when it has ended, of the milder one that still is.
 func (now state) below(was, is state) state {
 	ended := was.phase == "open" && is.phase != "open"
 	switch {
@@ -278,7 +279,8 @@ func least(a, b string) string {
 	return "yes"
 }
 
-// speaks reports whether a device's alerts are neither muted nor is the device quiet: yes, or maybe where a mute begins or ends.
+// speaks reports whether a device's alerts are neither muted nor is the device quiet: yes, or maybe where a mute
+// begins or ends.
 func (w *world) speaks(rule, device string, m reading, at time.Time) string {
 	if m.quiet > 0 && m.fate != byHTTP {
 		return ""
@@ -305,10 +307,12 @@ func (w *world) judgeLedger(log *hubLog) {
 	w.eachAlarm(func(s subject, device string) {
 		got, want := alarmOf(log.kept, s, device), w.follow(log, s, device)[at]
 		if !got.is(want) {
-			w.violated("P4: the ledger of %s at %d has %s %s %s since %v, the log says %s since %v", log.id, at, device, s, got.phase, got.since, want.phase, want.since)
+			w.violated("P4: the ledger of %s at %d has %s %s %s since %v, the log says %s since %v", log.id, at, device, s,
+				got.phase, got.since, want.phase, want.since)
 		}
 		if got.owed != 0 && (got.owed != want.owed || !got.over.Equal(want.over)) {
-			w.violated("P4: the ledger of %s at %d owes %s %s the recovery of %d, the log says %d", log.id, at, device, s, got.owed, want.owed)
+			w.violated("P4: the ledger of %s at %d owes %s %s the recovery of %d, the log says %d", log.id, at, device, s,
+				got.owed, want.owed)
 		}
 	})
 	if log.checkpoint.Ledger != "" {
@@ -316,7 +320,8 @@ func (w *world) judgeLedger(log *hubLog) {
 	}
 }
 
-// judgeCheckpoint checks that whoever starts now, from the later of the ledger and the checkpoint, starts with what the log says.
+// judgeCheckpoint checks that whoever starts now, from the later of the ledger and the checkpoint, starts with what
+// the log says.
 func (w *world) judgeCheckpoint(log *hubLog) {
 	from, at := log.kept.Position.Sequence, log.checkpoint.Sequence
 	if at <= from {
@@ -325,7 +330,8 @@ func (w *world) judgeCheckpoint(log *hubLog) {
 	w.eachAlarm(func(s subject, device string) {
 		got, want := alarmOf(log.kept, s, device), w.follow(log, s, device)[at]
 		if !got.is(want) || want.owed > from && got.owed != want.owed {
-			w.violated("P4: the checkpoint of %s at %d passes a change of %s %s that the ledger at %d does not hold", log.id, at, device, s, from)
+			w.violated("P4: the checkpoint of %s at %d passes a change of %s %s that the ledger at %d does not hold", log.id,
+				at, device, s, from)
 		}
 	})
 }
@@ -367,8 +373,8 @@ func alarmOf(c ledger.Content, s subject, device string) (f state) {
 	return f
 }
 
-// judgeRecovery checks that a recovery which is being sent is not about a device that is hot again by what the hub held when the
-// owner took over.
+// judgeRecovery checks that a recovery which is being sent is not about a device that is hot again by what the hub
+// held when the owner took over.
 func (p *process) judgeRecovery(a notify.Alert) {
 	i := slices.IndexFunc(p.logs, func(l *hubLog) bool { return l.id == a.Partition })
 	s := subject{a.Rule, a.Level}
@@ -380,7 +386,8 @@ func (p *process) judgeRecovery(a notify.Alert) {
 		return
 	}
 	if p.follow(o.log, s, a.Device)[o.held].phase == "open" {
-		p.violated("P2: the recovery of %s %s of %d is sent, and the hub held %d events at the take-over, after which it is open", a.Device, s, a.Sequence, o.held)
+		p.violated("P2: the recovery of %s %s of %d is sent, and it is open after what the hub held at the take-over, %d",
+			a.Device, s, a.Sequence, o.held)
 	}
 }
 
@@ -401,8 +408,26 @@ func (w *world) judge() {
 			}
 		}
 	}
+	for _, in := range w.inboxes {
+		w.idsNameOneThing(in)
+	}
 	for _, d := range w.dead {
 		w.judgeLetter(d)
+	}
+}
+
+// idsNameOneThing: a receiver may drop what has an id that it knows. So no two alerts or recoveries have the same,
+// unless one stands for the other, whose fate was not known, or the sender of a reading by HTTP gave it the same id.
+func (w *world) idsNameOneThing(in *inbox) {
+	known := map[string]arrival{}
+	for _, a := range in.all {
+		id := a.Source + " " + a.ID
+		b, has := known[id]
+		if has && a.Partition != "http" && !a.Ambiguous && (a.matter() != b.matter() || a.Resolved != b.Resolved ||
+			a.Log != b.Log || a.Sequence != b.Sequence) {
+			w.violated("I: %s has the id %s for two things: %s and %s", in.name, a.ID, tell(a.Alert), tell(b.Alert))
+		}
+		known[id] = a
 	}
 }
 
@@ -524,22 +549,24 @@ func (w *world) judgeAlerts(in *inbox, s subject) {
 	}
 }
 
-// onceInAWindow: a receiver gets at most one alert per device within the window. No recovery comes within the window, and
-// none comes twice.
+// onceInAWindow: a receiver gets at most one alert per device within the window. No recovery comes within the window,
+// and none comes twice.
 func (w *world) onceInAWindow(in *inbox, s subject, of matter, heard []arrival) {
 	rule, _ := w.ever(s)
 	var alert, last *arrival
 	for i := range heard {
 		a := &heard[i]
-		if a.dropped {
+		if a.dropped || in.forgets && a.Ambiguous {
 			continue
 		}
 		late := alert != nil && alert.at.After(alert.Expires) // exception d
 		if alert != nil && a.at.Before(alert.at.Add(rule.Window)) && !late && !w.reopened(in, of, alert.at, a.at) {
-			w.violated("P1: %s hears of %s %s again %v after an alert (recovery: %v, replay: %v)", in.name, of.name, s, a.at.Sub(alert.at), a.Resolved, a.replayed)
+			w.violated("P1: %s hears of %s %s again %v after an alert (recovery: %v, replay: %v)", in.name, of.name, s,
+				a.at.Sub(alert.at), a.Resolved, a.replayed)
 		}
 		if a.Resolved && last != nil && last.Resolved && !w.interrupted(in, s, of, last.at, a.at) {
-			w.violated("P3: %s hears two recoveries of %s %s, of %d and %d, without an alert between them", in.name, of.name, s, last.Sequence, a.Sequence)
+			w.violated("P3: %s hears two recoveries of %s %s, of %d and %d, without an alert between them", in.name, of.name,
+				s, last.Sequence, a.Sequence)
 		}
 		if last = a; !a.Resolved {
 			alert = a
@@ -554,19 +581,24 @@ func (w *world) reopened(in *inbox, of matter, from, to time.Time) bool {
 	})
 }
 
-// interrupted reports whether an alert that nobody heard may have come between two recoveries: its key was claimed, and then it was
-// given up.
+// interrupted reports whether an alert that nobody heard may have come between two recoveries: its key was claimed,
+// and then it was given up, or the device was heard before the silence was sent again.
 func (w *world) interrupted(in *inbox, s subject, of matter, from, to time.Time) bool {
+	if rule, _ := w.ever(s); rule.Silence() && !w.orderly() {
+		return true
+	}
 	return to.Sub(from) >= w.giveUp || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
 		return d.isOf(in, s, of) && !d.Alert.Resolved
 	})
 }
 
 func (d keptLetter) isOf(in *inbox, s subject, of matter) bool {
-	return d.Receiver == in.name && d.Alert.Rule == s.rule && d.Alert.Level == s.level && arrival{Alert: d.Alert}.matter() == of
+	return d.Receiver == in.name && d.Alert.Rule == s.rule && d.Alert.Level == s.level &&
+		arrival{Alert: d.Alert}.matter() == of
 }
 
-// nothingInvented: every alert is about a reading that people are to be told of, and every recovery about one that ended an alarm.
+// nothingInvented: every alert is about a reading that people are to be told of, and every recovery about one that
+// ended an alarm.
 func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival) {
 	for _, a := range heard {
 		i := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == a.Partition })
@@ -576,9 +608,11 @@ func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival
 		f := w.follow(w.logs[i], s, a.Device)[a.Sequence]
 		switch {
 		case a.Resolved && (f.owed != a.Sequence || !f.over.Equal(a.Since)):
-			w.violated("P4: %s hears a recovery of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s, a.Sequence, a.Since, f)
+			w.violated("P4: %s hears a recovery of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s,
+				a.Sequence, a.Since, f)
 		case !a.Resolved && (f.tells == "" || !f.shown.Equal(a.Since)):
-			w.violated("P4: %s hears an alert of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s, a.Sequence, a.Since, f)
+			w.violated("P4: %s hears an alert of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s,
+				a.Sequence, a.Since, f)
 		}
 	}
 }
@@ -603,7 +637,8 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 			}
 		}
 		if !settled {
-			w.violated("G2: nothing settles the reading %d of %s at %v for %s: %s %s", t.sequence, t.device, t.at.Sub(w.start), in.name, of.name, s)
+			w.violated("G2: nothing settles the reading %d of %s at %v for %s: %s %s", t.sequence, t.device,
+				t.at.Sub(w.start), in.name, of.name, s)
 		}
 	}
 }
@@ -612,7 +647,10 @@ func (d keptLetter) refused() bool { return strings.HasPrefix(d.Reason, "refused
 
 // orderly reports whether nothing fails, and owners follow each other in good order.
 func (w *world) orderly() bool {
-	return len(w.faults) == 0 && !slices.ContainsFunc(w.moves, func(m move) bool { return m.what != mute && m.what != forget }) &&
+	return len(w.faults) == 0 && !slices.ContainsFunc(w.moves, func(m move) bool {
+		return m.what != mute &&
+			m.what != forget
+	}) &&
 		!slices.ContainsFunc(w.readings, func(r reading) bool { return r.lag > 0 })
 }
 
@@ -627,7 +665,8 @@ func (w *world) slack() time.Duration {
 	return 0
 }
 
-// replaysAreSilent: a reading that the hub took before the end of the last recorded window is settled, however late it is read.
+// replaysAreSilent: a reading that the hub took before the end of the last recorded window is settled, however late
+// it is read.
 func (w *world) replaysAreSilent(in *inbox, s subject, of matter, heard []arrival) {
 	rule, _ := w.ever(s)
 	if w.mayMissRecords() {
@@ -642,7 +681,8 @@ func (w *world) replaysAreSilent(in *inbox, s subject, of matter, heard []arriva
 				break
 			}
 			if a.ID != b.ID && a.Enqueued.Before(b.heard.Add(rule.Window)) {
-				w.violated("R3: %s hears of %s %s of %d, which was taken within the window of the alert of %d", in.name, of.name, s, a.Sequence, b.Sequence)
+				w.violated("R3: %s hears of %s %s of %d, which was taken within the window of the alert of %d", in.name, of.name,
+					s, a.Sequence, b.Sequence)
 			}
 		}
 	}
@@ -655,7 +695,8 @@ func (w *world) mayMissRecords() bool {
 
 // devicesAreCounted: the next alert of a site counts the devices whose readings were suppressed.
 func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told, heard []arrival) {
-	if !w.orderly() || len(w.moves) > 0 || len(w.logs) > 1 || len(w.posted) > 0 || in.refuses != "" || in.limits.Rate.Every > 0 {
+	if !w.orderly() || len(w.moves) > 0 || len(w.logs) > 1 || len(w.posted) > 0 || in.refuses != "" ||
+		in.limits.Rate.Every > 0 {
 		return
 	}
 	slices.SortFunc(tells, func(a, b told) int { return int(a.sequence - b.sequence) })
@@ -670,7 +711,8 @@ func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told,
 			}
 		}
 		if a.Suppressed < int64(len(devices)) {
-			w.violated("C: %s hears of %d at %s, which counts %d devices; %v were suppressed", in.name, a.Sequence, of.name, a.Suppressed, devices)
+			w.violated("C: %s hears of %d at %s, which counts %d devices; %v were suppressed", in.name, a.Sequence, of.name,
+				a.Suppressed, devices)
 		}
 	}
 }
@@ -706,7 +748,8 @@ func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, he
 // exposed reports whether a milder level is open to the end, and a higher one that inhibited it was removed.
 func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	up, ok := w.above(s)
-	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || slices.ContainsFunc(w.readings, func(r reading) bool { return r.quiet > 0 }) {
+	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || slices.ContainsFunc(w.readings,
+		func(r reading) bool { return r.quiet > 0 }) {
 		return false
 	}
 	first := len(log.reigns) // from which on the higher one is missing
@@ -722,7 +765,8 @@ func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	for last < len(log.events) && log.reignAt(int64(last+1)) < first {
 		last++
 	}
-	return w.follow(log, up, device)[last].phase == "open" && w.openSince(w.follow(log, s, device), int64(last)) && len(w.dead) == 0
+	return w.follow(log, up, device)[last].phase == "open" && w.openSince(w.follow(log, s, device), int64(last)) &&
+		len(w.dead) == 0
 }
 
 // openSince reports whether an alarm has been open from an event to the end.
@@ -734,7 +778,8 @@ func (w *world) openSince(states []state, sequence int64) bool {
 func (w *world) deadAt(in *inbox, s subject, of matter, t told) bool {
 	rule, _ := w.ever(s)
 	return slices.ContainsFunc(w.dead, func(d keptLetter) bool {
-		return d.isOf(in, s, of) && !d.Alert.Resolved && (!t.at.After(d.Alert.Enqueued) || d.refused() && t.at.Before(d.at.Add(rule.Window)))
+		return d.isOf(in, s, of) && !d.Alert.Resolved && (!t.at.After(d.Alert.Enqueued) || d.refused() &&
+			t.at.Before(d.at.Add(rule.Window)))
 	})
 }
 
@@ -752,8 +797,9 @@ func (w *world) judgeLetter(d keptLetter) {
 			s, of := subject{d.Alert.Rule, d.Alert.Level}, arrival{Alert: d.Alert}.matter()
 			rule, _ := w.ever(s)
 			i := slices.IndexFunc(w.inboxes, func(in *inbox) bool { return in.name == d.Receiver })
-			if other.isOf(w.inboxes[i], s, of) && other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) && len(w.partitions) == 1 && other.refused() &&
-				len(w.posted) == 0 && len(w.moves) == 0 {
+			if other.isOf(w.inboxes[i], s, of) && other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) &&
+				len(w.partitions) == 1 && other.refused() &&
+				len(w.posted) == 0 && len(w.moves) == 0 && other.Alert.Device == d.Alert.Device {
 				w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
 			}
 		}
@@ -830,8 +876,10 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 				w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
-			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate != undecodable && log.id == a.Partition && int64(i+1) == a.Sequence && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
-				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s, a.Enqueued.Sub(w.start), quiet.Sub(w.start))
+			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate != undecodable && log.id == a.Partition &&
+				int64(i+1) == a.Sequence && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
+				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s,
+					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
 			}
 		}
 	}
@@ -845,7 +893,8 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	}
 	for _, o := range w.operations {
 		if o.what == forget && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
-			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s, a.at.Sub(w.start), o.at.Sub(w.start))
+			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
+				a.at.Sub(w.start), o.at.Sub(w.start))
 		}
 	}
 }
@@ -860,11 +909,13 @@ func (w *world) lasts(set []rules.Rule, s subject) time.Duration {
 	return 0
 }
 
-// stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the first time.
+// stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the
+// first time.
 func (w *world) stays(o operation, r *rules.Rule, device string) bool {
 	for _, log := range w.logs {
 		for i, m := range log.readings {
-			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) || log.movedBack) {
+			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) ||
+				log.movedBack) {
 				return false
 			}
 		}
@@ -872,8 +923,8 @@ func (w *world) stays(o operation, r *rules.Rule, device string) bool {
 	return true
 }
 
-// silenceIsNotLost: at the end, what a receiver heard last of a device is whether it is silent. If the partition is dark, one
-// alert stands for all of its devices.
+// silenceIsNotLost: at the end, what a receiver heard last of a device is whether it is silent. If the partition is
+// dark, one alert stands for all of its devices.
 func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []arrival, dark bool) {
 	last := lastWord(heard)
 	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{device, false}) })
@@ -889,18 +940,21 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 	switch removed, forgotten := w.wasForgotten(rule, device, at); {
 	case at.IsZero() || dead || !w.steady(s):
 	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
-		if rule.Resolved && last != nil && !last.Resolved && (silent < 15*second || forgotten || silent > rule.Forget) && !w.scattered(device) {
+		if rule.Resolved && last != nil && !last.Resolved && (silent < 15*second || forgotten || silent > rule.Forget) &&
+			!w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
 	case dark || removed:
-	case silent < rule.Forget-10*time.Minute && silent > 2*rule.Silent+rule.Window+3*time.Minute && in.wants(s, message) && !w.excused(s, device, message, at):
+	case silent < rule.Forget-10*time.Minute && silent > 2*rule.Silent+rule.Window+3*time.Minute && in.wants(s,
+		message) && !w.excused(s, device, message, at):
 		if last == nil || last.Resolved {
 			w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
 		}
 	}
 }
 
-// lastOf returns the last message of a device that counts and can be read, and when it came; a zero time if there is none.
+// lastOf returns the last message of a device that counts and can be read, and when it came; a zero time if there is
+// none.
 func (w *world) lastOf(r *rules.Rule, device string) (last reading, at time.Time) {
 	for _, log := range w.logs {
 		for i, m := range log.readings {

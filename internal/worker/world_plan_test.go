@@ -35,6 +35,7 @@ type planned struct {
 	limits  notify.Limits
 	refuses string        // the device whose alerts it never takes
 	slow    time.Duration // until it answers
+	forgets bool          // it drops nothing
 }
 
 // A reading is a message of a device: enqueued a time after the one before, and can be read a time after that.
@@ -103,7 +104,8 @@ const (
 )
 
 var calls = []string{
-	callAcquire, callExtend, callRelease, callLedgerRead, callLedgerWrite, callLedgerOwner, callSend, callKeep, callCheckpoint, callReceive,
+	callAcquire, callExtend, callRelease, callLedgerRead, callLedgerWrite, callLedgerOwner, callSend, callKeep,
+	callCheckpoint, callReceive,
 }
 
 // A fault happens to the nth call of a kind.
@@ -142,7 +144,8 @@ type move struct {
 }
 
 func (m move) String() string {
-	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d) %s %s", m.what, m.at, m.for_, m.partition, m.deaf, m.receiver, m.device, m.rule), " ")
+	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d) %s %s", m.what, m.at,
+		m.for_, m.partition, m.deaf, m.receiver, m.device, m.rule), " ")
 }
 
 // A draw is chance in one plan.
@@ -224,7 +227,8 @@ func (d draw) versions() [][]rules.Rule {
 		}
 	}
 	if len(other) == 0 {
-		other = []rules.Rule{{Name: "last", Field: "temperature", Window: 60 * second, Resolved: true, Levels: []rules.Level{{Limit: 1000, Clear: 1000}}}}
+		other = []rules.Rule{{Name: "last", Field: "temperature", Window: 60 * second, Resolved: true,
+			Levels: []rules.Level{{Limit: 1000, Clear: 1000}}}}
 	}
 	versions = append(versions, other)
 	if d.chance(0.3) {
@@ -290,6 +294,7 @@ func (d draw) receiver(devices []string, set []rules.Rule) planned {
 		to.refuses = devices[d.IntN(len(devices))]
 	}
 	to.slow = pick(d, 0, 0, second, 5*second)
+	to.forgets = d.chance(0.15)
 	return to
 }
 
@@ -361,7 +366,8 @@ func (d draw) readings(p *plan) (all []reading) {
 func (d draw) chatter(p *plan, home []int) (all []reading) {
 	for range 2 + d.IntN(3) {
 		for i, device := range p.devices {
-			all = append(all, reading{device: device, partition: home[i], value: 20, gap: second / 2, late: -1, mode: "run", site: "berlin"})
+			all = append(all, reading{device: device, partition: home[i], value: 20, gap: second / 2, late: -1, mode: "run",
+				site: "berlin"})
 		}
 	}
 	return all
@@ -381,7 +387,8 @@ func (p *plan) disturb(d draw) {
 	for range d.IntN(5) {
 		r := p.versions[0][d.IntN(len(p.versions[0]))]
 		m := move{
-			at: time.Duration(d.Int64N(int64(length))).Round(100 * time.Millisecond), what: pick(d, kinds...), for_: pick(d, lasts...), deaf: d.chance(0.3),
+			at: time.Duration(d.Int64N(int64(length))).Round(100 * time.Millisecond), what: pick(d, kinds...), for_: pick(d,
+				lasts...), deaf: d.chance(0.3),
 			partition: d.IntN(len(p.partitions)), device: p.devices[d.IntN(len(p.devices))], receiver: d.IntN(len(p.receivers)),
 		}
 		if m.what == mute && d.chance(0.5) {
@@ -398,7 +405,8 @@ func (p *plan) disturb(d draw) {
 		at = []string{callSend}
 	}
 	for range 1 + d.IntN(3) {
-		f := fault{call: pick(d, at...), nth: d.IntN(5), for_: pick(d, second, 6*second, 15*second, 30*second, 55*second, 100*second)}
+		f := fault{call: pick(d, at...), nth: d.IntN(5), for_: pick(d, second, 6*second, 15*second, 30*second, 55*second,
+			100*second)}
 		f.what = pick(d, faultsOfAny...)
 		if f.call == callSend {
 			f.what = pick(d, faultsOfSend...)

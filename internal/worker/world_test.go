@@ -110,7 +110,8 @@ func (w *world) note(format string, a ...any) {
 }
 
 func (w *world) noteLocked(format string, a ...any) {
-	w.timeline = append(w.timeline, fmt.Sprintf("%9v  ", time.Since(w.start).Round(time.Millisecond))+fmt.Sprintf(format, a...))
+	at := time.Since(w.start).Round(time.Millisecond)
+	w.timeline = append(w.timeline, fmt.Sprintf("%9v  ", at)+fmt.Sprintf(format, a...))
 }
 
 // violated records what must not happen. The caller holds w.mu.
@@ -152,7 +153,7 @@ func (in *inbox) take(a notify.Alert) (dropped bool) {
 	if !now.Before(last.until) {
 		last = token{}
 	}
-	dropped = now.Before(in.ids[a.Source+" "+a.ID]) || last.token > a.Token
+	dropped = !in.forgets && (now.Before(in.ids[a.Source+" "+a.ID]) || last.token > a.Token)
 	if a.Token >= last.token {
 		in.last[key] = token{a.Token, now.Add(a.Remember)}
 	}
@@ -283,7 +284,8 @@ var services = map[string]string{
 
 // call makes one call: effect is what it does. later, if not nil, replaces it in a call that is
 // executed after its answer was given up.
-func (p *process) call(ctx context.Context, call, about string, effect func(context.Context) error, later func(context.Context) error) error {
+func (p *process) call(ctx context.Context, call, about string, effect func(context.Context) error,
+	later func(context.Context) error) error {
 	if err := p.thaw(); err != nil {
 		return err
 	}
@@ -376,7 +378,8 @@ func (s faultyLeases) unchanged(ctx context.Context, key string) func(lease.Reco
 	}
 }
 
-func (s faultyLeases) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+func (s faultyLeases) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string,
+	error)) (lease.Lease, error) {
 	if ttl < 15*second || ttl > time.Minute {
 		return lease.Lease{}, fmt.Errorf("acquire lease %q for %v: a native blob lease lasts 15 s to 60 s", key, ttl)
 	}
@@ -446,8 +449,10 @@ func (s faultyLeases) Release(ctx context.Context, l lease.Lease, note string) e
 
 // faultyRecords returns the store of ledgers and rosters as o reaches it.
 func (o *owner) faultyRecords() records.Store {
-	kinds := map[records.Op]string{records.OpRead: callLedgerRead, records.OpStat: callLedgerOwner, records.OpWrite: callLedgerWrite}
-	return records.Around(&notedRecords{Store: o.ledgers, owner: o}, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+	kinds := map[records.Op]string{records.OpRead: callLedgerRead, records.OpStat: callLedgerOwner,
+		records.OpWrite: callLedgerWrite}
+	return records.Around(&notedRecords{Store: o.ledgers, owner: o}, func(ctx context.Context, op records.Op, _ string,
+		call func(context.Context) error) error {
 		later := call
 		if op != records.OpWrite { // a read whose answer is lost has no effect
 			later = func(context.Context) error { return nil }
@@ -606,12 +611,15 @@ func (p *process) Keep(ctx context.Context, d notify.DeadLetter) error {
 
 // newProcess returns a replica that has just started. The caller holds w.mu.
 func (w *world) newProcess(version int) *process {
-	p := &process{world: w, name: string(rune('A' + len(w.processes)%26)), version: version, owners: make([]*owner, len(w.logs))}
+	p := &process{world: w, name: string(rune('A' + len(w.processes)%26)), version: version, owners: make([]*owner,
+		len(w.logs))}
 	w.processes = append(w.processes, p)
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	c := worker.Config{
-		Origin: "ns/hub", Replica: p.name, Rules: rules.Set{Rules: w.versions[version], Quiet: "quiet"}, Concurrency: 8, GiveUp: w.giveUp,
-		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoders[version], Clock: w.clock, DeadLetters: p, Log: zap.NewNop(),
+		Origin: "ns/hub", Replica: p.name, Rules: rules.Set{Rules: w.versions[version], Quiet: "quiet"}, Concurrency: 8,
+		GiveUp:             w.giveUp,
+		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoders[version], Clock: w.clock, DeadLetters: p,
+		Log: zap.NewNop(),
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 			return ledger.Open(ctx, p.ownerOf(partition).faultyRecords(), partition)
 		},
@@ -648,7 +656,8 @@ func (p *process) ownerOf(partition string) *owner {
 
 func gateOf(store lease.Store, receiver string, r *rules.Rule, l *rules.Level) *throttle.Gate {
 	return throttle.New(throttle.Config{
-		Store: store, Scope: "s", Receiver: receiver, Rule: r.Name, Level: l.Name, Per: r.Per, Silence: r.Silence(), Window: r.Window, SendTimeout: sendTimeout,
+		Store: store, Scope: "s", Receiver: receiver, Rule: r.Name, Level: l.Name, Per: r.Per, Silence: r.Silence(),
+		Window: r.Window, SendTimeout: sendTimeout,
 	})
 }
 
@@ -940,7 +949,8 @@ func (w *world) post(r reading, key string) {
 			verdict, err := to.intake.Handle(ctx, r.event(at), key)
 			cancel()
 			w.mu.Lock()
-			w.noteLocked("                                        by HTTP %s %v %s, %s: %v, %v", r.device, r.value, r.site, key, verdict, err)
+			w.noteLocked("                                        by HTTP %s %v %s, %s: %v, %v", r.device, r.value, r.site,
+				key, verdict, err)
 			if err == nil {
 				w.posted = append(w.posted, post{r, at, key, verdict, to.version})
 			}
@@ -1049,15 +1059,16 @@ func (w *world) did(o operation) {
 // mute something at the same time.
 func (w *world) mute(m move) {
 	lossy := m.deaf
-	store := muting.Store{Name: "mutes", Records: records.Reliable(records.Around(w.silences.Records, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
-		err := call(ctx)
-		if op != records.OpWrite || err != nil || !lossy {
-			return err
-		}
-		lossy = false
-		_, _ = w.silences.Add(ctx, muting.Silence{Device: "nobody", Why: "w", Who: "b"}, time.Hour)
-		return errLost
-	}))}
+	store := muting.Store{Name: "mutes", Records: records.Reliable(records.Around(w.silences.Records,
+		func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			err := call(ctx)
+			if op != records.OpWrite || err != nil || !lossy {
+				return err
+			}
+			lossy = false
+			_, _ = w.silences.Add(ctx, muting.Silence{Device: "nobody", Why: "w", Who: "b"}, time.Hour)
+			return errLost
+		}))}
 	at := time.Now()
 	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
 	if err != nil {
@@ -1086,7 +1097,8 @@ func (w *world) learnMutes() {
 	}
 }
 
-// replay sends the dead letters of a receiver again, as `alertworker deadletters replay` does. Silences it does not send.
+// replay sends the dead letters of a receiver again, as `alertworker deadletters replay` does. Silences it does not
+// send.
 func (w *world) replay(m move) {
 	w.mu.Lock()
 	letters := slices.Clone(w.dead)
@@ -1100,9 +1112,11 @@ func (w *world) replay(m move) {
 		rule, level := w.ever(subject{a.Rule, a.Level})
 		request := throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 		if a.Resolved {
-			request = throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence, Recovery: true}
+			request = throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence,
+				Recovery: true}
 		}
-		_, _ = gateOf(w.leases, in.name, rule, level).Do(w.ctx, request, func(_ context.Context, g throttle.Grant) throttle.Answer {
+		_, _ = gateOf(w.leases, in.name, rule, level).Do(w.ctx, request, func(_ context.Context,
+			g throttle.Grant) throttle.Answer {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if g.ID != a.ID && !a.Resolved || a.Device == in.refuses || time.Now().Before(w.down[receiverDown+in.name]) {
@@ -1201,7 +1215,8 @@ func (w *world) run(ctx context.Context) {
 	w.silences = muting.Store{Records: records.Reliable(w.ledgers), Name: "mutes"}
 	w.down, w.happened, w.calls = map[string]time.Time{}, map[int]bool{}, map[string]int{}
 	for i, r := range w.receivers {
-		w.inboxes = append(w.inboxes, &inbox{planned: r, name: fmt.Sprint("receiver", i), ids: map[string]time.Time{}, last: map[string]token{}})
+		w.inboxes = append(w.inboxes, &inbox{planned: r, name: fmt.Sprint("receiver", i), ids: map[string]time.Time{},
+			last: map[string]token{}})
 	}
 	for i := range w.partitions {
 		w.logs = append(w.logs, &hubLog{id: fmt.Sprint(i), grown: make(chan struct{})})

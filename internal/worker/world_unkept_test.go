@@ -46,7 +46,8 @@ func (p plan) kept() plan {
 		})
 		if len(p.versions[i]) == 0 {
 			p.versions[i] = []rules.Rule{{
-				Name: "last", Field: "temperature", Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 33, Clear: 25}},
+				Name: "last", Field: "temperature", Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 33,
+					Clear: 25}},
 			}}
 		}
 	}

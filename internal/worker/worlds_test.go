@@ -15,19 +15,20 @@ import (
 )
 
 var (
-	worldPlans = flag.Int("worlds", 300, "how many plans TestWorlds plays")
-	worldSeed  = flag.Uint64("world", 0, "the number of the first plan; 0: any")
+	worldPlans = flag.Int("worlds.plans", 300, "how many plans TestWorlds plays")
+	worldFirst = flag.Uint64("worlds.first", 0, "the number of the first plan; 0: any")
+	worldTrace = flag.Bool("worlds.trace", false, "write which plan begins: if a world crashes, it is one of the last")
 )
 
-// Whatever fails, wherever an owner dies, and however long one that was replaced goes on: what receivers hear is what the
-// documents promise. -world=7 -worlds=1 plays one plan again.
+// Whatever fails, wherever an owner dies, and however long one that was replaced goes on: what receivers hear is what
+// the documents promise. -worlds.first=7 -worlds.plans=1 plays one plan again.
 func TestWorlds(t *testing.T) {
 	t.Parallel()
-	first := *worldSeed
+	first := *worldFirst
 	if first == 0 {
 		first = rand.Uint64() >> 20
 	}
-	t.Logf("plans from %d on: -world=%d -worlds=%d", first, first, *worldPlans)
+	t.Logf("plans from %d on: -worlds.first=%d -worlds.plans=%d", first, first, *worldPlans)
 	var next, failed atomic.Uint64
 	for worker := range min(4, *worldPlans) {
 		t.Run(fmt.Sprint(worker), func(t *testing.T) {
@@ -37,6 +38,9 @@ func TestWorlds(t *testing.T) {
 				if n >= uint64(*worldPlans) || failed.Load() >= 1 {
 					return
 				}
+				if *worldTrace {
+					fmt.Printf("plan %d begins\n", n+1)
+				}
 				p := newPlan(first + n).kept()
 				wrong := p.play(t)
 				if wrong == "" {
@@ -44,7 +48,7 @@ func TestWorlds(t *testing.T) {
 				}
 				failed.Add(1)
 				p, wrong = p.simplified(t, wrong)
-				t.Errorf("plan %d, the %dth (-world=%d -worlds=1):\n%s", p.number, n+1, p.number, wrong)
+				t.Errorf("plan %d, the %dth (-worlds.first=%d -worlds.plans=1):\n%s", p.number, n+1, p.number, wrong)
 			}
 		})
 	}
@@ -77,15 +81,16 @@ func (p plan) String() string {
 	for i, version := range p.versions {
 		fmt.Fprintf(&b, "version %d: %+v\n", i, version)
 	}
-	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\nfaults: %v\nmoves: %v", p.receivers, p.giveUp, p.largest, p.changes, p.tail, p.faults, p.moves)
+	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\nfaults: %v\nmoves: %v", p.receivers,
+		p.giveUp, p.largest, p.changes, p.tail, p.faults, p.moves)
 	return b.String()
 }
 
 // kind is what is wrong, without particulars.
 func kind(wrong string) string { return wrong[:min(2, len(wrong))] }
 
-// simplified returns a plan that goes wrong in the same way, and of which nothing can be left out, with what is wrong. Pauses have
-// jitter: what has failed once may need several tries.
+// simplified returns a plan that goes wrong in the same way, and of which nothing can be left out, with what is
+// wrong. Pauses have jitter: what has failed once may need several tries.
 func (p plan) simplified(t *testing.T, wrong string) (plan, string) {
 	fails := func(p plan) bool {
 		for range 3 {
@@ -172,7 +177,8 @@ func TestRareHistories(t *testing.T) {
 		{"an opening reading does not ask the memory of windows", 0, one, plan{
 			readings:   []reading{oven(35, 0, 0), oven(20, 20*second, 0), oven(35, 20*second, 0)},
 			partitions: [][]takeover{{{}, {slot: 1}, {}}},
-			moves:      []move{{at: 5 * second, what: handOver}, {at: 10 * second, what: reopen, device: "oven"}, {at: 30 * second, what: handOver}},
+			moves: []move{{at: 5 * second, what: handOver}, {at: 10 * second, what: reopen, device: "oven"},
+				{at: 30 * second, what: handOver}},
 		}},
 		{"the ledger is asked under the claim: what opened was covered by the window that had just ended", 0, one, plan{
 			readings:   []reading{oven(35, 0, 0), oven(20, 20*second, 0), oven(35, 39*second, 1500*time.Millisecond)},
@@ -183,8 +189,9 @@ func TestRareHistories(t *testing.T) {
 		{"the claim for a recovery covers the readings before it", 0, one, plan{
 			readings:   []reading{oven(35, 0, 0), oven(20, second, 0)},
 			partitions: [][]takeover{{{}, {slot: 1, after: second}}},
-			faults:     []fault{{call: callAcquire, nth: 0, what: frozenBefore, for_: 100 * second}, {call: callSend, nth: 1, what: slow, for_: 6 * second}},
-			moves:      []move{{at: 64 * second, what: storeDown, for_: 30 * second}},
+			faults: []fault{{call: callAcquire, nth: 0, what: frozenBefore, for_: 100 * second}, {call: callSend, nth: 1,
+				what: slow, for_: 6 * second}},
+			moves: []move{{at: 64 * second, what: storeDown, for_: 30 * second}},
 		}},
 		{"a recovery of unknown fate keeps its id", 0, two, plan{
 			readings: []reading{oven(35, 0, 0), oven(20, 70*second, 0), oven(90, second/5, 0), oven(20, second/5, 0)},
@@ -193,7 +200,8 @@ func TestRareHistories(t *testing.T) {
 		{"an alert that was given up is not told to somebody who did not hear that it is over", 0, one, plan{
 			readings:   []reading{oven(35, 0, 0), oven(20, second, 0)},
 			partitions: [][]takeover{{{}, {slot: 1, after: second}}},
-			faults:     []fault{{call: callAcquire, nth: 0, what: frozenBefore, for_: 100 * second}, {call: callSend, nth: 0, what: refused}},
+			faults: []fault{{call: callAcquire, nth: 0, what: frozenBefore, for_: 100 * second}, {call: callSend, nth: 0,
+				what: refused}},
 		}},
 		{"what the ledger has settled is skipped before the first checkpoint", 20 * second, two, plan{
 			readings: []reading{oven(90, 0, 26*second), oven(90, 20*second, 6*second), oven(27, 0, 6*second)},
@@ -202,7 +210,8 @@ func TestRareHistories(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.plan
-			r := rules.Rule{Name: rules.DefaultName, Field: "temperature", Window: window, Resolved: true, Levels: slices.Clone(tt.levels)}
+			r := rules.Rule{Name: rules.DefaultName, Field: "temperature", Window: window, Resolved: true,
+				Levels: slices.Clone(tt.levels)}
 			for i := range r.Levels {
 				r.Levels[i].For = tt.for_
 			}
