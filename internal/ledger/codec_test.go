@@ -80,6 +80,7 @@ func TestContentComesBack(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
 			a := ledger.Alarm{Device: ledger.Text(bytes.Draw(t, "device")), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Open: rapid.Bool().Draw(t, "open"), Value: ledger.Number(number.Draw(t, "opened by")), Limit: ledger.Number(number.Draw(t, "limit")), Since: moment.Draw(t, "since"), DeviceSince: moment.Draw(t, "device since")}
+			a.Exposed = rapid.Bool().Draw(t, "exposed")
 			if a.Silence = rapid.Bool().Draw(t, "silence"); a.Silence {
 				a.Log, a.Sequence = rapid.StringMatching("[a-z]*").Draw(t, "log"), rapid.Int64().Draw(t, "place")
 			}
@@ -190,6 +191,7 @@ func many(n int, largest bool) ledger.Content {
 			a.Device, a.Rule, a.Level = ledger.Text(device+strings.Repeat(`"`, ledger.MaxDevice-len(device))), strings.Repeat("r", 32), strings.Repeat("l", 32)
 			a.Since = at.Add(time.Nanosecond)
 			a.DeviceSince = a.Since
+			a.Exposed = true
 			a.Due = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since, DeviceTime: a.Since}
 		}
 		c.Alarms = append(c.Alarms, a)

@@ -49,6 +49,7 @@ type Alarm struct {
 	Since       time.Time `json:"since,omitzero"`       // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
 	DeviceSince time.Time `json:"deviceSince,omitzero"` // when the device took it, by its own clock; zero if that is not known
 	Due         *Reading  `json:"due,omitempty"`        // what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none is
+	Exposed     bool      `json:"exposed,omitempty"`    // a higher level of the rule has ended without a reading: the next one alerts
 
 	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value is 0.
 	Silence  bool   `json:"silence,omitempty"`
@@ -66,9 +67,10 @@ type Reading struct {
 	Since      time.Time `json:"since,omitzero"`      // of the alarm that it cleared, by the clock of DeviceTime if that is known
 	DeviceTime time.Time `json:"deviceTime,omitzero"` // when the device took it, by its own clock; zero if that is not known
 
+	Opened time.Time `json:"opened,omitzero"` // since when the notice is due, if that is another time; of a silence, when its alarm was opened
+
 	// About silence.
 	Part      uint8     `json:"part,omitempty"`      // of the place that Sequence names: see throttle.Part
-	Opened    time.Time `json:"opened,omitzero"`     // when the alarm was, by the clock of its proof
 	Heard     time.Time `json:"heard,omitzero"`      // when the hub took the device's last event that counts
 	Forgotten bool      `json:"forgotten,omitempty"` // the device is not known any more
 }

@@ -51,6 +51,8 @@ type kept struct {
 	value float64 // of that reading
 	due   *dueNotice
 
+	exposed bool // a higher level has ended without a reading: the next one alerts, if this one is still open
+
 	// Of a silence: the place that it is about.
 	log      string
 	sequence int64
@@ -64,16 +66,23 @@ type dueNotice struct {
 	part      throttle.Part // of a reading's place: a silence comes after it
 	receivers uint32        // that have not settled it, a bit for each; guarded by stream.mu
 
+	opened int64 // in Unix µs: of a silence, when its alarm was; else since when it is due, if that is not its reading's time
+
 	// Of a silence.
-	opened int64 // when its alarm was, in Unix µs
-	heard  int64 // when the hub took the last event that counts; earlier than since if events may be missing after it
-	kept   bool  // the ledger in the store holds it; guarded by stream.mu
+	heard int64 // when the hub took the last event that counts; earlier than since if events may be missing after it
+	kept  bool  // the ledger in the store holds it; guarded by stream.mu
 
 	forgotten bool // of a recovery: the device has been silent for so long that it is not known any more
 }
 
 // silence reports whether n, which may be nil, says that a device has not been heard.
 func (n *dueNotice) silence() bool { return n != nil && n.part == throttle.Silence }
+
+// waits reports whether n, of the level l, must wait before there is a delivery: a silence until the ledger in the store holds
+// it, or while its rule is missing, because then nobody knows who is heard.
+func (n *dueNotice) waits(l *level) bool {
+	return n.silence() && (!n.kept || !l.removed.IsZero())
+}
 
 func newAlarms(changes int) *alarms {
 	return &alarms{of: map[alarmKey]kept{}, counts: map[*level]*[4]int{}, history: history{kept: map[alarmKey]kept{}, bound: changes}}

@@ -59,7 +59,8 @@
 //	    that it does not have drops the pending ones and leaves the open ones alone until owners have
 //	    been without the rule for ten minutes, because during a rollout the partition may go on to
 //	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
-//	    window and names, which the ledger keeps.
+//	    window and names, which the ledger keeps; and a milder level that is still open alerts about the next reading.
+//	    A silence that is due waits meanwhile, because nobody knows who is heard.
 //	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
 //	    replay does not send the alert after a recovery.
 //

@@ -212,14 +212,15 @@ func (v *evaluation) apply(r *rule, value float64) {
 			v.over = true
 			l.stats.Over.Add(1)
 		}
-		open, turned := breaching, false
+		open, turned, late := breaching, false, false
 		if r.stateful && v.arrival == nil {
+			late = v.alarms.of[alarmKey{v.event.Device, l}].exposed
 			open, turned = v.step(l, &rd)
 		}
 		decision := NoLimit
 		v.shared = ""
 		switch {
-		case open && (breaching || exposed) && !inhibited:
+		case open && (breaching || exposed || late) && !inhibited:
 			decision = v.notify(l, rd, turned)
 		case breaching && open:
 			decision = Inhibited

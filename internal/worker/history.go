@@ -82,6 +82,20 @@ func (h *history) edit(key alarmKey, k kept) {
 	h.edited = true
 }
 
+// expose marks an alarm as exposed, as it was whenever it was open.
+func (h *history) expose(key alarmKey) {
+	for _, s := range h.segments {
+		if k, ok := s.changes[key]; ok && k.Phase == rules.Open {
+			k.exposed = true
+			s.changes[key] = k
+		}
+	}
+	if k, ok := h.kept[key]; ok && k.Phase == rules.Open {
+		k.exposed = true
+		h.edit(key, k)
+	}
+}
+
 // replace changes an alarm, whatever has changed before it.
 func (h *history) replace(key alarmKey, k kept) {
 	for _, s := range h.segments {
@@ -165,6 +179,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		if k.Phase != rules.Normal {
 			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), ledger.Number(k.value), ledger.Number(k.limit)
 		}
+		a.Exposed = k.exposed
 		a.Silence, a.Log, a.Sequence = key.level.rule.Silence(), k.log, k.sequence
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{

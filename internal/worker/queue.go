@@ -44,7 +44,7 @@ func (q *queue) begin(key deliveryKey, r reading, n *dueNotice) *delivery {
 	s := q.stream
 	d := &delivery{deliveryKey: key, due: n}
 	d.start(r)
-	if n.silence() {
+	if n != nil && n.opened > 0 {
 		d.tries.since = n.opened
 	}
 	q.deliveries[key] = d
@@ -75,7 +75,7 @@ func (q *queue) letGo(d *delivery) {
 
 // schedule does what follows from a change of the notice that is due of a device's level: a delivery of one that is
 // not due any more ends, unless it is being attempted, and one of a new one starts, unless the device has a
-// delivery that must end before, or the ledger does not hold the silence yet. The caller holds stream.mu.
+// delivery that must end before, or the notice waits. The caller holds stream.mu.
 func (q *queue) schedule(key alarmKey) {
 	due := q.stream.alarms.of[key].due
 	if b := q.stream.backtest; b != nil {
@@ -87,7 +87,7 @@ func (q *queue) schedule(key alarmKey) {
 		q.replace(d, throttle.Unneeded.String())
 		return
 	}
-	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind && (due.kept || !due.silence()) {
+	if d == nil && due != nil && due.receivers&q.to.bit() != 0 && !q.stream.behind && !due.waits(key.level) {
 		q.getReady(q.begin(key.notices(), due.reading, due))
 	}
 }

@@ -163,12 +163,6 @@ func (s *stream) recovered(l *level, was kept, at telemetry.Position) *dueNotice
 	return s.recovery(l, s.logName, throttle.Event, reading{limit: was.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: was.Since.Hub})
 }
 
-// endOf returns the recovery of a silence that ends by itself, because the device is not known any more or the rule
-// was removed; nil if there is none.
-func (s *stream) endOf(l *level, was kept, at int64) *dueNotice {
-	return s.recovery(l, was.log, throttle.End, reading{limit: was.limit, enqueued: at, sequence: was.sequence, since: was.Since.Hub})
-}
-
 // freshness is how old the proof of a silence may be.
 func freshness(silent time.Duration) time.Duration {
 	return min(max(silent/4, 30*time.Second), maxFresh)
@@ -317,7 +311,7 @@ func (s *stream) watchWhole(r *rule, until int64, all, overdue, recent, again in
 	case again > 0 && again*2 >= all:
 		s.change(whole, kept{due: s.recovered(l, dark, w.read)})
 	case all == 0, until >= dark.Since.Hub/1000+darkLimit.Milliseconds(): // there is no device that could be heard again
-		s.endForgotten(s.wholeName(), l, dark, until)
+		s.end(whole, until*1000, true)
 	default:
 		return true
 	}
@@ -361,15 +355,6 @@ func (s *stream) saved(silences []opened) {
 	}
 }
 
-// endForgotten ends an alarm of which nothing more is expected. The caller holds the locks.
-func (s *stream) endForgotten(name string, l *level, was kept, until int64) {
-	next := kept{due: s.endOf(l, was, until*1000)}
-	if next.due != nil {
-		next.due.forgotten = true
-	}
-	s.change(alarmKey{name, l}, next)
-}
-
 // forgetSilent forgets devices that have been silent for too long, and ends their alarms. until is what is proven. It
 // reports whether others may have been, too. The caller holds the locks.
 func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
@@ -397,8 +382,9 @@ func (s *stream) forgetSilent(now time.Time, until int64) (unproven bool) {
 func (s *stream) forget(device, column int, until int64) bool {
 	name := s.unheard.roster.Name(device)
 	for _, r := range s.silences {
-		if was := s.alarms.of[alarmKey{name, r.levels[0]}]; r.column == column && was.Phase == rules.Open {
-			s.endForgotten(name, r.levels[0], was, until)
+		key := alarmKey{name, r.levels[0]}
+		if r.column == column && s.alarms.of[key].Phase == rules.Open {
+			s.end(key, until*1000, true)
 		}
 	}
 	if !s.unheard.roster.Forget(device, column) {

@@ -161,7 +161,8 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
-	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: float64(from.Value), limit: float64(from.Limit), log: from.Log, sequence: from.Sequence}
+	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: float64(from.Value), limit: float64(from.Limit),
+		log: from.Log, sequence: from.Sequence, exposed: from.Exposed}
 	switch {
 	case from.Since.IsZero():
 	case from.Open:
@@ -199,34 +200,82 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 // partition may go on to a replica that has it.
 const removedAfter = 10 * time.Minute
 
-// endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing
-// else ever would. The recovery is about the last event read, so that no alert was about a later one.
+// endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing else ever would.
 func (s *stream) endRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.removed) == 0 { // there may be no ledger
+		return
+	}
+	now := s.ledger.Opened().Add(time.Since(s.since))
 	over := func(l *level) bool {
 		n := s.alarms.counts[l]
-		return n != nil && n[openAlarms] > 0 && s.ledger.Opened().Add(time.Since(s.since)).Sub(l.removed) >= removedAfter
+		return n != nil && n[openAlarms] > 0 && now.Sub(l.removed) >= removedAfter
 	}
 	if !slices.ContainsFunc(s.removed, over) {
 		return
 	}
-	at := s.mark.last
-	if at == (telemetry.Position{}) {
-		at = s.alarms.history.position
-	}
 	for key, k := range s.alarms.of {
-		l := key.level
-		switch {
-		case l.removed.IsZero() || k.Phase != rules.Open || !over(l):
-		case l.rule.Silence():
-			s.change(key, kept{due: s.endOf(l, k, micros(at.Time))})
-		default:
-			s.change(key, kept{due: s.recovery(l, logName(at.Generation, s.id), throttle.Event, reading{
-				value: k.value, limit: k.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: k.Since.Hub,
-			})})
+		if l := key.level; !l.removed.IsZero() && k.Phase == rules.Open && over(l) {
+			s.end(key, micros(now), false)
 		}
 	}
+}
+
+// end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing is
+// expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from now on,
+// in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds s.mu.
+func (s *stream) end(key alarmKey, now int64, forgotten bool) {
+	was := s.alarms.of[key]
+	due := s.endOf(key.level, was, now)
+	if due != nil {
+		due.forgotten = forgotten
+	}
+	s.change(key, kept{due: due})
+
+	if !key.level.rule.Silence() {
+		s.expose(key, was.limit)
+	}
+}
+
+// expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if they
+// are open. limit was that of the alarm. The caller holds s.mu.
+func (s *stream) expose(key alarmKey, limit float64) {
+	for _, l := range s.levels {
+		same := l.rule.Name == key.level.rule.Name && !l.rule.Silence()
+		if !same || limit == l.Limit || !l.rule.Breaching(limit, l.Limit) {
+			continue
+		}
+		milder := alarmKey{key.device, l}
+		k := s.alarms.of[milder]
+		if k.Phase != rules.Open {
+			continue
+		}
+		k.exposed = true
+		s.alarms.set(milder, k)
+		s.alarms.history.expose(milder)
+	}
+}
+
+// endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the last
+// event read, so that no alert was about a later one.
+func (s *stream) endOf(l *level, was kept, now int64) *dueNotice {
+	if l.rule.Silence() {
+		return s.recovery(l, was.log, throttle.End, reading{
+			limit: was.limit, enqueued: now, sequence: was.sequence, since: was.Since.Hub,
+		})
+	}
+	last := s.mark.last
+	if last == (telemetry.Position{}) {
+		last = s.alarms.history.position
+	}
+	due := s.recovery(l, logName(last.Generation, s.id), throttle.Event, reading{
+		value: was.value, limit: was.limit, enqueued: micros(last.Time), sequence: last.Sequence, since: was.Since.Hub,
+	})
+	if due != nil {
+		due.opened = now
+	}
+	return due
 }
 
 // level returns a level by its name and kind: one that is configured, or of s.removed; else nil.

@@ -439,3 +439,140 @@ func TestTakeOversOfRemovedRules(t *testing.T) {
 		})
 	}
 }
+
+// A receiver that is down delays the recovery of a removed rule, also in a partition that has long been idle: it is not
+// older than the moment at which the rule counted as removed.
+func TestRecoveryOfARemovedRuleInAnIdlePartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
+		s.start(p)
+		p.feed("oven", time.Second, 40)
+		pass(13 * time.Hour)
+		s.end()
+		failures := 0
+		r.set(func(context.Context, notify.Alert) error {
+			if failures++; failures <= 3 {
+				return errBusy
+			}
+			return nil
+		})
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		pass(11 * time.Minute)
+		next.end() // while it is due
+		last := with(t, nil, r)
+		last.store, last.ledgers = s.store, s.ledgers
+		last.start(p.reopen())
+		pass(time.Hour)
+		last.end()
+		dead := append(next.dead.all(), last.dead.all()...)
+		if got := r.notified("oven"); got != "alert 1, recovery 1" || len(dead) > 0 {
+			t.Errorf("notified of %s; dead letters: %+v", got, dead)
+		}
+	})
+}
+
+// Once a higher level that was removed has ended, the milder one that is still open alerts about the next reading.
+func TestHigherLevelRemoved(t *testing.T) {
+	for _, values := range [][]float64{{40}, {27}, {27, 40}} { // 27 is between clear and limit
+		for _, crash := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				levels := func(critical bool) func(*rules.Rule) {
+					return func(r *rules.Rule) {
+						r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}}
+						if critical {
+							r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75})
+						}
+					}
+				}
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, levels(true), r)
+				s.start(p)
+				p.feed("oven", time.Second, 90)
+				pass(window)
+				s.end()
+				next := with(t, levels(false), r)
+				next.store, next.ledgers = s.store, s.ledgers
+				p = p.reopen()
+				next.start(p)
+				pass(12 * time.Minute)
+				if crash {
+					next.end()
+					next = with(t, levels(false), r)
+					next.store, next.ledgers = s.store, s.ledgers
+					p = p.reopen()
+					next.start(p)
+				}
+				for _, value := range values {
+					p.feed("oven", 10*time.Second, value)
+				}
+				pass(time.Minute)
+				next.end()
+				if got, want := r.notified("oven"), "critical alert 1, critical recovery 1, warning alert 2"; got != want {
+					t.Errorf("%v, crash %v: notified of %s, want %s", values, crash, got, want)
+				}
+			})
+		}
+	}
+}
+
+// While a rule about silence is missing nothing is said of its alarms, because nobody knows who is heard: not if it was the
+// only one, nor if it was renamed. If it comes back within ten minutes, what was due is sent.
+func TestSilenceRuleMissingWhileItsAlertWaits(t *testing.T) {
+	renamed := func(r *rules.Rule) { r.Name = "silent-devices" }
+	for _, tt := range []struct {
+		name    string
+		renamed bool
+		back    time.Duration // after which the rule is back; 0: it is not
+		want    string
+	}{
+		{"removed", false, 0, ""},
+		{"renamed", true, 0, ""},
+		{"taken back", false, time.Minute, "alert 1"},
+		{"renamed and taken back", true, time.Minute, "alert 1, alert 1"}, // one under each name
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{answer: func(context.Context, notify.Alert) error { return errBusy }}
+				s := silence(t, nil, r)
+				s.start(p)
+				p.talk("oven", 0)
+				time.Sleep(20 * time.Minute)
+				s.end()
+				next := newSetup(t, r) // its only rule is about temperature
+				next.config.Rules.Rules[0].Resolved = true
+				if tt.renamed {
+					next = silence(t, renamed, r)
+				}
+				next.store, next.ledgers = s.store, s.ledgers
+				p = p.reopen()
+				next.start(p)
+				if tt.back > 0 {
+					r.set(nil)
+					time.Sleep(tt.back)
+					next.end()
+					next = silence(t, nil, r)
+					next.store, next.ledgers = s.store, s.ledgers
+					p = p.reopen()
+					next.start(p)
+					time.Sleep(10 * time.Minute)
+					next.end()
+				} else {
+					time.Sleep(time.Minute)
+					p.talk("oven", 0, time.Minute, 2*time.Minute) // it is heard
+					r.set(nil)
+					for range 20 {
+						p.talk("oven", time.Minute)
+					}
+					next.end()
+				}
+				if got := r.notified("oven"); got != tt.want {
+					t.Errorf("notified of %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
