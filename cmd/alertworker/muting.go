@@ -30,22 +30,15 @@ func silences(c config.Config, s records.Store) muting.Store {
 	return muting.Store{Records: s, Name: groupName(c) + "/silences"}
 }
 
-// openSilences opens them for commands. The caller closes the session.
-func openSilences(ctx context.Context) (muting.Store, *session, error) {
-	s, err := openSession()
-	if err != nil {
-		return muting.Store{}, nil, err
-	}
+// openSilences opens them for commands.
+func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 	if s.config.CheckpointStore == config.StoreMemory {
-		err = &usageError{errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those")}
-	} else {
-		err = s.connectRecords(ctx)
+		return muting.Store{}, &usageError{errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those")}
 	}
-	if err != nil {
-		s.Close()
-		return muting.Store{}, nil, err
+	if err := s.connectRecords(ctx); err != nil {
+		return muting.Store{}, err
 	}
-	return silences(s.config, s.records), s, nil
+	return silences(s.config, s.records), nil
 }
 
 // silence is `alertworker silence`.
@@ -65,19 +58,24 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		r.Who = u.Username
 	}
 	r.Who = cmp.Or(r.Who, os.Getenv("USER"), "unknown")
-	s, lasts, err := r.Silence()
-	if err != nil {
-		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
-	}
-	store, opened, err := openSilences(ctx)
+	opened, err := openSession()
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
+	s, lasts, err := r.Silence(opened.config.Rules())
+	if err != nil {
+		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
+	}
+	store, err := opened.openSilences(ctx)
+	if err != nil {
+		return err
+	}
 	if s, err = store.Add(ctx, s, lasts); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "silenced until %s: %v; to end it before: alertworker silences end %s\n", s.Until.Format(time.DateTime+"Z"), s, s.ID)
+	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
+	fmt.Fprintf(out, "silenced until %s: %v (%s); to end it before: alertworker silences end %s\n", s.Until.Format(time.DateTime+"Z"), s, about, s.ID)
 	return nil
 }
 
@@ -92,11 +90,15 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	if !isList && !isEnd {
 		return &usageError{errors.New("use list, or end and an id; see alertworker silences --help")}
 	}
-	store, opened, err := openSilences(ctx)
+	opened, err := openSession()
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
+	store, err := opened.openSilences(ctx)
+	if err != nil {
+		return err
+	}
 	if isEnd {
 		s, err := store.End(ctx, args[1])
 		if err == nil {

@@ -14,20 +14,30 @@ import (
 // A silence by command mutes a running worker until it is ended.
 func TestSilenceCommand(t *testing.T) {
 	storage, hub := emulators.StartAzurite(t).ConnectionString, hubWith(t)
-	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS=log:")
+	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS=log:", "NOTIFY_RESOLVED=true")
 	publish := func(device string) {
 		t.Helper()
 		if _, err := hub.Publish(devhub.Message{Device: device, Body: []byte(`{"temperature":99}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	publish("before")
-	w.logs("temperature alert", `"before"`)
+	for _, device := range []string{"before", "oven-1"} {
+		publish(device)
+		w.logs("temperature alert", `"`+device+`"`)
+		for end := time.Now().Add(time.Minute); !strings.Contains(ask(t, device), "open since"); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the alarm of %s is not in the ledger", device)
+			}
+		}
+	}
 	var out strings.Builder
 	if err := silence(t.Context(), &out, []string{"--device", "oven-*", "--for", "2h", "--why", "service", "--who", "eva"}); err != nil {
 		t.Fatal(err)
 	}
 	documented(t, out.String())
+	if !strings.Contains(out.String(), "device oven-* (1 of 2 known devices); to end it") {
+		t.Errorf("of two devices with an alarm it says %s", out.String())
+	}
 	w.logs(`"msg":"alerts are silenced"`, `"silenced":"device oven-*"`, `"why":"service"`, `"who":"eva"`)
 	publish("oven-7")
 	publish("kiln")
@@ -64,6 +74,7 @@ func TestSilenceCommand(t *testing.T) {
 		"--device oven --why service":               "for must be a duration",
 		"--where site --for 2h --why service":       "must be NAME=VALUE",
 		"--rule hot --for 2h --why service surplus": "unexpected",
+		"--rule temprature --for 2h --why service":  "there is no rule temprature: rule must be temperature",
 	} {
 		if err := silence(t.Context(), &out, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

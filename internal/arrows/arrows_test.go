@@ -57,7 +57,7 @@ const arrows = `
 	internal/notify/smtp                         internal/notify internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/httppost
 
-	internal/muting               internal/records internal/rules
+	internal/muting               internal/records internal/rules internal/humanize
 	internal/records              internal/azure
 	internal/records/recordstest  internal/records
 

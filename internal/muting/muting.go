@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 )
@@ -76,14 +77,29 @@ type Request struct {
 	Who    string `json:"who"`
 }
 
-// Silence returns the silence, and how long it is to last, or what is wrong with the request.
-func (r Request) Silence() (s Silence, lasts time.Duration, err error) {
+// Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of set.
+func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err error) {
 	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
 	if lasts, err = time.ParseDuration(r.For); err != nil {
 		return s, 0, errors.New("for must be a duration, such as 2h")
 	}
-	return s, lasts, s.Check(lasts)
+	if err := s.Check(lasts); err != nil {
+		return s, lasts, err
+	}
+	return s, lasts, checkRule(r.Rule, set)
+}
+
+// checkRule returns an error if no rule of set has a name, unless that is empty.
+func checkRule(name string, set rules.Set) error {
+	var names []string
+	for _, r := range set.Rules {
+		names = append(names, r.Name)
+	}
+	if name == "" || slices.Contains(names, name) {
+		return nil
+	}
+	return fmt.Errorf("there is no rule %s: rule must be %s", name, humanize.Or(names))
 }
 
 // Check returns what is wrong with s, which is to last for d.

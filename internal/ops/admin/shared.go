@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
+	"alertworker/internal/muting"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
@@ -92,6 +94,49 @@ func similar(r *roster.Roster, device string) string {
 		}
 	}
 	return ""
+}
+
+// Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those with an alarm.
+func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
+	if s.Records == nil {
+		return "how many devices match is not known: only rules with state know devices"
+	}
+	known := map[string]bool{} // devices: whether one matches
+	var mu sync.Mutex
+	add := func(device string) {
+		mu.Lock()
+		defer mu.Unlock()
+		known[device] = one.MayMatch(device)
+	}
+	err := s.each(ctx, s.Ledgers, nil, func(name, _ string) error {
+		c, err := ledger.Look(ctx, s.Records, name)
+		for _, a := range c.Alarms {
+			add(string(a.Device))
+		}
+		return err
+	})
+	if s.Rosters != "" {
+		err = errors.Join(err, s.each(ctx, s.Rosters, nil, func(name, _ string) error {
+			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
+			if err = errors.Join(err, why); err != nil || r == nil {
+				return err
+			}
+			for i := range r.Len() {
+				add(r.Name(i))
+			}
+			return nil
+		}))
+	}
+	if err != nil {
+		return "how many devices match is not known: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	matching := 0
+	for _, matches := range known {
+		if matches {
+			matching++
+		}
+	}
+	return fmt.Sprintf("%d of %s", matching, humanize.Count(len(known), "known device"))
 }
 
 // each calls read with every record in a folder, but those of some partitions, a few at a time.

@@ -75,16 +75,22 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, with device, rule or where`})
 			return
 		}
-		s, lasts, err := body.Silence()
+		s, lasts, err := body.Silence(a.Rules)
 		if err != nil {
 			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
 			return
 		}
 		s, err = a.Silences.Add(ctx, s, lasts)
-		answerSilences(w, http.StatusCreated, s, err)
+		answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s)}, err)
 	default:
 		httpapi.NotAllowed(w, "GET, HEAD, PUT")
 	}
+}
+
+// silenced is the answer to who has silenced something.
+type silenced struct {
+	muting.Silence
+	Devices string `json:"devices"` // how many of those that are known it is about, for people
 }
 
 func answerSilences(w http.ResponseWriter, status int, v any, err error) {

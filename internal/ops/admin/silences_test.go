@@ -9,19 +9,39 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/records"
+	"alertworker/internal/roster"
+	"alertworker/internal/rules"
 )
 
 // Who has the token silences, sees who has silenced what, and ends it; the page shows it to everybody.
 func TestSilences(t *testing.T) {
 	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
 	cache := muting.NewCache(store, zap.NewNop())
+	known := &records.Memory{}
+	heard := roster.New([]string{""})
+	for _, device := range []string{"oven-1", "oven-2", "kiln"} {
+		heard.Hear(heard.Add(device), 0, roster.Heard{Sequence: 7, Time: 1})
+	}
+	if err := (&roster.File{Store: known, Name: "group/roster/1"}).Write(t.Context(), heard.Encode()); err != nil {
+		t.Fatal(err)
+	}
+	alarms, _, err := ledger.Open(t.Context(), known, "group/ledger/1")
+	if err == nil {
+		err = alarms.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{{Device: "oven-2", Rule: "hot", Open: true}, {Device: "oven-3", Rule: "hot", Open: true}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	a := admin.New(admin.Options{
 		Token: "secret", Silences: cache, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
 		Status: func() status.Report { return status.Report{} },
+		Rules:  rules.Set{Rules: []rules.Rule{{Name: "hot", Levels: []rules.Level{{Limit: 80}}}}},
+		Shared: admin.Shared{Records: known, Ledgers: "group/ledger/", Rosters: "group/roster/"},
 	})
 	ask := func(token, method, path, body string) (int, string) {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -48,6 +68,7 @@ func TestSilences(t *testing.T) {
 		{"too long", "secret", "PUT", "/silences", `{"rule": "hot", "for": "9000h", "why": "service", "who": "ann"}`, 400, "a silence lasts"},
 		{"nobody", "secret", "PUT", "/silences", `{"rule": "hot", "for": "2h", "why": "service"}`, 400, "say who"},
 		{"no reason", "secret", "PUT", "/silences", `{"rule": "hot", "for": "2h", "who": "ann"}`, 400, "say why"},
+		{"a rule that does not exist", "secret", "PUT", "/silences", `{"rule": "hott", "for": "2h", "why": "service", "who": "ann"}`, 400, "there is no rule hott: rule must be hot"},
 		{"where without a value", "secret", "PUT", "/silences", `{"where": "site", "for": "2h", "why": "service", "who": "ann"}`, 400, "NAME=VALUE"},
 		{"another method", "secret", "POST", "/silences", good, 405, "GET, HEAD, PUT"},
 		{"another method of one", "secret", "GET", "/silences/1", "", 405, "DELETE"},
@@ -65,6 +86,9 @@ func TestSilences(t *testing.T) {
 	var s muting.Silence
 	if err := json.Unmarshal([]byte(got), &s); err != nil || code != http.StatusCreated || s.ID == "" || s.Property != "site" || s.Value != "berlin" || s.Who != "ann" {
 		t.Fatalf("%d %s", code, got)
+	}
+	if !strings.Contains(got, `"devices":"3 of 4 known devices"`) {
+		t.Errorf("of four known devices it says %s", got)
 	}
 	if code, got := ask("secret", "GET", "/silences", ""); code != 200 || !strings.Contains(got, s.ID) {
 		t.Errorf("the list is %d %s", code, got)
