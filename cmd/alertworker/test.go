@@ -87,16 +87,26 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 	}
 	level := &t.Rule.Levels[0]
 	for _, r := range s.receivers {
-		if r.Filters.Cover(t.Rule.Name, level.Name) {
-			gate := newGate(s.config, s.leases, r.ID, t.Rule.Alone(), level, nil)
-			gates = append(gates, checkup.Gate{Name: r.Name, Gate: gate})
+		switch {
+		case !r.Filters.Cover(t.Rule.Name, level.Name):
+		case t.Send != nil && !r.Filters.Want(t.Rule.Name, level.Name, noProperty):
+			t.Skipped = append(t.Skipped, r.Name)
+		default:
+			gates = append(gates, checkup.Gate{Name: r.Name, Gate: newGate(s.config, s.leases, r.ID, t.Rule.Alone(), level, nil)})
 		}
 	}
-	if len(gates) == 0 {
+	switch {
+	case len(gates) == 0 && len(t.Skipped) > 0:
+		return nil, errors.New("all receivers ask for a property by where=, which the test's messages do not have: send one as the device, " +
+			"and follow it with --sent")
+	case len(gates) == 0:
 		return nil, fmt.Errorf("no receiver gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
 	}
 	return gates, nil
 }
+
+// noProperty is what the messages of tests have.
+func noProperty(string) string { return "" }
 
 // sendHub returns what sends a reading to the hub.
 func (s *session) sendHub(device string) func(context.Context, []byte) (string, error) {

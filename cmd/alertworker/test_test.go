@@ -44,7 +44,7 @@ func TestTest(t *testing.T) {
 		"EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "OWNERSHIP_EXPIRY=3s",
 		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString, "DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
 		"THROTTLE_CONTAINER="+azurite.NewContainer(), "CHECKPOINT_CONTAINER="+azurite.NewContainer(),
-		"NOTIFY_URLS="+receiver.URL+"/a,"+receiver.URL+"/b", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=2s", "HTTP_INGEST_TOKEN=0123456789abcdef",
+		"NOTIFY_URLS="+receiver.URL+"/a,"+receiver.URL+"/b,name=berlin where=site:berlin "+receiver.URL+"/c", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=2s", "HTTP_INGEST_TOKEN=0123456789abcdef",
 	)
 	w.becomes(status.GoingOut, http.StatusOK)
 
@@ -54,7 +54,7 @@ func TestTest(t *testing.T) {
 	}{
 		{
 			[]string{"--device", "alertworker-test-1"},
-			[]string{"✓ sent", "the hub took the reading in", "✓ 127.0.0.1", "accepted after", "waiting for the recovery", "✓ recovery", "✓ clean-up", "ended the device's windows"},
+			[]string{"– berlin", "not tested: where= asks for a property", "✓ sent", "the hub took the reading in", "✓ 127.0.0.1", "accepted after", "waiting for the recovery", "✓ recovery", "✓ clean-up", "ended the device's windows"},
 			4,
 		},
 		{
@@ -64,13 +64,13 @@ func TestTest(t *testing.T) {
 		},
 		{
 			[]string{"--device", "alertworker-test-3", "--sent"},
-			[]string{"waiting for a reading of alertworker-test-3: temperature,temp at 80", "accepted after", "✓ clean-up"},
-			2,
+			[]string{"waiting for a reading of alertworker-test-3: temperature,temp at 80", "accepted after", "✓ berlin", "✓ clean-up"},
+			3,
 		},
 	} {
 		if slices.Contains(tt.args, "--sent") {
 			time.AfterFunc(time.Second, func() {
-				if _, err := hub.Publish(devhub.Message{Device: tt.args[1], Body: []byte(`{"temp":80}`)}); err != nil {
+				if _, err := hub.Publish(devhub.Message{Device: tt.args[1], Body: []byte(`{"temp":80}`), Properties: map[string]any{"site": "berlin"}}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
 
@@ -81,6 +82,38 @@ func work(gate *throttle.Gate, body string, answer throttle.Answer) {
 		})
 		if err == nil && result.Outcome != throttle.Busy {
 			return
+		}
+	}
+}
+
+// What a test calls normal is so to the rule, or nothing is sent.
+func TestNormalReadingIsValid(t *testing.T) {
+	for name, test := range map[string]struct {
+		rule rules.Rule
+		want string
+	}{
+		"a narrow range":  {rules.Rule{Valid: &telemetry.Range{From: 0, To: 1}, Levels: []rules.Level{{Limit: 0.5, Clear: 0.5}}}, `{"leak":0.25}`},
+		"a wide range":    {rules.Rule{Valid: &telemetry.Range{From: -60, To: 60}, Levels: []rules.Level{{Limit: 8, Clear: 6}}}, `{"leak":5}`},
+		"below":           {rules.Rule{Below: true, Valid: &telemetry.Range{From: -1, To: 3}, Levels: []rules.Level{{Limit: 2, Clear: 2.5}}}, `{"leak":2.75}`},
+		"nothing is left": {rules.Rule{Valid: &telemetry.Range{From: 0, To: 1}, Levels: []rules.Level{{Limit: 0, Clear: 0}}}, ""},
+		"words":           {rules.Rule{Is: []string{"open"}, Levels: []rules.Level{{Limit: 1, Clear: 1}}}, `{"leak":"normal again"}`},
+	} {
+		test.rule.Name, test.rule.Field = "leak", "leak"
+		set := rules.Set{Rules: []rules.Rule{test.rule}}
+		reader, err := set.Reader()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := checkup.Body(&test.rule, false)
+		if string(got) != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+		if got == nil {
+			continue
+		}
+		views, _ := reader.Read(&telemetry.Event{Device: "d", Body: got})
+		if !views[0].Counts() || !test.rule.Cleared(views[0].Value, test.rule.Levels[0].Clear) {
+			t.Errorf("%s: %s is not normal: %+v", name, got, views[0])
 		}
 	}
 }

@@ -1,0 +1,4 @@
+package checkup
+
+// Body is body, for tests.
+var Body = body
