@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -58,6 +59,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer source.Close()
+	saysHow(source)
 	began := time.Now()
 	set := s.config.Rules()
 	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
@@ -87,11 +89,16 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+	asking := newMeter()
+	progress := func(share float64) {
+		asking.say(share, fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)))
+	}
 	var names []string
 	for _, r := range s.receivers {
 		names = append(names, r.Name)
 	}
-	report, err := audit.Compare(ctx, expected, began, stores, names)
+	report, err := audit.Compare(ctx, expected, began, stores, names, progress)
+	asking.end()
 	if err != nil {
 		return err
 	}
@@ -105,6 +112,16 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		err = &silentError{exitFailed}
 	}
 	return err
+}
+
+// saysHow says on stderr how much there is to read, and how long that takes.
+func saysHow(source *eventhubs.History) {
+	events, takes := source.Held()
+	text := fmt.Sprintf("reading up to %s that the hub holds", humanize.Count(int(events), "event"))
+	if takes > 0 {
+		text += fmt.Sprintf(", which takes up to %s (--rate)", humanize.Span(takes))
+	}
+	fmt.Fprintln(os.Stderr, text)
 }
 
 // auditStores reads what an audit needs. since is when the first reading was taken.
@@ -150,5 +167,10 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 		}
 		all.Ledgers = append(all.Ledgers, content)
 	}
-	return all, nil
+	member, err := s.member(ctx, s.config, s.records, s.log)
+	if err != nil {
+		return all, err
+	}
+	all.InForce, err = member.Since(ctx)
+	return all, err
 }

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,6 +142,21 @@ func TestAudit(t *testing.T) {
 		}
 	})
 	becomes(map[string]int{"recorded": 4, "dead letter": 1, "missing": 3}, "kiln false", "late false", "oven0 true")
+
+	// Nothing was lost of a rule that no worker has had yet.
+	t.Setenv("TEMPERATURE_THRESHOLD", "")
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	const added = `rules:
+- {name: temperature, field: "temperature, temp", above: 80}
+- {name: warm, field: temperature, above: 75}
+`
+	if err := os.WriteFile(path, []byte(added), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RULES_FILE", path)
+	becomes(map[string]int{"recorded": 4, "dead letter": 1, "missing": 3, "before rule": 8}, "kiln false", "late false", "oven0 true")
+	t.Setenv("RULES_FILE", "")
+	t.Setenv("TEMPERATURE_THRESHOLD", "80")
 
 	var out strings.Builder
 	if err := runAudit(t.Context(), &out, []string{"--since", "1h", "--group", "auditors"}); err == nil || !strings.Contains(out.String(), "3  missing") || !strings.Contains(out.String(), "oven0   temperature  -      recovery") {

@@ -15,13 +15,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/term"
 
 	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/backtesting"
-	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/worker"
 )
@@ -288,37 +286,4 @@ func field(candidates []*backtesting.Candidate) (one string) {
 		}
 	}
 	return one
-}
-
-// progress is a source that shows on stderr how far it has been read, if that is a terminal.
-type progress struct {
-	backtesting.Source
-	events     int
-	began, due time.Time
-}
-
-func withProgress(s backtesting.Source) backtesting.Source {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return s
-	}
-	now := time.Now()
-	return &progress{Source: s, began: now, due: now.Add(time.Second)}
-}
-
-func (p *progress) Next(ctx context.Context) (partition string, events []telemetry.Event, err error) {
-	partition, events, err = p.Source.Next(ctx)
-	p.events += len(events)
-	switch now := time.Now(); {
-	case err != nil:
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
-	case now.After(p.due):
-		p.due = now.Add(time.Second)
-		took := now.Sub(p.began)
-		left := "?"
-		if share := p.Progress(); share > 0 {
-			left = humanize.Span(time.Duration(float64(took) * (1 - share) / share))
-		}
-		fmt.Fprintf(os.Stderr, "\r\x1b[K%d events, %.0f per second, %s left", p.events, float64(p.events)/took.Seconds(), left)
-	}
-	return partition, events, err
 }

@@ -43,6 +43,8 @@ type Rule struct {
 	Resolved bool          `json:"resolved,omitempty"`
 	Per      string        `json:"per,omitempty"`
 
+	// Since is when the rule came into force, by the store's clock; zero until the record has been renewed once.
+	Since time.Time `json:"since,omitzero"`
 	// Unseen is for how long the record was renewed only by replicas without the rule.
 	Unseen time.Duration `json:"unseenNanoseconds,omitempty"`
 }
@@ -279,7 +281,45 @@ func (m *Member) renew(ctx context.Context, r record) error {
 		}
 		next = m.withOthers(r, since)
 	}
+	next.Rules = m.dated(next.Rules, r)
 	return m.write(ctx, r, next)
+}
+
+// dated returns all with the times since when those of m are in force: since r says so, or from now on.
+func (m *Member) dated(all map[string]Rule, r record) map[string]Rule {
+	all = maps.Clone(all)
+	for name, ours := range m.settings.Rules {
+		theirs, ok := r.Rules[name]
+		switch {
+		case !ok, theirs.Resolved != ours.Resolved, theirs.Per != ours.Per, len(m.settings.differentPlace(r.Settings)) > 0:
+			ours.Since = r.now // zero if there was no record
+		case theirs.Since.IsZero():
+			ours.Since = r.written
+		default:
+			ours.Since = theirs.Since
+		}
+		all[name] = ours
+	}
+	return all
+}
+
+// Since returns, by name, since when the rules of m's settings are in force, by the store's clock: since now, if no replica has them.
+// Those of which that is not known are left out.
+func (m *Member) Since(ctx context.Context) (map[string]time.Time, error) {
+	r, err := m.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the settings in force: %w", err)
+	}
+	since := map[string]time.Time{}
+	for name := range m.settings.Rules {
+		switch rule, ok := r.Rules[name]; {
+		case !ok && r.etag != "":
+			since[name] = r.now
+		case !rule.Since.IsZero():
+			since[name] = rule.Since
+		}
+	}
+	return since, nil
 }
 
 // maxRules bounds the rules in a record. It is more than several configurations have.

@@ -383,7 +383,8 @@ func TestRollingRules(t *testing.T) {
 		}
 		young.stop()
 		r, err := young.read(t.Context())
-		if want := ruled(other).Rules; err != nil || !maps.Equal(r.Rules, want) {
+		same := func(a, b Rule) bool { return a.Window == b.Window && a.Resolved == b.Resolved && a.Unseen == b.Unseen }
+		if want := ruled(other).Rules; err != nil || !maps.EqualFunc(r.Rules, want, same) {
 			t.Errorf("the record has %v, want %v: the others are gone (%v)", r.Rules, want, err)
 		}
 	})
@@ -502,5 +503,41 @@ func TestRemovedRule(t *testing.T) {
 		one.is(t, true)
 		one.stop()
 		three.stop()
+	})
+}
+
+// The record says since when each rule is in force: one that was added later is not expected to have sent anything before.
+func TestRulesAreInForceSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBlackboard()
+		began := time.Now()
+		round := func(names ...string) *Member {
+			t.Helper()
+			s := inBlob
+			s.Rules = map[string]Rule{}
+			for _, name := range names {
+				s.Rules[name] = Rule{Window: time.Minute}
+			}
+			m := Open(b, group, s, zap.NewNop())
+			r, err := m.read(t.Context())
+			if err == nil {
+				err = m.renew(t.Context(), r)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			return m
+		}
+		round("hot")
+		round("hot")
+		round("hot", "cold")
+		m := round("hot", "cold")
+		round("hot") // an older replica does not know it, which makes it no younger
+		round("hot", "cold")
+		since, err := m.Since(t.Context())
+		if want := map[string]time.Time{"hot": began, "cold": began.Add(20 * time.Second)}; err != nil || !maps.EqualFunc(since, want, time.Time.Equal) {
+			t.Errorf("%v, %v, want %v", since, err, want)
+		}
 	})
 }

@@ -30,10 +30,21 @@ type Key struct {
 }
 
 // Expected has the latest notice of each key. Its method Add is the Notice of a worker.Observer.
-type Expected map[Key]worker.BacktestNotice
+type Expected map[Key]Latest
+
+// A Latest is the last notice that should have been sent.
+type Latest struct {
+	worker.BacktestNotice
+	Alerted time.Time // when the hub took the reading of the latest alert: this one, or that before a recovery
+}
 
 func (e Expected) Add(n worker.BacktestNotice) {
-	e[Key{n.Receiver, n.About, n.Rule, n.Level, n.Shared}] = n
+	key := Key{n.Receiver, n.About, n.Rule, n.Level, n.Shared}
+	last := Latest{n, n.Enqueued}
+	if n.Recovery {
+		last.Alerted = e[key].Alerted
+	}
+	e[key] = last
 }
 
 // Stores are what is known of notices. All are read after the events.
@@ -42,6 +53,7 @@ type Stores struct {
 	Letters     map[Key]time.Time             // when the hub took the latest reading of which a dead letter is kept
 	Checkpoints map[string]telemetry.Position // by partition
 	Ledgers     []ledger.Content
+	InForce     map[string]time.Time // by rule: since when, as far as that is known
 }
 
 // storeCalls is how many records are read at a time.
@@ -54,6 +66,7 @@ const (
 	Due        = "due"         // a recovery that the ledger keeps
 	Sending    = "sending"     // a claim is in force
 	Unsettled  = "unsettled"   // the checkpoint has not passed its reading
+	Before     = "before rule" // its alarm opened before the rule was in force
 	Missing    = "missing"
 )
 
@@ -64,6 +77,7 @@ var kinds = []struct{ name, text string }{
 	{Due, "recoveries that are due"},
 	{Sending, "being sent"},
 	{Unsettled, "not settled yet: the checkpoint has not passed them"},
+	{Before, "not expected: the rule was not in force yet"},
 	{Missing, "missing"},
 }
 
@@ -87,8 +101,8 @@ type Notice struct {
 }
 
 // Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due. names are those of
-// the receivers.
-func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, names []string) (Report, error) {
+// the receivers. It calls progress, never twice at once, with the share that is done.
+func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, names []string, progress func(share float64)) (Report, error) {
 	due := map[[3]string]bool{}
 	for _, l := range s.Ledgers {
 		for _, a := range l.Alarms {
@@ -99,6 +113,7 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, 
 	}
 	r := Report{Counts: map[string]int{}, Missing: []Notice{}}
 	var mu sync.Mutex
+	done := 0
 	reading, ctx := errgroup.WithContext(ctx)
 	reading.SetLimit(storeCalls)
 	for key, n := range expected {
@@ -124,9 +139,13 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, 
 				kind = Sending
 			case settled && at.Sequence < n.Sequence:
 				kind = Unsettled
+			case n.Alerted.Before(s.InForce[key.Rule]):
+				kind = Before
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			done++
+			progress(float64(done) / float64(len(expected)))
 			if r.Counts[kind]++; kind == Missing {
 				r.Missing = append(r.Missing, Notice{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence})
 			}

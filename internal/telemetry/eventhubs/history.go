@@ -73,6 +73,19 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 	return h, nil
 }
 
+// Held returns how many events the hub holds in the partitions that h reads, and how long reading them all takes at least; 0 if
+// nothing limits that.
+func (h *History) Held() (events int64, takes time.Duration) {
+	for _, p := range h.partitions {
+		end := h.look.hub.ends[p.id]
+		events += end.LastEnqueuedSequenceNumber - end.BeginningSequenceNumber + 1
+	}
+	if h.rate > 0 {
+		takes = time.Duration(float64(events) / h.rate * float64(time.Second))
+	}
+	return events, takes
+}
+
 // readAhead sends the events from since on up to the one numbered last. It opens a link that fails again.
 func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int64) error {
 	start, at := Start{Time: since}.position(), since
