@@ -121,7 +121,7 @@ type tries struct {
 	limited     uint8              // times that the receiver refused it for rate, up to patience and one
 	cause       cause              // why it was given up while it waited
 	why         Wait               // what it waits for while it is pausing; guarded like state
-	alone       bool               // it goes in a message of its own, because one about several was refused
+	alone       bool               // it goes in a message of its own: one about several was refused, or failed again
 	reminder    bool               // the device has been alerted before, in the same alarm
 	refused     bool               // the receiver refused the alert for what it says
 	written     bool               // the dead letter is

@@ -344,6 +344,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		first := d.answered != r.health.answered // since the receiver last answered
 		if first && d.answered >= 0 {
 			d.odd = true
+			d.alone = true // the others in its message do not fail with it again
 			if a.group.size == 1 && a.failure.OwnFault() {
 				d.ownFailures++
 			}

@@ -587,3 +587,40 @@ func TestMalformedEventsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// An alert for which a receiver of messages about many fails, whatever else is in them, holds up the others once, and is
+// given up as any other: by its age, or after eight answers about it.
+func TestOneAlertFailsItsMessage(t *testing.T) {
+	for status, want := range map[int]string{500: "not taken within 5m0s", 409: "failed 10 times"} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{limits: notify.Limits{Batch: 10}}
+				r.answer = func(_ context.Context, first notify.Alert) error {
+					time.Sleep(100 * time.Millisecond)
+					if first.Device == "a-poison" {
+						return &notify.Error{Status: status, Untaken: true, Err: fmt.Errorf("%d", status)}
+					}
+					return nil
+				}
+				s := newSetup(t, r)
+				s.config.GiveUp = 5 * time.Minute
+				s.start(p)
+				p.publish("a-poison", hot)
+				const others = 30_000 // so many that there always is more than one to go
+				for n := range others {
+					p.publish(fmt.Sprint("oven-", n), hot)
+					time.Sleep(20 * time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+				s.end()
+				dead := s.dead.all()
+				if len(dead) != 1 || dead[0].Alert.Device != "a-poison" || !strings.HasPrefix(dead[0].Reason, want) {
+					t.Errorf("%d dead letters: %+v", len(dead), dead)
+				}
+				if n := len(r.alerts("")); n != others {
+					t.Errorf("%d alerts of %d", n, others)
+				}
+			})
+		})
+	}
+}
