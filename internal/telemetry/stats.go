@@ -17,6 +17,10 @@ type SourceStats struct {
 	// opened are not in it.
 	Faults map[string]Fault
 
+	// AtRisk says why partitions that are read may soon not be: the right to read them cannot be renewed, or another
+	// program reads them too.
+	AtRisk map[string]Fault
+
 	Lost     int64 // partitions lost to another replica, or because the hub became another one
 	Reopened int64 // links to partitions that failed and were opened again
 	Stalled  int64 // those of them on which nothing came although the hub was ahead

@@ -43,6 +43,10 @@ type Event struct {
 	Undecodable string
 }
 
+// SourceExpired is the MessageSource of an event that stands for those up to it that the source has dropped unread. It has
+// nothing but a Position.
+const SourceExpired = "expired"
+
 // A MalformedEvent is telemetry without a readable reading.
 type MalformedEvent struct {
 	Partition string

@@ -220,7 +220,7 @@ func (m *Monitor) conclude(r *Report, source telemetry.SourceStats, standby stri
 func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem, bool) {
 	if !s.Running || s.Reading >= s.Owned {
 		m.unread = time.Time{}
-		return Problem{}, false
+		return atRiskProblem(now, s)
 	}
 	if m.unread.IsZero() {
 		m.unread = now
@@ -230,6 +230,24 @@ func (m *Monitor) unreadProblem(now time.Time, s telemetry.SourceStats) (Problem
 		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
 	}
 	p.because(s.Faults)
+	return p, true
+}
+
+// atRiskProblem returns what there is to say about partitions that are read and may soon not be.
+func atRiskProblem(now time.Time, s telemetry.SourceStats) (Problem, bool) {
+	if !s.Running || len(s.AtRisk) == 0 {
+		return Problem{}, false
+	}
+	p := Problem{
+		By: ByPartitions, What: humanize.Count(len(s.AtRisk), "partition") + " may soon not be read any more", Since: now,
+		Effect: "They are being read. Once they are not, their readings wait in the hub.",
+	}
+	for _, f := range s.AtRisk {
+		if f.Since.Before(p.Since) {
+			p.Since = f.Since
+		}
+	}
+	p.because(s.AtRisk)
 	return p, true
 }
 

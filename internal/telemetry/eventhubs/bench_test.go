@@ -42,7 +42,7 @@ func BenchmarkReceive(b *testing.B) {
 			if err != nil {
 				return nil, err
 			}
-			return amqpfilter.New(c, nil), nil
+			return amqpfilter.New(c), nil
 		}})
 	}
 	filtered := filter(transport.AMQP)

@@ -1,55 +1,45 @@
 package eventhubs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/go-amqp"
+	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 	"alertworker/internal/telemetry/transport"
 )
 
-// linksPerConnection is how many partitions share a connection. azeventhubs opens the links of
-// one connection one after another, each in some six round trips.
+// linksPerConnection is how many partitions share a connection, and are read no more when it is lost.
 const linksPerConnection = 4
 
 // maxConnections bounds a replica's connections: a namespace of the Basic tier allows 100.
 const maxConnections = 32
 
 var (
-	// once is for clients whose callers try again themselves.
+	// once is for clients whose callers try again themselves. They must not last: azeventhubs renews a claim by these
+	// options too, after two minutes at the earliest, and without a pause if it cannot.
 	once = azeventhubs.RetryOptions{MaxRetries: -1}
 
 	// retries are for a client that asks questions: all attempts together take 7 s.
 	retries = azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second}
 )
 
-// A dial makes a client's connection from one that connect makes.
-type dial func(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error)
-
-// filtered is the dial of a connection on which nobody watches links.
-func filtered(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
-	c, err := connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return amqpfilter.New(c, nil), nil
-}
-
-// newClient returns a client for where the hub is at present, and that place. It connects by dial when it is first used.
-func (s *Source) newClient(retries azeventhubs.RetryOptions, dial dial) (client *azeventhubs.ConsumerClient, at endpoint, err error) {
+// newClient returns a client of azeventhubs for where the hub is at present, and that place. It connects when it is first used.
+func (s *Source) newClient(retries azeventhubs.RetryOptions) (client *azeventhubs.ConsumerClient, at endpoint, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	options := &azeventhubs.ConsumerClientOptions{
-		ApplicationID: "alertworker", InstanceID: s.owner, RetryOptions: retries, NewWebSocketConn: s.connecting(dial),
-	}
+	options := &azeventhubs.ConsumerClientOptions{ApplicationID: "alertworker", RetryOptions: retries, NewWebSocketConn: s.connecting()}
 	if s.config.ConnectionString == "" {
 		client, err = azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)
 	} else {
@@ -61,14 +51,12 @@ func (s *Source) newClient(retries azeventhubs.RetryOptions, dial dial) (client 
 	return client, endpoint{s.namespace, s.config.Hub}, nil
 }
 
-// connecting is what azeventhubs connects by, over WebSockets or not: it uses the connection of this option as it is, so
-// that a filter can be put between the library and the network. A client stays at the place that it was made for, also
-// after the hub has moved. The caller holds mu if the hub can move.
-func (s *Source) connecting(dial dial) func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error) {
+// connecting is what azeventhubs connects by, over WebSockets or not: it uses the connection of this option as it is. A client
+// stays at the place that it was made for, also after the hub has moved. The caller holds mu if the hub can move.
+func (s *Source) connecting() func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error) {
 	address, over := s.address(), s.config.Transport
-	connect := func(ctx context.Context) (net.Conn, error) { return over.Dial(ctx, address) }
 	return func(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
-		return dial(ctx, connect)
+		return over.Dial(ctx, address)
 	}
 }
 
@@ -82,142 +70,229 @@ func (s *Source) address() transport.Address {
 	return a
 }
 
-// connections are those over which the partitions of a hub are read.
+// connections are those over which the partitions of a hub are read. wait returns once all are closed.
 type connections struct {
 	source *Source
-	held   func() bool // whether this replica still owns what it has claimed
+	held   func() bool // whether this replica still owns what it has claimed; nil if it has claimed nothing
 
-	mu  sync.Mutex
-	all []*connection
-}
-
-// acquire returns a connection for one more link, which release takes back.
-func (cs *connections) acquire() (*connection, error) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	var least *connection
-	for _, c := range cs.all {
-		if !c.isKilled() && (least == nil || c.links < least.links) {
-			least = c
-		}
-	}
-	if least == nil || least.links >= linksPerConnection && len(cs.all) < maxConnections {
-		c := &connection{held: cs.held, reading: map[string]*link{}}
-		var err error
-		if c.client, _, err = cs.source.newClient(once, c.dial); err != nil {
-			return nil, err
-		}
-		cs.all, least = append(cs.all, c), c
-	}
-	least.links++
-	return least, nil
-}
-
-// release closes the connection if it has no other link.
-func (cs *connections) release(c *connection, partition string) {
-	c.mu.Lock()
-	delete(c.reading, partition)
-	c.mu.Unlock()
-	cs.mu.Lock()
-	c.links--
-	last := c.links == 0
-	if last {
-		cs.all = slices.DeleteFunc(cs.all, func(o *connection) bool { return o == c })
-	}
-	cs.mu.Unlock()
-	if last {
-		defer time.AfterFunc(cs.source.closeLimit, c.kill).Stop()
-		_ = c.client.Close(context.Background())
-	}
-}
-
-// A connection is a client that reads some partitions. It reconnects by itself.
-type connection struct {
-	client *azeventhubs.ConsumerClient
-	held   func() bool
-	links  int // guarded by the mu of connections
-
+	running sync.WaitGroup
 	mu      sync.Mutex
-	reading map[string]*link // by partition
-	socket  net.Conn         // the last one
-	killed  bool
+	all     []*connection
 }
 
 // errGivenUp is why a replica connects to nothing.
 var errGivenUp = errors.New("this replica's heartbeat is overdue, so another one may own its partitions")
 
-func (c *connection) dial(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
-	if !c.held() {
-		return nil, errGivenUp
-	}
-	socket, err := connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.killed {
-		_ = socket.Close()
-		return nil, net.ErrClosed
-	}
-	c.socket = socket
-	return fenced{amqpfilter.New(socket, c.watcher), c}, nil
-}
-
-// watcher returns who watches the link of a partition, nil if nobody does.
-func (c *connection) watcher(partition string) amqpfilter.Watcher {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l, ok := c.reading[partition]; ok {
-		return l
+// allowed returns why this replica may open nothing, nil if it may.
+func (cs *connections) allowed() error {
+	if cs.held != nil && !cs.held() {
+		return errGivenUp
 	}
 	return nil
 }
 
-// kill drops the connection for good, without a word: the hub does not answer.
-func (c *connection) kill() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.killed = true
-	if c.socket != nil {
-		_ = c.socket.Close()
+// acquire returns a connection for one more link, once it is open. release takes it back.
+func (cs *connections) acquire(ctx context.Context) (*connection, error) {
+	if err := cs.allowed(); err != nil {
+		return nil, err
 	}
-}
-
-func (c *connection) isKilled() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.killed
-}
-
-// lost tells all links that the connection has ended.
-func (c *connection) lost() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.reading {
-		l.Detached()
+	c := cs.least()
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
 	}
-}
-
-// A fenced connection attaches no link to a partition that another replica may own.
-// azeventhubs attaches links again whenever it sees fit.
-type fenced struct {
-	net.Conn
-	connection *connection
-}
-
-func (f fenced) Write(b []byte) (int, error) {
-	const attach = 0x12
-	if len(b) > 10 && b[10] == attach && bytes.Contains(b, []byte("/Partitions/")) && !f.connection.held() {
-		return 0, errGivenUp
+	err := context.Cause(ctx)
+	if err == nil {
+		err = c.err
 	}
-	return f.Conn.Write(b)
-}
-
-func (f fenced) Read(b []byte) (int, error) {
-	n, err := f.Conn.Read(b)
 	if err != nil {
-		f.connection.lost()
+		cs.release(c)
+		return nil, err
 	}
-	return n, err
+	return c, nil
+}
+
+// least returns the connection with the fewest links, to which it adds one.
+func (cs *connections) least() *connection {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	var least *connection
+	for _, c := range cs.all {
+		if c.ctx.Err() == nil && (least == nil || c.links < least.links) {
+			least = c
+		}
+	}
+	if least == nil || least.links >= linksPerConnection && len(cs.all) < maxConnections {
+		least = cs.source.newConnection()
+		cs.all = append(cs.all, least)
+		cs.running.Go(least.run)
+	}
+	least.links++
+	return least
+}
+
+// release ends the connection if it has no other link.
+func (cs *connections) release(c *connection) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.links--; c.links > 0 {
+		return
+	}
+	c.end()
+	cs.all = slices.DeleteFunc(cs.all, func(o *connection) bool { return o == c })
+}
+
+// A connection is one over which some partitions are read. Its goroutine opens it and renews its claim, until it ends.
+type connection struct {
+	source   *Source
+	config   Config
+	at       endpoint
+	address  transport.Address
+	audience string
+	links    int // guarded by the mu of connections
+
+	ctx   context.Context // of the connection; ended is its cause
+	end   context.CancelFunc
+	ready chan struct{} // closed when it is open, or cannot be opened
+
+	// Set before ready is closed.
+	amqp *amqp.Conn
+	err  error // why it could not be opened
+
+	mu        sync.Mutex
+	unclaimed telemetry.Fault // why the claim cannot be renewed; zero if it can
+}
+
+func (s *Source) newConnection() *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &connection{source: s, config: s.config, at: endpoint{s.namespace, s.config.Hub}, address: s.address(), ready: make(chan struct{})}
+	c.audience = "amqps://" + c.at.String()
+	if c.address.Plain {
+		c.audience = "amqp://" + c.at.String()
+	}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// run opens the connection, renews its claim, and closes it when it has ended.
+func (c *connection) run() {
+	defer c.end()
+	next, err := c.open()
+	c.err = err
+	close(c.ready)
+	if err != nil {
+		return
+	}
+	defer c.amqp.Close() // sends a farewell, and waits for no answer
+	for failures := 0; c.await(next); {
+		renewed, err := c.claim()
+		switch {
+		case c.ctx.Err() != nil:
+			return
+		case err != nil:
+			failures++
+			next = time.Now().Add(backoff.Delay(failures, openMin, openMax))
+		default:
+			failures, next = 0, renewed
+		}
+		c.claimed(err)
+	}
+}
+
+// await waits until a time, for ever if it is zero. It returns false if the connection ends first.
+func (c *connection) await(next time.Time) bool {
+	var due <-chan time.Time
+	if !next.IsZero() {
+		timer := time.NewTimer(time.Until(next))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-due:
+		return true
+	case <-c.amqp.Done():
+	case <-c.ctx.Done():
+	}
+	return false
+}
+
+// open connects and makes the first claim. It returns when that is to be renewed.
+func (c *connection) open() (time.Time, error) {
+	s := c.source
+	ctx, cancel := context.WithTimeoutCause(c.ctx, s.openLimit, errNotOpened)
+	defer cancel()
+	socket, err := c.config.Transport.Dial(ctx, c.address)
+	if err != nil {
+		return time.Time{}, err
+	}
+	c.amqp, err = amqp.NewConn(ctx, amqpfilter.New(socket), &amqp.ConnOptions{
+		HostName:     c.at.namespace,
+		SASLType:     amqp.SASLTypeAnonymous(),
+		WriteTimeout: s.closeLimit,
+		Properties:   map[string]any{"product": "alertworker", "platform": runtime.GOOS, "framework": runtime.Version()},
+	})
+	if err != nil {
+		_ = socket.Close()
+		return time.Time{}, expired(ctx, err)
+	}
+	next, err := c.claim()
+	if err != nil {
+		_ = c.amqp.Close()
+	}
+	return next, err
+}
+
+var errNotOpened = errors.New("the hub has not opened the link in time")
+
+// expired returns err, and that ctx ended before it, if it did.
+func expired(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+}
+
+// claim makes the claim by which the links of the connection are allowed, and returns when to renew it.
+func (c *connection) claim() (next time.Time, err error) {
+	t, err := c.config.token(c.ctx, c.audience)
+	if err != nil {
+		return time.Time{}, err
+	}
+	limit := c.source.queryLimit
+	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, fmt.Errorf("the hub has not answered a claim within %v", limit))
+	defer cancel()
+	if err := claim(ctx, c.amqp, c.audience, t); err != nil {
+		return time.Time{}, expired(ctx, err)
+	}
+	return t.next, nil
+}
+
+// claimed records why the claim cannot be renewed, nil if it was.
+func (c *connection) claimed(err error) {
+	c.mu.Lock()
+	before := c.unclaimed
+	c.unclaimed = telemetry.Fault{}
+	if err != nil {
+		since := before.Since
+		if before.Err == nil {
+			since = time.Now()
+		}
+		c.unclaimed = telemetry.Fault{Since: since, Err: c.source.explain(c.ctx, c.at, err), Refused: refused(err)}
+	}
+	now := c.unclaimed
+	c.mu.Unlock()
+	switch {
+	case before.Err == nil && now.Err != nil:
+		c.source.log.Warn("the right to read cannot be renewed; trying again until that works", zap.Error(now.Err))
+	case before.Err != nil && now.Err == nil:
+		c.source.log.Info("the right to read was renewed")
+	}
+}
+
+// fault returns why the claim cannot be renewed.
+func (c *connection) fault() telemetry.Fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unclaimed
 }

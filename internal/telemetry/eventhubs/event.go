@@ -1,31 +1,17 @@
 package eventhubs
 
 import (
-	"slices"
 	"time"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
-// appendEvents appends what the filter has read of the messages that were received.
-func appendEvents(events []telemetry.Event, received []*azeventhubs.ReceivedEventData, kept *texts) []telemetry.Event {
-	events = slices.Grow(events, len(received))
-	for _, r := range received {
-		events = append(events, event(r, kept))
-	}
-	return events
-}
-
-func event(r *azeventhubs.ReceivedEventData, kept *texts) telemetry.Event {
-	m, ok := amqpfilter.Parse(r.Body)
-	if !ok { // the connection has no filter, or the hub sends events from an address that is no partition's
-		return telemetry.Event{
-			Position:    telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset},
-			Undecodable: "the message did not pass the filter",
-		}
+// event returns what the filter has read of a message. The cursor completes its position.
+func event(data []byte, kept *texts) telemetry.Event {
+	m, ok := amqpfilter.Parse(data)
+	if !ok { // the hub sends events from an address that is no partition's
+		return telemetry.Event{Position: telemetry.Position{Sequence: unknownSequence}, Undecodable: "the message did not pass the filter"}
 	}
 	e := telemetry.Event{
 		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset)},
@@ -37,7 +23,7 @@ func event(r *azeventhubs.ReceivedEventData, kept *texts) telemetry.Event {
 		Properties:      m.Properties,
 		Undecodable:     kept.get(m.Undecodable),
 	}
-	if m.Guessed {
+	if m.Unnumbered {
 		e.Sequence = unknownSequence
 	}
 	if m.Enqueued != 0 {

@@ -42,6 +42,9 @@ const (
 // MaxPrefetch is the most that azeventhubs allows.
 const MaxPrefetch = 5000
 
+// maxName is how many characters the name of a receiver may have for clients in other languages.
+const maxName = 64
+
 // A Config says what to read and as whom. A zero field has its default, if it has one.
 type Config struct {
 	// Either a connection string, where UseDevelopmentEmulator=true means AMQP
@@ -80,8 +83,8 @@ type Config struct {
 	BalanceInterval time.Duration
 
 	// Owner labels this replica's ownerships for people. Characters other than
-	// letters, digits and -._ are replaced. A random suffix makes every Source a
-	// different owner.
+	// letters, digits and -._ are replaced, and only the last 27 are kept. A random suffix makes
+	// every Source a different owner.
 	Owner string
 
 	// Report, if not nil, returns what Reports returns in the other replicas, at most 64 KiB of JSON.
@@ -146,6 +149,7 @@ type Source struct {
 	closeLimit      time.Duration // for the hub to confirm that a link is closed
 	patience        time.Duration // before a partition that cannot be opened is handed to another replica; 0 for the default
 	queryLimit      time.Duration // for the hub to answer the next question of a query
+	secondThought   time.Duration // between two answers that say that the hub is another one
 	stallLimit      time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
 
 	mu    sync.Mutex
@@ -179,7 +183,8 @@ func New(config Config) (*Source, error) {
 
 	owner := uuid.NewString()
 	if config.Owner != "" {
-		owner = strings.Map(plain, config.Owner) + "-" + owner
+		label := strings.Map(plain, config.Owner)
+		owner = label[max(0, len(label)+1+len(owner)-maxName):] + "-" + owner // the end tells pods apart
 	}
 	s := &Source{
 		config:          config,
@@ -193,6 +198,7 @@ func New(config Config) (*Source, error) {
 		openLimit:       time.Minute,
 		closeLimit:      shortTimeout,
 		queryLimit:      10 * time.Second,
+		secondThought:   time.Second,
 		stallLimit:      2 * time.Minute,
 	}
 	return s, nil
@@ -212,7 +218,7 @@ func (s *Source) Stats() telemetry.SourceStats {
 	stats, h := s.stats, s.hub
 	s.mu.Unlock()
 	if h != nil {
-		stats.Faults = h.faults()
+		stats.Faults, stats.AtRisk = h.faults()
 	}
 	return stats
 }

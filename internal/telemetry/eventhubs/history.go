@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
 	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
 )
@@ -88,15 +86,13 @@ func (h *History) Held() (events int64, takes time.Duration) {
 
 // readAhead sends the events from since on up to the one numbered last. It opens a link that fails again.
 func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int64) error {
-	start, at := Start{Time: since}.position(), since
+	position, at := cursor{start: Start{Time: since}}, since
 	generation, credit := l.hub.generation(), l.source.config.credit(len(l.hub.ends))
-	var kept texts
 	for failures := 0; ; failures++ {
-		err := l.read(ctx, p.id, start, credit, historySilence, func(received []*azeventhubs.ReceivedEventData) bool {
+		err := l.read(ctx, p.id, &position, credit, historySilence, func(events []telemetry.Event) bool {
 			failures = 0
-			events := appendEvents(nil, received, &kept)
 			n := 0
-			for n < len(events) && (n == 0 || received[n-1].SequenceNumber < last) {
+			for n < len(events) && (n == 0 || events[n-1].Sequence < last) {
 				e := &events[n]
 				e.Generation = generation
 				if e.Enqueued.Before(at) { // of a message that cannot be decoded it is not known
@@ -105,10 +101,9 @@ func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int
 				at = e.Enqueued
 				n++
 			}
-			start = azeventhubs.StartPosition{SequenceNumber: &received[n-1].SequenceNumber}
 			select {
 			case p.batches <- events[:n]:
-				return received[n-1].SequenceNumber < last
+				return events[n-1].Sequence < last
 			case <-ctx.Done():
 				return false
 			}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
@@ -66,6 +65,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 		h.lose(func(string) bool { return true })
 	}
 	consumers.Wait()
+	h.connections.running.Wait()
 	stopOwning() // gives back what is owned
 	members.Wait()
 	others.Wait()
@@ -179,11 +179,11 @@ func (h *hub) consume(ctx, held context.Context, id string, r *reading, log *zap
 func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*partition, error) {
 	p := &partition{
 		id: id, hub: h, log: log,
-		start:   h.plan.start(id),
 		want:    make(chan struct{}, 1),
-		batches: make(chan [2][]*azeventhubs.ReceivedEventData, 1),
+		batches: make(chan []telemetry.Event, 1),
 		begun:   make(chan struct{}),
-		changed: time.Now(), turned: time.Now(), ahead: -1,
+		cursor:  cursor{start: h.plan.start(id)},
+		changed: time.Now(), turned: time.Now(), ahead: -1, stalled: -1,
 	}
 	p.resumed.Generation = h.generation
 	for n := 1; ; n++ {
@@ -204,11 +204,10 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		case h.checkpoints.ofOtherHub(id, c):
 			p.over = true
 			if _, planned := h.plan.positions[id]; !planned { // it was written since
-				p.start = Start{Earliest: true}.position()
+				p.cursor.start = Start{Earliest: true}
 			}
 		default:
-			last := c.Position
-			p.written, p.last, p.fresh = &c, &last, true
+			p.written, p.cursor = &c, cursorAfter(c.Position)
 			p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
 			p.resumed.Generation = h.generation // another tool does not write one
 		}
@@ -233,17 +232,28 @@ func (h *hub) unopened(id string) (time.Duration, bool) {
 	return 0, false
 }
 
-// faults returns why partitions are not read.
-func (h *hub) faults() map[string]telemetry.Fault {
-	all := map[string]telemetry.Fault{}
+// faults returns why partitions are not read, and why others may soon not be.
+func (h *hub) faults() (unread, atRisk map[string]telemetry.Fault) {
+	unread, atRisk = map[string]telemetry.Fault{}, map[string]telemetry.Fault{}
 	for _, p := range h.read() {
 		p.mu.Lock()
-		if p.fault.Err != nil {
-			all[p.id] = p.fault
+		l, fault := p.link, p.fault
+		if p.hasRival() {
+			fault = p.rival
 		}
 		p.mu.Unlock()
+		of := unread
+		if l != nil {
+			of = atRisk
+			if f := l.connection.fault(); f.Err != nil {
+				fault = f
+			}
+		}
+		if fault.Err != nil {
+			of[p.id] = fault
+		}
 	}
-	return all
+	return unread, atRisk
 }
 
 // read returns the partitions that have a consumer.
@@ -293,7 +303,7 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// check asks the hub whether it still is the one that is read, and replaces it if not. It returns
+// check asks the hub whether it still is the one that is read, and replaces it if it says twice that it is not. It returns
 // why, nil also if the hub does not answer. It takes notice of new partitions and of links on
 // which nothing comes.
 func (h *hub) check(ctx context.Context) error {
@@ -304,39 +314,47 @@ func (h *hub) check(ctx context.Context) error {
 			before[id] = sequence
 		}
 	}
-	state, err := h.source.query(ctx, func(id string) bool { return read[id] != nil })
-	if err != nil {
+	wanted := func(id string) bool { return read[id] != nil }
+	state, err := h.source.query(ctx, wanted)
+	if err == nil && h.another(state, before) != nil {
+		state, err = h.source.queryAgain(ctx, wanted)
+	}
+	if err != nil || state.at != h.at { // resolve has noticed
 		return nil
 	}
+	if err := h.another(state, before); err != nil {
+		h.replace(err)
+		return err
+	}
+	h.mu.Lock()
+	partitions := h.partitions
+	h.partitions = len(state.partitions)
+	h.mu.Unlock()
+	if len(state.partitions) > partitions {
+		h.source.log.Warn("the hub has more partitions", zap.Int("partitions", len(state.partitions)), zap.Int("before", partitions))
+		h.member.SetPartitions(state.partitions)
+	}
+	for id, end := range state.ends {
+		read[id].compare(end)
+	}
+	return nil
+}
+
+// another returns why a hub of this state is not the one that is read, of whose partitions these numbers were; nil if it is.
+func (h *hub) another(state hubState, read map[string]int64) error {
 	h.mu.Lock()
 	partitions := h.partitions
 	h.mu.Unlock()
 	switch {
-	case state.at != h.at: // resolve has noticed
-		return nil
 	case state.generation() != h.generation:
-		err = fmt.Errorf("%w: it was recreated at %v", errAnotherHub, state.created)
+		return fmt.Errorf("%w: it was recreated at %v", errAnotherHub, state.created)
 	case len(state.partitions) < partitions:
-		err = fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
+		return fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
 	}
-	for id, sequence := range before {
+	for id, sequence := range read {
 		if end, ok := state.ends[id]; ok && end.LastEnqueuedSequenceNumber < sequence {
-			err = fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, end.LastEnqueuedSequenceNumber, sequence)
+			return fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, end.LastEnqueuedSequenceNumber, sequence)
 		}
-	}
-	if err != nil {
-		h.replace(err)
-		return err
-	}
-	if len(state.partitions) > partitions {
-		h.source.log.Warn("the hub has more partitions", zap.Int("partitions", len(state.partitions)), zap.Int("before", partitions))
-		h.mu.Lock()
-		h.partitions = len(state.partitions)
-		h.mu.Unlock()
-		h.member.SetPartitions(state.partitions)
-	}
-	for id, end := range state.ends {
-		read[id].stalled(end.LastEnqueuedSequenceNumber)
 	}
 	return nil
 }

@@ -332,3 +332,49 @@ func TestForeignReader(t *testing.T) {
 		}
 	}
 }
+
+// Another program takes partitions again and again. It is named while it has one and between, and the log says so once. Replicas
+// that share the partitions are not taken for one.
+func TestAnotherProgram(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	core, logs := observer.New(zap.WarnLevel)
+	config := h.config()
+	config.OwnershipExpiry = time.Minute // a machine that is busy makes no replica late
+	config.Logger = zap.New(core)
+	s := h.source(t, config)
+	read(t, s)
+	eventually(t, "it to be read", func() bool { return s.Stats().Reading == 1 })
+	client, err := azeventhubs.NewConsumerClientFromConnectionString(h.ConnectionString(), "", azeventhubs.DefaultConsumerGroup, &azeventhubs.ConsumerClientOptions{InstanceID: "foreigner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	for range 3 {
+		thief, err := client.NewPartitionClient("0", &azeventhubs.PartitionClientOptions{OwnerLevel: new(int64)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stealing, stop := context.WithCancel(t.Context())
+		go func() { _, _ = thief.ReceiveEvents(stealing, 1, nil) }()
+		named := func(of map[string]telemetry.Fault) bool {
+			return of["0"].Err != nil && strings.Contains(of["0"].Err.Error(), `another program reads the consumer group $Default: its receiver "foreigner"`)
+		}
+		eventually(t, "the other program to be named", func() bool { return named(s.Stats().Faults) || named(s.Stats().AtRisk) })
+		stop()
+		eventually(t, "the partition to be taken back, and to be at risk", func() bool { return s.Stats().Reading == 1 && named(s.Stats().AtRisk) })
+		_ = thief.Close(t.Context())
+	}
+	if n := logs.FilterMessageSnippet("taken again and again").Len(); n != 1 {
+		t.Errorf("the log says it %d times: %v", n, logs.All())
+	}
+	for range 2 {
+		other := h.source(t, config)
+		_, stop := read(t, other)
+		eventually(t, "partitions to be shared", func() bool { return len(h.Owners()) == 1 })
+		stop()
+		if stats := other.Stats(); len(stats.AtRisk)+len(stats.Faults) > 0 {
+			t.Errorf("%+v", stats)
+		}
+	}
+}

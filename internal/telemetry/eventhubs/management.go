@@ -8,6 +8,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"golang.org/x/sync/errgroup"
+
+	"alertworker/internal/backoff"
 )
 
 const (
@@ -86,6 +88,12 @@ func (s *Source) query(ctx context.Context, wanted func(partition string) bool) 
 	}
 }
 
+// queryAgain is query, some time after an answer that may have been stale: one answer proves nothing.
+func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
+	backoff.Sleep(ctx, s.secondThought)
+	return s.query(ctx, wanted)
+}
+
 // ask asks the hub that client is for, about several partitions at a time, and calls answered after each answer. It does
 // not end with ctx but with the connection.
 func ask(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, wanted func(partition string) bool, answered func()) (hubState, error) {
@@ -132,7 +140,7 @@ func (m *management) connect(s *Source) (*azeventhubs.ConsumerClient, endpoint, 
 		_ = m.client.Close(context.Background()) // does not block
 		m.client = nil
 	}
-	client, at, err := s.newClient(retries, filtered)
+	client, at, err := s.newClient(retries)
 	if err == nil {
 		m.client, m.at = client, at
 	}

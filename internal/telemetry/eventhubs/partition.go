@@ -32,39 +32,40 @@ type partition struct {
 
 	resumed telemetry.Checkpoint // only a Generation if there was none
 	over    bool                 // there was one, of another hub or unreadable
-	start   azeventhubs.StartPosition
-	begin   *telemetry.Position // to be read after instead; nil unless Rewind was called
-	begun   chan struct{}       // closed by the first Receive
+	begun   chan struct{}        // closed by the first Receive
 
-	want    chan struct{}                            // Receive wants events
-	batches chan [2][]*azeventhubs.ReceivedEventData // what it gets for that
+	want    chan struct{}          // Receive wants events
+	batches chan []telemetry.Event // what it gets for that; the reader uses their memory again once more are wanted
 
 	// Used by read alone.
-	wanted   bool   // and they were not sent yet
-	received *int64 // the sequence number of the last event that azeventhubs returned
-	refused  int    // positions in a row that the hub has refused
-	stolen   time.Time
-
-	// Used by Receive alone.
-	started   bool // begun is closed
-	asked     bool // for events that have not come yet
-	events    []telemetry.Event
+	wanted    bool              // and they were not sent yet
+	events    []telemetry.Event // of the last batch
 	texts     texts
-	fresh     bool      // nothing has come since last, which is the checkpoint
-	unproven  int64     // undecodable messages that have come since last
+	refused   int       // positions in a row that the hub has refused
+	stolen    time.Time // when another reader last took the link
+	taker     *string   // which one, until accuse has seen to it
 	gapLogged time.Time // when a gap was last logged
 	second    time.Time // in which lines about undecodable messages were logged
 	lines     int
 
+	// Used by Receive alone.
+	started bool // begun is closed
+	asked   bool // for events that have not come yet
+
 	mu      sync.Mutex
-	last    *telemetry.Position // the last decodable event that came, or else the checkpoint; nil if there is neither
-	written *StoredCheckpoint   // the checkpoint as last seen in the store; nil if it is not known
-	link    *link               // nil while there is none
-	open    bool                // link is attached
-	changed time.Time           // when open or the last event last changed
-	turned  time.Time           // when open last changed
-	fault   telemetry.Fault     // why link is not attached; zero if it is
-	ahead   int64               // what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
+	cursor  cursor                  // written by read alone, once that has begun
+	written *StoredCheckpoint       // the checkpoint as last seen in the store; nil if it is not known
+	link    *link                   // nil while it is not attached
+	fail    context.CancelCauseFunc // makes link fail
+	waiting bool                    // for an event to come on it
+	changed time.Time               // when that or the last event last changed
+	turned  time.Time               // when a link was last attached or lost
+	fault   telemetry.Fault         // why there is no link; zero if there is one
+	ahead   int64                   // what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
+	stalled int64                   // what it was ahead at when a link was given up for that; -1 before the first time
+	rival   telemetry.Fault         // another program reads the partition too; Since its first link
+	seen    time.Time               // when rival last had one
+	gone    telemetry.Event         // stands for those that have expired, if link fails with errExpired
 }
 
 func (p *partition) ID() string { return p.id }
@@ -83,7 +84,7 @@ func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
 
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
 // next event and what came with it.
-func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err error) {
 	if !p.started {
 		p.started = true
 		p.mu.Lock()
@@ -91,15 +92,13 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 		p.mu.Unlock()
 		close(p.begun)
 	}
-	clear(p.events) // the caller no longer uses them
 	if !p.asked {
 		p.asked = true
 		p.want <- struct{}{}
 	}
 	select {
-	case batch := <-p.batches:
+	case events = <-p.batches:
 		p.asked = false
-		p.events = appendEvents(appendEvents(p.events[:0], batch[0], &p.texts), batch[1], &p.texts)
 	case <-p.held.Done():
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -107,17 +106,17 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	if p.held.Err() != nil {
 		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, telemetry.ErrLost)
 	}
-	p.follow(p.events)
-	for i := range p.events {
-		if e := &p.events[i]; e.Undecodable != "" {
-			p.warn(e)
-		}
-	}
-	return p.events, nil
+	return events, nil
 }
 
 // Rewind implements [telemetry.Partition].
-func (p *partition) Rewind(at telemetry.Position) { p.begin = &at }
+func (p *partition) Rewind(at telemetry.Position) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	settled := p.cursor.settled
+	p.cursor = cursorAfter(at)
+	p.cursor.settled = max(settled, at.Sequence)
+}
 
 // read keeps a link open, from the first Receive on, until ctx ends.
 func (p *partition) read(ctx context.Context) {
@@ -127,6 +126,7 @@ func (p *partition) read(ctx context.Context) {
 		return
 	}
 	for failures := 1; p.awaitHeld(ctx); failures++ {
+		p.accuse()
 		opened, err := p.readLink(ctx)
 		if ctx.Err() != nil {
 			return
@@ -134,8 +134,16 @@ func (p *partition) read(ctx context.Context) {
 		if opened {
 			failures = 1
 		}
-		if busy(err) {
-			p.stolen = time.Now()
+		switch {
+		case errors.Is(err, errSurplus):
+			failures = 0
+			continue
+		case errors.Is(err, errExpired):
+			failures = 0
+			p.handOverExpired(ctx)
+			continue
+		case busy(err):
+			p.stolen, p.taker = time.Now(), taker(err)
 		}
 		p.failed(err)
 		p.hub.suspect()
@@ -161,81 +169,134 @@ func (p *partition) awaitHeld(ctx context.Context) bool {
 // readLink opens a link and hands out what comes on it until it fails or ctx ends.
 func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 	h := p.hub
-	c, err := h.connections.acquire()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	c, err := h.connections.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer h.connections.release(c, p.id)
-	positions := p.positions()
-	l, err := c.open(p.id, azeventhubs.PartitionClientOptions{
-		StartPosition: positions[min(p.refused, len(positions)-1)],
-		OwnerLevel:    new(int64),
-		Prefetch:      int32(h.credit()),
-	}, p.opened, h.source.openLimit, h.source.closeLimit)
+	defer h.connections.release(c)
+	defer func() {
+		if unauthorized(err) { // another connection makes another claim
+			c.end()
+		}
+	}()
+	if err := h.connections.allowed(); err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	positions := p.cursor.selectors()
+	p.mu.Unlock()
+	l, err := c.attach(ctx, p.id, positions[min(p.refused, len(positions)-1)], true, h.credit)
 	if err != nil {
 		return false, err
 	}
 	defer l.close()
-	defer context.AfterFunc(ctx, l.close)()
-	p.mu.Lock()
-	p.link = l
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.link = nil
-	}()
+	p.attached(l, fail)
+	defer p.attached(nil, nil)
 	for {
-		first, err := l.wait()
-		if err != nil {
-			return l.attached > 0, err
-		}
-		p.arrived()
-		if !p.wanted {
-			select {
-			case <-p.want:
-				p.wanted = true
-			case <-l.closing:
-				return true, errors.New("the link was closed") // what came comes again
-			}
-		}
-		rest, err := l.more(h.credit() - 1)
-		p.batches <- [2][]*azeventhubs.ReceivedEventData{first, rest}
-		p.wanted, p.refused = false, 0
-		last := first[len(first)-1].SequenceNumber
-		if len(rest) > 0 {
-			last = rest[len(rest)-1].SequenceNumber
-		}
-		p.received = &last
+		p.await(true)
+		data, err := l.next(ctx)
+		p.await(false)
 		if err != nil {
 			return true, err
 		}
+		if err := p.awaitWanted(ctx); err != nil {
+			return true, err // what came comes again
+		}
+		clear(p.events) // the consumer no longer uses them
+		p.events = append(p.events[:0], event(data, &p.texts))
+		for n := h.credit(); len(p.events) < n; {
+			data, more := l.buffered()
+			if !more {
+				break
+			}
+			p.events = append(p.events, event(data, &p.texts))
+		}
+		p.refused = 0
+		p.handOver()
 	}
 }
 
-// positions returns where to begin, and where instead if the hub refuses that: offsets change
-// their form with geo-replication, and other tools write what they like.
-func (p *partition) positions() (all []azeventhubs.StartPosition) {
+// awaitWanted waits until Receive wants events.
+func (p *partition) awaitWanted(ctx context.Context) error {
+	if p.wanted {
+		return nil
+	}
+	select {
+	case <-p.want:
+		p.wanted = true
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// handOver completes p.events and gives them to Receive, which wants them.
+func (p *partition) handOver() {
+	p.mu.Lock()
+	for i := range p.events {
+		e := &p.events[i]
+		e.Generation = p.hub.generation
+		before, fresh := p.cursor.last, p.cursor.fresh
+		if missing := p.cursor.follow(e); missing > 0 {
+			p.missed(missing, fresh, before, e.Position)
+		}
+		if e.Undecodable != "" {
+			p.warn(e)
+		}
+	}
+	p.mu.Unlock()
+	p.wanted = false
+	p.batches <- p.events
+}
+
+// handOverExpired gives Receive an event that stands for those that have expired.
+func (p *partition) handOverExpired(ctx context.Context) {
+	if p.awaitWanted(ctx) != nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.received != nil:
-		all = append(all, azeventhubs.StartPosition{SequenceNumber: p.received})
-	case p.begin != nil:
-		all = append(all, azeventhubs.StartPosition{Offset: &p.begin.Offset}, azeventhubs.StartPosition{SequenceNumber: &p.begin.Sequence})
-	case p.last != nil:
-		if p.resumed.Offset != "" {
-			all = append(all, azeventhubs.StartPosition{Offset: &p.resumed.Offset})
-		}
-		all = append(all, azeventhubs.StartPosition{SequenceNumber: &p.resumed.Sequence})
-	default:
-		all = append(all, p.start)
+	e, before := p.gone, p.cursor.last
+	if e.Sequence <= p.cursor.received { // they have come meanwhile
+		return
 	}
-	if p.last != nil && !p.last.Time.IsZero() {
-		all = append(all, Start{Time: p.last.Time.Add(-resumeMargin)}.position())
-	}
-	return append(all, Start{Earliest: true}.position())
+	e.Generation = p.hub.generation
+	missing := 1 + p.cursor.follow(&e)
+	p.missed(missing, true, before, e.Position)
+	p.wanted = false
+	p.events = append(p.events[:0], e)
+	p.batches <- p.events
 }
+
+// rivalFor is for how long another program that has taken a link is said to read the partition too.
+const rivalFor = 5 * time.Minute
+
+// accuse records that another program reads the partition too, if who took the link is none of the replicas that were
+// listed since.
+func (p *partition) accuse() {
+	name := p.taker
+	p.taker = nil
+	if name == nil || p.hub.member.Knows(*name) {
+		return
+	}
+	group := p.hub.source.config.ConsumerGroup
+	err := fmt.Errorf("another program reads the consumer group %s: its receiver %q took the partition: give each program a consumer group of its own", group, *name)
+	p.mu.Lock()
+	known := p.hasRival()
+	if !known {
+		p.rival.Since = time.Now()
+	}
+	p.rival.Err, p.seen = err, time.Now()
+	p.mu.Unlock()
+	if !known {
+		p.log.Warn("the partition is taken again and again", zap.Error(err))
+	}
+}
+
+// hasRival reports whether another program reads the partition too. The caller holds p.mu.
+func (p *partition) hasRival() bool { return p.rival.Err != nil && time.Since(p.seen) < rivalFor }
 
 // refuse goes on to the next position, if the hub still is the one that it was.
 func (p *partition) refuse(ctx context.Context, err error) {
@@ -248,35 +309,35 @@ func (p *partition) refuse(ctx context.Context, err error) {
 
 // positionRefused reports whether the hub refuses to begin where it was asked to.
 func positionRefused(err error) bool {
-	for _, condition := range []string{"com.microsoft:argument-error", "com.microsoft:argument-out-of-range", "com.microsoft:georeplication:invalid-offset"} {
-		if err != nil && strings.Contains(err.Error(), condition) {
-			return true
-		}
+	if err == nil {
+		return false
 	}
-	return false
+	text := err.Error()
+	if strings.Contains(text, "com.microsoft:georeplication:invalid-offset") {
+		return true
+	}
+	argument := strings.Contains(text, "com.microsoft:argument-error") || strings.Contains(text, "com.microsoft:argument-out-of-range")
+	return argument && (strings.Contains(text, "offset") || strings.Contains(text, "sequence") || strings.Contains(text, "time"))
 }
 
-// opened records that the link is attached, or no longer is.
-func (p *partition) opened(is bool) {
+// attached records that the link is attached, and how to make it fail; nil that it no longer is.
+func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
 	p.mu.Lock()
-	was := p.open
-	recovered := is && p.fault.Err != nil
-	p.open, p.changed = is, time.Now()
-	p.turned = p.changed
-	if is {
+	recovered := l != nil && p.fault.Err != nil
+	p.link, p.fail, p.waiting = l, fail, false
+	p.turned = time.Now()
+	p.changed = p.turned
+	if l != nil {
 		p.fault = telemetry.Fault{}
 	}
 	p.mu.Unlock()
-	if is == was {
-		return
-	}
 	p.hub.source.count(func(stats *telemetry.SourceStats) {
-		if is {
-			stats.Reading++
-			stats.Hub = telemetry.Fault{}
-		} else {
+		if l == nil {
 			stats.Reading--
+			return
 		}
+		stats.Reading++
+		stats.Hub = telemetry.Fault{}
 	})
 	if recovered {
 		p.log.Info("the partition is read again")
@@ -289,13 +350,14 @@ func (p *partition) failed(err error) {
 	text := p.hub.source.explain(context.Background(), at, err)
 	p.mu.Lock()
 	before := p.fault
+	said := busy(err) && p.hasRival()
 	p.fault.Err, p.fault.Refused = text, refused(err)
 	if before.Err == nil {
 		p.fault.Since = time.Now()
 	}
 	p.mu.Unlock()
 	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Reopened++ })
-	if before.Err == nil || untracked(before.Err) != untracked(text) {
+	if !said && (before.Err == nil || untracked(before.Err) != untracked(text)) {
 		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(text))
 	}
 	_ = p.hub.source.hubFailed(err)
@@ -307,11 +369,14 @@ func untracked(err error) string {
 	return text
 }
 
-// arrived records that an event has come.
-func (p *partition) arrived() {
+// await records that an event is waited for, or that one has come.
+func (p *partition) await(is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.changed, p.ahead = time.Now(), -1
+	p.waiting = is
+	if !is {
+		p.changed, p.ahead = time.Now(), -1
+	}
 }
 
 // steady is how long a link must have been open to count: a hub that refuses one may open it first, and close
@@ -328,88 +393,61 @@ func (p *partition) unopened() (d time.Duration, known bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open {
+	if p.link != nil {
 		return 0, time.Since(p.turned) >= steady
 	}
 	return time.Since(p.turned), true
 }
 
-// stalled is called with the number of the hub's last event, and closes the link if that has been
-// ahead for the source's stallLimit while nothing came.
-func (p *partition) stalled(last int64) {
+// errExpired makes a link fail because events that were to come on it have expired.
+var errExpired = errors.New("the hub has dropped events that were not read yet")
+
+// compare is called with what the hub says about the partition while a link may be waiting. It makes the link fail if the hub
+// has been ahead for the source's stallLimit while nothing came, once for each end, and if what was to come has expired.
+func (p *partition) compare(end azeventhubs.PartitionProperties) {
 	p.mu.Lock()
-	l := p.link
-	idle := time.Since(p.changed)
-	switch {
-	case l == nil || !p.open || !l.waiting.Load() || p.last != nil && last <= p.last.Sequence || p.last == nil && last < 0:
-		p.ahead = -1
-		l = nil
-	case p.ahead < 0: // it may be on its way
-		p.ahead = last
-		l = nil
-	case idle < p.hub.source.stallLimit:
-		l = nil
-	}
-	p.mu.Unlock()
-	if l == nil {
+	defer p.mu.Unlock()
+	if p.link == nil || !p.waiting {
 		return
 	}
-	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Stalled++ })
-	go l.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, idle.Round(time.Second)))
+	if gone, ok := p.cursor.expired(end); ok {
+		p.gone = gone
+		p.fail(errExpired)
+		return
+	}
+	last, idle := end.LastEnqueuedSequenceNumber, time.Since(p.changed)
+	switch {
+	case !p.cursor.behind(end) || last == p.stalled:
+		p.ahead = -1
+	case p.ahead < 0: // it may be on its way
+		p.ahead = last
+	case idle >= p.hub.source.stallLimit:
+		p.stalled = last
+		p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Stalled++ })
+		p.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, idle.Round(time.Second)))
+	}
 }
 
 // errAnotherHub means that known positions are those of another hub.
 var errAnotherHub = errors.New("the hub is no longer the one that was read before")
 
-// unknownSequence is an event's sequence number until follow assigns one.
-const unknownSequence = -1
-
-// follow compares the sequence numbers of events with the expected ones: a hub
-// numbers events without gaps, unless it is compacted. The position that an undecodable
-// message claims is no evidence of one.
-func (p *partition) follow(events []telemetry.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range events {
-		at := &events[i].Position
-		at.Generation = p.hub.generation
-		if events[i].Undecodable != "" {
-			p.place(at)
-			continue
-		}
-		if p.last == nil {
-			p.last = &telemetry.Position{Sequence: at.Sequence - 1 - p.unproven}
-		}
-		switch {
-		case at.Sequence == p.last.Sequence+1:
-		case at.Sequence > p.last.Sequence:
-			if missing := at.Sequence - p.last.Sequence - 1 - p.unproven; missing > 0 {
-				p.missed(missing, *p.last, *at)
-			}
-		default: // a repetition
-			continue
-		}
-		*p.last, p.fresh, p.unproven = *at, false, 0
-	}
-}
-
 // missed counts events that should have come between two others and will never be read. The hub had dropped them before they
 // were asked for if nothing has come since the checkpoint. On a compacted hub that is every other event, so a partition logs it
 // at most once a minute.
-func (p *partition) missed(events int64, from, to telemetry.Position) {
+func (p *partition) missed(events int64, fresh bool, from, to telemetry.Position) {
 	log := p.log.With(zap.Int64("events", events), zap.Int64("after", from.Sequence), zap.Int64("before", to.Sequence), zap.Time("before_time", to.Time))
 	if !from.Time.IsZero() { // an old checkpoint
 		log = log.With(zap.Time("after_time", from.Time))
 	}
 	p.hub.source.count(func(stats *telemetry.SourceStats) {
-		if p.fresh {
+		if fresh {
 			stats.Expired += events
 		} else {
 			stats.Skipped += events
 		}
 	})
 	switch now := time.Now(); {
-	case p.fresh:
+	case fresh:
 		log.Error("events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer group was behind")
 	case now.Sub(p.gapLogged) > time.Minute:
 		p.gapLogged = now
@@ -417,37 +455,11 @@ func (p *partition) missed(events int64, from, to telemetry.Position) {
 	}
 }
 
-// place completes the position of an undecodable message. Without a sequence number
-// it gets the next one; if the one before is not known either, it cannot become a
-// checkpoint.
-func (p *partition) place(at *telemetry.Position) {
-	numbered := at.Sequence != unknownSequence
-	if p.last == nil {
-		p.unproven++
-		if !numbered {
-			at.Sequence, at.Offset = p.unproven-1, ""
-		}
-		return
-	}
-	if !numbered || at.Sequence > p.last.Sequence { // else it is a repetition
-		p.unproven++
-	}
-	if !numbered {
-		at.Sequence = p.last.Sequence + p.unproven
-	}
-	if at.Time.IsZero() {
-		at.Time = p.last.Time
-	}
-}
-
-// position returns the sequence number of the last event that came, false if none has.
+// position returns the sequence number of the last event that came or was settled, false if there is none.
 func (p *partition) position() (sequence int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last == nil {
-		return 0, false
-	}
-	return p.last.Sequence, true
+	return max(p.cursor.last.Sequence, p.cursor.settled), p.cursor.known
 }
 
 // Checkpoint takes one call to the store unless somebody else has written this
@@ -470,8 +482,8 @@ func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 	}
 	p.mu.Lock()
 	written := p.written
-	if p.last != nil && c.Sequence > p.last.Sequence && c.Offset == p.last.Offset {
-		c.Position = *p.last // c is a guess, and the hub may end before it
+	if last := p.cursor.last; p.cursor.known && c.Sequence > last.Sequence && c.Offset == last.Offset {
+		c.Position = last // c is a guess, and the hub may end before it
 	}
 	p.mu.Unlock()
 	written, err := p.hub.checkpoints.advance(ctx, p.id, c, written, owned)

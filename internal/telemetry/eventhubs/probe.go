@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/telemetry"
@@ -71,9 +70,10 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 // newest reads up to n of the newest events of a partition.
 func (l *look) newest(ctx context.Context, p *PartitionState, n int) error {
 	after := max(p.Last-int64(n), p.First-1)
-	err := l.read(ctx, p.ID, azeventhubs.StartPosition{SequenceNumber: &after}, n, probeWait, func(received []*azeventhubs.ReceivedEventData) bool {
-		p.Events = appendEvents(p.Events, received, nil)
-		return received[len(received)-1].SequenceNumber < p.Last
+	at := cursorAfter(telemetry.Position{Sequence: after})
+	err := l.read(ctx, p.ID, &at, n, probeWait, func(events []telemetry.Event) bool {
+		p.Events = append(p.Events, events...)
+		return at.received < p.Last
 	})
 	switch {
 	case busy(err):

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/go-amqp"
+
+	"alertworker/internal/azure"
 
 	"alertworker/internal/telemetry/transport"
 )
@@ -22,15 +26,39 @@ func busy(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "amqp:link:stolen")
 }
 
+// receiver finds who took a link, or has one, in what the hub says.
+var receiver = regexp.MustCompile(`[Rr]eceiver '([^']*)'`)
+
+// taker returns the name of the receiver that took a link, nil if the hub does not say.
+func taker(err error) *string {
+	found := receiver.FindStringSubmatch(err.Error())
+	if found == nil {
+		return nil
+	}
+	return &found[1]
+}
+
 // noGroup reports whether the hub has no such consumer group.
 func noGroup(err error) bool { return err != nil && strings.Contains(err.Error(), "amqp:not-found") }
 
 // refused reports whether the hub refused the credentials, or there are none.
 func refused(err error) bool {
-	var service *azeventhubs.Error
 	var credential interface{ NonRetriable() }
+	return unauthorized(err) || errors.As(err, &credential) || noToken(err)
+}
+
+// unauthorized reports whether the hub refused the credentials.
+func unauthorized(err error) bool {
+	var service *azeventhubs.Error
+	var peer *amqp.Error
 	return rpcCode(err) == http.StatusUnauthorized || errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
-		errors.As(err, &credential)
+		errors.As(err, &peer) && peer.Condition == amqp.ErrCondUnauthorizedAccess
+}
+
+// noToken reports whether the identity has none.
+func noToken(err error) bool {
+	var identity *azure.IdentityError
+	return errors.As(err, &identity)
 }
 
 // rpcCode returns the status that the hub answered a request with; 0 if it did not.
@@ -49,13 +77,12 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		dns         *net.DNSError
 		certificate *tls.CertificateVerificationError
 		network     net.Error
-		service     *azeventhubs.Error
 		credential  interface{ NonRetriable() }
 		proxy       *transport.ProxyError
 	)
 	code, text := rpcCode(err), err.Error()
 	switch {
-	case code == http.StatusUnauthorized, errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess:
+	case unauthorized(err):
 		return fmt.Errorf("%s rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)
 	case code == http.StatusForbidden:
 		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
@@ -63,6 +90,8 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		return fmt.Errorf("event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w", at.hub, s.config.ConsumerGroup, err)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
+	case noToken(err):
+		return fmt.Errorf("%s: %w", at.namespace, err)
 	case strings.Contains(text, "amqp:resource-limit-exceeded"):
 		return fmt.Errorf("consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w", s.config.ConsumerGroup, err)
 	case errors.As(err, &proxy):

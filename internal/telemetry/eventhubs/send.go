@@ -40,7 +40,7 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 }
 
 func (s *Source) producer() (*azeventhubs.ProducerClient, error) {
-	options := &azeventhubs.ProducerClientOptions{ApplicationID: "alertworker", NewWebSocketConn: s.connecting(filtered), RetryOptions: once}
+	options := &azeventhubs.ProducerClientOptions{ApplicationID: "alertworker", NewWebSocketConn: s.connecting(), RetryOptions: once}
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewProducerClient(s.config.Namespace, s.config.Hub, s.config.Credential, options)
 	}

@@ -10,12 +10,16 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
+
+// writesAtATime is how many first checkpoints are written side by side.
+const writesAtATime = 16
 
 // beforeFirst is the offset before the first event of any partition.
 const beforeFirst = "-1"
@@ -41,12 +45,19 @@ func (plan *startPlan) missing() []string {
 	})
 }
 
+// beyond reports whether the checkpoint of a partition is beyond its end.
+func (plan *startPlan) beyond(ends map[string]azeventhubs.PartitionProperties, id string) bool {
+	end, known := ends[id]
+	c, settled := plan.checkpoints[id]
+	return known && settled && c.Sequence > end.LastEnqueuedSequenceNumber
+}
+
 // start returns where a partition begins without a checkpoint.
-func (plan *startPlan) start(id string) azeventhubs.StartPosition {
+func (plan *startPlan) start(id string) Start {
 	if at, ok := plan.positions[id]; ok {
-		return at.position()
+		return at
 	}
-	return plan.others.position()
+	return plan.others
 }
 
 // newHub finds out what there is to read, and where to start in partitions that have no checkpoint
@@ -71,6 +82,9 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		return nil, err
 	}
 	state, err := s.query(ctx, every) // later, so that in one hub the ends are never behind the checkpoints
+	if err == nil && slices.ContainsFunc(state.partitions, func(id string) bool { return plan.beyond(state.ends, id) }) {
+		state, err = s.queryAgain(ctx, every)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +147,7 @@ func (s *Source) planStart(ctx context.Context, cs *checkpoints, plan *startPlan
 func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *startPlan) error {
 	another := map[string]StoredCheckpoint{}
 	for id, c := range plan.checkpoints {
-		if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
+		if plan.beyond(plan.ends, id) {
 			cs.beyond[id] = c.etag
 		}
 		if cs.ofOtherHub(id, c) {
@@ -187,14 +201,6 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 	return nil
 }
 
-// position returns s for azeventhubs. A zero Start has none.
-func (s Start) position() azeventhubs.StartPosition {
-	if !s.Time.IsZero() {
-		return azeventhubs.StartPosition{EnqueuedTime: &s.Time, Inclusive: true}
-	}
-	return azeventhubs.StartPosition{Earliest: &s.Earliest}
-}
-
 // pinLatest writes the current end of every partition as its checkpoint if this
 // is the first start. It keeps, and waits for, what other replicas write at the
 // same time. What a failure leaves unwritten is written at the next attempt.
@@ -207,13 +213,22 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		}
 		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("last_sequences", sequences))
 	}
+	var writing errgroup.Group
+	writing.SetLimit(writesAtATime)
 	for id, p := range s.latest {
 		if plan.unreadable[id] != nil {
 			continue
 		}
-		if _, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{}); err != nil && !errors.Is(err, records.ErrConflict) {
+		writing.Go(func() error {
+			_, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{})
+			if errors.Is(err, records.ErrConflict) {
+				return nil
+			}
 			return err
-		}
+		})
+	}
+	if err := writing.Wait(); err != nil {
+		return err
 	}
 	if s.latest != nil {
 		s.latest = nil

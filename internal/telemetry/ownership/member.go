@@ -76,9 +76,10 @@ type Member struct {
 	partitions []string // sorted
 	draining   bool
 	held       map[string]bool
-	share      int       // of partitions, by the last listing
-	published  time.Time // when the listing of held began
-	alive      time.Time // when the last successful heartbeat began
+	share      int             // of partitions, by the last listing
+	published  time.Time       // when the listing of held began
+	live       map[string]bool // replicas, by that listing
+	alive      time.Time       // when the last successful heartbeat began
 }
 
 // New returns a Member, which takes part once Run is called.
@@ -122,6 +123,13 @@ func (m *Member) Holds(partition string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return elapsed(m.alive) < m.Expiry && m.held[partition] && (since.IsZero() || m.published.After(since))
+}
+
+// Knows reports whether a member of that name was alive at the last listing. This one is.
+func (m *Member) Knows(owner string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return owner == m.Owner || m.live[owner]
 }
 
 // Changed receives after a listing and after a claim.
@@ -441,7 +449,7 @@ func (m *Member) publish(listed Records, v view, began time.Time) {
 	}
 	members := max(1, len(v.sharing))
 	m.share = (len(m.partitions) + members - 1) / members
-	m.published = began
+	m.published, m.live = began, v.live
 	m.Recheck()
 }
 

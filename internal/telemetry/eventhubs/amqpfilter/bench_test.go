@@ -71,7 +71,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 	b.Run("filtered", func(b *testing.B) {
 		c := &endless{stream: p.stream}
-		read(b, c, amqpfilter.New(c, nil))
+		read(b, c, amqpfilter.New(c))
 	})
 	decode := func(b *testing.B, message []byte) {
 		b.ReportAllocs()

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
-	"strings"
 
 	"alertworker/internal/telemetry/amqpvalue"
 )
@@ -31,22 +29,13 @@ const (
 	performEnd      = 0x17
 )
 
-// A Watcher is notified about the link that reads a partition, in the goroutine that reads the
-// connection and before the library knows. Its methods must be short.
-type Watcher interface {
-	Attached() // the peer has attached it
-	Passed()   // an event is passed to the library
-	Detached() // the peer has detached it
-}
-
 // New returns c, with what is read from it filtered. Read may be called by one
-// goroutine at a time, as the library does. watcher, unless it is nil, returns who watches the
-// link of a partition when that is attached, nil for nobody.
+// goroutine at a time, as the library does.
 //
 // It needs 64 KiB, and per link the size of a message while that comes in several
 // frames, at most MaxMessage.
-func New(c net.Conn, watcher func(partition string) Watcher) net.Conn {
-	return &conn{Conn: c, in: make([]byte, bufferSize), links: map[handle]*link{}, watcher: watcher}
+func New(c net.Conn) net.Conn {
+	return &conn{Conn: c, in: make([]byte, bufferSize), links: map[handle]*link{}}
 }
 
 // A conn hands out frames only once they are complete.
@@ -59,8 +48,7 @@ type conn struct {
 	ready      []byte // the part of out that was not handed out yet
 	err        error  // comes after that
 
-	links   map[handle]*link // on which the peer sends events
-	watcher func(partition string) Watcher
+	links map[handle]*link // on which the peer sends events
 }
 
 // A handle names a link of a connection, the way the peer does.
@@ -71,11 +59,9 @@ type handle struct {
 
 // A link is one on which the peer sends the events of a partition.
 type link struct {
-	at      position
-	max     int     // bytes of a message
-	watcher Watcher // nil if nobody watches
-	partial []byte  // what came of the present message, if that has several frames
-	large   bool    // there is more of it than is kept
+	max     int    // bytes of a message
+	partial []byte // what came of the present message, if that has several frames
+	large   bool   // there is more of it than is kept
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -167,12 +153,12 @@ func (c *conn) frame(f []byte) error {
 		case performDetach:
 			var fields [1]amqpvalue.Value
 			if on, _, err := performative(channel, body, fields[:], 0); err == nil {
-				c.forget(on)
+				delete(c.links, on)
 			}
 		case performBegin, performEnd:
 			for h := range c.links {
 				if h.channel == channel {
-					c.forget(h)
+					delete(c.links, h)
 				}
 			}
 		}
@@ -195,14 +181,6 @@ func performative(channel uint16, body []byte, fields []amqpvalue.Value, i int) 
 	return handle{channel, uint32(number)}, payload, nil
 }
 
-// forget takes note that a link is gone.
-func (c *conn) forget(h handle) {
-	if l := c.links[h]; l != nil && l.watcher != nil {
-		l.watcher.Detached()
-	}
-	delete(c.links, h)
-}
-
 // events is part of the address that the events of a partition come from.
 const events = "/partitions/"
 
@@ -216,47 +194,18 @@ func (c *conn) attach(channel uint16, body []byte) error {
 	delete(c.links, on)
 	receives, _ := fields[2].Bool()
 	_, terminus, _ := fields[5].Describe()
-	var source [8]amqpvalue.Value
+	var source [1]amqpvalue.Value
 	terminus.Fields(source[:])
 	address, _ := source[0].Text()
 	if receives || !bytes.Contains(bytes.ToLower(address), []byte(events)) {
 		return nil
 	}
-	added := &link{at: position{sequence: -1}, max: MaxMessage}
+	added := &link{max: MaxMessage}
 	if n, ok := fields[10].Uint(); ok && n > 0 {
 		added.max = int(min(n, MaxMessage))
 	}
-	added.at.selected(source[7])
 	c.links[on] = added
-	if c.watcher != nil {
-		_, partition, _ := strings.Cut(strings.ToLower(string(address)), events)
-		if added.watcher = c.watcher(partition); added.watcher != nil {
-			added.watcher.Attached()
-		}
-	}
 	return nil
-}
-
-// selected sets the position before the first event of a link by the filters that the
-// link has: those after a sequence number, an offset or the beginning are understood.
-func (at *position) selected(filters []byte) {
-	const sequence, offset = "amqp.annotation.x-opt-sequence-number > '", "amqp.annotation.x-opt-offset > '"
-	if _, value, ok := bytes.Cut(filters, []byte(sequence)); ok {
-		if n, err := strconv.ParseInt(quoted(value), 10, 64); err == nil {
-			at.sequence = n
-		}
-	}
-	if _, value, ok := bytes.Cut(filters, []byte(offset)); ok {
-		if text := quoted(value); text != "@latest" && len(text) <= maxText {
-			at.offset = []byte(text)
-		}
-	}
-}
-
-// quoted returns what stands before a quote.
-func quoted(b []byte) string {
-	text, _, _ := bytes.Cut(b, []byte("'"))
-	return string(text)
 }
 
 // transfer collects the payload of a message's frames and appends the Event that it makes of
@@ -284,9 +233,6 @@ func (c *conn) transfer(channel uint16, f []byte) error {
 		message = l.partial
 	}
 	if !more && !aborted {
-		if l.watcher != nil {
-			l.watcher.Passed()
-		}
 		c.out = l.message(c.out, message)
 	}
 	if !more || aborted {
@@ -313,9 +259,8 @@ func (l *link) message(out, message []byte) []byte {
 		}
 	}
 	if err != nil {
-		e.undecodable(message[:min(len(message), MaxKept, l.max/2)], &l.at, err)
+		e.undecodable(message[:min(len(message), MaxKept, l.max/2)], err)
 		out = e.append(out)
 	}
-	l.at.moveTo(&e)
 	return out
 }

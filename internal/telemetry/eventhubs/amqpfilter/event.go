@@ -11,9 +11,9 @@ import (
 
 // An Event is what the worker reads of a message.
 type Event struct {
-	Sequence int64 // x-opt-sequence-number
-	Guessed  bool  // the message had no readable sequence number
-	Enqueued int64 // x-opt-enqueued-time, in milliseconds since 1970; 0 if it is not known
+	Sequence   int64 // x-opt-sequence-number
+	Unnumbered bool  // the message has no readable sequence number
+	Enqueued   int64 // x-opt-enqueued-time, in milliseconds since 1970; 0 if it is not known
 
 	// Text, empty where the message has none.
 	Undecodable, Offset, Device, Source, ContentType, ContentEncoding []byte
@@ -39,23 +39,18 @@ var mark = func() (m [8]byte) {
 
 const sequenceName = "x-opt-sequence-number"
 
-// append appends the message that the library gets, which Parse reads. The sequence
-// number is an annotation, because azeventhubs continues after it on another link.
+// append appends the message that the library gets, which Parse reads.
 func (e *Event) append(b []byte) []byte {
-	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionAnnotations, amqpvalue.Map8, 1+2+byte(len(sequenceName))+9, 2, amqpvalue.Symbol8, byte(len(sequenceName)))
-	b = append(append(b, sequenceName...), amqpvalue.Long)
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Sequence))
-
 	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary32, 0, 0, 0, 0)
 	start := len(b)
 	b = append(b, mark[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Sequence))
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Enqueued))
-	guessed := byte(0)
-	if e.Guessed {
-		guessed = 1
+	unnumbered := byte(0)
+	if e.Unnumbered {
+		unnumbered = 1
 	}
-	b = append(b, guessed)
+	b = append(b, unnumbered)
 	for _, text := range e.texts() {
 		b = append(binary.AppendUvarint(b, uint64(len(*text))), *text...)
 	}
@@ -73,7 +68,7 @@ func Parse(data []byte) (e Event, ok bool) {
 	}
 	e.Sequence = int64(binary.BigEndian.Uint64(data))
 	e.Enqueued = int64(binary.BigEndian.Uint64(data[8:]))
-	e.Guessed = data[16] != 0
+	e.Unnumbered = data[16] != 0
 	data = data[17:]
 	for _, text := range e.texts() {
 		size, n := binary.Uvarint(data)
@@ -111,12 +106,12 @@ var (
 )
 
 // read sets e to what message says, as far as the error, which says why it is undecodable.
-// Guessed is set until a sequence number was read. e aliases message.
+// Unnumbered is set until a sequence number was read. e aliases message.
 //
 // Only what the worker reads has to be readable: every other value is skipped by its size.
 // Sections come once and in order, so the annotations are the hub's, whatever follows them.
 func (e *Event) read(message []byte) error {
-	*e = Event{Guessed: true}
+	*e = Event{Unnumbered: true}
 	last := byte(0)
 	for len(message) > 0 {
 		section, rest, ok := amqpvalue.Next(message)
@@ -138,7 +133,7 @@ func (e *Event) read(message []byte) error {
 			return err
 		}
 	}
-	if e.Guessed {
+	if e.Unnumbered {
 		return errSequence
 	}
 	return nil
@@ -211,7 +206,7 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 		switch string(name) {
 		case sequenceName:
 			e.Sequence, ok = value.Int()
-			e.Guessed = !ok
+			e.Unnumbered = !ok
 		case "x-opt-offset":
 			if e.Offset, ok = value.Text(); !ok && !value.IsNull() {
 				err = errOffset
@@ -234,49 +229,21 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 	return err
 }
 
-// A position is that of the last event that came on a link.
-type position struct {
-	sequence int64  // -1 before the first event of a partition, and where it is not known
-	offset   []byte // empty where it is not known
-	enqueued int64  // in ms since 1970; 0 where it is not known
-}
-
 // maxText is the longest offset or device id that is kept of an undecodable message. The
 // hub's have at most 128 characters.
 const maxText = 512
 
-// undecodable makes e the Event of a message that cannot be decoded, of which it has read a part.
-//
-// The position that the message claims is kept. Without a sequence number it gets the
-// one after the event before: numbers in a partition are consecutive, and if they are
-// not, this one is too low and never too high, so nothing is skipped. Without an offset
-// or time it gets those of the event before; at worst a restart reads it once more.
-func (e *Event) undecodable(message []byte, before *position, cause error) {
+// undecodable makes e the Event of a message that cannot be decoded, of which it has read a part. The position that the
+// message claims is kept, as far as it claims one.
+func (e *Event) undecodable(message []byte, cause error) {
 	*e = Event{
-		Sequence: e.Sequence, Guessed: e.Guessed, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
+		Sequence: e.Sequence, Unnumbered: e.Unnumbered, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
 		Undecodable: []byte(cause.Error()), Body: message,
 	}
-	if e.Guessed {
-		e.Sequence = before.sequence + 1
-	}
-	if len(e.Offset) == 0 || len(e.Offset) > maxText {
-		e.Offset = before.offset
+	if len(e.Offset) > maxText {
+		e.Offset = nil
 	}
 	if len(e.Device) > maxText {
 		e.Device = nil
-	}
-	if e.Enqueued == 0 {
-		e.Enqueued = before.enqueued
-	}
-}
-
-// moveTo moves the position to an event.
-func (at *position) moveTo(e *Event) {
-	at.sequence = e.Sequence
-	if len(e.Offset) > 0 && len(e.Offset) <= maxText {
-		at.offset = append(at.offset[:0], e.Offset...)
-	}
-	if e.Enqueued != 0 {
-		at.enqueued = e.Enqueued
 	}
 }

@@ -3,13 +3,13 @@ package amqpfilter
 // Message returns what the library gets in place of the first message that comes on a link
 // with events.
 func Message(message []byte) []byte {
-	l := &link{at: position{sequence: -1}, max: MaxMessage}
+	l := &link{max: MaxMessage}
 	return l.message(nil, message)
 }
 
 // Append appends to b what the library gets in place of a message. It may be called again.
 func Appender() func(b, message []byte) []byte {
-	l := &link{at: position{sequence: -1}, max: MaxMessage}
+	l := &link{max: MaxMessage}
 	return l.message
 }
 

@@ -1,0 +1,118 @@
+package eventhubs
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/go-amqp"
+
+	"alertworker/internal/azure"
+)
+
+const (
+	claimEvery   = 15 * time.Minute // a claim by key is made again
+	signedFor    = time.Hour        // a claim by key
+	renewBefore  = 4 * time.Minute  // the end of a token; azure.Credential fetches the next one 5 minutes before it
+	renewAtLeast = 5 * time.Second  // apart
+)
+
+// A token is what a hub knows a client by.
+type token struct {
+	kind, text string
+	ends       time.Time // zero if nobody knows
+	next       time.Time // when there should be another one; zero for never
+}
+
+// token returns one for an audience: the URL of a hub, and of all that is in it.
+func (c *Config) token(ctx context.Context, audience string) (token, error) {
+	now := time.Now()
+	if c.ConnectionString == "" {
+		t, err := c.Credential.GetToken(ctx, azure.EventHubsScope)
+		left := t.ExpiresOn.Sub(now)
+		return token{"jwt", t.Token, t.ExpiresOn, now.Add(max(left-renewBefore, left/2, renewAtLeast))}, err
+	}
+	const signature = "servicebus.windows.net:sastoken"
+	properties, err := azeventhubs.ParseConnectionString(c.ConnectionString)
+	if err != nil {
+		return token{}, err
+	}
+	if given := properties.SharedAccessSignature; given != nil {
+		return token{kind: signature, text: *given}, nil
+	}
+	ends := now.Add(signedFor)
+	text := sign(audience, *properties.SharedAccessKeyName, *properties.SharedAccessKey, ends)
+	return token{signature, text, ends, now.Add(claimEvery)}, nil
+}
+
+// sign returns a shared access signature.
+func sign(audience, keyName, key string, ends time.Time) string {
+	resource, until := url.QueryEscape(audience), strconv.FormatInt(ends.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(resource + "\n" + until))
+	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	return fmt.Sprintf("SharedAccessSignature sr=%s&sig=%s&se=%s&skn=%s", resource, url.QueryEscape(signature), until, url.QueryEscape(keyName))
+}
+
+// A claimError is a hub's answer to a claim that it refuses.
+type claimError struct {
+	code int
+	text string
+}
+
+func (e *claimError) Error() string {
+	return fmt.Sprintf("the hub refused the claim with status %d: %s", e.code, e.text)
+}
+
+// RPCCode is the status, as errors of azeventhubs have it.
+func (e *claimError) RPCCode() int { return e.code }
+
+// claim puts a token to the hub of conn. The hub allows one claim at a time on a connection.
+func claim(ctx context.Context, conn *amqp.Conn, audience string, t token) error {
+	const node, replies = "$cbs", "alertworker-claims"
+	session, err := conn.NewSession(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
+		defer cancel()
+		_ = session.Close(closing)
+	}()
+	requests, err := session.NewSender(ctx, node, nil)
+	if err != nil {
+		return err
+	}
+	answers, err := session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: replies})
+	if err != nil {
+		return err
+	}
+	address := replies
+	request := &amqp.Message{
+		Properties:            &amqp.MessageProperties{MessageID: replies, ReplyTo: &address},
+		ApplicationProperties: map[string]any{"operation": "put-token", "type": t.kind, "name": audience},
+		Value:                 t.text,
+	}
+	if !t.ends.IsZero() {
+		request.ApplicationProperties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
+	}
+	if err := requests.Send(ctx, request, nil); err != nil {
+		return err
+	}
+	answer, err := answers.Receive(ctx, nil)
+	if err != nil {
+		return err
+	}
+	code, _ := answer.ApplicationProperties["status-code"].(int32)
+	text, _ := answer.ApplicationProperties["status-description"].(string)
+	if code < 200 || code > 299 {
+		return &claimError{int(code), text}
+	}
+	return answers.AcceptMessage(ctx, answer)
+}
