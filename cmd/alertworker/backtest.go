@@ -79,11 +79,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	zone, err := time.LoadLocation(c.TimeZone)
-	if err != nil {
-		return fmt.Errorf("TIME_ZONE: %w", err)
-	}
-	run, err := backtesting.Start(candidates, zone)
+	run, err := backtesting.Start(candidates, c.Zone())
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options
 		Replica:  c.ReplicaName,
 		Version:  build.Version(),
 		Rules:    c.Rules(),
+		Zone:     c.Zone(),
 		Started:  o.started,
 		Recorder: o.recorder,
 		Metrics:  o.metrics.Handler(),

@@ -184,10 +184,6 @@ func openReceivers(
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
 	}
-	zone, err := time.LoadLocation(c.TimeZone)
-	if err != nil {
-		return nil, fmt.Errorf("TIME_ZONE: %w", err)
-	}
 	tokens := func(scope policy.TokenRequestOptions) notify.TokenSource {
 		return func(ctx context.Context) (string, error) {
 			token, err := identity.GetToken(ctx, scope)
@@ -195,7 +191,7 @@ func openReceivers(
 		}
 	}
 	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log: log, WebhookSecrets: secrets, Style: notify.Style{Zone: zone, Page: c.PublicURL}, Concurrency: c.NotifyConcurrency,
+		Log: log, WebhookSecrets: secrets, Style: notify.Style{Zone: c.Zone(), Page: c.PublicURL}, Concurrency: c.NotifyConcurrency,
 		EventGridToken: tokens(azure.EventGridScope), MailToken: tokens(azure.MailScope), Dial: dial,
 	})
 	if err != nil {

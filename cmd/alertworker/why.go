@@ -83,7 +83,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 // admin returns what looks devices up in the stores.
 func (s *session) admin() *admin.Admin {
 	o := admin.Options{
-		Rules: s.config.Rules(), Recorder: &admin.Recorder{}, Shared: sharedOf(s.config, s.stores, s.receivers),
+		Rules: s.config.Rules(), Zone: s.config.Zone(), Recorder: &admin.Recorder{}, Shared: sharedOf(s.config, s.stores, s.receivers),
 		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log), Log: s.log,
 	}
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {

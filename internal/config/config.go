@@ -76,7 +76,7 @@ type Config struct {
 	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line breaks: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); in front of one, each followed by a space, id=, name=, level=, rule=, where=, rate=, batch= and secret= say what it is called, what it gets and how: see docs/receivers.md"`
 	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64; two, separated by a space, while one replaces the other"`
 	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; messages link to it"`
-	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC" desc:"time zone of times in messages, for example Europe/Berlin"`
+	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC" desc:"time zone of times in messages and on the status page, for example Europe/Berlin"`
 	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also send a recovery when a device is normal again; the default for resolved in RULES_FILE"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
@@ -200,6 +200,15 @@ func (c Config) Scope() string {
 	}
 	hub := c.Hub()
 	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
+}
+
+// Zone returns the time zone of times that people read.
+func (c Config) Zone() *time.Location {
+	zone, err := time.LoadLocation(c.TimeZone)
+	if err != nil { // which Load rejects
+		return time.UTC
+	}
+	return zone
 }
 
 // Origin names where events come from in alert ids: the namespace's first

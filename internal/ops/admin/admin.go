@@ -56,8 +56,9 @@ type Options struct {
 	Replica   string
 	Version   string
 	Rules     rules.Set
-	Started   time.Time // the replica
-	Worker    Worker    // nil while the replica is starting
+	Zone      *time.Location // of times that people read; nil is UTC
+	Started   time.Time      // the replica
+	Worker    Worker         // nil while the replica is starting
 	Receivers []Receiver
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
@@ -198,6 +199,14 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func isSilences(path string) bool {
 	return path == "/silences" || strings.HasPrefix(path, "/silences/")
+}
+
+// now is the time in the zone of those who read it.
+func (a *Admin) now() time.Time {
+	if a.Zone == nil {
+		return time.Now().UTC()
+	}
+	return time.Now().In(a.Zone)
 }
 
 // serveAlive succeeds as long as the process responds: a failure here would mean a

@@ -156,7 +156,7 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 // its last readings and alerts had.
 func (a *Admin) local(device string, shared map[string]string) findings {
 	f := findings{
-		now: time.Now(), set: &a.Rules, state: a.Worker.Device(device), shared: map[string]string{},
+		now: a.now(), set: &a.Rules, state: a.Worker.Device(device), shared: map[string]string{},
 		ended: a.Recorder.last(maxDeliveries, func(d *delivery) bool { return d.Device == device }),
 	}
 	f.state.Partitions = append([]string{}, f.state.Partitions...)

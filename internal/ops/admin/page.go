@@ -137,13 +137,13 @@ type partitionRow struct {
 }
 
 func (a *Admin) page(r *http.Request) page {
-	now := time.Now()
+	now := a.now()
 	others, _, _ := a.others.get(r.Context())
 	all := append([]Snapshot{a.snapshot(now, maxAlerts)}, others...)
 	m := merged(all)
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
-		Now: now.UTC(), Started: a.Started,
+		Now: now, Started: a.Started,
 		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(now), Receivers: m.Receivers,
 		Silences: a.inForce(now),
 	}

@@ -42,7 +42,7 @@ func (s Snapshot) plots(now time.Time) []plot {
 			height := max(2, int(v*plotHeight/most))
 			p.Bars = append(p.Bars, bar{
 				X: i * barWidth, Y: plotHeight - height, Height: height,
-				Minute: time.Unix(minute*60, 0).UTC().Format("15:04"), Value: count(v), Partial: i == minutes-1,
+				Minute: time.Unix(minute*60, 0).In(now.Location()).Format("15:04"), Value: count(v), Partial: i == minutes-1,
 			})
 		}
 		return p

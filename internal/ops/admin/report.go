@@ -137,15 +137,15 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 		}
 		for i := range events {
 			if e := &events[i]; e.Device == device {
-				r.add(&a.Rules, reader, clock, partition, e)
+				r.add(a, reader, clock, partition, e)
 			}
 		}
 	}
 }
 
 // add takes an event of the device.
-func (r *Readings) add(set *rules.Set, reader *rules.Reader, clock *rules.Clock, partition string, e *telemetry.Event) {
-	now := findings{now: time.Now()}
+func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, partition string, e *telemetry.Event) {
+	now, set := findings{now: a.now()}, &a.Rules
 	views, reason := reader.Read(e)
 	what := found(e, views, reason)
 	for _, v := range views {

@@ -427,9 +427,10 @@ func (f findings) at(t time.Time) string {
 // clock formats t, with its date unless that is today's.
 func (f findings) clock(t time.Time) string {
 	t = t.Round(time.Millisecond) // windows end a few µs before a full second
-	layout := "15:04:05 UTC"
-	if t.UTC().Format(time.DateOnly) != f.now.UTC().Format(time.DateOnly) {
-		layout = "2006-01-02 15:04:05 UTC"
+	t = t.In(f.now.Location())
+	layout := "15:04:05 MST"
+	if t.Format(time.DateOnly) != f.now.Format(time.DateOnly) {
+		layout = "2006-01-02 15:04:05 MST"
 	}
-	return t.UTC().Format(layout)
+	return t.Format(layout)
 }
