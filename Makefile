@@ -7,6 +7,7 @@ SHELL       := bash
 
 GO       ?= go
 ARGS     ?=
+SEED     ?= 1
 FUZZTIME ?= 5s
 STATES   ?= 100000000
 PLANS    ?= 1000000
@@ -19,7 +20,7 @@ IMAGE    ?= alertworker:$(or $(VERSION),dev)
 KEDATIME ?= 5m
 race      = $(shell command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 
-.PHONY: help run stack test lint azure fuzz worlds planted model bench ci build image keda
+.PHONY: help run stack test lint azure fuzz worlds planted model simulate bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -50,7 +51,8 @@ keda: ## bin/keda, KEDA's own Event Hubs scaler
 		"$$PWD/scalers/azure_eventhub_scaler.go" "$$from/azure_eventhub_scaler.go" >../../bin/keda.json; \
 	set -x; $(GO) build -overlay ../../bin/keda.json -o ../../bin/keda .
 
-# tools is a module of its own, so that go.mod lists only what the worker needs. So is tools/keda, which is dear to build.
+# tools is a module of its own, so that go.mod lists only what the worker needs. So are
+# tools/keda, which is dear to build, and tools/simulate, which needs a runtime of WebAssembly.
 lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	@files=$$(gofmt -l cmd internal tools); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
 	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
@@ -58,6 +60,7 @@ lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	for module in . tools; do (cd $$module; set -x; \
 		$(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 	$(GO) -C tools/keda mod tidy -diff
+	cd tools/simulate; $(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff
 
 # Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
 azure: node_modules/.package-lock.json ## lint deploy/azure and test what it would deploy, if bicep is on PATH
@@ -80,6 +83,10 @@ planted: ## whether the random worlds find each planted bug within 10,000 plans
 	$(GO) test ./internal/worker -run '^TestPlanted$$' -v -timeout 24h -args -planted.within=10000 $(ARGS)
 
 # A small part of it is in make test.
+# Natively TestSimulation searches: SEEDS=1000 FROM=1 go test ./cmd/alertworker -run Simulation -timeout 0
+simulate: ## the story of a simulated world, the same each time; SEED=1; ARGS=--help lists flags
+	@$(GO) -C tools/simulate run . -seed $(SEED) $(ARGS)
+
 model: ## search the gate's protocol, crash by crash, for STATES=100000000 states
 	$(GO) test ./internal/throttle -run '^TestModel' -v -timeout 6h -args -model.states=$(STATES)
 
@@ -94,6 +101,7 @@ ci: lint ## all that a change has to pass: lint, test with KEDA's scaler, a shor
 		*) exit $$status ;; esac
 	$(MAKE) test azure
 	$(MAKE) worlds PLANS=5000
+	$(GO) -C tools/simulate test -count=1 -timeout 30m ./...
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
 build: ## bin/alertworker, static; VERSION=1.2.3 for a release

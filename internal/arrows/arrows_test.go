@@ -98,6 +98,7 @@ const arrows = `
 	tools/keda/scalers
 	tools/kubernetes    internal/config
 	tools/notes
+	tools/simulate
 	tools/rules         internal/ops/metrics/metricstest internal/worker
 	tools/systemd       internal/config
 `
@@ -118,6 +119,7 @@ const wraps = `
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
 	go.opentelemetry.io                                             internal/ops/tracing internal/ops/metrics
 	github.com/twmb/avro                                            internal/ops/backtesting
+	github.com/tetratelabs/wazero                                   tools/simulate
 	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
 `
 

@@ -111,6 +111,8 @@ func (w *World) begin(f Fault, b *body) {
 		w.replace(b, f.For, b.end)
 	case Away, Refuse, Cut, Lossy:
 		b.disturb(f, until)
+	case Rollout:
+		w.rollOut(f.For)
 	case Down:
 		w.takeDown(f, until)
 	default:
@@ -136,6 +138,19 @@ func (w *World) replace(b *body, after time.Duration, end func()) {
 	}
 	end()
 	w.later(after, func() { w.start(b.slot) })
+}
+
+// rollOut replaces one replica after the other by one with other rules.
+func (w *World) rollOut(between time.Duration) {
+	w.mu.Lock()
+	w.rollouts++
+	all := slices.Clone(w.slots)
+	w.mu.Unlock()
+	for i, b := range all {
+		if b != nil {
+			w.later(time.Duration(i)*between, func() { w.replace(b, time.Second, b.end) })
+		}
+	}
 }
 
 // takeDown has a receiver answer everybody with a status. 422 is for good: the inbox itself refuses.

@@ -22,14 +22,17 @@ const (
 
 	silence = "offline"
 	bySite  = "site"
+	added   = "added"
 
 	proves = 40 * time.Second  // until silence is proven
 	slack  = 60 * time.Second  // a window, with a claim after it
 	heals  = 150 * time.Second // until what comes is in time again, after a fault
+	prompt = 60 * time.Second  // until what comes has come, mostly
+	looks  = 15 * time.Second  // between two looks whether it has
 )
 
-// rules returns what the plan's replicas alert by.
-func (p Plan) rules() rules.Set {
+// rules returns what the plan's replicas alert by. Every other rollout adds a rule, and the next one removes it.
+func (p Plan) rules(rollouts int) rules.Set {
 	levels := []rules.Level{{Limit: limit, Clear: p.Clear, For: p.For, Override: ownLimit}}
 	if p.Levels > 1 {
 		levels[0].Name = "warning"
@@ -50,12 +53,18 @@ func (p Plan) rules() rules.Set {
 			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
 		})
 	}
+	if rollouts%2 > 0 {
+		set.Rules = append(set.Rules, rules.Rule{
+			Name: added, Field: telemetry.DefaultFields, Window: p.Window, Resolved: true,
+			Levels: []rules.Level{{Limit: limit + 1, Clear: limit - 1}},
+		})
+	}
 	return set
 }
 
-// judged returns the same for the judge.
+// judged returns the rules that no rollout changes, for the judge.
 func (p Plan) judged() (all []verify.Rule) {
-	for _, r := range p.rules().Rules {
+	for _, r := range p.rules(0).Rules {
 		judged := verify.Rule{
 			Name: r.Name, Window: r.Window, Resolved: r.Resolved, Per: r.Per, Quiet: quiet, Silent: r.Silent,
 		}
@@ -70,7 +79,7 @@ func (p Plan) judged() (all []verify.Rule) {
 }
 
 // config returns the settings of the replica called name.
-func (p Plan) config(name, hub string) config.Config {
+func (p Plan) config(name, hub string, rollouts int) config.Config {
 	storage := "DefaultEndpointsProtocol=http;AccountName=sim;AccountKey=" + key +
 		";BlobEndpoint=http://" + blobsAddress + "/sim;"
 	var urls []string
@@ -82,7 +91,7 @@ func (p Plan) config(name, hub string) config.Config {
 		EventHubConsumerGroup:    "$Default",
 		EventHubStart:            eventhubs.Start{Earliest: true},
 		EventHubPrefetch:         eventhubs.DefaultPrefetch,
-		RulesFile:                config.RulesOf(p.rules()),
+		RulesFile:                config.RulesOf(p.rules(rollouts)),
 		QuietProperty:            quiet,
 		ThrottleWindow:           p.Window,
 		ThrottleStore:            p.Store,
@@ -108,7 +117,7 @@ func (p Plan) config(name, hub string) config.Config {
 	}
 }
 
-// settles is how long after its Length everything in a plan has come to rest.
+// settles is how long after its Length everything in a plan has come to rest at the latest.
 func (p Plan) settles() time.Duration {
 	longest := time.Duration(0)
 	for _, f := range p.Faults {
@@ -136,6 +145,8 @@ func (w *World) rules(until time.Time) verify.Rules {
 
 // storm returns the longest time without a calm in which everything could heal.
 func (w *World) storm() (longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	spans := slices.SortedFunc(slices.Values(w.spans), func(a, b span) int { return a.from.Compare(b.from) })
 	var of span
 	for _, s := range spans {

@@ -82,6 +82,8 @@ const (
 	Late   Action = "late"   // the request of a step, or its answer, comes so much later
 	Twice  Action = "twice"  // the request of a step comes again, so much later
 
+	Rollout Action = "rollout" // one replica after the other is replaced, and their rules change
+
 	Down   Action = "down"   // a receiver answers everybody with Status
 	Detach Action = "detach" // the hub closes the links to a partition
 	Links  Action = "links"  // the hub refuses some links
@@ -140,7 +142,7 @@ func NewPlan(seed uint64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := Plan{
 		Seed:       seed,
-		Length:     time.Duration(3+rng.IntN(6)) * time.Minute,
+		Length:     time.Duration(2+rng.IntN(5)) * time.Minute,
 		Partitions: 1 << rng.IntN(4),
 		Replicas:   2 + rng.IntN(2),
 		Store:      one(rng, config.StoreBlob, config.StoreBlob, config.StoreBlobLease, config.StoreCosmos),
@@ -199,6 +201,7 @@ func devices(rng *rand.Rand, p Plan) []Device {
 func faults(rng *rand.Rand, p Plan) []Fault {
 	kinds := []Action{
 		Kill, Kill, Stop, Away, Refuse, Cut, Lossy, Lose, Lose, Late, Twice, Down, Detach, Links, Claims, Asked, Mute,
+		Rollout,
 	}
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	kinds = kinds[:1+rng.IntN(8)]
@@ -231,7 +234,7 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 // with returns f with what its action needs.
 func (f Fault) with(rng *rand.Rand) Fault {
 	switch f.Do {
-	case Kill, Stop:
+	case Kill, Stop, Rollout:
 		f.For = min(time.Second+f.For, 30*time.Second)
 	case Away, Refuse, Cut, Lossy:
 		for _, s := range services {

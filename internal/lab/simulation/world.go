@@ -44,6 +44,7 @@ type World struct {
 	places   map[string]*listener // by address
 	servers  []*http.Server
 	verified *verify.Log
+	spaced   *verify.Log    // of the rule that rollouts add: only how close its messages are is judged
 	work     sync.WaitGroup // what comes later, and servers
 
 	mu        sync.Mutex
@@ -51,6 +52,7 @@ type World struct {
 	bodies    map[string]*body
 	slots     []*body
 	born      int
+	rollouts  int
 	ended     bool               // no replica starts any more
 	pending   []Fault            // that wait for their step
 	downs     map[string]refusal // of receivers, by name
@@ -88,11 +90,28 @@ type Result struct {
 // OK reports whether the promise held.
 func (r Result) OK() bool { return r.Report.OK() && len(r.Unkept) == 0 }
 
+func (r Result) String() string {
+	s := fmt.Sprintf("%d faults, %d delivered", r.Faults, r.Delivered)
+	for _, wrong := range []struct {
+		name string
+		all  []verify.Violation
+	}{{"lost", r.Report.Lost}, {"too close", r.Report.TooClose}, {"stale", r.Report.Stale}, {"wrong", r.Report.Wrong}} {
+		if n := len(wrong.all); n > 0 {
+			s += fmt.Sprintf("; %d %s, first %v", n, wrong.name, wrong.all[0])
+		}
+	}
+	if len(r.Unkept) > 0 {
+		s += fmt.Sprintf("; no dead letters of %v", r.Unkept)
+	}
+	return s
+}
+
 // Run makes the world of a plan in a bubble of testing/synctest, and has it happen. story may be nil.
 func Run(p Plan, run Runner, story *Story) (Result, error) {
 	w := &World{
 		plan: p, run: run, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
-		rng: rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
+		spaced: verify.NewLog(),
+		rng:    rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
 		places: map[string]*listener{}, downs: map[string]refusal{}, last: map[stream]inbox.Delivery{},
 	}
 	if story != nil {
@@ -118,6 +137,7 @@ func Run(p Plan, run Runner, story *Story) (Result, error) {
 		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
 		Simulated: time.Since(w.began), Unkept: w.unkept(),
 	}
+	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
 	w.close()
 	return result, nil
 }
@@ -187,7 +207,7 @@ func (w *World) start(slot int) {
 	ctx, end := context.WithCancel(context.Background())
 	b := newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
 	w.bodies[b.name], w.slots[slot] = b, b
-	c := w.plan.config(b.name, w.hub.ConnectionString())
+	c := w.plan.config(b.name, w.hub.ConnectionString(), w.rollouts)
 	dial := func(ctx context.Context, _, to string) (net.Conn, error) {
 		return b.dial(ctx, serviceAt(to), w.places[to])
 	}
@@ -228,9 +248,9 @@ func (w *World) live() {
 	faults := slices.Clone(w.plan.Faults)
 	slices.SortStableFunc(faults, func(a, b Fault) int { return int(a.At - b.At) })
 	end := w.began.Add(w.plan.Length)
-	over := end.Add(w.plan.settles())
+	over, look := end.Add(w.plan.settles()), end.Add(prompt)
 	for {
-		next := over
+		next := earlier(over, look)
 		if len(faults) > 0 {
 			next = earlier(next, w.began.Add(faults[0].At))
 		}
@@ -246,8 +266,11 @@ func (w *World) live() {
 		if !now.Before(end) {
 			w.calm()
 		}
-		if !now.Before(over) {
+		if !now.Before(over) || !now.Before(look) && w.settled() {
 			return
+		}
+		if !now.Before(look) {
+			look = now.Add(looks)
 		}
 		for _, s := range sources {
 			if !now.Before(s.next) {
@@ -255,6 +278,16 @@ func (w *World) live() {
 			}
 		}
 	}
+}
+
+// settled reports whether all that is due has come, though it had little time. The judge decides, but need not wait.
+func (w *World) settled() bool {
+	w.mu.Lock()
+	vacant := slices.Contains(w.slots, nil)
+	w.mu.Unlock()
+	r := w.rules(w.now())
+	r.Bound = prompt
+	return !vacant && w.verified.Check(r).Settled()
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -291,7 +324,11 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		w.say(name, "%s %s level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
 			a.Rule, a.About(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
 		at := d.At.Add(w.plan.Ahead)
-		w.verified.Delivered(verify.Delivery{
+		log := w.verified
+		if a.Rule == added {
+			log = w.spaced
+		}
+		log.Delivered(verify.Delivery{
 			Deadline: a.Enqueued, Device: a.About(), ID: a.ID, Token: a.Token, At: at, Until: at.Add(a.Remember), Receiver: name,
 			Rule: a.Rule, Level: a.Level, Recovery: a.Resolved, Refused: d.Refused, Partition: a.Partition, Sequence: a.Sequence,
 		})

@@ -1,0 +1,277 @@
+package simulation_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	plantedWithin = flag.Int("planted", 0, "within how many seeds each planted bug has to be found; 0: none is planted")
+	plantedFrom   = flag.Int("from", 1, "the first seed")
+	plantedOnly   = flag.String("bug", "", "`REGEXP` of those to plant")
+)
+
+const root = "../../.."
+
+// A bug is old, which is once in a file of the repository, with new in its place. There, PLANTED is whether it is this
+// bug that is to be found.
+type bug struct{ name, file, old, new string }
+
+// TestPlanted plants bugs and has TestSimulation of cmd/alertworker find each:
+// go test ./internal/lab/simulation -run Planted -planted 300 -v -timeout 0
+//
+// One binary has them all.
+func TestPlanted(t *testing.T) {
+	if *plantedWithin == 0 {
+		t.Skip("it takes an hour: see -planted")
+	}
+	only := regexp.MustCompile(*plantedOnly)
+	binary := plant(t, only)
+	for _, b := range bugs {
+		if only.MatchString(b.name) {
+			t.Run(b.name, func(t *testing.T) { b.search(t, binary) })
+		}
+	}
+}
+
+// plant builds the tests of cmd/alertworker with bugs in them.
+func plant(t *testing.T, only *regexp.Regexp) string {
+	t.Helper()
+	dir := t.TempDir()
+	sources, replaced := map[string]string{}, map[string]string{}
+	for i, b := range bugs {
+		if !only.MatchString(b.name) {
+			continue
+		}
+		file, err := filepath.Abs(filepath.Join(root, b.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sources[file] == "" {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources[file] = string(text)
+		}
+		if n := strings.Count(sources[file], b.old); n != 1 {
+			t.Fatalf("%s: %s has what is to be replaced %d times, not once:\n%s", b.name, b.file, n, b.old)
+		}
+		planted := strings.ReplaceAll(b.new, "PLANTED", fmt.Sprintf("planted(%d)", i))
+		sources[file] = strings.Replace(sources[file], b.old, planted, 1)
+		sources[filepath.Join(filepath.Dir(file), "planted_bugs.go")] = "package " + packageOf(sources[file]) + "\n\n" + planting
+	}
+	for file, text := range sources {
+		at := filepath.Join(dir, fmt.Sprintf("%d.go", len(replaced)))
+		replaced[file] = at
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "simulation.test")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", binary, "./cmd/alertworker")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the bugs do not compile: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// planting is what a package with bugs has besides.
+const planting = `import (
+	"os"
+	"strconv"
+)
+
+var plantedBug, _ = strconv.Atoi(os.Getenv("PLANTED_BUG"))
+
+func planted(bug int) bool { return plantedBug == bug+1 }
+`
+
+var packageClause = regexp.MustCompile(`(?m)^package (\w+)`)
+
+func packageOf(source string) string { return packageClause.FindStringSubmatch(source)[1] }
+
+// search has the bug happen in one world after the other.
+func (b bug) search(t *testing.T, binary string) {
+	number := 1
+	for bugs[number-1].name != b.name {
+		number++
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", "-test.v", "-test.timeout=1h")
+	cmd.Dir = filepath.Join(root, "cmd", "alertworker")
+	cmd.Env = append(os.Environ(), fmt.Sprint("PLANTED_BUG=", number), fmt.Sprint("SEEDS=", *plantedWithin),
+		fmt.Sprint("FROM=", *plantedFrom), "GOGC=400")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("not found within %d seeds, in %v", *plantedWithin, time.Since(began).Round(time.Second))
+		return
+	}
+	t.Logf("found by the %d. seed: %s", strings.Count(string(out), "world "), reason(string(out)))
+}
+
+// reason returns what is wrong, by the output of a search.
+func reason(out string) string {
+	for _, sign := range []string{"VIOLATION", "panic: ", "fatal error: "} {
+		if i := strings.Index(out, sign); i >= 0 {
+			line, _, _ := strings.Cut(out[i:], "\n")
+			return line[:min(len(line), 300)]
+		}
+	}
+	return out[max(0, len(out)-300):]
+}
+
+var bugs = []bug{
+	{
+		"an unknown answer counts as a delivery", "internal/worker/attempt.go",
+		"		return throttle.Unknown\n	})",
+		"		if PLANTED {\n			return throttle.Taken\n		}\n		return throttle.Unknown\n	})",
+	},
+	{
+		"a recovery is sent without asking whose the partition is", "internal/worker/attempt.go",
+		"	return s.owns(ctx)\n}",
+		"	if PLANTED {\n		return nil\n	}\n	return s.owns(ctx)\n}",
+	},
+	{
+		"what is not due any more is sent", "internal/worker/attempt.go",
+		"	if !due {", "	if !due && !PLANTED {",
+	},
+	{
+		"the checkpoint is the last event read", "internal/worker/stream.go",
+		"telemetry.Checkpoint{Position: s.mark.position()}, s.committed\n",
+		"telemetry.Checkpoint{Position: s.mark.position()}, s.committed\n	if PLANTED {\n		c.Position = s.mark.last\n	}\n",
+	},
+	{
+		"the checkpoint does not wait for the ledger", "internal/worker/stream.go",
+		"		c.Position = s.alarms.history.safe(c.Position)\n",
+		"		if !PLANTED {\n			c.Position = s.alarms.history.safe(c.Position)\n		}\n",
+	},
+	{
+		"the ledger is not written", "internal/worker/stream.go",
+		"	if s.ledger != nil && ledger {", "	if s.ledger != nil && ledger && !PLANTED {",
+	},
+	{
+		"the ledger is ahead of the watermark", "internal/worker/history.go",
+		"h.segments[n].last.UpTo(w); n++ {", "(PLANTED || h.segments[n].last.UpTo(w)); n++ {",
+	},
+	{
+		"a lost partition is worked on", "internal/worker/stream.go",
+		"func (s *stream) lose() { s.stop(telemetry.ErrLost) }",
+		"func (s *stream) lose() {\n	if !PLANTED {\n		s.stop(telemetry.ErrLost)\n	}\n}",
+	},
+	{
+		"a dead letter counts as kept before it is", "internal/worker/attempt.go",
+		"*d.letter); err != nil {", "*d.letter); err != nil && !PLANTED {",
+	},
+	{
+		"all dead letters have one name", "internal/notify/deadletter/deadletter.go",
+		"	id := ID(d)\n	if err := s.put(",
+		"	id := ID(d)\n	if PLANTED {\n		id = \"20000101T000000.000Z-0000000000000000\"\n	}\n	if err := s.put(",
+	},
+	{
+		"dead letters are only logged", "cmd/alertworker/replica.go",
+		"	if s.deadLetters != nil {\n		config.", "	if s.deadLetters != nil && !PLANTED {\n		config.",
+	},
+	{
+		"a recovery that was not sent ends the window", "internal/throttle/note.go",
+		"		n.Quiet = max(n.Quiet, n.Ended)\n",
+		"		if !PLANTED {\n			n.Quiet = max(n.Quiet, n.Ended)\n		}\n",
+	},
+	{
+		"what may have been taken is sent under a new id", "internal/throttle/gate.go",
+		"c.note.givenBack(answer).String()",
+		"c.note.givenBack(map[bool]Answer{true: NotTaken, false: answer}[PLANTED]).String()",
+	},
+	{
+		"a window is a third too short", "internal/throttle/gate.go",
+		"		left := g.window - time.Since(c.taken)\n",
+		"		left := g.window - time.Since(c.taken)\n		if PLANTED {\n			left -= g.window / 3\n		}\n",
+	},
+	{
+		"replays are sent", "internal/throttle/decide.go",
+		"record.Now.Before(d.Quiet) || d.Covers(r):", "record.Now.Before(d.Quiet) || d.Covers(r) && !PLANTED:",
+	},
+	{
+		"a recovery does not wait for its alert's fate", "internal/throttle/decide.go",
+		"	case n.unresolved(record):", "	case n.unresolved(record) && !PLANTED:",
+	},
+	{
+		"a recovery that was overtaken is sent", "internal/throttle/decide.go",
+		"	case recovered || overtaken:", "	case recovered || overtaken && !PLANTED:",
+	},
+	{
+		"a recovery comes twice", "internal/throttle/decide.go",
+		"	recovered := at.upTo(n.Recovered)\n", "	recovered := at.upTo(n.Recovered) && !PLANTED\n",
+	},
+	{
+		"gates share their memory of windows", "internal/throttle/windows.go",
+		"	_, _ = rand.Read(w.key[:]) // does not fail\n",
+		"	if !PLANTED {\n		_, _ = rand.Read(w.key[:]) // does not fail\n	}\n",
+	},
+	{
+		"a lease frees two seconds early", "internal/lease/caslease/caslease.go",
+		"!r.Now.Before(r.Written.Add(r.Hold+c.margin()))",
+		"!r.Now.Before(r.Written.Add(r.Hold+c.margin()-map[bool]time.Duration{true: 4 * time.Second}[PLANTED]))",
+	},
+	{
+		"a lease that was lost is extended", "internal/lease/caslease/caslease.go",
+		"		case err == nil && !now.Current(l):", "		case err == nil && !now.Current(l) && !PLANTED:",
+	},
+	{
+		"a blob is written whatever is there", "internal/records/blobs.go",
+		"	switch etag {\n	case Any:", "	if PLANTED {\n		etag = Any\n	}\n	switch etag {\n	case Any:",
+	},
+	{
+		"the dead keep their partitions", "internal/telemetry/ownership/member.go",
+		"if b.Owner == m.Owner || left <= 0 {", "if b.Owner == m.Owner || left <= 0 && !PLANTED {",
+	},
+	{
+		"the living lose their partitions", "internal/telemetry/ownership/member.go",
+		"		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))\n",
+		"		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))\n		if PLANTED {\n			left = m.Interval - b.Age\n		}\n",
+	},
+	{
+		"partitions share a ledger", "cmd/alertworker/stores.go",
+		`	return groupName(c) + "/ledger/" + partition`,
+		"	if PLANTED {\n		partition = \"\"\n	}\n	return groupName(c) + \"/ledger/\" + partition",
+	},
+	{
+		"receivers share windows", "cmd/alertworker/replica.go",
+		"Receiver: receiver,", "Receiver: map[bool]string{true: \"all\", false: receiver}[PLANTED],",
+	},
+	{
+		"levels share windows", "cmd/alertworker/replica.go",
+		"Level: level.Name, Per: rule.Per, Silence:",
+		"Level: map[bool]string{false: level.Name}[PLANTED], Per: rule.Per, Silence:",
+	},
+	{
+		"a pause that a receiver asks for takes an hour", "internal/notify/pace/pace.go",
+		"	p.wait = max(p.wait, now+retryAfter)\n",
+		"	if PLANTED {\n		retryAfter = time.Hour\n	}\n	p.wait = max(p.wait, now+retryAfter)\n",
+	},
+	{
+		"after a refusal a receiver gets one message in an hour", "internal/notify/pace/pace.go",
+		"	p.rate = max(p.ceiling/2, slowest)\n",
+		"	p.rate = max(p.ceiling/2, slowest)\n	if PLANTED {\n		p.rate = 1.0 / 3600\n	}\n",
+	},
+	{
+		"silence is not proven", "internal/worker/silence.go",
+		"	return w.provenUntil(", "	return PLANTED || w.provenUntil(",
+	},
+}
