@@ -69,14 +69,18 @@ func (o *operations) close() {
 }
 
 // watched returns next, reporting its calls to a Dependency. Heartbeats make it the surest sign of
-// all: there is one every BALANCE_INTERVAL.
+// all: one is written every BALANCE_INTERVAL.
 func watched(next records.Store, calls *status.Dependency) records.Store {
-	return records.Around(next, func(ctx context.Context, _ records.Op, _ string, call func(context.Context) error) error {
+	return records.Around(next, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
 		err := call(ctx)
+		kind := status.Read
+		if op == records.OpWrite || op == records.OpDelete {
+			kind = status.Write
+		}
 		if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
-			calls.Called(nil) // an answer
+			calls.Called(status.Read, nil) // an answer, and nothing was written
 		} else {
-			calls.Called(err)
+			calls.Called(kind, err)
 		}
 		return err
 	})

@@ -200,7 +200,7 @@ func TestStorageOutage(t *testing.T) {
 		{refused, "the credentials were rejected: check the account's name and its key"},
 	} {
 		storage.state.Store(outage.state)
-		w.becomes(status.Blocked, 503, "not ready: no alerts are going out: the throttle store cannot be used", outage.why, "since ", "Alerts wait until the store answers.")
+		w.becomes(status.Blocked, 503, "not ready: no alerts are going out: the throttle store cannot be used", outage.why, "since ", "Alerts wait until the store accepts what is written to it.")
 		w.logs(`"msg":"the throttle store cannot be used"`, outage.why)
 		_, page := w.get("/")
 		if strings.Contains(page, "causes an alert") {
@@ -285,7 +285,7 @@ func TestReceiverOutage(t *testing.T) {
 	hub := hubWith(t, `{"temperature":99}`)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "NOTIFY_URLS="+receiver.URL,
 		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=")
-	w.becomes(status.Blocked, 200, "ready: no alerts are going out: no receiver accepts any.", "check the credentials in NOTIFY_URLS", "1 alert waits until it accepts them, or until NOTIFY_GIVE_UP.")
+	w.becomes(status.Blocked, 200, "ready: no alerts are going out: receiver ", "check the credentials in NOTIFY_URLS", "1 alert waits until it accepts them, or until NOTIFY_GIVE_UP.")
 	w.logs(`"msg":"receiver is down"`, "check the credentials in NOTIFY_URLS")
 	down.Store(false)
 	w.becomes(status.GoingOut, 200, "ready: alerts are going out")

@@ -69,10 +69,10 @@ func newReplica(
 ) (*replica, error) {
 	r := &replica{operations: o}
 	var err error
+	s.records = watched(s.records, &o.monitor.Checkpoints)
 	if r.member, err = s.member(ctx, c, s.records, log); err != nil {
 		return nil, err
 	}
-	s.records = watched(s.records, &o.monitor.Checkpoints)
 	if r.receivers, err = openReceivers(c, s.identity, s.dial, log); err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (r *replica) show(c config.Config, s stores, log *zap.Logger) {
 	}
 	r.metrics.Standby(func() bool { return r.waiting() != "" })
 	r.monitor.Watch(status.Replica{
-		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: leader.Key(c.Scope()),
+		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
 	})
 	if r.http != nil {
 		r.admin = r.newAdmin(c, s, log)
@@ -354,7 +354,7 @@ func (r *replica) join(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		r.monitor.Checkpoints.Called(fmt.Errorf("compare settings with other replicas: %w", err))
+		r.monitor.Checkpoints.Called(status.Read, fmt.Errorf("compare settings with other replicas: %w", err))
 		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
 	}
 }

@@ -139,6 +139,9 @@ const (
 func connect(ctx context.Context, c config.Config, s stores, m *status.Monitor, log *zap.Logger) (config.Config, stores, error) {
 	for n := 1; ; n++ {
 		resolved, opened, err := s.open(ctx, c, log)
+		if err == nil {
+			err = opened.tryWrites(ctx, resolved)
+		}
 		var wrong *invalidError
 		if err == nil || ctx.Err() != nil || errors.As(err, &wrong) {
 			return resolved, opened, err

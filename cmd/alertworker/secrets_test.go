@@ -86,7 +86,7 @@ func TestRotatedSecrets(t *testing.T) {
 
 	password.Store("second")
 	hot("oven-2")
-	w.becomes(status.Blocked, 200, "no receiver accepts any", "answered 401")
+	w.becomes(status.Blocked, 200, "no alerts are going out: receiver ", "answered 401")
 	file("urls", "ftp://")
 	w.logs("secret files have changed, but are not valid")
 	file("urls", "http://me:second@"+address)

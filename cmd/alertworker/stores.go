@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/backoff"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
@@ -95,11 +96,8 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 		return c, s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}
 	}
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		variable := c.StorageVariable()
-		if c.ThrottleStore == config.StoreCosmos {
-			variable = c.CosmosVariable()
-		}
-		return c, s, &openError{status.ByStore, fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, variable))}
+		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
+		return c, s, &openError{status.ByStore, err}
 	}
 	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
@@ -107,6 +105,29 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 		}
 	}
 	return c, s, nil
+}
+
+// tryWrites writes to the checkpoint store and to the throttle store what a replica writes, so that one
+// whose role is too small is never ready and does not replace others. Its error is an *openError.
+func (s stores) tryWrites(ctx context.Context, c config.Config) error {
+	ctx, cancel := opening(ctx)
+	defer cancel()
+	probe := records.Record{Name: groupName(c) + "/probe", Values: map[string]string{"by": "start"}, ETag: records.Any}
+	if _, err := s.records.Write(ctx, probe); err != nil {
+		err = fmt.Errorf("write to CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))
+		return &openError{status.ByCheckpoints, err}
+	}
+	for {
+		err := status.Try(ctx, s.leases, status.ProbeKey(c.Scope()))
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, lease.ErrHeld) && backoff.Sleep(ctx, time.Second): // another replica is trying
+		default:
+			err = fmt.Errorf("write to THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
+			return &openError{status.ByStore, err}
+		}
+	}
 }
 
 func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logger) (records.Store, error) {
@@ -119,6 +140,14 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 	return s.openBlobs(ctx, c, c.CheckpointContainer, func(container string) {
 		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
 	})
+}
+
+// throttleVariable names the variable with the throttle store's credentials.
+func throttleVariable(c config.Config) string {
+	if c.ThrottleStore == config.StoreCosmos {
+		return c.CosmosVariable()
+	}
+	return c.StorageVariable()
 }
 
 // openDeadLetters opens the dead letters alone.

@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/notify"
 )
 
 const (
@@ -30,8 +33,7 @@ type health struct {
 
 	// Since an alert was last taken or refused for good:
 	failures   int
-	since      time.Duration // the first failure
-	suspects   int           // different alerts that failed, except those that had failed while others succeeded
+	suspects   int // different alerts that failed, except those that had failed while others succeeded
 	down       bool
 	nextNew    time.Duration // earliest time of a probe with an alert that has not failed
 	nextFailed time.Duration // earliest time of a probe with one that has
@@ -56,9 +58,6 @@ func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 	if h.probed() && !probe {
 		return
 	}
-	if h.failures == 0 {
-		h.since = now
-	}
 	h.failures++
 	if suspect {
 		h.suspects++
@@ -69,6 +68,55 @@ func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 	if suspect {
 		h.nextNew = now + retryDelay(h.suspects-failuresToGoDown+1)
 	}
+}
+
+const rejectionsOfOne = 8 // of one device or two, after which the receiver is said to reject everything
+
+// A shortfall is what a receiver has not accepted since it last accepted a notice. It is what people are
+// told about the receiver; what is attempted next follows from health. Times are by the worker's clock.
+type shortfall struct {
+	last     *notify.Error // of the last attempt
+	failures int
+	failed   time.Duration // the first failure
+
+	rejections int           // notices that the receiver refused for good
+	rejected   time.Duration // the first of these
+	about      []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
+}
+
+// fail records an attempt that may succeed if it is repeated.
+func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
+	if s.failures == 0 {
+		s.failed = now
+	}
+	s.failures++
+	s.last = failure
+}
+
+// reject records that the receiver has refused a notice for good.
+func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
+	if s.rejections == 0 {
+		s.rejected = now
+	}
+	s.rejections++
+	s.last = failure
+	if len(s.about) < failuresToGoDown && !slices.Contains(s.about, about) {
+		s.about = append(s.about, strings.Clone(about))
+	}
+}
+
+// fault returns what is wrong with the receiver and since when; false if nothing is. One device's notices may be
+// refused because of what they say.
+func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, down bool) {
+	switch {
+	case s.failures >= failuresToGoDown && !s.last.Refused:
+		return ReceiverFails, s.failed, true
+	case len(s.about) >= failuresToGoDown, s.rejections >= rejectionsOfOne:
+		return ReceiverRejects, s.rejected, true
+	case s.failures >= failuresToGoDown:
+		return ReceiverFails, s.failed, true
+	}
+	return ReceiverFails, 0, false
 }
 
 // storeHealth is what attempts have shown about the throttle store. Once it has not

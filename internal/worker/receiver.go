@@ -23,18 +23,19 @@ type receiver struct {
 	worker *Worker
 	index  int // among the worker's receivers
 
-	mu       sync.Mutex
-	queues   []*queue // one for each stream
-	turn     int      // index of the queue whose turn is next
-	pace     *pace.Pace
-	messages int  // under way, from the first claim to the last record
-	sending  int  // deliveries in them
-	writing  int  // dead letters being written
-	probing  bool // whether a probe is under way
-	health   health
-	store    storeHealth
-	timer    *time.Timer
-	wake     time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
+	mu        sync.Mutex
+	queues    []*queue // one for each stream
+	turn      int      // index of the queue whose turn is next
+	pace      *pace.Pace
+	messages  int  // under way, from the first claim to the last record
+	sending   int  // deliveries in them
+	writing   int  // dead letters being written
+	probing   bool // whether a probe is under way
+	health    health
+	shortfall shortfall
+	store     storeHealth
+	timer     *time.Timer
+	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
 // bit is r among the receivers of a recovery.
@@ -332,6 +333,12 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		if !a.group.reported {
 			r.pace.Taken(now)
 		}
+		switch {
+		case a.failure == nil:
+			r.shortfall = shortfall{}
+		case a.group.size == 1: // else it may be because of another one
+			r.shortfall.reject(now, d.about, a.failure)
+		}
 		for _, q := range r.queues {
 			for q.lines[failed].Len() > 0 {
 				d := q.take(failed)
@@ -353,6 +360,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		if !a.group.reported {
 			suspect := first && !d.odd // else the fault may be the alert's own
 			r.health.failed(now, a.failure, suspect, a.probe)
+			r.shortfall.fail(now, a.failure)
 		}
 	}
 	if a.group != nil && a.asked {
@@ -380,7 +388,7 @@ func (r *receiver) letterDone() {
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.Name, Down: r.health.down, Taken: r.health.taken, Waiting: r.sending}
+	state := ReceiverState{Name: r.Name, Taken: r.health.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
@@ -391,12 +399,14 @@ func (r *receiver) state() ReceiverState {
 		state.Rate, state.Limited = rate, r.pace.Learned()
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
-	since := r.health.since
-	if from, stuck := r.pace.Stuck(); stuck && !state.Down {
-		state.Down, since = true, from
+	fault, since, down := r.shortfall.fault()
+	var failure error = r.shortfall.last
+	if from, stuck := r.pace.Stuck(); stuck && !down {
+		fault, since, failure, down = ReceiverLimited, from, r.health.failure, true
 	}
-	if state.Down {
-		state.Since, state.Err = r.worker.started.Add(since), r.health.failure
+	if down {
+		state.Down, state.Fault = true, fault
+		state.Since, state.Err = r.worker.started.Add(since), failure
 		state.Retry = r.nextAttempt()
 	}
 	return state

@@ -124,15 +124,28 @@ func (k kept) state(partition string, key alarmKey) AlarmState {
 	return state
 }
 
+// A ReceiverFault says how a receiver is down.
+type ReceiverFault int
+
+const (
+	ReceiverFails   ReceiverFault = iota // it does not answer, or not usefully
+	ReceiverRejects                      // it refuses what it is sent for good: each notice becomes a dead letter
+	ReceiverLimited                      // it says that it is sent too much, and takes nothing
+)
+
+// String returns f as a label of metrics.
+func (f ReceiverFault) String() string { return [...]string{"failing", "rejecting", "rate_limited"}[f] }
+
 // A ReceiverState is the health of one receiver.
 type ReceiverState struct {
 	Name    string
-	Down    bool
-	Since   time.Time // of the first failure in a row; zero unless it is down
-	Err     error     `json:"-"` // the last failure, which holds no secret; nil unless it is down
-	Retry   time.Time // earliest time of the next attempt while it is down; zero if one is under way
-	Taken   int64     // alerts taken since the worker started
-	Waiting int       // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
+	Down    bool          // it has accepted nothing since it failed or refused several times
+	Fault   ReceiverFault // how, if it is down
+	Since   time.Time     // of the first failure since it accepted something; zero unless it is down
+	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
+	Retry   time.Time     // earliest time of the next attempt while it is down; zero if one is under way
+	Taken   int64         // alerts taken since the worker started
+	Waiting int           // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
 
 	Rate    float64       // messages a second at present; 0 if nothing limits them
 	Limited bool          // it refused messages lately because of their number

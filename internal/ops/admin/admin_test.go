@@ -149,13 +149,14 @@ func TestReady(t *testing.T) {
 		w.set(func() { w.reading.Running = true })
 		check(200, "ready: alerts are going out.\n") // it owns none
 		w.set(func() { w.reading.Owned, w.reading.Reading = 3, 1 })
-		check(503, "not ready: alerts are going out, but 2 of 3 partitions that this replica owns are not being read.\n"+
+		check(503, "not ready: some alerts aren't going out: 2 of 3 partitions that this replica owns are not being read. "+
+			"Those of the other partition that this replica owns go out.\n"+
 			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. This is normal for a moment when partitions change hands.\n")
 		w.set(func() { w.reading.Reading = 4 }) // one was lost and is still being settled
 		w.set(func() {
 			w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
-		check(200, "ready: some alerts aren't going out: 1 of 2 receivers is down.\n"+
+		check(200, "ready: some alerts aren't going out: receiver pager is down. Those to up go out.\n"+
 			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
 		w.set(func() { w.worker.receivers = nil })
 		w.set(func() { w.standby = "others are active" })
@@ -940,7 +941,7 @@ func TestPageOfAll(t *testing.T) {
 		reports = [][]byte{other.admin.Report()}
 		body := page()
 		for _, want := range []string{
-			"Replica alertworker-7d9f-k8c2m: Some alerts aren&#39;t going out: 1 of 2 receivers is down.",
+			"Replica alertworker-7d9f-k8c2m: Some alerts aren&#39;t going out: receiver pager.example.net is down.",
 			"<strong>Receiver pager.example.net is down</strong> on alertworker-7d9f-k8c2m",
 			"alertworker-7d9f-x2x1p and 1 more", "Replicas</h2>", "All replicas <span",
 			"2,392,112", // readings

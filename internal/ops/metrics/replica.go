@@ -89,7 +89,8 @@ func (m *Metrics) Blocked(report func() status.Report) {
 			present[status.ByCredentials] = present[status.ByCredentials] || p.Refused
 		}
 		for _, by := range status.Bys {
-			to.gauge("blocked", "1 while this prevents alerts from going out; otherwise 0. credentials: set in addition to the service that rejected them.", number(present[by]), "by", string(by))
+			to.gauge("blocked", "1 while this is in the way of alerts; otherwise 0. "+
+				"credentials: set in addition to the service that rejected them.", number(present[by]), "by", string(by))
 		}
 	}))
 }
@@ -169,7 +170,12 @@ func (r *replica) collect(to scrape) {
 	to.counter("dead_letters_total", "Alerts that were given up and stored as dead letters.", stats.DeadLetters.Load())
 
 	for _, s := range r.worker.Receivers() {
-		to.gauge("receiver_down", "1 while the receiver is down: several attempts in a row have failed, and none has succeeded since.", number(s.Down), "receiver", s.Name)
+		for _, fault := range []worker.ReceiverFault{worker.ReceiverFails, worker.ReceiverRejects, worker.ReceiverLimited} {
+			to.gauge("receiver_down",
+				"1 while the receiver is down: it has accepted nothing since several attempts failed (failing), "+
+					"it refused several alerts for good (rejecting), or it said that it is sent too much (rate_limited).",
+				number(s.Down && s.Fault == fault), "receiver", s.Name, "reason", fault.String())
+		}
 	}
 
 	source := r.source()

@@ -53,7 +53,7 @@ type Problem struct {
 
 	Refused bool `json:"refused,omitempty"` // because of credentials
 
-	blocks bool // no alert can go out
+	keeps reach // from going out
 }
 
 // Lasts returns for how long there has been p, such as "3 min".

@@ -1,10 +1,11 @@
-// Package status says whether alerts are going out a replica and, if not, what is in the
+// Package status says whether alerts are going out of a replica and, if not, what is in the
 // way. A [Monitor] watches what the replica depends on; its [Report] is what the status
-// page, /readyz, GET /status, the log and the metrics show.
+// page, /readyz, GET /status, the log, the heartbeat and the metrics show.
 //
-// What the replica calls anyway shows how its services are: a [Dependency] gets the
-// result of every call. Only the throttle store may have no calls for long, because nothing
-// asks it while no device is hot. The Monitor then reads one record every ten seconds.
+// What works is what was done: a store works if it accepted a write since it last refused one, a
+// receiver if it accepted a notice. What the replica calls anyway shows that: a [Dependency] gets the
+// result of every call. Only the throttle store may have no writes for long, because nothing is
+// written to it while no device is hot. The Monitor then writes a record of its own.
 package status
 
 import (
@@ -20,6 +21,15 @@ import (
 // settle is how long a failure lasts before it counts: one call that fails is retried.
 const settle = 5 * time.Second
 
+// A Kind of call: a read that is answered says nothing about writes, nor a write about reads.
+type Kind int
+
+const (
+	Write Kind = iota // accepted, so that it is in the store, or failed
+	Read              // answered, or failed
+	kinds
+)
+
 // A Dependency is a service that the replica calls. The zero Dependency has not been called.
 // It is safe for concurrent use.
 type Dependency struct {
@@ -29,52 +39,70 @@ type Dependency struct {
 	// Refused reports whether an error means that the credentials were refused; nil: none does.
 	Refused func(error) bool
 
-	mu       sync.Mutex
-	err      error     // the last call's, unless it was answered
-	since    time.Time // the first failure in a row
-	failures int       // in a row
-	called   time.Time // when the last call ended
+	mu      sync.Mutex
+	outages [kinds]outage
+	wrote   time.Time // when the last write ended, however it did
 }
 
-// Called records the result of a call: nil if the service answered. A call that was
-// cancelled says nothing.
-func (d *Dependency) Called(err error) {
+// An outage is the calls of a kind that have failed since one succeeded.
+type outage struct {
+	err      error     // the last one's
+	since    time.Time // the first one
+	failures int
+}
+
+// Called records the result of a call: nil if it succeeded. A call that was cancelled says nothing.
+func (d *Dependency) Called(kind Kind, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.called = time.Now()
+	now := time.Now()
+	if kind == Write {
+		d.wrote = now
+	}
+	o := &d.outages[kind]
 	if err == nil {
-		d.err, d.since, d.failures = nil, time.Time{}, 0
+		*o = outage{}
 		return
 	}
-	if d.failures == 0 {
-		d.since = d.called
+	if o.failures == 0 {
+		o.since = now
 	}
-	d.err = err
-	d.failures++
+	o.err = err
+	o.failures++
 }
 
-// Store is a [lease.Observer] that records the calls of a store.
-func (d *Dependency) Store(ctx context.Context, _ lease.Operation) (context.Context, func(lease.Call)) {
+// Store is a [lease.Observer] that records the calls of a store. Only a lease that was granted or
+// extended shows that writes are accepted: to release one that is not current is no write.
+func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 	return ctx, func(c lease.Call) {
-		if c.Outcome != lease.OutcomeError {
-			c.Err = nil
+		switch {
+		case c.Outcome == lease.OutcomeError && op == lease.OpRead:
+			d.Called(Read, c.Err)
+		case c.Outcome == lease.OutcomeError:
+			d.Called(Write, c.Err)
+		default:
+			d.Called(Read, nil)
 		}
-		d.Called(c.Err)
+		if c.Outcome == lease.OutcomeOK && (op == lease.OpAcquire || op == lease.OpExtend) {
+			d.Called(Write, nil)
+		}
 	}
 }
 
-// fault returns why the service cannot be used; its error is nil if it can be. Two calls in
-// a row must have failed, over some seconds.
+// fault returns why the service cannot be used; its error is nil if it can be. Two calls of a kind must
+// have failed since one succeeded, over some seconds.
 func (d *Dependency) fault(now time.Time) telemetry.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.failures < 2 || now.Sub(d.since) < settle {
-		return telemetry.Fault{}
+	for _, o := range d.outages {
+		if o.failures >= 2 && now.Sub(o.since) >= settle {
+			return d.explained(o.since, o.err)
+		}
 	}
-	return d.explained(d.since, d.err)
+	return telemetry.Fault{}
 }
 
 // explained returns err, with which calls of the service have failed since then, as a fault.
@@ -86,9 +114,29 @@ func (d *Dependency) explained(since time.Time, err error) telemetry.Fault {
 	return f
 }
 
-// idle returns for how long there was no call, and whether the last one failed.
-func (d *Dependency) idle() (time.Duration, bool) {
+// idle returns for how long nothing was written, and whether calls fail.
+func (d *Dependency) idle(now time.Time) (idle time.Duration, failing bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return time.Since(d.called), d.failures > 0
+	for _, o := range d.outages {
+		failing = failing || o.failures > 0
+	}
+	return now.Sub(d.wrote), failing
 }
+
+// probeTTL is how long a probe holds its key if it cannot free it: every store takes it.
+const probeTTL = 15 * time.Second
+
+// Try writes to s what a claim writes: it takes key, which only probes use, and frees it. Its error is a
+// *lease.HeldError if another replica is trying too.
+func Try(ctx context.Context, s lease.Store, key string) error {
+	l, err := s.Acquire(ctx, key, probeTTL, func(lease.Record) (string, error) { return "", nil })
+	if err != nil {
+		return err
+	}
+	_ = s.Release(ctx, l, "") // else it frees by itself
+	return nil
+}
+
+// ProbeKey returns the key that the replicas of a scope use for [Try].
+func ProbeKey(scope string) string { return "~probe/" + scope }

@@ -1,0 +1,103 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/worker"
+)
+
+// A receiver that refuses the alerts of several devices for good, and accepts none, is down: each of them is a dead
+// letter. One that refuses those of one device is not, unless nothing else is sent for long. What it accepts ends that.
+func TestReceiverThatRejects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusal := &notify.Error{Refused: true, Untaken: true, Status: 400, Err: errors.New("answered 400")}
+		p, r := newPartition("0"), &receiver{answer: failing(refusal)}
+		s := newSetup(t, r)
+		s.start(p)
+		defer s.end()
+		state := func() worker.ReceiverState {
+			synctest.Wait()
+			return s.worker.Receivers()[0]
+		}
+		for range 7 {
+			p.publish("odd", 99)
+			pass(window + 5*time.Second)
+			if got := state(); got.Down {
+				t.Fatalf("%+v, because of one device", got)
+			}
+		}
+		r.set(nil)
+		p.publish("well", 99)
+		pass(time.Second)
+		r.set(failing(refusal))
+		p.publish("odd", 99)
+		pass(time.Second)
+
+		began := time.Now().Add(-time.Second) // with the first that it refused since it accepted one
+		p.publish("a", 99)
+		p.publish("b", 99)
+		got := state()
+		if !got.Down || got.Fault != worker.ReceiverRejects || !got.Since.Equal(began) || got.Err == nil {
+			t.Errorf("%+v, since %v, after it refused the alerts of three devices", got, began)
+		}
+		pass(time.Hour)
+		if !state().Down {
+			t.Error("it is well again, and nothing was sent")
+		}
+		r.set(nil)
+		p.publish("c", 99)
+		if got := state(); got.Down || got.Err != nil {
+			t.Errorf("%+v after it accepted one", got)
+		}
+
+		r.set(failing(refusal))
+		for range 8 {
+			p.publish("odd", 99)
+			pass(window + 5*time.Second)
+		}
+		if got := state(); !got.Down || got.Fault != worker.ReceiverRejects {
+			t.Errorf("%+v after eight alerts in a row", got)
+		}
+	})
+}
+
+// An outage began with its first failure, also if the receiver refused something for good meanwhile; and a rate limit
+// is told apart from it.
+func TestOutageSinceItsFirstFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		s := newSetup(t, r)
+		s.start(p)
+		defer s.end()
+		began := time.Now()
+		p.publish("hot", 99)
+		pass(10 * time.Second)
+		r.set(func(_ context.Context, a notify.Alert) error {
+			if a.Device == "odd" {
+				return &notify.Error{Refused: true, Untaken: true, Status: 422, Err: errors.New("answered 422")}
+			}
+			return errBusy
+		})
+		p.publish("odd", 99)
+		pass(5 * time.Minute)
+		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != worker.ReceiverFails || !got.Since.Equal(began) {
+			t.Errorf("%+v, since %v", got, began)
+		}
+		r.set(nil)
+		pass(2 * time.Minute)
+		if got := s.worker.Receivers()[0]; got.Down {
+			t.Errorf("%+v after it accepted one", got)
+		}
+		r.set(failing(&notify.Error{Limited: true, Untaken: true, Status: 429, Err: errors.New("answered 429")}))
+		p.publish("next", 99)
+		pass(2 * time.Minute)
+		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != worker.ReceiverLimited || got.Err == nil {
+			t.Errorf("%+v while it only limits the rate", got)
+		}
+	})
+}
