@@ -24,10 +24,11 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/backoff internal/rules internal/ledger internal/roster internal/telemetry internal/throttle internal/notify internal/notify/pace
+	internal/worker    internal/backoff internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry
 	internal/ledger    internal/records internal/telemetry
 	internal/roster    internal/records internal/telemetry
+	internal/silence   internal/roster internal/telemetry
 	internal/throttle  internal/lease
 	internal/telemetry internal/telemetry/amqpvalue
 	internal/lease

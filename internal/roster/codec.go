@@ -16,10 +16,7 @@ import (
 // format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip.
 const format = 1
 
-// maxFields bounds those of a roster that is read.
-const maxFields = 64
-
-// maxBytes bounds a roster, unpacked: a name with its length, and three numbers for each field.
+// maxBytes bounds a roster, unpacked: a name with its length, and three numbers for each column.
 const maxBytes = 64 << 20
 
 type header struct {
@@ -28,8 +25,7 @@ type header struct {
 	Sequence   int64     `json:"sequence"`
 	Offset     string    `json:"offset,omitempty"`
 	Time       time.Time `json:"time,omitzero"`
-	Floor      Place     `json:"floor"`
-	Fields     []string  `json:"fields"`
+	Columns    []Column  `json:"columns"`
 	Devices    int       `json:"devices"`
 }
 
@@ -38,7 +34,7 @@ type header struct {
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
 	p := r.Position
-	first, err := json.Marshal(header{format, p.Generation, p.Sequence, p.Offset, p.Time.UTC(), r.Floor, r.fields, len(r.names)})
+	first, err := json.Marshal(header{format, p.Generation, p.Sequence, p.Offset, p.Time.UTC(), r.columns, len(r.names)})
 	if err != nil {
 		panic(err) // strings and integers, and a time that a store has returned
 	}
@@ -48,7 +44,7 @@ func (r *Roster) Encode() []byte {
 		b = append(b, name...)
 	}
 	origin := p.Time.UnixMilli()
-	for f := range r.fields {
+	for f := range r.columns {
 		for d := range r.names {
 			b = binary.AppendVarint(b, p.Sequence-r.Heard(d, f).Sequence)
 		}
@@ -85,12 +81,12 @@ func Decode(packed []byte) (*Roster, error) {
 	switch {
 	case in.Format != format:
 		return nil, fmt.Errorf("it has format %d; this version reads only format %d", in.Format, format)
-	case len(in.Fields) == 0 || len(in.Fields) > maxFields || in.Devices < 0 || in.Devices > MaxDevices:
-		return nil, fmt.Errorf("it has %d devices and %d fields", in.Devices, len(in.Fields))
+	case len(in.Columns) == 0 || len(in.Columns) > MaxColumns || in.Devices < 0 || in.Devices > MaxDevices:
+		return nil, fmt.Errorf("it has %d devices and %d columns", in.Devices, len(in.Columns))
 	}
-	r := New(in.Fields)
+	r := New(in.Columns)
+	copy(r.columns, in.Columns)
 	r.Position = telemetry.Position{Generation: in.Generation, Sequence: in.Sequence, Offset: in.Offset, Time: in.Time.UTC()}
-	r.Floor = in.Floor
 	from := reader{rest: rest}
 	for range in.Devices {
 		r.Add(from.text())
@@ -99,8 +95,8 @@ func Decode(packed []byte) (*Roster, error) {
 		return nil, errors.New("device names are missing, too long or duplicated")
 	}
 	origin := in.Time.UnixMilli()
-	for f := range r.fields {
-		of := func(d int) *Place { return &r.heard[d*len(r.fields)+f] }
+	for f := range r.columns {
+		of := func(d int) *Place { return &r.heard[d*len(r.columns)+f] }
 		for d := range r.names {
 			of(d).Sequence = in.Sequence - from.number()
 		}
@@ -116,7 +112,7 @@ func Decode(packed []byte) (*Roster, error) {
 		}
 		for d := range r.names {
 			if quiet := from.number(); of(d).Time != 0 {
-				r.set(d*len(r.fields)+f, Heard{of(d).Sequence, of(d).Time, quiet})
+				r.set(d*len(r.columns)+f, Heard{of(d).Sequence, of(d).Time, quiet})
 			}
 		}
 	}
@@ -152,21 +148,51 @@ func (r *reader) text() string {
 	return s
 }
 
-// With returns r for these fields: of those that r does not have, nothing was heard.
-func (r *Roster) With(fields []string) *Roster {
-	if slices.Equal(fields, r.fields) {
-		return r
+// With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own column,
+// or with that of a rule that hears the same. If nobody has heard for that lately, or something else was heard, devices
+// count as heard now. Columns of other rules are kept for a while: see KeepIdle.
+func (r *Roster) With(columns []Column, now int64) *Roster {
+	to := New(columns)
+	to.Position = r.Position
+	from := make([]int, len(columns))
+	for i := range to.columns {
+		c := &to.columns[i]
+		if from[i] = r.source(*c); from[i] < 0 {
+			continue
+		}
+		was := r.columns[from[i]]
+		c.Floor, c.Gap = was.Floor, was.Gap
+		if was.Idle != 0 || was.Hears != c.Hears {
+			c.Floor = later(c.Floor, Place{r.Position.Sequence, now})
+		}
 	}
-	to := New(fields)
-	to.Position, to.Floor = r.Position, r.Floor
+
+	for i, c := range r.columns {
+		if c.Idle == 0 {
+			c.Idle = now
+		}
+		if to.Column(c.Rule) < 0 && now-c.Idle < KeepIdle.Milliseconds() && len(to.columns) < MaxColumns {
+			to.columns, from = append(to.columns, c), append(from, i)
+		}
+	}
+
 	for d, name := range r.names {
-		for f, field := range fields {
-			for g, known := range r.fields {
-				if h := r.Heard(d, g); known == field && h != (Heard{}) {
-					to.Hear(to.Add(name), f, h)
-				}
+		for column, f := range from {
+			if f < 0 {
+				continue
+			}
+			if h := r.Heard(d, f); h != (Heard{}) {
+				to.Hear(to.Add(name), column, h)
 			}
 		}
 	}
 	return to
+}
+
+// source returns the column of r that c goes on with, -1 if there is none.
+func (r *Roster) source(c Column) int {
+	if own := r.Column(c.Rule); own >= 0 {
+		return own
+	}
+	return slices.IndexFunc(r.columns, func(other Column) bool { return other.Idle == 0 && other.Hears == c.Hears })
 }

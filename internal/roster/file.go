@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"alertworker/internal/records"
 )
 
-// A File is where the roster of one partition is kept: a record of compressed binary data. Calls come one at a time.
+// A File is where the roster of one partition is kept: a record of compressed binary data, whose name ends in a slash and the
+// partition. Calls come one at a time.
 type File struct {
 	Store records.Store
 	Name  string
@@ -45,4 +47,36 @@ func (f *File) Write(ctx context.Context, content []byte) error {
 		f.etag = there.ETag
 	}
 	return fmt.Errorf("write roster %s: %w", f.Name, err)
+}
+
+// An Asked is a device, as a rule counts what it sends.
+type Asked struct{ Rule, Device string }
+
+// Elsewhere returns when other partitions, whose rosters are beside f, have heard devices last, in Unix ms; 0: not at all.
+// others is how many there are. Rosters that cannot be understood have heard nothing. It may be called at any time.
+func (f *File) Elsewhere(ctx context.Context, asked []Asked) (heard map[Asked]int64, others int, err error) {
+	heard = map[Asked]int64{}
+	for _, a := range asked {
+		heard[a] = 0
+	}
+	all, err := records.All(ctx, f.Store, f.Name[:strings.LastIndex(f.Name, "/")+1])
+	if err != nil {
+		return nil, 0, fmt.Errorf("list rosters: %w", err)
+	}
+	for _, record := range all {
+		if record.Name == f.Name {
+			continue
+		}
+		r, _, _, err := (&File{Store: f.Store, Name: record.Name}).Read(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		others++
+		for a, at := range heard {
+			if r != nil {
+				heard[a] = max(at, r.Last(a.Device, a.Rule).Time)
+			}
+		}
+	}
+	return heard, others, nil
 }

@@ -31,33 +31,64 @@ type Place struct {
 	Time     int64 // in Unix ms
 }
 
+// A Column is who was heard as one rule counts it.
+type Column struct {
+	Rule  string        `json:"rule"`
+	Hears string        `json:"hears,omitempty"` // what events must have to count, as the user of the roster calls it
+	Limit time.Duration `json:"limit"`           // after how long the rule calls a device silent
+
+	// Floor: of what was before it, something may be missing. So every device counts as heard there.
+	Floor Place `json:"floor"`
+	// Gap is the last place before which some events are missing that were taken within Limit. It stands in for Floor
+	// once: see Silence.
+	Gap Place `json:"gap,omitzero"`
+	// Idle is since when nobody has heard for the column, because the rule was not configured, in Unix ms; 0: somebody does.
+	Idle int64 `json:"idle,omitempty"`
+}
+
+// KeepIdle is how long a column without a rule is kept for: the partition may go on to a replica that has the rule.
+const KeepIdle = 10 * time.Minute
+
+// MaxColumns bounds those of a roster, with those that are idle.
+const MaxColumns = 64
+
 // A Roster is not safe for concurrent use.
 type Roster struct {
 	// Position: everything up to here has been heard.
 	Position telemetry.Position
-	// Floor: of what was before it, something may be missing. So every device counts as heard there.
-	Floor Place
 
-	fields []string // what events must have to count, as the user of the roster calls it
-	index  index
-	names  []string
-	heard  []Place // one for each device and field; its time is 0 if there is none
-	quiet  []int64 // Heard.Quiet likewise; nil as long as nobody was quiet, as without the property
+	columns []Column
+	index   index
+	names   []string
+	heard   []Place // one for each device and column; its time is 0 if there is none
+	quiet   []int64 // Heard.Quiet likewise; nil as long as nobody was quiet, as without the property
 }
 
-// New returns an empty roster. What an event must have to count is called fields, of which there is at least one.
-func New(fields []string) *Roster {
-	return &Roster{fields: fields, index: newIndex(), Floor: Place{Sequence: -1}}
+// New returns an empty roster with at least one column, each for a rule of its own.
+func New(columns []Column) *Roster {
+	r := &Roster{columns: slices.Clone(columns), index: newIndex()}
+	for i := range r.columns {
+		r.columns[i].Floor, r.columns[i].Gap = before, before
+	}
+	return r
 }
+
+// before is a place before all others.
+var before = Place{Sequence: -1}
 
 // Len returns how many devices are known.
 func (r *Roster) Len() int { return len(r.names) }
 
-// Known returns how many devices were heard for a field.
-func (r *Roster) Known(field string) (n int) {
-	f := slices.Index(r.fields, field)
-	for d := 0; f >= 0 && d < len(r.names); d++ {
-		if r.Heard(d, f) != (Heard{}) {
+// Column returns the number of a rule's column, -1 if there is none.
+func (r *Roster) Column(rule string) int {
+	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Rule == rule })
+}
+
+// Known returns how many devices were heard for a rule.
+func (r *Roster) Known(rule string) (n int) {
+	column := r.Column(rule)
+	for d := 0; column >= 0 && d < len(r.names); d++ {
+		if r.Heard(d, column) != (Heard{}) {
 			n++
 		}
 	}
@@ -83,9 +114,9 @@ func (r *Roster) Add(name string) int {
 		return -1
 	}
 	r.names = append(r.names, strings.Clone(name))
-	r.heard = append(r.heard, make([]Place, len(r.fields))...)
+	r.heard = append(r.heard, make([]Place, len(r.columns))...)
 	if r.quiet != nil {
-		r.quiet = append(r.quiet, make([]int64, len(r.fields))...)
+		r.quiet = append(r.quiet, make([]int64, len(r.columns))...)
 	}
 	r.index.add(slot, r.names)
 	return len(r.names) - 1
@@ -94,9 +125,9 @@ func (r *Roster) Add(name string) int {
 // Name returns that of a device.
 func (r *Roster) Name(device int) string { return r.names[device] }
 
-// Heard returns the last event of a device that counts for a field.
-func (r *Roster) Heard(device, field int) Heard {
-	at := device*len(r.fields) + field
+// Heard returns the last event of a device that counts for a column.
+func (r *Roster) Heard(device, column int) Heard {
+	at := device*len(r.columns) + column
 	h := Heard{Sequence: r.heard[at].Sequence, Time: r.heard[at].Time}
 	if r.quiet != nil {
 		h.Quiet = r.quiet[at]
@@ -104,18 +135,18 @@ func (r *Roster) Heard(device, field int) Heard {
 	return h
 }
 
-// Last returns the last event of a device that counts for a field, by their names; the zero Heard if there is none.
-func (r *Roster) Last(name, field string) Heard {
-	device, f := r.Device(name), slices.Index(r.fields, field)
-	if device < 0 || f < 0 {
+// Last returns the last event of a device that counts for a rule, by their names; the zero Heard if there is none.
+func (r *Roster) Last(name, rule string) Heard {
+	device, column := r.Device(name), r.Column(rule)
+	if device < 0 || column < 0 {
 		return Heard{}
 	}
-	return r.Heard(device, f)
+	return r.Heard(device, column)
 }
 
 // Hear records an event of a device, unless a later one is known.
-func (r *Roster) Hear(device, field int, h Heard) {
-	if at := device*len(r.fields) + field; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {
+func (r *Roster) Hear(device, column int, h Heard) {
+	if at := device*len(r.columns) + column; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {
 		r.set(at, h)
 	}
 }
@@ -130,18 +161,29 @@ func (r *Roster) set(at int, h Heard) {
 	}
 }
 
-// Forget removes what is known of a device for a field, and with the last one the device, in whose place comes the
-// last device of all. It reports whether it did that.
-func (r *Roster) Forget(device, field int) (all bool) {
-	n := len(r.fields)
-	of := r.heard[device*n : (device+1)*n]
-	r.set(device*n+field, Heard{})
-	for _, h := range of {
-		if h != (Place{}) {
+// Forget removes what is known of a device for a column, and with the last column that is not idle the device, in whose
+// place comes the last device of all. It reports whether it did that.
+func (r *Roster) Forget(device, column int) (all bool) {
+	n := len(r.columns)
+	r.set(device*n+column, Heard{})
+	for i, h := range r.heard[device*n : (device+1)*n] {
+		if h != (Place{}) && r.columns[i].Idle == 0 {
 			return false
 		}
 	}
-	last := len(r.names) - 1
+	r.remove(device)
+	return true
+}
+
+// Remove removes a device, if it is known.
+func (r *Roster) Remove(name string) {
+	if device := r.Device(name); device >= 0 {
+		r.remove(device)
+	}
+}
+
+func (r *Roster) remove(device int) {
+	n, last := len(r.columns), len(r.names)-1
 	r.index.remove(device, r.names)
 	if device != last {
 		for f := range n {
@@ -155,20 +197,38 @@ func (r *Roster) Forget(device, field int) (all bool) {
 	if r.quiet != nil {
 		r.quiet = r.quiet[:last*n]
 	}
-	return true
 }
 
-// Raise raises the floor, unless it is there already.
+// Raise raises all floors, unless they are there already.
 func (r *Roster) Raise(to Place) {
-	if to.Sequence > r.Floor.Sequence {
-		r.Floor.Sequence = to.Sequence
+	for i := range r.columns {
+		c := &r.columns[i]
+		c.Floor = later(c.Floor, to)
 	}
-	r.Floor.Time = max(r.Floor.Time, to.Time)
+}
+
+// Miss records that events are missing between two that the hub took at these times, in Unix ms, the second of them at to.
+func (r *Roster) Miss(from int64, to Place) {
+	for i := range r.columns {
+		c := &r.columns[i]
+		if to.Time-from > c.Limit.Milliseconds() {
+			c.Floor = later(c.Floor, to)
+		}
+		c.Gap = later(c.Gap, to)
+	}
+}
+
+// later returns the later sequence number and the later time of two places.
+func later(a, b Place) Place {
+	return Place{max(a.Sequence, b.Sequence), max(a.Time, b.Time)}
 }
 
 // Rebase makes r the roster of another hub, of which nothing was heard: its devices stay known.
 func (r *Roster) Rebase(to telemetry.Position) {
-	r.Position, r.Floor.Sequence = to, -1
+	r.Position = to
+	for i := range r.columns {
+		r.columns[i].Floor.Sequence, r.columns[i].Gap.Sequence = -1, -1
+	}
 	for i := range r.heard {
 		if r.heard[i].Time != 0 {
 			r.heard[i].Sequence = -1
@@ -176,13 +236,23 @@ func (r *Roster) Rebase(to telemetry.Position) {
 	}
 }
 
-// Since returns what a silence after h is about: h, or the floor if that is later.
-func (r *Roster) Since(h Heard) Place {
-	return Place{max(h.Sequence, r.Floor.Sequence), max(h.Time, r.Floor.Time)}
-}
-
-// Deadline returns from when on a device is silent, in Unix ms, of which h is the last event that counts. It is
-// later than any time if it may be silent for ever.
-func (r *Roster) Deadline(h Heard, silent time.Duration) int64 {
-	return max(r.Since(h).Time+silent.Milliseconds(), h.Quiet)
+// Silence returns what a silence of a device is about of which h is the last event that counts for a column, and its
+// deadline, from when on the device is silent, in Unix ms: later than any time if it may be silent for ever.
+//
+// A gap before the deadline has it begin anew, once. Where events are missing again and again, the hub is compacted, and has
+// kept the last event of each device: it takes twice the limit, and nothing else.
+func (r *Roster) Silence(column int, h Heard) (since Place, deadline int64) {
+	c := &r.columns[column]
+	limit := c.Limit.Milliseconds()
+	since = later(Place{h.Sequence, h.Time}, c.Floor)
+	deadline = since.Time + limit
+	switch {
+	case c.Gap.Time <= since.Time:
+	case c.Gap.Time <= deadline:
+		since = later(since, c.Gap)
+		deadline = since.Time + limit
+	default:
+		deadline += limit
+	}
+	return since, max(deadline, h.Quiet)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"testing"
@@ -21,7 +22,7 @@ import (
 func TestRoster(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const fields = 2
-		r := roster.New([]string{"", "temp"})
+		r := roster.New(columns("offline", "dead"))
 		model := map[string][fields]roster.Heard{}
 		device := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("device-", rapid.IntRange(0, 5).Draw(t, "device")) })
 		t.Repeat(map[string]func(*rapid.T){
@@ -57,7 +58,7 @@ func TestRoster(t *testing.T) {
 					t.Fatal(err)
 				}
 				same(t, back, r)
-				r = back.With([]string{"temp", "other", ""}).With([]string{"", "temp"})
+				r = back.With(columns("dead", "other", "offline"), 1).With(columns("offline", "dead"), 1+roster.KeepIdle.Milliseconds())
 			},
 			"": func(t *rapid.T) {
 				if r.Len() != len(model) {
@@ -78,13 +79,17 @@ func TestRoster(t *testing.T) {
 // What is encoded comes back, whatever it is.
 func TestRosterComesBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fields := rapid.SliceOfNDistinct(rapid.String(), 1, 3, rapid.ID).Draw(t, "fields")
+		place := rapid.Custom(func(t *rapid.T) roster.Place {
+			return roster.Place{Sequence: rapid.Int64().Draw(t, "sequence"), Time: rapid.Int64Range(0, 1<<42).Draw(t, "time")}
+		})
+		fields := columns(rapid.SliceOfNDistinct(rapid.String(), 1, 3, rapid.ID).Draw(t, "rules")...)
 		r := roster.New(fields)
+		r.Raise(place.Draw(t, "floor"))
+		r.Miss(rapid.Int64Range(0, 1<<42).Draw(t, "before the gap"), place.Draw(t, "gap"))
 		r.Position = telemetry.Position{
 			Generation: rapid.String().Draw(t, "generation"), Sequence: rapid.Int64().Draw(t, "position"), Offset: rapid.String().Draw(t, "offset"),
 			Time: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "time")).UTC(),
 		}
-		r.Floor = roster.Place{Sequence: rapid.Int64().Draw(t, "floor"), Time: rapid.Int64().Draw(t, "floor's time")}
 		for _, name := range rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, roster.MaxName), 1, 20).Draw(t, "names") {
 			r.Hear(r.Add(string(name)), rapid.IntRange(0, len(fields)-1).Draw(t, "field"), roster.Heard{
 				Sequence: rapid.Int64().Draw(t, "sequence"), Time: rapid.Int64Range(1, 1<<42).Draw(t, "time"), Quiet: rapid.SampledFrom([]int64{0, 1, math.MaxInt64}).Draw(t, "quiet"),
@@ -97,6 +102,14 @@ func TestRosterComesBack(t *testing.T) {
 		}
 		same(t, got, r)
 	})
+}
+
+// columns returns those of rules that hear anything, for 15 minutes.
+func columns(names ...string) (all []roster.Column) {
+	for _, name := range names {
+		all = append(all, roster.Column{Rule: name, Limit: 15 * time.Minute})
+	}
+	return all
 }
 
 type tester interface {
@@ -113,7 +126,7 @@ func same(t tester, got, want *roster.Roster) {
 }
 
 func TestRosterIsBounded(t *testing.T) {
-	r := roster.New([]string{""})
+	r := roster.New(columns("offline"))
 	for i := range roster.MaxDevices + 1 {
 		if d := r.Add(fmt.Sprint("device-", i)); (d < 0) != (i == roster.MaxDevices) {
 			t.Fatalf("device %d has the number %d", i, d)
@@ -124,30 +137,119 @@ func TestRosterIsBounded(t *testing.T) {
 	}
 }
 
-func TestDeadline(t *testing.T) {
-	r := roster.New([]string{""})
-	minute := time.Minute.Milliseconds()
-	h := roster.Heard{Sequence: 5, Time: 100 * minute}
-	if got := r.Deadline(h, 15*time.Minute); got != 115*minute || r.Since(h) != (roster.Place{Sequence: 5, Time: 100 * minute}) {
-		t.Errorf("deadline %d, since %+v", got/minute, r.Since(h))
+func TestSilence(t *testing.T) {
+	const minute = 60_000
+	type place = roster.Place
+	heard := roster.Heard{Sequence: 5, Time: 100 * minute}
+	for _, tt := range []struct {
+		name     string
+		happened func(*roster.Roster)
+		quiet    int64 // until when, in minutes
+		since    place // in minutes
+		deadline int64 // likewise
+	}{
+		{"nothing", func(*roster.Roster) {}, 0, place{5, 100}, 115},
+		{"a floor", func(r *roster.Roster) { r.Raise(place{7, 103 * minute}) }, 0, place{7, 103}, 118},
+		{"quiet after a floor", func(r *roster.Roster) { r.Raise(place{7, 103 * minute}) }, 130, place{7, 103}, 130},
+		{"a gap", func(r *roster.Roster) { r.Miss(108*minute, place{9, 110 * minute}) }, 0, place{9, 110}, 125},
+		{"a gap before", func(r *roster.Roster) { r.Miss(90*minute, place{4, 91 * minute}) }, 0, place{5, 100}, 115},
+		{"a gap for as long as the limit", func(r *roster.Roster) { r.Miss(101*minute, place{9, 117 * minute}) }, 0, place{9, 117}, 132},
+		{"gaps again and again", func(r *roster.Roster) {
+			for m := int64(101); m < 150; m++ {
+				r.Miss((m-1)*minute, place{m, m * minute})
+			}
+		}, 0, place{5, 100}, 130},
+		{"gaps again and again after a floor", func(r *roster.Roster) {
+			r.Raise(place{7, 103 * minute})
+			for m := int64(104); m < 150; m++ {
+				r.Miss((m-1)*minute, place{m, m * minute})
+			}
+		}, 0, place{7, 103}, 133},
+	} {
+		r := roster.New(columns("offline"))
+		tt.happened(r)
+		h := heard
+		h.Quiet = tt.quiet * minute
+		since, deadline := r.Silence(0, h)
+		if want := (place{tt.since.Sequence, tt.since.Time * minute}); since != want || deadline != tt.deadline*minute {
+			t.Errorf("%s: since %+v until %d, want %+v until %d", tt.name, since, deadline/minute, want, tt.deadline)
+		}
 	}
-	r.Raise(roster.Place{Sequence: 7, Time: 103 * minute})
-	if got := r.Deadline(h, 15*time.Minute); got != 118*minute || r.Since(h) != (roster.Place{Sequence: 7, Time: 103 * minute}) {
-		t.Errorf("after a gap: deadline %d, since %+v", got/minute, r.Since(h))
+
+	heard.Quiet = math.MaxInt64
+	if _, deadline := roster.New(columns("offline")).Silence(0, heard); deadline != math.MaxInt64 {
+		t.Errorf("of a device that is quiet for ever: deadline %d", deadline)
 	}
-	h.Quiet = 130 * minute
-	if got := r.Deadline(h, 15*time.Minute); got != 130*minute {
-		t.Errorf("of a quiet device: deadline %d", got/minute)
+}
+
+// A rule goes on with its own column, or with that of a rule that hears the same; what nobody heard for lately, and what heard
+// something else, begins at the present time. Columns of other rules are kept for a while.
+func TestColumnsOfOtherRules(t *testing.T) {
+	const now = 1_000_000
+	hears := func(what string, rules ...string) []roster.Column {
+		all := columns(rules...)
+		for i := range all {
+			all[i].Hears = what
+		}
+		return all
 	}
-	h.Quiet = math.MaxInt64
-	if got := r.Deadline(h, 15*time.Minute); got != math.MaxInt64 {
-		t.Errorf("of a device that is quiet for ever: deadline %d", got)
+	r := roster.New(hears("temp", "dead"))
+	r.Position.Sequence = 9
+	h := roster.Heard{Sequence: 5, Time: 100}
+	r.Hear(r.Add("oven"), 0, h)
+	own, anew := roster.Place{Sequence: 5, Time: 100}, roster.Place{Sequence: 9, Time: now}
+	other := columns("other")
+	for name, tt := range map[string]struct {
+		r     *roster.Roster
+		rule  string
+		since roster.Place
+	}{
+		"as before":             {r.With(hears("temp", "dead"), now), "dead", own},
+		"beside another":        {r.With(append(columns("other"), hears("temp", "dead")...), now), "dead", own},
+		"renamed":               {r.With(hears("temp", "lost"), now), "lost", own},
+		"it hears another":      {r.With(hears("humidity", "dead"), now), "dead", anew},
+		"missing for a time":    {r.With(other, 50).With(hears("temp", "dead"), now), "dead", anew},
+		"kept by two":           {r.With(other, 50).With(columns("another"), 60).With(hears("temp", "dead"), now), "dead", anew},
+		"missing for too long":  {r.With(other, 50).With(other, 51+roster.KeepIdle.Milliseconds()).With(hears("temp", "dead"), now), "dead", roster.Place{}},
+		"of another rule later": {r.With(other, 50).With(hears("temp", "lost"), now), "lost", roster.Place{}},
+	} {
+		got := tt.r.Last("oven", tt.rule)
+		if got == (roster.Heard{}) != (tt.since == roster.Place{}) {
+			t.Errorf("%s: heard %+v", name, got)
+			continue
+		}
+		if since, _ := tt.r.Silence(tt.r.Column(tt.rule), got); got != (roster.Heard{}) && since != tt.since {
+			t.Errorf("%s: since %+v, want %+v", name, since, tt.since)
+		}
+	}
+}
+
+// Other partitions say when they have heard devices last.
+func TestElsewhere(t *testing.T) {
+	store := &records.Memory{}
+	for partition, at := range map[string]int64{"0": 500, "1": 300, "2": 400} {
+		r := roster.New(columns("offline"))
+		r.Hear(r.Add("oven"), 0, roster.Heard{Sequence: 1, Time: at})
+		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"group/roster/3", "group/ledger/1"} {
+		if _, err := store.Write(t.Context(), records.Record{Name: name, Content: []byte("garbage")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oven, kiln := roster.Asked{Rule: "offline", Device: "oven"}, roster.Asked{Rule: "offline", Device: "kiln"}
+	other := roster.Asked{Rule: "dead", Device: "oven"}
+	heard, others, err := (&roster.File{Store: store, Name: "group/roster/0"}).Elsewhere(t.Context(), []roster.Asked{oven, kiln, other})
+	if want := map[roster.Asked]int64{oven: 400, kiln: 0, other: 0}; err != nil || others != 3 || !maps.Equal(heard, want) {
+		t.Errorf("%v of %d partitions, %v; want %v of 3", heard, others, err, want)
 	}
 }
 
 // Whatever a record has, reading it ends, and what it has comes back.
 func FuzzDecode(f *testing.F) {
-	r := roster.New([]string{"", "temp"})
+	r := roster.New(columns("offline", "dead"))
 	r.Hear(r.Add("oven-7"), 0, roster.Heard{Sequence: 7, Time: 1e12})
 	f.Add(r.Encode())
 	f.Add([]byte("{}\n"))
@@ -172,7 +274,7 @@ func TestFile(t *testing.T) {
 	if r, _, why, err := a.Read(ctx); r != nil || why != nil || err != nil {
 		t.Fatalf("of no record: %v, %v, %v", r, why, err)
 	}
-	r := roster.New([]string{""})
+	r := roster.New(columns("offline"))
 	r.Add("oven-7")
 	if err := a.Write(ctx, r.Encode()); err != nil {
 		t.Fatal(err)
@@ -199,7 +301,7 @@ func TestFile(t *testing.T) {
 
 // fleet returns a roster of devices with UUIDs for names, or names that count up.
 func fleet(n int, uuids bool) *roster.Roster {
-	r := roster.New([]string{""})
+	r := roster.New(columns("offline"))
 	r.Position = telemetry.Position{Sequence: 1e9, Offset: "1", Time: time.UnixMilli(1.77e12)}
 	x := uint64(1)
 	random := func() uint64 { // splitmix64

@@ -218,7 +218,7 @@ func (q *queue) mayClaim(d *delivery) error {
 		return nil
 	case s.unanswered():
 		return errUnanswered
-	case d.due.silence() && !s.proven(d.due):
+	case d.due.silence() && !s.proven(d.level, d.due):
 		return errUnproven
 	}
 	return nil

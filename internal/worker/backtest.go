@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -106,9 +107,7 @@ func (b *Backtest) Take(partition string, events []telemetry.Event) {
 		s = newStream(context.Background(), b.worker, partition, nil)
 		s.cut()
 		s.backtest, s.alarms, s.logName = b, newAlarms(0), logName(events[0].Generation, partition)
-		if s.unheard = newSilences(b.worker, partition); s.unheard != nil {
-			s.unheard.asking = true // there is no hub
-		}
+		s.unheard = newWatch(s)
 		b.streams[partition], b.order = s, append(b.order, s)
 	}
 	for i := range events {
@@ -124,7 +123,7 @@ func (b *Backtest) Take(partition string, events []telemetry.Event) {
 // Finish sends the recoveries that wait for the end of a window, each at its time. Nothing may be taken after it.
 func (b *Backtest) Finish() {
 	if b.watchAt < math.MaxInt64 {
-		b.watchAt = b.now + (clockMargin - eventMargin).Microseconds() // the last event proves no more
+		b.watchAt = b.now + silence.Settling.Microseconds() // the last event proves no more
 		b.watch()
 		b.watchAt = math.MaxInt64
 	}
@@ -159,33 +158,32 @@ func (b *Backtest) watch() {
 	now := fromMicros(b.now)
 	for _, s := range b.order {
 		w := s.unheard
-		w.asked = proof{at: now, until: now.UnixMilli(), sequence: w.read.Sequence, enqueued: w.read.Time}
+		w.ProveAll(now)
+		if q := w.Look(now, false); len(q.Elsewhere) > 0 {
+			w.Answer(b.elsewhere(s, q.Elsewhere), 0)
+			w.Look(now, false)
+		}
 		s.mu.Lock()
-		s.watchAt(now)
 		s.saved(s.opened)
 		s.opened = nil
-		b.watchAt = min(b.watchAt, s.nextSilence(now.UnixMilli())*1000)
 		s.mu.Unlock()
+		b.watchAt = min(b.watchAt, w.Next(now.UnixMilli())*1000)
 	}
 }
 
-// nextSilence returns when a known device may be silent or forgotten, in Unix ms: not before now and a tick of a worker. The
-// caller holds s.mu.
-func (s *stream) nextSilence(now int64) int64 {
-	r, next := s.unheard.roster, int64(math.MaxInt64/1000)-clockMargin.Milliseconds()
-	for device := range r.Len() {
-		for _, rule := range s.silences {
-			h := r.Heard(device, rule.column)
-			if h.Time == 0 {
+// elsewhere returns when other partitions than s have heard devices: see roster.File.Elsewhere.
+func (b *Backtest) elsewhere(s *stream, asked []roster.Asked) map[roster.Asked]int64 {
+	heard := map[roster.Asked]int64{}
+	for _, a := range asked {
+		heard[a] = 0
+		for _, other := range b.order {
+			if other == s {
 				continue
 			}
-			next = min(next, h.Time+s.unheard.forget[rule.column].Milliseconds())
-			if s.alarms.of[alarmKey{r.Name(device), rule.levels[0]}].Phase != rules.Open {
-				next = min(next, r.Deadline(h, rule.Silent))
-			}
+			other.unheard.View(func(r *roster.Roster) { heard[a] = max(heard[a], r.Last(a.Device, a.Rule).Time) })
 		}
 	}
-	return max(next, now) + clockMargin.Milliseconds()
+	return heard
 }
 
 // alert sends an alert about a reading of device to q's receiver, unless a window covers it.

@@ -36,12 +36,12 @@ type HeardState struct {
 func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []HeardState) {
 	for i := range set.Rules {
 		rule := &set.Rules[i]
-		h := r.Last(device, rule.HeardBy())
+		h := r.Last(device, rule.Name)
 		if !rule.Silence() || h == (roster.Heard{}) {
 			continue
 		}
 		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
-		if deadline := r.Deadline(h, rule.Silent); deadline < math.MaxInt64 {
+		if _, deadline := r.Silence(r.Column(rule.Name), h); deadline < math.MaxInt64 {
 			state.Deadline = time.UnixMilli(deadline).UTC()
 		}
 		all = append(all, state)
@@ -185,9 +185,9 @@ func (w *Worker) Device(device string) DeviceState {
 		state.Deliveries = append(state.Deliveries, s.deliveries(device, found)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
 		if u := s.unheard; u != nil && s.partition != nil {
-			u.mu.Lock()
-			state.Heard = append(state.Heard, HeardIn(u.roster, s.id, device, &w.Rules)...)
-			u.mu.Unlock()
+			u.View(func(r *roster.Roster) {
+				state.Heard = append(state.Heard, HeardIn(r, s.id, device, &w.Rules)...)
+			})
 		}
 	}
 	return state

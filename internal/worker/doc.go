@@ -96,10 +96,15 @@
 //	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within
 //	    the last half of Silent, the partition is dark: one alarm opens about it, at the last event read, and none
 //	    about devices, until half of all were heard since, or for a day.
-//	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers, and at a
-//	    take-over if the roster is missing, of another hub, or more than 10 minutes behind the start. Else reading
-//	    begins at the roster's position, and up to the start events are only heard. A silence is then late, and
-//	    never false.
+//	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
+//	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the start. Else
+//	    reading begins at the roster's position, and up to the start events are only heard. A silence is then late, and
+//	    never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the time, and keeps the
+//	    last event of each device.
+//	  - Before an alarm opens, the rosters of other partitions are asked. A device that one of them has heard later
+//	    has moved, and is forgotten here.
+//
+// Package silence finds who has fallen silent, under a lock of its own, which is taken before the stream's.
 //
 // # Outages
 //

@@ -19,9 +19,6 @@ type rule struct {
 	stateful bool
 	override bool    // whether a level has one
 	mildest  float64 // limit, if no level has an override
-
-	// Of a rule about silence.
-	column int // of the roster
 }
 
 // A level is one of a rule's as the worker uses it: what alarms, deliveries and gates are

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/backoff"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
+	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
@@ -41,7 +42,7 @@ type stream struct {
 	replay    telemetry.Position // events up to here are read only to know who was heard
 	since     time.Time          // the take-over of the ledger
 	logName   string             // of the partition: see logName; empty for an Intake
-	unheard   *silences          // nil if no rule is about silence
+	unheard   *silence.Watch     // nil if no rule is about silence
 
 	ctx  context.Context
 	stop context.CancelCauseFunc // ends ctx
@@ -129,13 +130,13 @@ func (s *stream) take(events []telemetry.Event) {
 	now := time.Now().UnixMicro()
 	s.seen.mu.Lock()
 	if s.unheard != nil {
-		s.unheard.mu.Lock()
+		s.unheard.Lock()
 	}
 	for i := range events {
 		e := &events[i]
 		reason, hash := s.Decoder.DecodeAll(e, s.found), roster.Hash(e.Device)
 		if s.unheard != nil {
-			s.hear(at, e, hash, reason)
+			s.hear(e, hash, reason)
 			if e.UpTo(s.replay) {
 				at = e.Position
 				continue
@@ -157,8 +158,7 @@ func (s *stream) take(events []telemetry.Event) {
 		at = e.Position
 	}
 	if s.unheard != nil {
-		s.unheard.read = at
-		s.unheard.mu.Unlock()
+		s.unheard.Unlock()
 	}
 	s.seen.mu.Unlock()
 	s.lastRead = at
@@ -369,10 +369,8 @@ func (s *stream) checkpoint(ctx context.Context, ledger, last bool) error {
 
 func (s *stream) state() PartitionState {
 	known := 0
-	if w := s.unheard; w != nil {
-		w.mu.Lock()
-		known = w.roster.Len()
-		w.mu.Unlock()
+	if s.unheard != nil {
+		s.unheard.View(func(r *roster.Roster) { known = r.Len() })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 func (s *stream) takeOver() bool {
 	for n := 1; ; n++ {
 		l, content, err := s.Ledger(s.ctx, s.id)
-		if err == nil {
-			err = s.unheard.load(s.ctx, s.heardFor, s.log)
+		if err == nil && s.unheard != nil {
+			err = s.unheard.Load(s.ctx)
 		}
 		if err == nil {
 			s.start(l, content)
@@ -55,12 +55,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	if known && from.UpTo(held) {
 		from = held // the last owner did not get to its checkpoint
 	}
-	if s.unheard != nil {
-		s.unheard.mu.Lock()
-		defer s.unheard.mu.Unlock()
-	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	a := newAlarms(s.maxChanges)
@@ -83,8 +78,9 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	for _, kept := range content.Alarms {
 		s.restore(kept, passed)
 	}
+	s.mu.Unlock()
 	if s.unheard != nil {
-		s.begin(from)
+		s.resumeSilences(from)
 	}
 	s.work.Go(s.catchUp)
 }

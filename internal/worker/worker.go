@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -122,7 +121,6 @@ type Worker struct {
 	fields     int     // that Decoder finds
 	rules      []*rule // about readings
 	silences   []*rule
-	heardFor   []string // what rosters hold: see rule.column
 	levels     []*level // in the order of Config
 	stateful   bool
 
@@ -142,12 +140,6 @@ func New(c Config) *Worker {
 		w.stats.Levels = append(w.stats.Levels, make([]LevelStats, len(r.Levels))...)
 	}
 	w.rules, w.silences, w.levels = newRules(&w.Config, w.stats.Levels)
-	for _, r := range w.silences {
-		name := r.HeardBy()
-		if r.column = slices.Index(w.heardFor, name); r.column < 0 {
-			r.column, w.heardFor = len(w.heardFor), append(w.heardFor, name)
-		}
-	}
 	return w
 }
 
@@ -165,7 +157,8 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	s := newStream(ctx, w, p.ID(), p)
 	resumed, _ := p.Resumed()
-	s.unheard, s.logName = newSilences(w, p.ID()), logName(resumed.Generation, s.id)
+	s.logName = logName(resumed.Generation, s.id)
+	s.unheard = newWatch(s)
 	w.track(s)
 	defer w.untrack(s)
 	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()

@@ -412,7 +412,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		store, now := &records.Memory{}, time.Now()
 		offline := rules.Rule{Name: "offline", Window: time.Minute, Silent: 15 * time.Minute, Levels: []rules.Level{{}}}
 		hot := rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: time.Hour, Levels: []rules.Level{{Limit: 80, Clear: 80}}}
-		heard := roster.New([]string{""})
+		heard := roster.New([]roster.Column{{Rule: "offline", Limit: 15 * time.Minute}})
 		heard.Position.Time = now.Add(-time.Minute)
 		heard.Hear(heard.Add("probe"), 0, roster.Heard{Sequence: 7, Time: now.Add(-20 * time.Minute).UnixMilli()})
 		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode()); err != nil {

@@ -104,7 +104,7 @@ func TestWhyNotDecided(t *testing.T) {
 func TestWhyNeverHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &records.Memory{}
-		heard := roster.New([]string{""})
+		heard := roster.New([]roster.Column{{Rule: "offline", Limit: 15 * time.Minute}})
 		for _, device := range []string{"Oven-7", "oven-8"} {
 			heard.Hear(heard.Add(device), 0, roster.Heard{Sequence: 7, Time: time.Now().UnixMilli()})
 		}

@@ -23,7 +23,7 @@ func TestSilences(t *testing.T) {
 	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
 	cache := muting.NewCache(store, zap.NewNop())
 	known := &records.Memory{}
-	heard := roster.New([]string{""})
+	heard := roster.New([]roster.Column{{Rule: "offline"}})
 	for _, device := range []string{"oven-1", "oven-2", "kiln"} {
 		heard.Hear(heard.Add(device), 0, roster.Heard{Sequence: 7, Time: 1})
 	}

@@ -27,7 +27,7 @@ func routes(set rules.Set, rs []receivers.Receiver) []string {
 					continue
 				}
 				name := r.Name
-				if where := condition(r.Filters, rule.Name, level.Name); where != "" {
+				if where := condition(r.Filters, rule.Name, level.Name); where != "" && !rule.Silence() { // it sends no message
 					name += " (" + where + ")"
 				}
 				names = append(names, name)

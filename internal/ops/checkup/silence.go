@@ -29,7 +29,7 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 		if of == nil { // it was deleted just now
 			continue
 		}
-		n := of.Known(r.HeardBy())
+		n := of.Known(r.Name)
 		known += n
 		if n > 0 {
 			partitions++

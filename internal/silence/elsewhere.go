@@ -1,0 +1,63 @@
+package silence
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"alertworker/internal/roster"
+)
+
+// elsewhereEvery is how often other partitions are asked at most, if there are any: that reads all of their rosters.
+const elsewhereEvery = 30 * time.Second
+
+// An Asked is a device that may be heard in another partition now: the hub has more partitions, or another place.
+type Asked = roster.Asked
+
+// elsewhere is what other partitions have heard of devices that are overdue in this one. Times are in Unix ms.
+type elsewhere struct {
+	suspects map[Asked]int64 // devices that are overdue, and when they were heard here
+	unknown  bool            // whether any of them has not been asked about
+	asked    map[Asked]int64 // suspects when we last asked
+	heard    map[Asked]int64 // the answer; nil if there is none
+	at       time.Time       // when we asked
+	asking   bool
+	others   int // partitions that have answered
+}
+
+// moved reports whether another partition has heard a device later than this one did, which is overdue.
+func (e *elsewhere) moved(a Asked, here int64, now time.Time) bool {
+	e.suspects[a] = here
+	if !e.answered(a, here, now) {
+		e.unknown = true
+		return false
+	}
+	return e.heard[a] > here
+}
+
+// answered reports whether other partitions were asked lately about a device that was heard here at a time and not since.
+func (e *elsewhere) answered(a Asked, here int64, now time.Time) bool {
+	was, known := e.asked[a]
+	return known && was == here && e.heard != nil && now.Sub(e.at) < maxFresh
+}
+
+func (e *elsewhere) questions(now time.Time) []Asked {
+	if e.asking || !e.unknown || e.others > 0 && now.Sub(e.at) < elsewhereEvery {
+		return nil
+	}
+	e.asking = true
+	e.asked = maps.Clone(e.suspects)
+	e.heard = nil
+	e.at = now
+	return slices.Collect(maps.Keys(e.asked))
+}
+
+// Answer records when other partitions, of which there are so many, have heard the devices that Look asked for, in Unix
+// ms, 0 if they have not; nil if that is not known.
+func (w *Watch) Answer(heard map[Asked]int64, others int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.elsewhere.asking = false
+	w.elsewhere.heard = heard
+	w.elsewhere.others = others
+}

@@ -1,0 +1,44 @@
+package silence
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	saveEvery   = time.Minute // the roster is written at most so often, and at a hand-over
+	saveTimeout = 20 * time.Second
+)
+
+// A Saved is what became of a Save.
+type Saved struct {
+	Err    error // why the roster was not written, nil if it was, or did not have to be
+	Needed bool  // there is none in the store: without it, nobody would know who was heard before a checkpoint
+	Wrote  bool
+}
+
+// Save writes the roster, if it is time for that, or if this is the last time.
+func (w *Watch) Save(ctx context.Context, last bool) Saved {
+	w.mu.Lock()
+	if w.read == w.kept || !last && w.found && time.Since(w.written) < saveEvery {
+		w.mu.Unlock()
+		return Saved{}
+	}
+	read := w.read
+	if r := w.roster; read.Offset != "" && !read.UpTo(r.Position) {
+		r.Position = read
+	}
+	content := w.roster.Encode()
+	w.written = time.Now()
+	w.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	err := w.file.Write(ctx, content)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.kept, w.found = read, true
+	}
+	return Saved{Err: err, Needed: !w.found, Wrote: true}
+}

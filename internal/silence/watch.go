@@ -1,0 +1,328 @@
+// Package silence says which devices of one partition have fallen silent, and which of them were heard again.
+//
+// A [Watch] is told what is read, and what the hub says about the end of the partition. It keeps the partition's roster,
+// knows what is proven and which silences have alarms, and tells its [Alarms] what follows. It asks nobody: what it has
+// to know is in its [Questions].
+package silence
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/roster"
+	"alertworker/internal/telemetry"
+)
+
+const (
+	askEvery  = 10 * time.Second // the hub
+	maxReplay = 10 * time.Minute // of log between a roster and the start; beyond it the floor rises
+
+	eventMargin = 2 * time.Second // by which the hub's times may go back within a partition
+	maxFresh    = 5 * time.Minute
+	clockMargin = 5 * time.Second // by which the store's clock and ours may both be ahead of the hub's
+)
+
+// A Rule says when a device is silent: after Limit.
+type Rule struct {
+	roster.Column
+	Field  int           // of what the decoder finds: what an event must have to count; -1: nothing
+	Forget time.Duration // after how much silence nothing is expected of a device any more
+}
+
+// A Silence is that of one device, or of the whole partition. Times are in Unix ms.
+type Silence struct {
+	Device   string
+	Since    roster.Place // what it is about
+	Heard    int64        // when the hub took the last event that counts; earlier than Since if events may be missing after it
+	Deadline int64
+	Proven   int64 // nothing came until then
+}
+
+// Alarms are told what a Watch finds, one at a time, while its lock is held: their own lock is taken after it. Rules
+// are meant by their index.
+type Alarms interface {
+	// Fell says that a device has fallen silent. It reports whether that has an alarm now; if not, it is said again.
+	Fell(rule int, s Silence) bool
+	// Heard says that a silence has ended by the event at a position, which follows the position before.
+	Heard(rule int, device string, before, at telemetry.Position)
+	// Lit says that most of the partition is heard again, as of a position.
+	Lit(rule int, at telemetry.Position)
+	// Forgotten says that a silence has ended by itself, because nothing more is expected of the device.
+	Forgotten(rule int, device string, proven int64)
+	// Unwatched says that nothing is expected of a device by any rule, after it was silent for too long.
+	Unwatched()
+}
+
+// A Watch is safe for concurrent use, but for Save and Load.
+type Watch struct {
+	rules  []Rule
+	alarms Alarms
+	whole  string // what alarms about the whole partition have for a device
+	log    *zap.Logger
+	file   *roster.File // used by one goroutine at a time
+
+	mu        sync.Mutex
+	roster    *roster.Roster
+	open      map[key]roster.Place // the silences that have alarms, and what they are about
+	found     bool                 // there is a roster in the store
+	taken     int64                // when it was read from there, by the later of two clocks, in Unix ms
+	written   time.Time            // when it was last written, or read
+	kept      telemetry.Position   // the last event that it held then
+	read      telemetry.Position   // the last event that was read
+	expected  int64                // the number of the next one if none is missing; 0: not known
+	until     int64                // the latest time of an event that was read, in Unix ms
+	asked     Proof
+	asking    bool
+	next      time.Time // when the hub may be asked again
+	elsewhere elsewhere
+}
+
+type key struct {
+	rule   int
+	device string
+}
+
+// A Proof is what the hub said about the end of the partition.
+type Proof struct {
+	At       time.Time // when we began to ask
+	Until    int64     // the earlier of the store's clock and ours then, in Unix ms
+	Sequence int64     // of the last event; read once that was
+	Enqueued time.Time // likewise
+}
+
+// New returns a Watch for at least one rule. whole is what alarms about the whole partition have for a device.
+func New(rules []Rule, alarms Alarms, whole string, file *roster.File, log *zap.Logger) *Watch {
+	return &Watch{
+		rules: rules, alarms: alarms, whole: whole, file: file, log: log, roster: roster.New(columns(rules)),
+		open: map[key]roster.Place{}, elsewhere: elsewhere{suspects: map[Asked]int64{}},
+	}
+}
+
+func columns(rules []Rule) []roster.Column {
+	all := make([]roster.Column, len(rules))
+	for i := range rules {
+		all[i] = rules[i].Column
+	}
+	return all
+}
+
+// millis is t in ms, rounded up: rounding makes no event older.
+func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+
+// View calls f with the roster, which is f's until it returns.
+func (w *Watch) View(f func(*roster.Roster)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(w.roster)
+}
+
+// Load reads the roster of the partition. An error says that it is not known.
+func (w *Watch) Load(ctx context.Context) error {
+	now := time.Now()
+	r, store, why, err := w.file.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if store.After(now) {
+		now = store
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taken, w.written = millis(now), time.Now()
+	switch {
+	case r != nil:
+		w.roster, w.found = r.With(columns(w.rules), w.taken), true
+	case why != nil:
+		w.log.Error("the roster of devices cannot be used: devices that are silent now are unknown until they are heard again", zap.Error(why))
+	}
+	return nil
+}
+
+// An Open is a silence that has an alarm at a take-over.
+type Open struct {
+	Rule   int
+	Device string
+	Since  roster.Place // the number is -1 if another log has numbered it
+}
+
+// An Ended is an Open whose device was heard after it.
+type Ended struct {
+	Open
+	At roster.Place
+}
+
+// Begin goes on from the roster that was loaded, with events after start and the alarms of the ledger. It returns
+// where reading has to begin, which is start or before it, and the silences that have ended: a former owner that did not know of
+// the alarm has read that.
+func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Position, ended []Ended) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.roster
+	w.read = start
+	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
+	switch {
+	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:
+		r.Rebase(start)
+		if start.Offset == "" {
+			floor.Sequence = -1
+		}
+		r.Raise(floor)
+	case start.UpTo(r.Position):
+	case !start.Time.IsZero() && start.Time.Sub(r.Position.Time) <= maxReplay:
+		w.read = r.Position
+	default: // nobody will hear what lies between
+		r.Position = start
+		r.Raise(floor)
+	}
+	if w.read.Offset != "" {
+		w.expected = w.read.Sequence + 1
+	}
+
+	for _, o := range open {
+		if at, is := w.resume(o); is {
+			ended = append(ended, Ended{o, at})
+		}
+	}
+	return w.read, ended
+}
+
+// resume goes on with a silence, unless its device was heard since, at a place.
+func (w *Watch) resume(o Open) (at roster.Place, ended bool) {
+	if o.Device == w.whole {
+		w.open[key{o.Rule, o.Device}] = o.Since
+		return roster.Place{}, false
+	}
+	if device := w.roster.Add(o.Device); device >= 0 {
+		for i := range w.rules {
+			if w.rules[i].Hears == w.rules[o.Rule].Hears {
+				w.roster.Hear(device, i, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
+			}
+		}
+		if h := w.roster.Heard(device, o.Rule); h.Sequence > o.Since.Sequence {
+			return roster.Place{Sequence: h.Sequence, Time: h.Time}, true
+		}
+	}
+	w.open[key{o.Rule, o.Device}] = o.Since
+	return roster.Place{}, false
+}
+
+// Lock begins a batch of events, of which each is heard by Hear. Unlock ends it.
+func (w *Watch) Lock()   { w.mu.Lock() }
+func (w *Watch) Unlock() { w.mu.Unlock() }
+
+// Hear records e, the next event, whose device has this hash, and in which the decoder found found. It is a sign of
+// life if counts is true; quiet is until when it says that the device is allowed to be silent, in Unix ms. It reports
+// whether there is room for the device. It is called between Lock and Unlock, takes no lock and allocates nothing, unless the
+// device was not known or has an alarm.
+func (w *Watch) Hear(e *telemetry.Event, hash uint64, found []telemetry.Found, counts bool, quiet int64) (room bool) {
+	before := w.read
+	w.follow(e)
+	w.read = e.Position
+	if !counts {
+		return true
+	}
+	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued), Quiet: quiet}
+	device := -1
+	for i := range w.rules {
+		if field := w.rules[i].Field; field >= 0 && found[field].Reason != telemetry.ReasonOK {
+			continue
+		}
+		if device < 0 {
+			if device = w.number(e.Device, hash); device < 0 {
+				return false
+			}
+		}
+		w.roster.Hear(device, i, h)
+		if len(w.open) > 0 {
+			w.end(i, e, before)
+		}
+	}
+	return true
+}
+
+// number returns that of a device in the roster, -1 if there is no room for it.
+func (w *Watch) number(name string, hash uint64) int {
+	if device := w.roster.Find(name, hash); device >= 0 {
+		return device
+	}
+	return w.roster.Add(name)
+}
+
+// follow notices that events are missing before e. The number that an undecodable message claims proves nothing, but that
+// some may be.
+func (w *Watch) follow(e *telemetry.Event) {
+	at := millis(e.Enqueued)
+	missing := w.expected > 0 && e.Sequence > w.expected
+	from := millis(w.read.Time)
+	switch {
+	case e.Undecodable == "":
+		if missing {
+			w.roster.Miss(from, roster.Place{Sequence: e.Sequence, Time: at})
+		}
+		w.expected = max(w.expected, e.Sequence+1)
+		w.until = max(w.until, at)
+	case missing && !e.Enqueued.IsZero():
+		w.roster.Miss(from, roster.Place{Sequence: w.expected, Time: at})
+		fallthrough
+	case w.expected > 0:
+		w.expected++
+	}
+}
+
+// end ends the silence of e's device by a rule, if it is about an earlier event.
+func (w *Watch) end(rule int, e *telemetry.Event, before telemetry.Position) {
+	k := key{rule, e.Device}
+	since, open := w.open[k]
+	if !open || e.Sequence <= since.Sequence {
+		return
+	}
+	delete(w.open, k)
+	w.alarms.Heard(rule, e.Device, before, e.Position)
+}
+
+// Freshness is how old the proof of a silence may be.
+func Freshness(limit time.Duration) time.Duration {
+	return min(max(limit/4, 30*time.Second), maxFresh)
+}
+
+// Proven reports whether it is certain that nothing came until the deadline of a silence, in Unix ms.
+func (w *Watch) Proven(limit time.Duration, deadline int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.provenUntil(time.Now(), Freshness(limit)) >= deadline
+}
+
+// provenUntil returns the time, in Unix ms, up to which every event that the hub has taken, or will take, was
+// read: of proofs that are younger than fresh the later one. It is 0 if there is none.
+func (w *Watch) provenUntil(now time.Time, fresh time.Duration) (until int64) {
+	if now.UnixMilli()-w.until < fresh.Milliseconds() {
+		until = w.until - eventMargin.Milliseconds()
+	}
+	// Both of our clocks: the monotonic one stands still while the machine is suspended.
+	young := now.Sub(w.asked.At) < fresh && now.Round(0).Sub(w.asked.At.Round(0)) < fresh
+	if young && w.read.Offset != "" && w.asked.Sequence == w.read.Sequence && w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli() {
+		until = max(until, w.asked.Until-clockMargin.Milliseconds())
+	}
+	return max(until, 0)
+}
+
+// Prove records what the hub said, nil if it did not answer.
+func (w *Watch) Prove(p *Proof) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asking = false
+	if p != nil {
+		w.asked = *p
+	}
+}
+
+// ProveAll is Prove, as if the hub had just said that nothing more has come.
+func (w *Watch) ProveAll(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asking = false
+	w.asked = Proof{At: now, Until: now.UnixMilli(), Sequence: w.read.Sequence, Enqueued: w.read.Time}
+}
