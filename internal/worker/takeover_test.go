@@ -558,7 +558,7 @@ func TestSilenceRuleMissingWhileItsAlertWaits(t *testing.T) {
 					next.store, next.ledgers = s.store, s.ledgers
 					p = p.reopen()
 					next.start(p)
-					time.Sleep(10 * time.Minute)
+					time.Sleep(5 * time.Minute)
 					next.end()
 				} else {
 					time.Sleep(time.Minute)
