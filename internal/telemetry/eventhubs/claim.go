@@ -60,59 +60,12 @@ func sign(audience, keyName, key string, ends time.Time) string {
 	return fmt.Sprintf("SharedAccessSignature sr=%s&sig=%s&se=%s&skn=%s", resource, url.QueryEscape(signature), until, url.QueryEscape(keyName))
 }
 
-// A claimError is a hub's answer to a claim that it refuses.
-type claimError struct {
-	code int
-	text string
-}
-
-func (e *claimError) Error() string {
-	return fmt.Sprintf("the hub refused the claim with status %d: %s", e.code, e.text)
-}
-
-// RPCCode is the status, as errors of azeventhubs have it.
-func (e *claimError) RPCCode() int { return e.code }
-
-// claim puts a token to the hub of conn. The hub allows one claim at a time on a connection.
+// claim puts a token to the hub of conn, which allows one claim at a time on a connection.
 func claim(ctx context.Context, conn *amqp.Conn, audience string, t token) error {
-	const node, replies = "$cbs", "alertworker-claims"
-	session, err := conn.NewSession(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
-		defer cancel()
-		_ = session.Close(closing)
-	}()
-	requests, err := session.NewSender(ctx, node, nil)
-	if err != nil {
-		return err
-	}
-	answers, err := session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: replies})
-	if err != nil {
-		return err
-	}
-	address := replies
-	request := &amqp.Message{
-		Properties:            &amqp.MessageProperties{MessageID: replies, ReplyTo: &address},
-		ApplicationProperties: map[string]any{"operation": "put-token", "type": t.kind, "name": audience},
-		Value:                 t.text,
-	}
+	properties := map[string]any{"operation": "put-token", "type": t.kind, "name": audience}
 	if !t.ends.IsZero() {
-		request.ApplicationProperties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
+		properties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
 	}
-	if err := requests.Send(ctx, request, nil); err != nil {
-		return err
-	}
-	answer, err := answers.Receive(ctx, nil)
-	if err != nil {
-		return err
-	}
-	code, _ := answer.ApplicationProperties["status-code"].(int32)
-	text, _ := answer.ApplicationProperties["status-description"].(string)
-	if code < 200 || code > 299 {
-		return &claimError{int(code), text}
-	}
-	return answers.AcceptMessage(ctx, answer)
+	put := &amqp.Message{ApplicationProperties: properties, Value: t.text}
+	return request(ctx, conn, "$cbs", []*amqp.Message{put}, func(*amqp.Message) {})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"slices"
 	"sync"
@@ -26,40 +25,6 @@ const linksPerConnection = 4
 // maxConnections bounds a replica's connections: a namespace of the Basic tier allows 100.
 const maxConnections = 32
 
-var (
-	// once is for clients whose callers try again themselves. They must not last: azeventhubs renews a claim by these
-	// options too, after two minutes at the earliest, and without a pause if it cannot.
-	once = azeventhubs.RetryOptions{MaxRetries: -1}
-
-	// retries are for a client that asks questions: all attempts together take 7 s.
-	retries = azeventhubs.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 5 * time.Second}
-)
-
-// newClient returns a client of azeventhubs for where the hub is at present, and that place. It connects when it is first used.
-func (s *Source) newClient(retries azeventhubs.RetryOptions) (client *azeventhubs.ConsumerClient, at endpoint, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	options := &azeventhubs.ConsumerClientOptions{ApplicationID: "alertworker", RetryOptions: retries, NewWebSocketConn: s.connecting()}
-	if s.config.ConnectionString == "" {
-		client, err = azeventhubs.NewConsumerClient(s.config.Namespace, s.config.Hub, s.config.ConsumerGroup, s.config.Credential, options)
-	} else {
-		client, err = azeventhubs.NewConsumerClientFromConnectionString(s.config.ConnectionString, "", s.config.ConsumerGroup, options)
-	}
-	if err != nil {
-		return nil, endpoint{}, fmt.Errorf("event hub client: %w", err)
-	}
-	return client, endpoint{s.namespace, s.config.Hub}, nil
-}
-
-// connecting is what azeventhubs connects by, over WebSockets or not: it uses the connection of this option as it is. A client
-// stays at the place that it was made for, also after the hub has moved. The caller holds mu if the hub can move.
-func (s *Source) connecting() func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error) {
-	address, over := s.address(), s.config.Transport
-	return func(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
-		return over.Dial(ctx, address)
-	}
-}
-
 // address is that of the namespace. The caller holds mu if the hub can move.
 func (s *Source) address() transport.Address {
 	a := transport.EventHubs(s.namespace)
@@ -70,10 +35,12 @@ func (s *Source) address() transport.Address {
 	return a
 }
 
-// connections are those over which the partitions of a hub are read. wait returns once all are closed.
+// connections are those over which a hub is read, or asked. A connection stays at the place that it was made for, also
+// after the hub has moved.
 type connections struct {
 	source *Source
 	held   func() bool // whether this replica still owns what it has claimed; nil if it has claimed nothing
+	keep   bool        // one connection for all links, also while there are none
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -114,15 +81,19 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 
 // least returns the connection with the fewest links, to which it adds one.
 func (cs *connections) least() *connection {
+	at := cs.source.endpoint()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	var least *connection
 	for _, c := range cs.all {
-		if c.ctx.Err() == nil && (least == nil || c.links < least.links) {
+		if c.at != at && c.links == 0 {
+			c.end()
+		}
+		if c.at == at && c.ctx.Err() == nil && (least == nil || c.links < least.links) {
 			least = c
 		}
 	}
-	if least == nil || least.links >= linksPerConnection && len(cs.all) < maxConnections {
+	if least == nil || !cs.keep && least.links >= linksPerConnection && len(cs.all) < maxConnections {
 		least = cs.source.newConnection()
 		cs.all = append(cs.all, least)
 		cs.running.Go(least.run)
@@ -135,11 +106,20 @@ func (cs *connections) least() *connection {
 func (cs *connections) release(c *connection) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c.links--; c.links > 0 {
-		return
+	if c.links--; c.links == 0 && !cs.keep {
+		c.end()
 	}
-	c.end()
-	cs.all = slices.DeleteFunc(cs.all, func(o *connection) bool { return o == c })
+	cs.all = slices.DeleteFunc(cs.all, func(o *connection) bool { return o.links == 0 && o.ctx.Err() != nil })
+}
+
+// close closes all, which have no links any more, and waits for that.
+func (cs *connections) close() {
+	cs.mu.Lock()
+	for _, c := range cs.all {
+		c.end()
+	}
+	cs.mu.Unlock()
+	cs.running.Wait()
 }
 
 // A connection is one over which some partitions are read. Its goroutine opens it and renews its claim, until it ends.

@@ -1,13 +1,14 @@
 // Package eventhubs reads telemetry from an Event Hub, or from the Event Hub-compatible endpoint
-// of an IoT Hub: a [telemetry.Source] on the clients of azeventhubs.
+// of an IoT Hub: a [telemetry.Source] on go-amqp.
 //
 //   - [Source.Run] finds out what there is to read and where partitions without a checkpoint
 //     begin (start.go), and starts again only if the hub has become another one (run.go).
 //   - A hub is one generation of the hub. It runs a consumer for each partition that its
 //     [ownership.Member] holds, and checks that the hub still is the one that is read (hub.go).
 //   - Each partition has a goroutine that opens its link, and opens it again after an error.
-//     Nobody else notices (partition.go, link.go). Partitions share connections (dial.go), which
-//     pass through amqpfilter, so that no message can break them.
+//     Nobody else notices (partition.go, link.go). It knows where reading is (cursor.go). Partitions
+//     share connections (dial.go), which pass through amqpfilter, so that no message can break them,
+//     and renew the claim to read (claim.go, rpc.go).
 //   - A checkpoint moves only forward, and only within one generation (checkpoints.go).
 //
 // Questions to the hub about itself have a connection of their own (management.go):
@@ -34,16 +35,17 @@
 // A partition whose link fails opens it again after 0.5 s, doubled up to a minute. Why it is not
 // read stands in the log and in the status, in the hub's words. One that cannot be opened for a
 // minute is handed to the next replica, and after that each time for twice as long, up to an
-// hour: the ownership record counts how often. If nothing comes for 2 minutes although the hub is
-// ahead, the link is opened again. A replica whose heartbeat is overdue reads what it has open, and
-// makes no connection and no link. When a new owner connects, the hub disconnects the old one.
+// hour: the ownership record counts how often. If nothing comes for 2 minutes although the hub holds
+// more than was received, the link is opened again, once for each end. A replica whose heartbeat is overdue reads what it has open, and
+// makes no connection and no link. When a new owner connects, the hub disconnects the old one. A
+// reader that is none of the replicas is named as another program.
 //
 // # Another hub
 //
 // Every position names the generation of its hub: namespace, name and time of creation. Within a
 // generation, sequence numbers alone give the order; positions of two are never compared. The
 // generation is checked before reading begins, when a link fails, and every minute. If it is
-// another one, or the hub ends before what was read, reading continues from the checkpoints'
+// another one, or the hub ends before what was read, and says so twice, reading continues from the checkpoints'
 // oldest time less 10 minutes, or from the earliest event if that time is not known. Nothing
 // is missed, and nothing is sent again: replays are silent (package throttle, R3).
 //
@@ -53,11 +55,12 @@
 // one, less 10 minutes, because a device need not stay in a partition of the same number.
 //
 // If the first event after the checkpoint is not the next one, the hub has dropped those between:
-// they are counted as lost, as are events missing between two that were read.
+// they are counted as lost, as are events missing between two that were read. If the hub has dropped
+// all that was to come, an event with the source [telemetry.SourceExpired] stands for them.
 //
 // # Bounds
 //
 // Events requested count as 256 KiB each, the most that IoT Hub accepts, so that the buffer of a
 // replica is bounded whatever comes (budget.go). It is divided among the partitions that the replica
-// reads, with at least 8 events for each.
+// reads at present, with at least 8 events for each.
 package eventhubs

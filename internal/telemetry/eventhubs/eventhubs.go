@@ -132,11 +132,11 @@ func (s Start) String() string {
 
 // Source is a [telemetry.Source]. Run may be called once at a time.
 type Source struct {
-	config     Config // the endpoint in it is guarded by mu
-	namespace  string // host name; guarded by mu
-	owner      string
-	log        *zap.Logger
-	management management
+	config    Config // the endpoint in it is guarded by mu
+	namespace string // host name; guarded by mu
+	owner     string
+	log       *zap.Logger
+	questions connections // to ask the hub about itself
 
 	latest map[string]telemetry.Position // where a first start begins, until that is written down; used by Run alone
 
@@ -192,7 +192,6 @@ func New(config Config) (*Source, error) {
 		owner:           owner,
 		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
 		network:         config.Network,
-		management:      management{slots: make(chan struct{}, maxQueries)},
 		firstStartGrace: 5 * time.Second,
 		checkInterval:   time.Minute,
 		openLimit:       time.Minute,
@@ -201,6 +200,7 @@ func New(config Config) (*Source, error) {
 		secondThought:   time.Second,
 		stallLimit:      2 * time.Minute,
 	}
+	s.questions = connections{source: s, keep: true}
 	return s, nil
 }
 
@@ -258,6 +258,6 @@ func (s *Source) hubFailed(err error) error {
 	return text
 }
 
-// Close ends the queries that are under way. Call it after Run has returned, when
+// Close closes the connection for questions. Call it after Run has returned, when
 // there are no more calls of other methods.
-func (s *Source) Close() { s.management.close() }
+func (s *Source) Close() { s.questions.close() }

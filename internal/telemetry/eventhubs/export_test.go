@@ -39,7 +39,7 @@ func (s *Source) UseProxy(proxy *url.URL) { s.network.Proxy = http.ProxyURL(prox
 
 // Dial connects as a client of the source does.
 func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
-	return s.connecting()(ctx, azeventhubs.WebSocketConnParams{})
+	return s.connect(ctx, azeventhubs.WebSocketConnParams{})
 }
 
 // Address is where a client of the source connects to.

@@ -65,7 +65,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 		h.lose(func(string) bool { return true })
 	}
 	consumers.Wait()
-	h.connections.running.Wait()
+	h.connections.close()
 	stopOwning() // gives back what is owned
 	members.Wait()
 	others.Wait()

@@ -23,22 +23,16 @@ func openLook(ctx context.Context, config Config) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, at, err := s.newClient(once) // retries hide what is wrong
-	if err != nil {
-		return nil, err
-	}
-	disconnect := func() { _ = client.Close(context.Background()) } // does not block
-	defer disconnect()
-	defer context.AfterFunc(ctx, disconnect)() // GetPartitionProperties ignores its context
-	l := &look{source: s, connections: connections{source: s}}
-	if l.hub, err = ask(ctx, client, at, every, func() {}); err != nil {
-		return nil, s.explain(ctx, at, err)
+	l := &look{source: s, connections: connections{source: s, keep: true}}
+	if l.hub, err = l.connections.ask(ctx, every); err != nil {
+		l.close()
+		return nil, s.explain(ctx, s.endpoint(), err)
 	}
 	return l, nil
 }
 
-// close waits until all connections are closed. Reading has ended.
-func (l *look) close() { l.connections.running.Wait() }
+// close disconnects. Reading has ended.
+func (l *look) close() { l.connections.close() }
 
 // errSilent means that nothing came.
 var errSilent = errors.New("nothing came")

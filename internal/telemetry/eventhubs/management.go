@@ -3,32 +3,13 @@ package eventhubs
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"golang.org/x/sync/errgroup"
+	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/backoff"
 )
-
-const (
-	maxQueries    = 4  // at a time
-	maxPartitions = 64 // that one query asks about at a time
-)
-
-// A management is the connection on which a Source asks the hub about itself,
-// apart from those on which it reads. It is kept: azeventhubs renews the claim of
-// every client that has asked something for as long as the claim lasts, hours,
-// even if the client was closed long ago. The client reconnects by itself; there
-// is a new one only after the hub has moved or did not answer.
-type management struct {
-	mu      sync.Mutex
-	client  *azeventhubs.ConsumerClient // nil if there is none yet
-	at      endpoint
-	running sync.WaitGroup
-	slots   chan struct{} // one for each query under way
-}
 
 // A hubState is what a hub says about itself.
 type hubState struct {
@@ -42,50 +23,19 @@ func (state hubState) generation() string { return state.at.generation(state.cre
 
 func every(string) bool { return true }
 
-// query asks the hub about itself and those of its partitions that are wanted. It returns by the time
-// ctx ends. The call itself may take longer, up to queryLimit after the last answer, since azeventhubs
-// does not let it be cancelled; at most maxQueries are under way, and Close waits for them.
-func (s *Source) query(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
-	type answer struct {
-		state hubState
-		err   error
-	}
-	m := &s.management
-	select {
-	case m.slots <- struct{}{}:
-	case <-ctx.Done():
-		return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
-	}
-	answered := make(chan answer, 1)
-	m.running.Go(func() {
-		defer func() { <-m.slots }()
-		client, at, err := m.connect(s)
-		if err != nil {
-			answered <- answer{err: err}
-			return
-		}
-		asking, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		defer cancel(nil)
-		defer context.AfterFunc(asking, func() { m.disconnect(client) })()
-		silent := time.AfterFunc(s.queryLimit, func() { cancel(fmt.Errorf("no answer within %v: %w", s.queryLimit, context.DeadlineExceeded)) })
-		defer silent.Stop()
-		state, err := ask(asking, client, at, wanted, func() { silent.Reset(s.queryLimit) })
-		switch {
-		case err == nil:
+// query asks the hub about itself and those of its partitions that are wanted, and once more if that fails: the
+// connection, which is kept between questions, may have been lost.
+func (s *Source) query(ctx context.Context, wanted func(partition string) bool) (state hubState, err error) {
+	for range 2 {
+		if state, err = s.questions.ask(ctx, wanted); err == nil {
 			s.hubAnswered()
-		case asking.Err() != nil:
-			err = s.hubFailed(fmt.Errorf("%w (%w)", err, context.Cause(asking)))
-		default:
-			err = s.hubFailed(err)
+			return state, nil
 		}
-		answered <- answer{state, err}
-	})
-	select {
-	case a := <-answered:
-		return a.state, a.err
-	case <-ctx.Done():
-		return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
+		if ctx.Err() != nil {
+			return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
+		}
 	}
+	return hubState{}, s.hubFailed(err)
 }
 
 // queryAgain is query, some time after an answer that may have been stale: one answer proves nothing.
@@ -94,76 +44,74 @@ func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) b
 	return s.query(ctx, wanted)
 }
 
-// ask asks the hub that client is for, about several partitions at a time, and calls answered after each answer. It does
-// not end with ctx but with the connection.
-func ask(ctx context.Context, client *azeventhubs.ConsumerClient, at endpoint, wanted func(partition string) bool, answered func()) (hubState, error) {
-	hub, err := client.GetEventHubProperties(ctx, nil)
+// ask asks the hub once about itself and those of its partitions that are wanted. It gives up queryLimit after the last answer.
+func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
+	limit := cs.source.queryLimit
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)) })
+	defer silent.Stop()
+	c, err := cs.acquire(ctx)
 	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", at.hub, err)
+		return hubState{}, expired(ctx, err)
 	}
-	answered()
-	state := hubState{at: at, created: hub.CreatedOn, partitions: hub.PartitionIDs, ends: map[string]azeventhubs.PartitionProperties{}}
-	var mu sync.Mutex
-	var asking errgroup.Group
-	asking.SetLimit(maxPartitions)
-	for _, id := range hub.PartitionIDs {
-		if !wanted(id) {
-			continue
+	defer cs.release(c)
+	silent.Reset(limit)
+	t, err := c.config.token(ctx, c.audience)
+	if err != nil {
+		return hubState{}, expired(ctx, err)
+	}
+	question := func(kind, partition string) *amqp.Message {
+		return &amqp.Message{ApplicationProperties: map[string]any{
+			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.config.Hub, "partition": partition, "security_token": t.text,
+		}}
+	}
+	const node = "$management"
+	state := hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
+	err = request(ctx, c.amqp, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) {
+		silent.Reset(limit)
+		about, _ := answer.Value.(map[string]any)
+		state.created, _ = about["created_at"].(time.Time)
+		state.partitions, _ = about["partition_ids"].([]string)
+	})
+	if err == nil && (len(state.partitions) == 0 || state.created.IsZero()) {
+		err = errAnswer
+	}
+	if err != nil {
+		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.config.Hub, expired(ctx, err))
+	}
+	var questions []*amqp.Message
+	for _, id := range state.partitions {
+		if wanted(id) {
+			questions = append(questions, question("partition", id))
 		}
-		asking.Go(func() error {
-			err := context.Cause(ctx)
-			var end azeventhubs.PartitionProperties
-			if err == nil {
-				end, err = client.GetPartitionProperties(ctx, id, nil)
-			}
-			if err != nil {
-				return fmt.Errorf("ask event hub %s for partition %s: %w", at.hub, id, err)
-			}
-			answered()
-			mu.Lock()
-			defer mu.Unlock()
-			state.ends[id] = end
-			return nil
-		})
 	}
-	return state, asking.Wait()
+	if len(questions) == 0 {
+		return state, nil
+	}
+	err = request(ctx, c.amqp, node, questions, func(answer *amqp.Message) {
+		silent.Reset(limit)
+		if end, ok := partitionEnd(answer.Value); ok {
+			state.ends[end.PartitionID] = end
+		}
+	})
+	if err == nil && len(state.ends) < len(questions) {
+		err = errAnswer
+	}
+	if err != nil {
+		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.config.Hub, len(questions), expired(ctx, err))
+	}
+	return state, nil
 }
 
-// connect returns the client for where the hub is at present.
-func (m *management) connect(s *Source) (*azeventhubs.ConsumerClient, endpoint, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.client != nil && m.at == s.endpoint() {
-		return m.client, m.at, nil
-	}
-	if m.client != nil {
-		_ = m.client.Close(context.Background()) // does not block
-		m.client = nil
-	}
-	client, at, err := s.newClient(retries)
-	if err == nil {
-		m.client, m.at = client, at
-	}
-	return client, at, err
-}
-
-// disconnect drops a client's connection; every query on it fails.
-func (m *management) disconnect(client *azeventhubs.ConsumerClient) {
-	m.mu.Lock()
-	if m.client == client {
-		m.client = nil
-	}
-	m.mu.Unlock()
-	_ = client.Close(context.Background())
-}
-
-// close disconnects and waits for the queries under way.
-func (m *management) close() {
-	m.mu.Lock()
-	client := m.client
-	m.mu.Unlock()
-	if client != nil {
-		m.disconnect(client)
-	}
-	m.running.Wait()
+// partitionEnd reads what a hub says about a partition.
+func partitionEnd(answer any) (end azeventhubs.PartitionProperties, ok bool) {
+	about, _ := answer.(map[string]any)
+	end.PartitionID, _ = about["partition"].(string)
+	end.BeginningSequenceNumber, _ = about["begin_sequence_number"].(int64)
+	end.LastEnqueuedOffset, _ = about["last_enqueued_offset"].(string)
+	end.LastEnqueuedOn, _ = about["last_enqueued_time_utc"].(time.Time)
+	end.IsEmpty, _ = about["is_partition_empty"].(bool)
+	end.LastEnqueuedSequenceNumber, ok = about["last_enqueued_sequence_number"].(int64)
+	return end, ok
 }

@@ -51,7 +51,7 @@ func refused(err error) bool {
 func unauthorized(err error) bool {
 	var service *azeventhubs.Error
 	var peer *amqp.Error
-	return rpcCode(err) == http.StatusUnauthorized || errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
+	return status(err) == http.StatusUnauthorized || errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
 		errors.As(err, &peer) && peer.Condition == amqp.ErrCondUnauthorizedAccess
 }
 
@@ -61,11 +61,11 @@ func noToken(err error) bool {
 	return errors.As(err, &identity)
 }
 
-// rpcCode returns the status that the hub answered a request with; 0 if it did not.
-func rpcCode(err error) int {
-	var answer interface{ RPCCode() int }
+// status returns the status that the hub answered a request with; 0 if it did not.
+func status(err error) int {
+	var answer *statusError
 	if errors.As(err, &answer) {
-		return answer.RPCCode()
+		return answer.code
 	}
 	return 0
 }
@@ -80,7 +80,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		credential  interface{ NonRetriable() }
 		proxy       *transport.ProxyError
 	)
-	code, text := rpcCode(err), err.Error()
+	code, text := status(err), err.Error()
 	switch {
 	case unauthorized(err):
 		return fmt.Errorf("%s rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)

@@ -3,6 +3,7 @@ package eventhubs
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -40,9 +41,14 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 }
 
 func (s *Source) producer() (*azeventhubs.ProducerClient, error) {
-	options := &azeventhubs.ProducerClientOptions{ApplicationID: "alertworker", NewWebSocketConn: s.connecting(), RetryOptions: once}
+	options := &azeventhubs.ProducerClientOptions{ApplicationID: "alertworker", NewWebSocketConn: s.connect, RetryOptions: azeventhubs.RetryOptions{MaxRetries: -1}}
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewProducerClient(s.config.Namespace, s.config.Hub, s.config.Credential, options)
 	}
 	return azeventhubs.NewProducerClientFromConnectionString(s.config.ConnectionString, "", options)
+}
+
+// connect is what azeventhubs connects by, over WebSockets or not: it uses the connection of this option as it is.
+func (s *Source) connect(ctx context.Context, _ azeventhubs.WebSocketConnParams) (net.Conn, error) {
+	return s.config.Transport.Dial(ctx, s.address())
 }
