@@ -433,8 +433,8 @@ func expectation(t reflect.Type, text string) string {
 	return "another value"
 }
 
-// withComma is a number as some languages write it.
-var withComma = regexp.MustCompile(`^[+-]?\d+,\d+$`)
+// withComma is a number as some languages write it; with more digits it may be a secret.
+var withComma = regexp.MustCompile(`^[+-]?\d{1,6},\d{1,6}$`)
 
 // likeNumber says what a text must be that is no number.
 func likeNumber(text string) string {
