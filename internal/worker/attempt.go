@@ -228,6 +228,10 @@ func (q *queue) mayClaim(d *delivery) error {
 // that a device is silent.
 func (q *queue) awaitOwner(d *delivery, why error) {
 	d.note(why)
+	if pause := q.stream.ledgerPause(); pause > 0 {
+		q.retry(d, WaitLedger, pause)
+		return
+	}
 	d.attempts++
 	q.retry(d, WaitLedger, retryDelay(int(d.attempts)))
 }
@@ -277,7 +281,10 @@ func (s *stream) checkOwner() {
 		close(c.answered)
 		switch {
 		case c.err == nil:
-			s.askOwnerAt = 0
+			if s.askOwnerAt > 0 {
+				s.askOwnerAt = 0
+				s.wakeOwned()
+			}
 		case errors.Is(c.err, ledger.ErrLost):
 			s.lose()
 		default:
@@ -296,6 +303,24 @@ func (s *stream) unanswered() bool {
 		s.askOwner()
 	}
 	return s.askOwnerAt > 0
+}
+
+// ledgerPause returns how long the ledger is not asked, after it did not answer: whatever waits for it waits for as
+// long, and is woken by its answer. It is 0 if it has answered.
+func (s *stream) ledgerPause() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.askOwnerAt == 0 {
+		return 0
+	}
+	return max(s.askOwnerAt-s.now(), minBackoff)
+}
+
+// wakeOwned has the deliveries that wait for the ledger go on. The caller holds s.mu.
+func (s *stream) wakeOwned() {
+	for _, q := range s.queues {
+		q.wake(WaitLedger)
+	}
 }
 
 // mayNotify returns why d, if it brings a due notice, must not be sent under the claim that was just made:

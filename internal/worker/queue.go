@@ -271,6 +271,24 @@ func (q *queue) retry(d *delivery, why Wait, pause time.Duration) {
 	q.pause(d, pausing, pause)
 }
 
+// wake has the deliveries that are pausing for a reason attempted in their turn.
+func (q *queue) wake(why Wait) {
+	r := q.to
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var woken []*delivery
+	for _, d := range q.lines[pausing].all {
+		if d.why == why {
+			woken = append(woken, d)
+		}
+	}
+	for _, d := range woken {
+		q.lines[pausing].remove(d)
+		q.push(d, ready, 0)
+	}
+	r.dispatch()
+}
+
 // withdraw takes d, which waits, out of its line. It reports false if d is being
 // attempted. The caller holds stream.mu.
 func (q *queue) withdraw(d *delivery) bool {
