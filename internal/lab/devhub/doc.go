@@ -7,19 +7,22 @@
 //
 //   - SASL by ANONYMOUS, EXTERNAL, MSSBCBS and PLAIN; claims put to $cbs, whose
 //     signatures it checks; no link without a claim, except after PLAIN.
-//   - $management: the properties of the hub and of its partitions.
+//   - $management: the properties of the hub and of its partitions, for who has a claim
+//     or gives a token with the request.
 //   - Receivers at HUB/ConsumerGroups/GROUP/Partitions/N, for any group, that
-//     start at an offset, a sequence number, a time or the end; credit, drain and epochs.
-//   - Senders at HUB, in turn or by partition key, and HUB/Partitions/N; batches.
+//     start at an offset, a sequence number, a time or the end; credit, drain and epochs;
+//     the end of the partition with each event, if asked for.
+//   - Senders at HUB, in turn or by partition key, which is hashed as the SDKs do, and
+//     HUB/Partitions/N; batches.
 //   - The annotations that an IoT Hub adds to what its devices send.
 //   - The redirection from an IoT Hub to its Event Hub, if Config.RedirectTo is set.
-//   - Faults on demand: see Reset, Detach, Mute, Stall, SetLatency, RefuseClaims, RefuseLinks,
-//     RefuseOffsets, RefuseSequences
-//     and RefuseManagement.
+//   - Faults on demand: see Reset, Detach, Mute, Stall, SetLatency, Expire, Stale, RefuseClaims,
+//     DropClaims, ExpireClaims, RefuseLinks, RefuseLongNames, RefuseOffsets, RefuseSequences,
+//     RefuseManagement and LimitManagement.
 //
-// Errors have the service's wording. Not supported: transactions, geo-replication,
-// schema registry, throttling, retention by time, the expiry of accepted claims, and arrays
-// in messages. A token other than a shared access signature is accepted unchecked.
+// Errors have the service's wording. Not supported, unless on demand: transactions,
+// geo-replication, schema registry, throttling, retention by time, the expiry of accepted
+// claims, and arrays in messages. A token other than a shared access signature is accepted unchecked.
 //
 // # How it works
 //

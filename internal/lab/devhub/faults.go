@@ -17,7 +17,8 @@ type faults struct {
 	longNames atomic.Bool  // are refused
 
 	mu       sync.Mutex
-	stalled  chan struct{}       // closed by Resume; nil if the hub is not stalled
+	stalled  chan struct{} // closed by Resume; nil if the hub is not stalled
+	calls    callLimit
 	refusals map[string]refusals // by what is refused: a node, a partition's links, or links that begin after a value of an annotation
 }
 
@@ -116,6 +117,39 @@ func (h *Hub) RefuseLongNames() { h.faults.longNames.Store(true) }
 // with the given status.
 func (h *Hub) RefuseManagement(n int, status int) {
 	h.faults.set(nodeManagement, refusals{n: n, status: int32(status)})
+}
+
+// LimitManagement makes the hub answer no more than n requests a second for the properties of the hub and its
+// partitions; it refuses the others as busy. 0 ends that.
+func (h *Hub) LimitManagement(n int) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	h.faults.calls = callLimit{perSecond: n}
+}
+
+// A callLimit bounds how many requests are answered a second.
+type callLimit struct {
+	perSecond int // 0 for no bound
+	since     time.Time
+	answered  int // since then
+}
+
+// limitManagement reports whether a request of now is one too many.
+func (f *faults) limitManagement() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &f.calls
+	if c.perSecond == 0 {
+		return false
+	}
+	if now := time.Now(); now.Sub(c.since) >= time.Second {
+		c.since, c.answered = now, 0
+	}
+	if c.answered == c.perSecond {
+		return true
+	}
+	c.answered++
+	return false
 }
 
 // RefuseLinks makes the hub refuse the next n links to a partition, and say why.

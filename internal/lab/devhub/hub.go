@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"net"
 	"net/url"
 	"strconv"
@@ -211,13 +210,6 @@ func (h *Hub) readers(partition string) (all []*link) {
 		}
 	}
 	return all
-}
-
-// byKey returns the partition that all messages with this key go to.
-func (h *Hub) byKey(key string) *partition {
-	f := fnv.New32a()
-	f.Write([]byte(key))
-	return h.partitions[f.Sum32()%uint32(len(h.partitions))]
 }
 
 // byID returns nil if there is no such partition.

@@ -34,6 +34,7 @@ type link struct {
 	conn     *conn
 	session  *session
 	handle   uint32
+	node     string // $cbs or $management, if it is for that
 	attached bool
 	detached bool          // by the hub; the client has yet to answer
 	cause    *frames.Error // of detached
@@ -43,6 +44,7 @@ type link struct {
 	// Of a link on which the hub sends: events of a partition, or replies.
 	partition *partition
 	selector  string
+	metrics   bool // each event is to tell of the end of the partition
 	group     string
 	receiver  string // its name, for messages
 	epoch     *int64
@@ -150,6 +152,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 const (
 	selectorFilter     frames.Symbol = "apache.org:selector-filter:string"
 	selectorDescriptor uint64        = 0x0000468C00000004
+	metricsCapability  frames.Symbol = "com.microsoft:enable-receiver-runtime-metric"
 )
 
 // filter returns the filter in place.
@@ -174,6 +177,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return refused
 	}
 	if path == nodeCBS || path == nodeManagement {
+		l.node = path
 		return nil
 	}
 	part := strings.Split(path, "/")
@@ -192,7 +196,13 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	if refused = c.hub.faults.refuseName(l.receiver); refused != nil {
 		return refused
 	}
-	l.selector, _ = a.Source.Filter[selectorFilter].(string)
+	l.metrics = slices.Contains(a.DesiredCapabilities, metricsCapability)
+	var readable bool
+	if filter, ok := a.Source.Filter[selectorFilter]; ok {
+		if l.selector, readable = filter.(string); !readable {
+			return problem(condArgument, "The filter %q is no text.", filter)
+		}
+	}
 	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
 		return refused
 	}
@@ -226,9 +236,9 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 	hub := part[0] == strings.ToLower(c.hub.config.Hub)
 	switch {
 	case path == nodeCBS:
-		l.receive = c.rpc(c.putToken)
+		l.node, l.receive = path, c.rpc(l, c.putToken)
 	case path == nodeManagement:
-		l.receive = c.rpc(c.hub.properties)
+		l.node, l.receive = path, c.rpc(l, c.manage)
 	case hub && len(part) == 1:
 		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(nil, format, message) }
 	case hub && len(part) == 3 && part[1] == "partitions":
@@ -244,7 +254,7 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 }
 
 // authorize returns the path of an address, in lower case, or why the client may
-// not use it.
+// not use it. The requests to $management are judged one by one.
 func (c *conn) authorize(address string) (path string, refused *frames.Error) {
 	path = pathOf(address)
 	if c.hub.config.RedirectTo != "" && strings.HasPrefix(path, "messages/events") {
@@ -253,12 +263,12 @@ func (c *conn) authorize(address string) (path string, refused *frames.Error) {
 		}
 		return "", c.redirect()
 	}
-	if path == nodeCBS || c.trusted {
+	if path == nodeCBS || path == nodeManagement || c.trusted {
 		return path, nil
 	}
 	c.expireClaims()
 	for claim := range c.claims {
-		if path == nodeManagement || path == claim || strings.HasPrefix(path, claim+"/") {
+		if path == claim || strings.HasPrefix(path, claim+"/") {
 			return path, nil
 		}
 	}
@@ -423,6 +433,9 @@ func (l *link) take() (message []byte) {
 		}
 		if len(l.ahead) > 0 {
 			message, l.ahead = l.ahead[0], l.ahead[1:]
+			if l.metrics {
+				message = annotate(message, l.partition.state())
+			}
 			return message
 		}
 	}
@@ -496,12 +509,19 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	return nil
 }
 
-// reply queues a message for the client's link with the given target.
-func (c *conn) reply(target string, message []byte) *frames.Error {
+// reply queues the answer to what came on requests for the client's link with the given target, if there is one.
+func (c *conn) reply(requests *link, target *string, message []byte) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.sending {
-		if l.partition == nil && l.target == target {
+		if l.partition != nil {
+			continue
+		}
+		wanted := l.session == requests.session && l.node == requests.node
+		if target != nil {
+			wanted = l.target == *target
+		}
+		if wanted {
 			if len(l.replies) == maxReplies {
 				return problem(condLimit, "Too many replies are waiting to be received.")
 			}
@@ -510,5 +530,8 @@ func (c *conn) reply(target string, message []byte) *frames.Error {
 			return nil
 		}
 	}
-	return problem(condNotFound, "No link receives replies to %q.", target)
+	if target == nil {
+		return problem(condNotFound, "No link of the session receives replies of %s.", requests.node)
+	}
+	return problem(condNotFound, "No link receives replies to %q.", *target)
 }

@@ -1,10 +1,16 @@
 package devhub
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp "github.com/Azure/go-amqp"
+
+	"alertworker/internal/lab/devhub/frames"
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 // A Message is what a device sends. The zero value of each field leaves it to
@@ -106,6 +112,129 @@ func encode(msg *amqp.Message, pub Published) ([]byte, error) {
 		return nil, fmt.Errorf("encoding a message: %w", err)
 	}
 	return b, nil
+}
+
+// Sections of a message.
+const (
+	sectionHeader              = 0x70
+	sectionDeliveryAnnotations = 0x71
+	sectionAnnotations         = 0x72
+	sectionProperties          = 0x73
+	sectionData                = 0x75
+	sectionFooter              = 0x78
+)
+
+// A sent message is one of a client, taken apart as far as the hub has to: what it does not look into stays as it came,
+// also values that go-amqp cannot read, such as a char.
+type sent struct {
+	header      []byte
+	annotations [][]byte // keys and values in turn
+	rest        []byte   // what comes after the annotations
+	data        [][]byte // its data sections
+	key         string   // of the partition
+	keyed       bool
+}
+
+// parse takes a message apart.
+func parse(b []byte) (*sent, error) {
+	if err := frames.Valid(b); err != nil {
+		return nil, err
+	}
+	m := &sent{}
+	last := uint64(0)
+	for len(b) > 0 {
+		section, rest, _ := amqpvalue.Next(b)
+		code, content, ok := section.Describe()
+		if !ok || code < max(last, sectionHeader) || code > sectionFooter {
+			return nil, errors.New("a section is none of the standard's, or not in its place")
+		}
+		last = code
+		switch {
+		case code == sectionHeader:
+			m.header = section
+		case code == sectionAnnotations:
+			if err := m.readAnnotations(content); err != nil {
+				return nil, err
+			}
+		case code >= sectionProperties && m.rest == nil:
+			m.rest = b
+		}
+		if code == sectionData {
+			data, _ := content.Bytes()
+			m.data = append(m.data, data)
+		}
+		b = rest
+	}
+	return m, nil
+}
+
+// readAnnotations keeps those that the client may set.
+func (m *sent) readAnnotations(content amqpvalue.Value) error {
+	entries, ok := content.Entries()
+	if !ok {
+		return errors.New("the annotations are no map")
+	}
+	for !entries.Done() {
+		key, _ := entries.Next()
+		value, _ := entries.Next()
+		name, _ := key.Text()
+		switch string(name) {
+		case annotationSequence, annotationOffset, annotationEnqueued:
+			continue
+		case annotationKey:
+			var text []byte
+			text, m.keyed = value.Text()
+			m.key = string(text)
+		}
+		m.annotations = append(m.annotations, key, value)
+	}
+	return nil
+}
+
+// encode returns the message with the annotations that tell its place.
+func (m *sent) encode(pub Published) []byte {
+	var entries []byte
+	for _, part := range m.annotations {
+		entries = append(entries, part...)
+	}
+	entries = appendText(entries, amqpvalue.Symbol8, annotationSequence)
+	entries = binary.BigEndian.AppendUint64(append(entries, amqpvalue.Long), uint64(pub.Sequence))
+	entries = appendText(entries, amqpvalue.Symbol8, annotationOffset)
+	entries = appendText(entries, amqpvalue.String8, pub.Offset)
+	entries = appendText(entries, amqpvalue.Symbol8, annotationEnqueued)
+	entries = binary.BigEndian.AppendUint64(append(entries, amqpvalue.Timestamp), uint64(pub.Enqueued.UnixMilli()))
+
+	b := append([]byte{}, m.header...)
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionAnnotations, amqpvalue.Map32)
+	b = binary.BigEndian.AppendUint32(b, uint32(4+len(entries)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(m.annotations)+6))
+	b = append(b, entries...)
+	return append(b, m.rest...)
+}
+
+// appendText appends a string or symbol of less than 256 bytes.
+func appendText(b []byte, code byte, text string) []byte {
+	return append(append(b, code, byte(len(text))), text...)
+}
+
+// annotate returns a message with delivery annotations that tell the state of its partition.
+func annotate(message []byte, state map[string]any) []byte {
+	annotations, err := (&amqp.Message{DeliveryAnnotations: amqp.Annotations{
+		"last_enqueued_sequence_number":   state["last_enqueued_sequence_number"],
+		"last_enqueued_offset":            state["last_enqueued_offset"],
+		"last_enqueued_time_utc":          state["last_enqueued_time_utc"],
+		"runtime_info_retrieval_time_utc": time.Now(),
+	}}).MarshalBinary()
+	if err != nil { // of such values none
+		return message
+	}
+	var header []byte
+	if section, rest, ok := amqpvalue.Next(message); ok {
+		if code, _, ok := section.Describe(); ok && code == sectionHeader {
+			header, message = section, rest
+		}
+	}
+	return slices.Concat(header, annotations, message)
 }
 
 func optional(s string) *string {

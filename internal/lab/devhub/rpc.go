@@ -45,31 +45,30 @@ const formatBatch = 0x80013700
 // ingest adds a message or a batch from a client to p or, if that is nil, to the
 // partition that its key decides, or the next one in turn.
 func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error {
-	m, err := decode(message)
+	m, err := parse(message)
 	if err != nil {
 		return undecodable(err)
 	}
-	batch := []*amqp.Message{m}
+	batch := []*sent{m}
 	if format == formatBatch {
 		batch = batch[:0]
-		for _, b := range m.Data {
-			e, err := decode(b)
+		for _, b := range m.data {
+			e, err := parse(b)
 			if err != nil {
 				return undecodable(err)
 			}
 			batch = append(batch, e)
 		}
 	}
-	if p == nil {
-		if key, ok := m.Annotations[annotationKey].(string); ok {
-			p = h.byKey(key)
-		} else {
-			p = h.next()
-		}
+	switch {
+	case p != nil:
+	case m.keyed:
+		p = h.byKey(m.key)
+	default:
+		p = h.next()
 	}
 	for _, m := range batch {
-		m.Format, m.DeliveryAnnotations = 0, nil
-		_, err := p.append(time.Time{}, func(pub Published) ([]byte, error) { return encode(m, pub) })
+		_, err := p.append(time.Time{}, func(pub Published) ([]byte, error) { return m.encode(pub), nil })
 		if err != nil {
 			return undecodable(err)
 		}
@@ -80,15 +79,16 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 // An operation answers a request with a status, its description and a body. A status of 0 is no answer.
 type operation func(*amqp.Message) (status int32, description string, body any)
 
-// rpc makes an operation of what comes on a link.
-func (c *conn) rpc(op operation) func(uint32, []byte) *frames.Error {
+// rpc makes an operation of what comes on a link. It answers on the link that the request names or, as Python's
+// client means it, on that of the same session which is for the same node.
+func (c *conn) rpc(requests *link, op operation) func(uint32, []byte) *frames.Error {
 	return func(_ uint32, b []byte) *frames.Error {
 		req, err := decode(b)
 		if err != nil {
 			return undecodable(err)
 		}
-		if req.Properties == nil || req.Properties.ReplyTo == nil {
-			return notAllowed("The request does not say where to reply to.")
+		if req.Properties == nil {
+			return notAllowed("The request has no properties, such as its id.")
 		}
 		status, description, body := op(req)
 		if status == 0 {
@@ -105,7 +105,7 @@ func (c *conn) rpc(op operation) func(uint32, []byte) *frames.Error {
 		if err != nil {
 			return undecodable(err)
 		}
-		return c.reply(*req.Properties.ReplyTo, answer)
+		return c.reply(requests, req.Properties.ReplyTo, answer)
 	}
 }
 
@@ -119,10 +119,8 @@ func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
 	if req.ApplicationProperties["operation"] != "put-token" || audience == "" || token == "" {
 		return 400, "put-token needs a name and a token", nil
 	}
-	if strings.HasPrefix(token, sasPrefix) {
-		if err := checkSAS(token, c.hub.config.KeyName, []byte(c.hub.config.Key)); err != nil {
-			return 401, "InvalidSignature: " + err.Error(), nil
-		}
+	if err := c.hub.checkToken(token); err != nil {
+		return 401, "InvalidSignature: " + err.Error(), nil
 	}
 	if len(c.claims) == maxClaims {
 		return 403, "too many claims on one connection", nil
@@ -140,11 +138,29 @@ func (c *conn) expireClaims() {
 	}
 }
 
-// properties is the operation of $management.
-func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
-	if r, ok := h.faults.refuse(nodeManagement); ok {
+// manage is the operation of $management. A request carries its own token, or relies on any claim.
+func (c *conn) manage(req *amqp.Message) (int32, string, any) {
+	if r, ok := c.hub.faults.refuse(nodeManagement); ok {
 		return r.status, "refused on demand", nil
 	}
+	if c.hub.faults.limitManagement() {
+		return 503, "The request was terminated because the entity is being throttled. Error code: 50002. " +
+			"Please wait 4 seconds and try again.", nil
+	}
+
+	c.expireClaims()
+	token, _ := req.ApplicationProperties["security_token"].(string)
+	if token == "" && !c.trusted && len(c.claims) == 0 {
+		return 401, "Unauthorized access. Put a token to $cbs, or give a security_token.", nil
+	}
+	if err := c.hub.checkToken(token); err != nil {
+		return 401, "InvalidSignature: " + err.Error(), nil
+	}
+	return c.hub.properties(req)
+}
+
+// properties returns those of the hub or of a partition, as the request asks.
+func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 	p := req.ApplicationProperties
 	if name, _ := p["name"].(string); p["operation"] != "READ" || !strings.EqualFold(name, h.config.Hub) {
 		return 404, fmt.Sprintf("The messaging entity %q could not be found.", name), nil
@@ -188,6 +204,14 @@ func (h *Hub) signIn(user, password string) bool {
 }
 
 const sasPrefix = "SharedAccessSignature "
+
+// checkToken checks a shared access signature. Other tokens are taken unchecked.
+func (h *Hub) checkToken(token string) error {
+	if !strings.HasPrefix(token, sasPrefix) {
+		return nil
+	}
+	return checkSAS(token, h.config.KeyName, []byte(h.config.Key))
+}
 
 // checkSAS checks the signature and the expiry of a shared access signature.
 func checkSAS(token, keyName string, key []byte) error {

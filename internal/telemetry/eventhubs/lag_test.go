@@ -96,6 +96,8 @@ func TestFollowLagSurvives(t *testing.T) {
 	more("an answer after the connection broke")
 	h.RefuseManagement(2, 401)
 	more("an answer after refusals")
+	h.LimitManagement(1)
+	more("an answer of a hub that answers little")
 }
 
 // It returns when it is told to, also while the hub owes it an answer.

@@ -78,7 +78,7 @@ func AppendHeartbeat(b []byte) []byte {
 }
 
 // DeliveryOverhead is what AppendDelivery adds to a payload.
-const DeliveryOverhead = headerSize + 25
+const DeliveryOverhead = headerSize + 30
 
 // AppendDelivery appends a transfer frame of a settled delivery, the payload being
 // the message or, if more is to follow, a part of it. The delivery's id is its tag
@@ -90,10 +90,12 @@ func AppendDelivery(b []byte, channel uint16, handle, id uint32, more bool, payl
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(DeliveryOverhead+len(payload)))
 	b = append(b, headerSize/4, byte(AMQP), byte(channel>>8), byte(channel))
-	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte((*Transfer)(nil).code()), amqpvalue.List8, DeliveryOverhead-headerSize-5, 6)
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte((*Transfer)(nil).code()))
+	b = append(b, amqpvalue.List8, DeliveryOverhead-headerSize-5, 11)
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), handle)
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), id)
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary8, 4), id)
 	b = append(b, amqpvalue.Uint0, amqpvalue.True, last)
+	b = append(b, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null)
 	return append(b, payload...)
 }

@@ -25,7 +25,8 @@ var performatives = []frames.Performative{
 	&frames.Attach{Name: "l", Handle: 300, Role: frames.Receiver, SenderSettleMode: ptr(frames.SenderSettled), ReceiverSettleMode: ptr(frames.ReceiverFirst),
 		Source: &frames.Source{Address: "a", Filter: frames.Map{"f": "x > '1'"}},
 		Target: &frames.Target{Address: strings.Repeat("t", 300)}, InitialDeliveryCount: 5, MaxMessageSize: 1 << 20,
-		Properties: frames.Map{"com.microsoft:epoch": int64(-2), "s": "text"}},
+		DesiredCapabilities: []frames.Symbol{"one", "", "another"},
+		Properties:          frames.Map{"com.microsoft:epoch": int64(-2), "s": "text"}},
 	&frames.Attach{Name: "", Role: frames.Sender},
 	&frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 1, NextOutgoingID: 2, OutgoingWindow: 3, Handle: ptr(uint32(4)), DeliveryCount: 5, LinkCredit: 6, Drain: true, Echo: true},
 	&frames.Flow{Echo: true},
@@ -57,6 +58,61 @@ func TestRoundTrip(t *testing.T) {
 		f, got, payload := decode(t, frames.Append(nil, frames.AMQP, 513, want))
 		if f.Type != frames.AMQP || f.Channel != 513 || len(payload) != 0 || !reflect.DeepEqual(got, want) {
 			t.Errorf("%T came back as\n%+v, want\n%+v", want, got, want)
+		}
+	}
+}
+
+// Every performative has all fields of the standard, trailing nulls as well.
+func TestAllFieldsAreSent(t *testing.T) {
+	fields := map[byte]byte{
+		0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3, 0x17: 1, 0x18: 1, 0x41: 3, 0x44: 2,
+	}
+	for _, p := range performatives {
+		b := frames.Append(nil, frames.AMQP, 0, p)
+		code, count := b[10], b[19] // of a list32
+		if count != fields[code] {
+			t.Errorf("%T has %d fields, want %d", p, count, fields[code])
+		}
+	}
+	if count := frames.AppendDelivery(nil, 0, 0, 0, false, nil)[13]; count != fields[0x14] {
+		t.Errorf("a delivery has %d fields", count)
+	}
+}
+
+// Capabilities come as one symbol or as an array of them, and filters described by a number or a symbol.
+func TestAttachAsClientsSendIt(t *testing.T) {
+	attach := func(filter, capabilities string) []byte {
+		list8 := func(code byte, fields string) string {
+			return string([]byte{0x00, 0x53, code, 0xc0, byte(len(fields))}) + fields
+		}
+		source := list8(0x28, "\x0b\xa1\x01a\x40\x40\x40\x40\x40\x40"+filter+"\x40\x40\x40")
+		return []byte(list8(0x12, "\x0e\xa1\x01l\x43\x41\x40\x40"+source+"\x40\x40\x40\x40\x40\x40"+capabilities+"\x40"))
+	}
+	filter := func(descriptor string) string {
+		return "\xc1" + string([]byte{byte(8 + len(descriptor))}) + "\x02\xa3\x01f\x00" + descriptor + "\xa1\x01x"
+	}
+	for _, tt := range []struct {
+		filter, capabilities string
+		want                 []frames.Symbol
+	}{
+		{filter("\x53\x04"), "\x40", nil},
+		{filter("\xa3\x02ab"), "\xa3\x01c", []frames.Symbol{"c"}},
+		{filter("\xb3\x00\x00\x00\x01a"), "\xe0\x06\x02\xa3\x01c\x01d", []frames.Symbol{"c", "d"}},
+		{filter("\xa1\x01a"), "\xf0\x00\x00\x00\x0a\x00\x00\x00\x01\xb3\x00\x00\x00\x01c", []frames.Symbol{"c"}},
+	} {
+		p, _, err := frames.Decode(attach(tt.filter, tt.capabilities))
+		if err != nil {
+			t.Errorf("%x: %v", tt.filter, err)
+			continue
+		}
+		a := p.(*frames.Attach)
+		if a.Source.Filter["f"] != "x" || !reflect.DeepEqual(a.DesiredCapabilities, tt.want) {
+			t.Errorf("got %v and %q, want x and %q", a.Source.Filter, a.DesiredCapabilities, tt.want)
+		}
+	}
+	for _, capabilities := range []string{"\xe0\x03\x01\xa1\x00", "\xe0\x03\x01\xa3\x01", "\x43", "\xe0\x01\x00"} {
+		if p, _, err := frames.Decode(attach("\x40", capabilities)); err == nil {
+			t.Errorf("%x: %+v", capabilities, p)
 		}
 	}
 }

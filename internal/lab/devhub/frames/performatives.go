@@ -53,6 +53,7 @@ type Attach struct {
 	Target               *Target
 	InitialDeliveryCount uint32
 	MaxMessageSize       uint64
+	DesiredCapabilities  []Symbol
 	Properties           Map
 }
 
@@ -162,36 +163,44 @@ func (*accepted) code() uint64    { return 0x24 }
 func (*rejected) code() uint64    { return 0x25 }
 
 func (o *Open) fields() []any {
-	return []any{&o.ContainerID, &o.Hostname, &o.MaxFrameSize, &o.ChannelMax, &o.IdleTimeout}
+	return []any{&o.ContainerID, &o.Hostname, &o.MaxFrameSize, &o.ChannelMax, &o.IdleTimeout,
+		nil, nil, nil, nil, nil}
 }
 
 func (b *Begin) fields() []any {
-	return []any{&b.RemoteChannel, &b.NextOutgoingID, &b.IncomingWindow, &b.OutgoingWindow, &b.HandleMax}
+	return []any{&b.RemoteChannel, &b.NextOutgoingID, &b.IncomingWindow, &b.OutgoingWindow, &b.HandleMax,
+		nil, nil, nil}
 }
 
 func (a *Attach) fields() []any {
 	return []any{&a.Name, &a.Handle, &a.Role, &a.SenderSettleMode, &a.ReceiverSettleMode,
-		&a.Source, &a.Target, nil, nil, &a.InitialDeliveryCount, &a.MaxMessageSize, nil, nil, &a.Properties}
+		&a.Source, &a.Target, nil, nil, &a.InitialDeliveryCount, &a.MaxMessageSize,
+		nil, &a.DesiredCapabilities, &a.Properties}
 }
 
-func (s *Source) fields() []any { return []any{&s.Address, nil, nil, nil, nil, nil, nil, &s.Filter} }
-func (t *Target) fields() []any { return []any{&t.Address} }
+func (s *Source) fields() []any {
+	return []any{&s.Address, nil, nil, nil, nil, nil, nil, &s.Filter, nil, nil, nil}
+}
+
+func (t *Target) fields() []any { return []any{&t.Address, nil, nil, nil, nil, nil, nil} }
 
 func (f *Flow) fields() []any {
 	return []any{&f.NextIncomingID, &f.IncomingWindow, &f.NextOutgoingID, &f.OutgoingWindow,
-		&f.Handle, ofLink{&f.DeliveryCount, f.Handle}, ofLink{&f.LinkCredit, f.Handle}, nil, ofLink{&f.Drain, f.Handle}, &f.Echo}
+		&f.Handle, ofLink{&f.DeliveryCount, f.Handle}, ofLink{&f.LinkCredit, f.Handle}, nil,
+		ofLink{&f.Drain, f.Handle}, &f.Echo, nil}
 }
 
 func (t *Transfer) fields() []any {
-	return []any{&t.Handle, &t.DeliveryID, &t.DeliveryTag, &t.MessageFormat, &t.Settled, &t.More, nil, nil, nil, &t.Aborted}
+	return []any{&t.Handle, &t.DeliveryID, &t.DeliveryTag, &t.MessageFormat, &t.Settled, &t.More,
+		nil, nil, nil, &t.Aborted, nil}
 }
 
 func (d *Disposition) fields() []any {
-	list := []any{&d.Role, &d.First, &d.Last, &d.Settled}
+	var state any = &accepted{}
 	if d.Error != nil {
-		return append(list, sent{&rejected{d.Error}})
+		state = &rejected{d.Error}
 	}
-	return append(list, sent{&accepted{}})
+	return []any{&d.Role, &d.First, &d.Last, &d.Settled, sent{state}, nil}
 }
 
 func (a *accepted) fields() []any   { return nil }
@@ -200,8 +209,8 @@ func (d *Detach) fields() []any     { return []any{&d.Handle, &d.Closed, &d.Erro
 func (e *End) fields() []any        { return []any{&e.Error} }
 func (c *Close) fields() []any      { return []any{&c.Error} }
 func (m *Mechanisms) fields() []any { return []any{sent{m.Names}} }
-func (i *Init) fields() []any       { return []any{&i.Mechanism, &i.InitialResponse} }
-func (o *Outcome) fields() []any    { return []any{&o.Code} }
+func (i *Init) fields() []any       { return []any{&i.Mechanism, &i.InitialResponse, nil} }
+func (o *Outcome) fields() []any    { return []any{&o.Code, nil} }
 func (e *Error) fields() []any {
 	return []any{&e.Condition, &e.Description, &e.Info}
 }

@@ -85,7 +85,8 @@ func hashable(key amqpvalue.Value) bool {
 }
 
 // A list is what AMQP sends as a list with a descriptor. Its fields are pointers to those of a struct, in the
-// order of the standard, and nil for those that no struct here has.
+// order of the standard, and nil for those that no struct here has. All of the standard's fields are there, because a
+// list is sent with its trailing nulls: Microsoft's library sends them, and the Python client reads by position.
 type list interface {
 	code() uint64
 	fields() []any
@@ -149,6 +150,12 @@ func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
 		text, ok = v.Text()
 		field.SetString(string(text))
 	case reflect.Slice:
+		if field.Type() == reflect.TypeFor[[]Symbol]() {
+			var symbols []Symbol
+			symbols, ok = readSymbols(v)
+			field.Set(reflect.ValueOf(symbols))
+			return ok
+		}
 		var b []byte
 		b, ok = v.Bytes()
 		field.SetBytes(b)
@@ -182,9 +189,52 @@ func readMap(v amqpvalue.Value) (m Map, ok bool) {
 	return m, ok
 }
 
-// simple returns v as Go has it, also if it has a descriptor, which a filter has and which its name tells too.
+// readSymbols reads what the standard calls multiple: one symbol, or an array of them.
+func readSymbols(v amqpvalue.Value) (all []Symbol, ok bool) {
+	if text, ok := v.Text(); ok {
+		return []Symbol{Symbol(text)}, true
+	}
+	size := 0 // of a length
+	switch {
+	case v[0] == amqpvalue.Array8 && len(v) >= 4:
+		size, v = lengthSize(v[3]), v[4:]
+	case v[0] == amqpvalue.Array32 && len(v) >= 10:
+		size, v = lengthSize(v[9]), v[10:]
+	}
+	if size == 0 {
+		return nil, false
+	}
+	for len(v) >= size {
+		length := uint64(v[0])
+		if size == 4 {
+			length = uint64(binary.BigEndian.Uint32(v))
+		}
+		v = v[size:]
+		if length > uint64(len(v)) {
+			return nil, false
+		}
+		all = append(all, Symbol(v[:length]))
+		v = v[length:]
+	}
+	return all, len(v) == 0
+}
+
+// lengthSize returns in how many bytes an array's symbols of this format code tell their length, 0 for another code.
+func lengthSize(code byte) int {
+	switch code {
+	case amqpvalue.Symbol8:
+		return 1
+	case amqpvalue.Symbol32:
+		return 4
+	}
+	return 0
+}
+
+// simple returns v as Go has it, also if it has a descriptor, which a filter has and which its name tells too. Some
+// clients send a number as descriptor, others a symbol.
 func simple(v amqpvalue.Value) any {
-	if _, content, ok := v.Describe(); ok {
+	if !v.IsNull() && v[0] == amqpvalue.Described {
+		_, content, _ := amqpvalue.Next(v[1:])
 		v = content
 	}
 	if text, ok := v.Text(); ok {
@@ -259,6 +309,9 @@ func appendValue(b []byte, v any) []byte {
 		}
 		return endCompound(b, start, 2*len(v))
 	case []Symbol:
+		if len(v) == 0 {
+			return append(b, amqpvalue.Null)
+		}
 		b, start := beginCompound(b, amqpvalue.Array32)
 		b = append(b, amqpvalue.Symbol32)
 		for _, s := range v {
