@@ -31,7 +31,7 @@ import (
 // directory that keeps what it sees.
 func TestInABrowser(t *testing.T) {
 	t.Parallel()
-	b := startBrowser(t)
+	b := startBrowser(t, 3*time.Minute)
 	w := newWorld(t, func(o *admin.Options) {
 		o.Duties = func(context.Context) (leader.Status, error) {
 			return leader.Status{Leader: o.Replica, Since: time.Now().Add(-11 * time.Minute), Terms: []leader.Ended{
@@ -179,7 +179,7 @@ func TestInABrowser(t *testing.T) {
 	if kept := b.eval(`document.activeElement.value + document.querySelectorAll("#lookup, #silence").length + document.querySelectorAll("header, footer").length`); kept != `"a/b <#1>22"` {
 		t.Errorf("after a refresh the forms, the header and the footer are %s", kept)
 	}
-	if order := b.eval(`[...document.querySelector("main").children].map(e => e.id || e.localName).join(" ")`); !strings.Contains(order, "section forms div footer") {
+	if order := b.eval(`[...document.querySelector("main").children].map(e => e.id || e.localName).join(" ")`); !strings.Contains(order, "section div forms footer") {
 		t.Errorf("after a refresh the page is %s", order)
 	}
 	server.Close()
@@ -229,7 +229,8 @@ type reply struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-func startBrowser(t *testing.T) *browser {
+// startBrowser starts one that ends with the test, or after a time by which it must hang.
+func startBrowser(t *testing.T, limit time.Duration) *browser {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -242,7 +243,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	home := t.TempDir()
 	// It only ends a browser that hangs; whoever waits for it hears of that.
-	ctx, stop := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), limit)
 	cmd := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--user-data-dir="+home, "--remote-debugging-pipe")
@@ -416,7 +417,7 @@ func (b *browser) eval(expression string) string {
 	var v struct {
 		Result struct{ Value json.RawMessage }
 	}
-	b.result(b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}), &v)
+	b.result(b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}), &v)
 	return string(v.Result.Value)
 }
 

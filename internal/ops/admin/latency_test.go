@@ -20,7 +20,7 @@ import (
 // rows returns what the page says about each operation: calls, p50, p95 and errors.
 func (w *world) rows() map[string]string {
 	all := map[string]string{}
-	cells := strings.Repeat(`<td class="n(?: bad)?">([^<]*)</td>`, 4)
+	cells := strings.Repeat(`<td class="n(?: mid| bad)?">([^<]*)</td>`, 4)
 	for _, m := range regexp.MustCompile(`<tr><th scope="row" title="[^"]*">(\w+)</th>`+cells).FindAllStringSubmatch(w.do("GET", "/").Body.String(), -1) {
 		all[m[1]] = html.UnescapeString(strings.Join(m[2:], " | "))
 	}

@@ -53,8 +53,10 @@ var (
 		digest(pageCSS), digest(pageJS))
 )
 
-// maxWindows is how many windows in force are shown.
-const maxWindows = 20
+const (
+	listed    = 15   // rows of a list, unless all are asked for
+	allAlarms = 1000 // open ones of this replica, if all are asked for
+)
 
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
@@ -86,7 +88,7 @@ type page struct {
 	Rules                    []ruleRow   // empty if there is one threshold and nothing else
 	Stateful                 bool        // a rule keeps alarms
 	Open                     []openAlarm // the longest first
-	MoreOpen                 string      // how many are not shown; empty if none
+	MoreOpen                 string      // how many there are, or of all that are shown, how many are not; empty if none is missing
 	Silences                 []muting.Silence
 	Now, Started             time.Time
 	Others                   int        // further replicas that this page is about
@@ -94,6 +96,7 @@ type page struct {
 	State                    status.State
 	Class                    string // of the state: good, warn, bad or idle
 	Headline                 string // empty if State says it all
+	DeadLetters              string // how many there are, for people; empty if there are none
 	Problems                 []problemRow
 	Plots                    []plot
 	Figures                  []figure
@@ -104,11 +107,12 @@ type page struct {
 	StoreOver                string // the time that Store covers; empty if there is no store
 	Store                    []latency
 	Windows                  []delivery // that are in force
-	MoreWindows              int        // not shown
 	Alerts                   []delivery // the latest first
 	Duties                   *dutiesView
 	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
 	RuleNames                []string
+	All                      bool              // lists have all their rows
+	More                     map[string]string // links to all rows, by what a list has
 }
 
 // A problemRow is what is in the way of alerts. Since is zero if that is not known.
@@ -139,40 +143,90 @@ type partitionRow struct {
 func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get(r.Context())
-	all := append([]Snapshot{a.snapshot(now, maxAlerts)}, others...)
+	whole, alarms := r.URL.Query().Has("all"), listed
+	if whole {
+		alarms = allAlarms
+	}
+	all := append([]Snapshot{a.snapshot(now, maxAlerts, alarms)}, others...)
 	m := merged(all)
 	p := page{
 		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
 		Now: now, Started: a.Started,
-		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(now), Receivers: m.Receivers,
-		Silences: a.inForce(now),
+		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(now),
+		All: whole, More: map[string]string{},
 	}
+	p.Silences = shorten(&p, "silences", a.inForce(now))
 	for i := range a.Rules.Rules {
 		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
 	}
 	switch {
 	case !a.plain:
-		p.RuleCount, p.Rules, p.Stateful = len(a.Rules.Rules), a.ruleRows(m.Alarms), a.Rules.Stateful()
-		p.Open, p.MoreOpen = m.Open, m.moreOpen()
+		p.RuleCount, p.Stateful = len(a.Rules.Rules), a.Rules.Stateful()
+		p.Rules = shorten(&p, "levels", a.ruleRows(m.Alarms))
+		p.openAlarms(m)
 	case len(a.Rules.Rules) > 0:
 		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), humanize.Span(a.Rules.Rules[0].Window)
 	}
 	var partitions []telemetry.PartitionStatus
 	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
+	p.Partitions = shorten(&p, "partitions", p.Partitions)
 	p.headline(all, partitions, now)
-	if len(others) > 0 {
-		p.Replicas = all
+	switch n := m.Counts[countDead]; {
+	case n > 0:
+		p.deadLetters(n)
+	case p.State == status.GoingOut && all[0].Status.Waiting == 0:
+		p.Headline = "" // the state says it all
 	}
-	p.Several = len(p.Receivers) > 1
+	if len(others) > 0 {
+		p.Replicas = shorten(&p, "replicas", all)
+	}
+	p.Several = len(m.Receivers) > 1
+	p.Receivers = shorten(&p, "receivers", m.Receivers)
 	if p.Store = a.Recorder.latencies(now); p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
 	}
-	p.Windows, p.Alerts = m.windows(now), m.Alerts
-	if n := len(p.Windows) - maxWindows; n > 0 {
-		p.Windows, p.MoreWindows = p.Windows[:maxWindows], n
-	}
+	p.Windows, p.Alerts = shorten(&p, "windows", m.windows(now)), shorten(&p, "alerts", m.Alerts)
 	p.Duties = a.dutiesView(r)
 	return p
+}
+
+// shorten returns the rows of a list of something that the page shows, and adds a link to all of them if it has more.
+func shorten[T any](p *page, what string, list []T) []T {
+	if p.All || len(list) <= listed {
+		return list
+	}
+	p.More[what] = fmt.Sprintf("Show all %s %s", count(len(list)), what)
+	return list[:listed]
+}
+
+// openAlarms sets those that are shown. m counts all, and lists the longest of each replica.
+func (p *page) openAlarms(m Snapshot) {
+	total := 0
+	for _, n := range m.Alarms {
+		total += n.Open
+	}
+	p.Open = m.Open
+	if !p.All {
+		p.Open = p.Open[:min(len(p.Open), listed)]
+	}
+	switch more := total - len(p.Open); {
+	case more <= 0:
+	case p.All:
+		p.MoreOpen = count(more)
+	default:
+		p.MoreOpen = count(total)
+	}
+}
+
+// deadLetters says that there are some: the headline of a page is not good then.
+func (p *page) deadLetters(n int64) {
+	p.DeadLetters = "1 dead letter"
+	if n > 1 {
+		p.DeadLetters = count(n) + " dead letters"
+	}
+	if p.Class == "good" {
+		p.Class = "warn"
+	}
 }
 
 // headline says on p whether alerts are going out: as this replica, the first of all, or one that is worse off says.
@@ -212,9 +266,7 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 			p.State, p.Headline = status.Partly, "Some alerts aren't going out: "+strings.ToLower(unowned[:1])+unowned[1:]
 		}
 	}
-	if p.Class = classOf(p.State); p.State == status.GoingOut && r.Waiting == 0 {
-		p.Headline = "" // the state says it all
-	}
+	p.Class = classOf(p.State)
 }
 
 // arriving returns all as if none missed events, if some replica gets any: partitions without devices are no news.

@@ -16,7 +16,7 @@
 		if (asking || document.hidden || !getSelection().isCollapsed) return;
 		asking = true;
 		try {
-			const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(8000) });
+			const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(8000) });
 			if (!answer.ok) throw new Error(answer.status);
 			const next = new DOMParser().parseFromString(await answer.text(), "text/html");
 			show(document.querySelector("main"), next.querySelector("main"));
@@ -30,7 +30,11 @@
 	document.addEventListener("visibilitychange", refresh);
 	if (!forms) return;
 
-	lookup.device.value = new URLSearchParams(location.search).get("device") ?? ""; // an alert leads here
+	const device = new URLSearchParams(location.search).get("device"); // an alert leads here
+	if (device) {
+		lookup.device.value = device;
+		lookup.token.focus();
+	}
 	forms.addEventListener("input", ({ target }) => {
 		if (target.name === "token") lookup.token.value = silence.token.value = target.value;
 	});

@@ -25,7 +25,7 @@ import (
 const (
 	pictureFile   = "../../../docs/status.svg"
 	pictureWidth  = 1100
-	pictureHeight = 1375
+	pictureHeight = 1565
 )
 
 // The picture of the page in the README is the page.

@@ -12,9 +12,6 @@ import (
 	"alertworker/internal/worker"
 )
 
-// maxOpen is how many open alarms are shown.
-const maxOpen = 20
-
 // oneThreshold reports whether s is one limit that the page calls the threshold, and nothing else.
 func oneThreshold(s *rules.Set) bool {
 	if len(s.Rules) == 0 {
@@ -27,7 +24,8 @@ func oneThreshold(s *rules.Set) bool {
 
 // A ruleRow is one level of a rule, and how many devices it concerns.
 type ruleRow struct {
-	Rule, Field        string // empty for the further levels of a rule
+	Rule, Field        string
+	Further            bool // it is not the first level of the rule
 	Level              string
 	Limit, Override    string // Limit is a duration of a rule about silence
 	For, Clear, Window string // For and Clear are empty if there is none
@@ -43,10 +41,8 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: humanize.Span(r.Window), Notified: r.Resolved}
-			if j == 0 {
-				row.Rule, row.Field = r.Name, cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message") // a line may break between paths
-			}
+			row := ruleRow{Rule: r.Name, Further: j > 0, Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: humanize.Span(r.Window), Notified: r.Resolved}
+			row.Field = cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message") // a line may break between paths
 			if l.For > 0 {
 				row.For = humanize.Span(l.For)
 			}
@@ -94,18 +90,6 @@ func clearSign(r *rules.Rule) string {
 		return ">"
 	}
 	return "<"
-}
-
-// moreOpen returns how many alarms are open that s does not list; empty if none.
-func (s Snapshot) moreOpen() string {
-	more := -len(s.Open)
-	for _, n := range s.Alarms {
-		more += n.Open
-	}
-	if more <= 0 {
-		return ""
-	}
-	return count(more)
 }
 
 // ruleFigures returns what rules count besides, where they can.

@@ -62,8 +62,8 @@ type openAlarm struct {
 	Silence             bool // the device has not been heard since
 }
 
-// snapshot returns what there is to show of this replica, with at most n alerts.
-func (a *Admin) snapshot(now time.Time, n int) Snapshot {
+// snapshot returns what there is to show of this replica, with at most so many alerts and open alarms.
+func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	stats := a.Worker.Stats()
 	s := Snapshot{
 		Member: status.Member{Replica: a.Replica, Status: a.Options.Status()}, Version: a.Version, Started: a.Started,
@@ -72,10 +72,10 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 	if a.Late != nil {
 		s.Late = a.Late()
 	}
-	for _, o := range a.Worker.Alarms(maxShared) {
+	for _, o := range a.Worker.Alarms(alarms) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
 	}
-	s.Alerts = a.Recorder.last(n, func(d *delivery) bool { return d.Reason == "" })
+	s.Alerts = a.Recorder.last(alerts, func(d *delivery) bool { return d.Reason == "" })
 	if d := stats.LastScattered.Load(); d != nil {
 		s.Scattered = d.String()
 	}
@@ -101,7 +101,7 @@ func (a *Admin) snapshot(now time.Time, n int) Snapshot {
 
 // Report returns what other replicas' pages show of this one, as JSON.
 func (a *Admin) Report() []byte {
-	b, _ := json.Marshal(a.snapshot(time.Now(), maxShared)) // strings, numbers and times: cannot fail
+	b, _ := json.Marshal(a.snapshot(time.Now(), maxShared, maxShared)) // strings, numbers and times: cannot fail
 	return b
 }
 
@@ -201,7 +201,7 @@ func merged(all []Snapshot) Snapshot {
 		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
 		slices.SortStableFunc(m.Alerts, func(x, y delivery) int { return y.At.Compare(x.At) })
 	}
-	m.Open, m.Alerts = m.Open[:min(len(m.Open), maxOpen)], m.Alerts[:min(len(m.Alerts), maxAlerts)]
+	m.Alerts = m.Alerts[:min(len(m.Alerts), maxAlerts)]
 	return m
 }
 
