@@ -131,6 +131,8 @@ var steps = []Step{
 	Ownership, Ownership, Roster, AskRoster, Letter, Settings,
 }
 
+const minWindow = 10 * time.Second
+
 const (
 	limit    = 30.0
 	higherBy = 6.0
@@ -148,7 +150,7 @@ func NewPlan(seed uint64) Plan {
 		Store:      one(rng, config.StoreBlob, config.StoreBlob, config.StoreBlobLease, config.StoreCosmos),
 		Ahead:      one(rng, 0, 0, -time.Hour, 7*time.Minute, 30*time.Second),
 		Skew:       one(rng, 0, 900*time.Millisecond),
-		Window:     one(rng, 10*time.Second, 20*time.Second, time.Minute),
+		Window:     one(rng, minWindow, 20*time.Second, time.Minute),
 		Clear:      one(rng, limit, limit-2, limit-5),
 		For:        one(rng, 0, 0, 5*time.Second, 20*time.Second),
 		Levels:     1 + rng.IntN(2),
@@ -245,7 +247,7 @@ func (f Fault) with(rng *rand.Rand) Fault {
 		f.Status = one(rng, 503, 500, 429, 408)
 		f.For = min(f.For, 90*time.Second)
 	case Late, Twice:
-		f.For = min(f.For, 20*time.Second) // less than a claim and a window
+		f.For = min(f.For, 20*time.Second)
 	case Down:
 		f.Status = one(rng, 503, 503, 429, 422, 500)
 	}

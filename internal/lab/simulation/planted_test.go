@@ -123,7 +123,7 @@ func (b bug) search(t *testing.T, binary string) {
 		t.Errorf("not found within %d seeds, in %v", *plantedWithin, time.Since(began).Round(time.Second))
 		return
 	}
-	t.Logf("found by the %d. seed: %s", strings.Count(string(out), "world "), reason(string(out)))
+	t.Logf("found by the %d. seed: %s", strings.Count(string(out), ": world "), reason(string(out)))
 }
 
 // reason returns what is wrong, by the output of a search.

@@ -67,8 +67,14 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.send(w)
 }
 
+// latest is the most that a request takes to be done. What takes longer than a claim and a window may break the promise,
+// which says so.
+const latest = claimFor + minWindow - time.Second
+
 // pass takes a request to the service and its answer back. It returns nil if either gets lost.
 func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
+	began := time.Now()
+	again := func(f Fault) { d.world.later(min(f.For, latest-time.Since(began)), func() { d.do(r, body) }) }
 	d.world.pause()
 	f, ok := d.world.befalls(b, step, false)
 	lost := b.isLossy(d.service) && d.world.chance(4)
@@ -79,7 +85,10 @@ func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
 	case ok && f.Do == Late:
 		time.Sleep(f.For)
 	case ok && f.Do == Twice:
-		d.world.later(f.For, func() { d.do(r, body) })
+		again(f)
+	}
+	if time.Since(began) > latest {
+		return nil
 	}
 	if status := d.refused(b); status != 0 {
 		return refuse(status)
@@ -92,7 +101,7 @@ func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
 	case ok && f.Do == Late:
 		time.Sleep(f.For)
 	case ok && f.Do == Twice:
-		d.world.later(f.For, func() { d.do(r, body) })
+		again(f)
 	}
 	d.world.pause()
 	if !b.await(d.service) {
