@@ -38,8 +38,9 @@ func happen(t *testing.T, p simulation.Plan, story *simulation.Story) (r simulat
 // seed and SEEDS their number; PLAN is a plan in JSON that happens instead, LENGTH the most that each takes, STORY=-
 // prints what happens, and SHRINK is a file for what is left of the plan that breaks the promise.
 func TestSimulation(t *testing.T) {
-	from, n := number("FROM", 1), number("SEEDS", 3)
+	from, n := number("FROM", 10), number("SEEDS", 3)
 	faults, length, began := 0, time.Duration(0), time.Now()
+	steps := map[simulation.Step]int{}
 	for seed := from; seed < from+n; seed++ {
 		p := planned(t, seed)
 		var story *simulation.Story
@@ -49,12 +50,20 @@ func TestSimulation(t *testing.T) {
 		t.Logf("world %d", seed)
 		r := happen(t, p, story)
 		faults, length = faults+r.Faults, length+r.Simulated
+		for step, times := range r.Steps {
+			steps[step] += times
+		}
 		if story != nil {
 			_, _ = os.Stdout.Write(story.Bytes())
 		}
 		if !r.OK() || r.Delivered == 0 && p.Length > time.Minute {
 			shrink(t, p)
 			t.Fatalf("VIOLATION in the world of seed %d: %v\nmake simulate SEED=%d tells the story", seed, r, seed)
+		}
+	}
+	for _, step := range simulation.Known {
+		if steps[step] == 0 && n >= 3 {
+			t.Errorf("no request was seen as the step %q, so that no fault begins there", step)
 		}
 	}
 	t.Logf("%v and %d faults in %v", length, faults, time.Since(began))

@@ -67,6 +67,9 @@ func (w *World) victim(f Fault) *body {
 // befalls has the fault begin that waits for a step of a replica, and returns it.
 func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 	w.mu.Lock()
+	if after {
+		w.steps[step]++
+	}
 	i := slices.IndexFunc(w.pending, func(f Fault) bool {
 		return f.Step == step && f.After == after && (f.Replica == Any || f.Replica == b.slot)
 	})

@@ -126,6 +126,10 @@ const (
 	Other      Step = "other"
 )
 
+// Known are steps of every world.
+var Known = []Step{Ask, Claim, Record, Send, Ledger, AskLedger, Checkpoint, Ownership, Settings}
+
+// steps are where faults begin, those more often that more depends on.
 var steps = []Step{
 	Ask, Claim, Claim, Record, Record, GiveBack, Lock, Send, Send, Ledger, Ledger, AskLedger, Checkpoint, Checkpoint,
 	Ownership, Ownership, Roster, AskRoster, Letter, Settings,

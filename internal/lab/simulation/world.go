@@ -59,6 +59,7 @@ type World struct {
 	spans     []span
 	faults    int
 	delivered int
+	steps     map[Step]int // how often each was seen
 	last      map[stream]inbox.Delivery
 }
 
@@ -84,6 +85,7 @@ type Result struct {
 	Faults    int // that befell anybody
 	Delivered int
 	Simulated time.Duration
+	Steps     map[Step]int
 	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
 
@@ -112,7 +114,7 @@ func Run(p Plan, run Runner, story *Story) (Result, error) {
 		plan: p, run: run, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
 		spaced: verify.NewLog(),
 		rng:    rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
-		places: map[string]*listener{}, downs: map[string]refusal{}, last: map[stream]inbox.Delivery{},
+		places: map[string]*listener{}, downs: map[string]refusal{}, steps: map[Step]int{}, last: map[stream]inbox.Delivery{},
 	}
 	if story != nil {
 		story.began = w.began
@@ -135,7 +137,7 @@ func Run(p Plan, run Runner, story *Story) (Result, error) {
 	}
 	result := Result{
 		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
-		Simulated: time.Since(w.began), Unkept: w.unkept(),
+		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(),
 	}
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
 	w.close()
