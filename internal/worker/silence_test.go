@@ -429,6 +429,48 @@ func TestSilenceUnread(t *testing.T) {
 	})
 }
 
+// expire has what was not read be dropped by the hub: its last event stands for that.
+func (p *partition) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = len(p.log) - 1
+	last := p.log[p.next]
+	p.log = slices.Clone(p.log)
+	p.log[p.next] = telemetry.Event{Position: last.Position, Enqueued: last.Enqueued, MessageSource: telemetry.SourceExpired}
+}
+
+// What came while no replica ran has expired by the hub's retention, and the device has been silent since: it is silent.
+func TestSilenceAfterRetention(t *testing.T) {
+	for _, expired := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			s := silence(t, nil, r)
+			s.start(p)
+			p.talk("oven", 0)
+			time.Sleep(10 * time.Minute)
+			s.end()
+			time.Sleep(time.Minute)
+			p.publishBody("oven", "{}")
+			time.Sleep(25 * time.Hour)
+			next := silence(t, nil, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			q := p.reopen()
+			if expired {
+				q.expire()
+			}
+			next.start(q)
+			time.Sleep(3 * time.Hour)
+			next.end()
+			if got := r.notified("oven"); got == "" {
+				t.Errorf("expired %v: notified of nothing: the device has been silent for 28 hours", expired)
+			}
+			if got, want := q.checkpoint(), p.log[len(p.log)-1].Sequence; got != want {
+				t.Errorf("expired %v: the checkpoint is at %d, want the end, %d", expired, got, want)
+			}
+		})
+	}
+}
+
 // publishWith adds an event with an application property.
 func (p *partition) publishWith(device, name, value string) {
 	p.publishBody(device, "{}")
