@@ -316,7 +316,28 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	if busy > 0 {
 		text += fmt.Sprintf(", %d being read by a worker", busy)
 	}
+	if n := k.rivals(ctx, c, snapshot.Partitions); n > 0 {
+		return "", warning(fmt.Sprintf("%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each program one of its own", text, n, c.EventHubConsumerGroup))
+	}
 	return text, nil
+}
+
+// rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does not say.
+func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.PartitionState) (n int) {
+	store, err := k.records()
+	if err != nil || k.config.CheckpointStore == config.StoreMemory {
+		return 0
+	}
+	owners, err := eventhubs.Owners(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup), c.OwnershipExpiry)
+	if err != nil {
+		return 0
+	}
+	for _, p := range all {
+		if p.Busy && owners[p.ID] == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // A reading is what rules find in the newest events.

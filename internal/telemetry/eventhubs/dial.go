@@ -11,7 +11,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/go-amqp"
-	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/telemetry"
@@ -167,16 +166,13 @@ func (c *connection) run() {
 	defer c.amqp.Close() // sends a farewell, and waits for no answer
 	for failures := 0; c.await(next); {
 		renewed, err := c.claim()
-		switch {
-		case c.ctx.Err() != nil:
-			return
-		case err != nil:
-			failures++
-			next = time.Now().Add(backoff.Delay(failures, openMin, openMax))
-		default:
-			failures, next = 0, renewed
-		}
 		c.claimed(err)
+		if err == nil {
+			failures, next = 0, renewed
+			continue
+		}
+		failures++
+		next = time.Now().Add(backoff.Delay(failures, openMin, openMax))
 	}
 }
 
@@ -251,23 +247,15 @@ func (c *connection) claim() (next time.Time, err error) {
 // claimed records why the claim cannot be renewed, nil if it was.
 func (c *connection) claimed(err error) {
 	c.mu.Lock()
-	before := c.unclaimed
-	c.unclaimed = telemetry.Fault{}
-	if err != nil {
-		since := before.Since
-		if before.Err == nil {
-			since = time.Now()
-		}
-		c.unclaimed = telemetry.Fault{Since: since, Err: c.source.explain(c.ctx, c.at, err), Refused: refused(err)}
+	defer c.mu.Unlock()
+	if err == nil {
+		c.unclaimed = telemetry.Fault{}
+		return
 	}
-	now := c.unclaimed
-	c.mu.Unlock()
-	switch {
-	case before.Err == nil && now.Err != nil:
-		c.source.log.Warn("the right to read cannot be renewed; trying again until that works", zap.Error(now.Err))
-	case before.Err != nil && now.Err == nil:
-		c.source.log.Info("the right to read was renewed")
+	if c.unclaimed.Err == nil {
+		c.unclaimed.Since = time.Now()
 	}
+	c.unclaimed.Err, c.unclaimed.Refused = c.source.explain(c.ctx, c.at, err), refused(err)
 }
 
 // fault returns why the claim cannot be renewed.

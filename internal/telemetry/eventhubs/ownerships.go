@@ -3,7 +3,9 @@ package eventhubs
 import (
 	"context"
 	"slices"
+	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
@@ -11,6 +13,12 @@ import (
 // Reports returns what the other replicas that are alive report. They read a partition, or wait for one.
 func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
+}
+
+// Owners returns which replica of a consumer group owns which partition, of those with a heartbeat younger than expiry.
+func Owners(ctx context.Context, store records.Store, g Group, expiry time.Duration) (map[string]string, error) {
+	owned, err := ownership.List(ctx, store, g.String())
+	return owned.Owners(expiry), err
 }
 
 // Ownerships returns, in the order of their numbers, who owns each partition and
