@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/telemetry/ownership"
 )
 
 // checkTimeout is for one look at all replicas and partitions.
@@ -70,8 +71,7 @@ func (r *replica) self() status.Member {
 // report is what the other replicas read: at least a status.Member.
 func (r *replica) report() []byte {
 	if r.admin != nil {
-		return r.admin.Report()
+		return r.admin.Report(ownership.MaxReport)
 	}
-	b, _ := json.Marshal(r.self()) // strings, numbers and times: cannot fail
-	return b
+	return r.self().JSON(ownership.MaxReport)
 }

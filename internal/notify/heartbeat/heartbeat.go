@@ -99,8 +99,8 @@ func Parse(text string) (*Target, error) {
 // Host returns the service's host and port.
 func (t *Target) Host() string { return t.url.Host }
 
-// request returns the call that says that all is well, or why it is not.
-func (t *Target) request(ctx context.Context, source, why string) (*http.Request, error) {
+// request returns the call that says that all has been well since then, or why it is not.
+func (t *Target) request(ctx context.Context, source, why string, since time.Time) (*http.Request, error) {
 	u, method, body, kind := *t.url, http.MethodPost, []byte(why), "text/plain; charset=utf-8"
 	u.User = nil
 	query := u.Query()
@@ -130,6 +130,7 @@ func (t *Target) request(ctx context.Context, source, why string) (*http.Request
 		body, _ = json.Marshal([]map[string]any{{ // strings and times: cannot fail
 			"labels":      map[string]string{"alertname": "Watchdog", "service": "alertworker", "source": source, "severity": "none"},
 			"annotations": map[string]string{"summary": "alertworker's alerts go out: if this alert ends, they do not."},
+			"startsAt":    since,
 			"endsAt":      time.Now().Add(3 * t.Interval),
 		}})
 	}
@@ -197,8 +198,9 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	every := min(look, interval/4)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var bad time.Time // since when no alert would go out
-	var said Call     // in this term
+	var bad time.Time  // since when no alert would go out
+	var well time.Time // since when all would
+	var said Call      // in this term
 	for {
 		select {
 		case <-tick.C:
@@ -206,7 +208,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 			return
 		}
 		if !h.Leading() {
-			bad, said = time.Time{}, Call{}
+			bad, well, said = time.Time{}, time.Time{}, Call{}
 			continue
 		}
 		why := h.Check(ctx)
@@ -215,10 +217,10 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		}
 		now := time.Now()
 		switch {
-		case why == "":
-			bad = time.Time{}
-		case bad.IsZero():
-			bad = now
+		case why == "" && well.IsZero():
+			bad, well = time.Time{}, now
+		case why != "" && bad.IsZero():
+			bad, well = now, time.Time{}
 		}
 		if why != "" && (!h.Target.fails || now.Sub(bad) < min(grace, interval/4)) {
 			continue
@@ -231,7 +233,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 			continue
 		}
 		next := Call{At: now, Why: why}
-		if err := h.call(ctx, why); err != nil {
+		if err := h.call(ctx, why, well); err != nil {
 			next.Err = err.Error()
 		}
 		h.Made(next)
@@ -257,11 +259,11 @@ func (h *Heartbeat) log(before, now Call) {
 }
 
 // call makes one call. Its error holds no secret.
-func (h *Heartbeat) call(ctx context.Context, why string) error {
+func (h *Heartbeat) call(ctx context.Context, why string, since time.Time) error {
 	if len(why) > maxReason {
 		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
 	}
-	r, err := h.Target.request(ctx, h.Source, why)
+	r, err := h.Target.request(ctx, h.Source, why, since)
 	if err != nil {
 		return err
 	}

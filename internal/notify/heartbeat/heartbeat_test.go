@@ -41,7 +41,7 @@ func TestRequests(t *testing.T) {
 	} {
 		target := parse(t, test.url)
 		for why, want := range map[string]string{"": test.good, "the hub & more": test.bad} {
-			r, err := target.request(t.Context(), "ns/hub", why)
+			r, err := target.request(t.Context(), "ns/hub", why, time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,14 +57,15 @@ func TestRequests(t *testing.T) {
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := parse(t, "interval=30s alertmanager+http://me:"+secret+"@am:9093/base")
-		r, err := target.request(t.Context(), "ns/hub", "")
+		r, err := target.request(t.Context(), "ns/hub", "", time.Now().Add(-time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(r.Body)
 		want := `[{"annotations":{"summary":"alertworker's alerts go out: if this alert ends, they do not."},"endsAt":"2000-01-01T00:01:30Z",` +
-			`"labels":{"alertname":"Watchdog","service":"alertworker","severity":"none","source":"ns/hub"}}]`
+			`"labels":{"alertname":"Watchdog","service":"alertworker","severity":"none","source":"ns/hub"},"startsAt":"1999-12-31T23:00:00Z"}]`
 		got := strings.ReplaceAll(string(body), time.Now().Add(90*time.Second).Format(time.RFC3339Nano), "2000-01-01T00:01:30Z")
+		got = strings.ReplaceAll(got, time.Now().Add(-time.Hour).Format(time.RFC3339Nano), "1999-12-31T23:00:00Z")
 		user, password, _ := r.BasicAuth()
 		if r.URL.String() != "http://am:9093/base/api/v2/alerts" || got != want || user != "me" || password != secret || target.fails {
 			t.Errorf("%s %s", r.URL, got)
@@ -96,7 +97,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("alertmanager+https://host")
 	f.Fuzz(func(t *testing.T, text string) {
 		if target, err := Parse(text); err == nil {
-			if _, err := target.request(t.Context(), "s", "why"); err != nil && strings.Contains(err.Error(), "://") {
+			if _, err := target.request(t.Context(), "s", "why", time.Time{}); err != nil && strings.Contains(err.Error(), "://") {
 				t.Errorf("%q: %v", text, err)
 			}
 		}

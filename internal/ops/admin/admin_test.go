@@ -883,7 +883,7 @@ func TestNothingArrives(t *testing.T) {
 			_ = of.monitor.Report() // as every second
 		}
 		page := func() string {
-			reports = [][]byte{other.admin.Report()}
+			reports = [][]byte{other.admin.Report(64 << 10)}
 			_ = w.do("GET", "/")
 			time.Sleep(10 * time.Second)
 			_ = w.do("GET", "/")
@@ -938,7 +938,7 @@ func TestPageOfAll(t *testing.T) {
 		if alone := page(); !strings.Contains(alone, "delivered by this replica") || strings.Contains(alone, "Replicas</h2>") {
 			t.Error("a page of one replica is not about this one")
 		}
-		reports = [][]byte{other.admin.Report()}
+		reports = [][]byte{other.admin.Report(64 << 10)}
 		body := page()
 		for _, want := range []string{
 			"Replica alertworker-7d9f-k8c2m: Some alerts aren&#39;t going out: receiver pager.example.net is down.",
@@ -962,8 +962,16 @@ func TestPageOfAll(t *testing.T) {
 		if body := page(); !strings.Contains(body, `<p class="says">Some alerts aren&#39;t going out: partition 0 is not being read by any replica.</p>`) || !strings.Contains(body, `<p class="state bad">`) {
 			t.Error("the headline does not say that nobody reads a partition")
 		}
-		if n := len(other.admin.Report()); n > 16<<10 {
+		if n := len(other.admin.Report(64 << 10)); n > 16<<10 {
 			t.Errorf("a report has %d bytes", n)
+		}
+		for _, limit := range []int{16 << 10, 8 << 10, 4 << 10, 1 << 10} { // it is cut to fit, and says what is wrong
+			report := other.admin.Report(limit)
+			var m status.Member
+			err := json.Unmarshal(report, &m)
+			if err != nil || len(report) > limit || len(m.Status.Problems) == 0 || m.Status.Headline == "" {
+				t.Errorf("%d bytes, %v: %+v", len(report), err, m)
+			}
 		}
 	})
 }

@@ -99,10 +99,24 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	return s
 }
 
-// Report returns what other replicas' pages show of this one, as JSON.
-func (a *Admin) Report() []byte {
-	b, _ := json.Marshal(a.snapshot(time.Now(), maxShared, maxShared)) // strings, numbers and times: cannot fail
-	return b
+// Report returns what other replicas show of this one, as JSON in at most limit bytes. What does not fit is left out,
+// and what the heartbeat needs last.
+func (a *Admin) Report(limit int) []byte {
+	s := a.snapshot(time.Now(), maxShared, maxShared)
+	cuts := []func(){
+		func() {},
+		func() { s.Alerts, s.Open = s.Alerts[:len(s.Alerts)/4], s.Open[:len(s.Open)/4] },
+		func() { s.Alerts, s.Open, s.Alarms = nil, nil, nil },
+		func() { s.Partitions = nil },
+	}
+	for _, cut := range cuts {
+		cut()
+		b, _ := json.Marshal(s) // strings, numbers and times: cannot fail
+		if len(b) <= limit {
+			return b
+		}
+	}
+	return s.Member.JSON(limit)
 }
 
 // The keys of Snapshot.Counts, besides the reasons for which events are not decoded, and why times of devices are not used.

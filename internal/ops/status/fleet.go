@@ -1,7 +1,9 @@
 package status
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,22 @@ type Member struct {
 	Replica string        `json:"replica"`
 	Status  Report        `json:"status"`
 	Late    time.Duration `json:"late"` // the most by which it may be behind in a partition
+}
+
+// JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, because without
+// m nobody would know what is wrong here.
+func (m Member) JSON(limit int) []byte {
+	m.Status.Problems = slices.Clone(m.Status.Problems)
+	for most := maxWhy; ; most /= 2 {
+		for i := range m.Status.Problems {
+			p := &m.Status.Problems[i]
+			p.Why = strings.ToValidUTF8(p.Why[:min(len(p.Why), most)], "")
+		}
+		b, _ := json.Marshal(m) // strings, numbers and times: cannot fail
+		if len(b) <= limit || most == 0 {
+			return b
+		}
+	}
 }
 
 // WouldArrive returns why an alert of some device would not go out, in a sentence, and "" if all would: every

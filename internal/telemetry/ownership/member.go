@@ -48,7 +48,7 @@ type Config struct {
 	Unopened func(partition string) (d time.Duration, ok bool)
 	Patience time.Duration
 
-	// Report, if not nil, returns what this member tells the others about itself, at most 64 KiB of JSON. It costs no
+	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. It costs no
 	// writes besides the heartbeats', and is asked for every 10 s.
 	Report func() []byte
 
@@ -198,7 +198,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	if beat {
 		var report []byte
 		if m.Report != nil && began.Sub(m.reported) >= reportEvery {
-			if report = m.Report(); len(report) > maxReport {
+			if report = m.Report(); len(report) > MaxReport {
 				report = nil
 			}
 		}

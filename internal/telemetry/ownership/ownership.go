@@ -106,8 +106,8 @@ func Beat(ctx context.Context, store records.Store, scope, owner string, leaving
 	return nil
 }
 
-// maxReport is how many bytes a report has at most.
-const maxReport = 64 << 10
+// MaxReport is how many bytes a report has at most.
+const MaxReport = 64 << 10
 
 // Reports returns what the owners other than me report, unless their heartbeats are as old as expiry.
 func Reports(ctx context.Context, store records.Store, scope, me string, expiry time.Duration) (reports [][]byte, err error) {
@@ -119,7 +119,7 @@ func Reports(ctx context.Context, store records.Store, scope, me string, expiry 
 		if b.Owner == me || b.Age >= expiry {
 			continue
 		}
-		r, err := store.Read(ctx, scope+heartbeats+b.Owner, maxReport)
+		r, err := store.Read(ctx, scope+heartbeats+b.Owner, MaxReport)
 		if err != nil && !errors.Is(err, records.ErrNotFound) {
 			return nil, fmt.Errorf("read the report of %s in %s: %w", b.Owner, scope, err)
 		}
