@@ -3,6 +3,7 @@ package status_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,5 +66,55 @@ func TestReadOnlyStoreIsNotReady(t *testing.T) {
 		if ready > 0 {
 			t.Errorf("in an hour in which no alert could go out, /readyz said 200 in %d of %d looks; the last one: %q", ready, all, last.Headline)
 		}
+	})
+}
+
+// noClaims is a store that can be asked for leases no more, and still extends those that are held: it cannot be read.
+type noClaims struct {
+	lease.Store
+	broken atomic.Bool
+}
+
+func (s *noClaims) Acquire(
+	ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error),
+) (lease.Lease, error) {
+	if s.broken.Load() {
+		return lease.Lease{}, errForbidden
+	}
+	return s.Store.Acquire(ctx, key, ttl, next)
+}
+
+// A leader's lease that goes on being renewed does not hide that no alert can be claimed.
+func TestRenewalsAreNoClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}}
+		store := &noClaims{Store: memlease.New()}
+		m := r.watch(zap.NewNop(), store)
+		observed := lease.Observe(store, m.Store.Store)
+		l, err := observed.Acquire(t.Context(), "leader", time.Minute, func(lease.Record) (string, error) { return "", nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go m.Run(ctx)
+		store.broken.Store(true)
+		for n := range 60 {
+			time.Sleep(time.Second)
+			if n%10 == 0 {
+				if l, err = observed.Extend(ctx, l, "", time.Minute); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := m.Report(); n > 30 && got.Ready {
+				t.Errorf("after %d s it says %q", n, got.Headline)
+			}
+		}
+		store.broken.Store(false)
+		time.Sleep(5 * time.Second)
+		if got := m.Report(); !got.Ready {
+			t.Errorf("it says %q", got.Headline)
+		}
+		stop()
+		synctest.Wait()
 	})
 }

@@ -21,12 +21,14 @@ import (
 // settle is how long a failure lasts before it counts: one call that fails is retried.
 const settle = 5 * time.Second
 
-// A Kind of call: a read that is answered says nothing about writes, nor a write about reads.
+// A Kind of call. That calls of one kind succeed says nothing about the others: a leader whose lease is renewed
+// knows of no new claim, which has to read before it writes.
 type Kind int
 
 const (
-	Write Kind = iota // accepted, so that it is in the store, or failed
-	Read              // answered, or failed
+	Write Kind = iota // a record, or the grant of a lease
+	Renew             // of a lease that is held
+	Read
 	kinds
 )
 
@@ -74,20 +76,26 @@ func (d *Dependency) Called(kind Kind, err error) {
 	o.failures++
 }
 
-// Store is a [lease.Observer] that records the calls of a store. Only a lease that was granted or
-// extended shows that writes are accepted: to release one that is not current is no write.
+// Store is a [lease.Observer] that records the calls of a store. A lease that was granted shows that all works.
+// To release one that is not current is no write.
 func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 	return ctx, func(c lease.Call) {
+		failed, granted := c.Outcome == lease.OutcomeError, c.Outcome == lease.OutcomeOK
 		switch {
-		case c.Outcome == lease.OutcomeError && op == lease.OpRead:
-			d.Called(Read, c.Err)
-		case c.Outcome == lease.OutcomeError:
+		case failed && op == lease.OpAcquire:
 			d.Called(Write, c.Err)
+		case failed && op == lease.OpRead:
+			d.Called(Read, c.Err)
+		case failed:
+			d.Called(Renew, c.Err)
+		case granted && op == lease.OpAcquire:
+			d.Called(Write, nil)
+			d.Called(Renew, nil)
+			d.Called(Read, nil)
+		case granted && op == lease.OpExtend:
+			d.Called(Renew, nil)
 		default:
 			d.Called(Read, nil)
-		}
-		if c.Outcome == lease.OutcomeOK && (op == lease.OpAcquire || op == lease.OpExtend) {
-			d.Called(Write, nil)
 		}
 	}
 }
