@@ -258,6 +258,10 @@ func (w *Watch) follow(e *telemetry.Event) {
 	missing := w.expected > 0 && e.Sequence > w.expected
 	from := millis(w.read.Time)
 	switch {
+	case e.MessageSource == telemetry.SourceExpired: // it stands for what has expired unread, which may be one event
+		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})
+		w.expected = max(w.expected, e.Sequence+1)
+		w.until = max(w.until, at)
 	case e.Undecodable == "":
 		if missing {
 			w.roster.Miss(from, roster.Place{Sequence: e.Sequence, Time: at})

@@ -343,7 +343,8 @@ func TestRemovedRule(t *testing.T) {
 		if got := r.notified("oven"); got != "critical alert 1, critical recovery 2" {
 			t.Errorf("notified of %s", got)
 		}
-		if all := r.alerts("oven"); all[1].Source != "/ns/hub/hot/critical" || all[1].Rule != "hot" || !strings.HasSuffix(all[1].ID, "/hot/critical/resolved") {
+		if all := r.alerts("oven"); all[1].Source != "/ns/hub/hot/critical" || all[1].Rule != "hot" ||
+			!strings.HasSuffix(all[1].ID, "/hot/critical/oven/resolved") {
 			t.Errorf("%+v", all[1])
 		}
 		if c := readLedger(t, next.ledgers); len(c.Alarms) != 0 {

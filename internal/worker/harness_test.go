@@ -55,6 +55,7 @@ type partition struct {
 	slow    time.Duration // how long each Receive takes
 	dropped int64         // numbers that no event has
 	held    bool          // Receive gives nothing
+	expires bool          // events stand for those that have expired unread
 	lastErr error         // what Last answers
 	ahead   time.Duration // of the hub's clock
 }
@@ -85,6 +86,9 @@ func (p *partition) publishProperties(device, body string, properties map[string
 		Body:       []byte(body),
 		Enqueued:   now,
 		Properties: telemetrytest.Properties(properties),
+	}
+	if p.expires {
+		e.MessageSource = telemetry.SourceExpired
 	}
 	p.log = append(p.log, e)
 	select {

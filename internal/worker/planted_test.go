@@ -107,6 +107,42 @@ func reason(out []byte) string {
 
 var plantedBugs = []planted{
 	{
+		"a reading joins the delivery of another site of its device", "worker/evaluate.go",
+		"		d := q.deliveries[key]\n",
+		`		d := q.deliveries[key]
+		for _, other := range q.deliveries {
+			if d == nil && other.shared && key.shared && other.level == l && other.deviceOf(other.head) == device {
+				d = other
+			}
+		}
+`,
+	},
+	{
+		"every reading of a site that is refused is a dead letter", "worker/attempt.go",
+		"q.gate(d).Refused(d.about)",
+		"q.gate(d).Refused(d.deviceOf(d.head))",
+	},
+	{
+		"a device that is called like a site shares its window", "throttle/key.go",
+		`of += "~p" + escape(c.Per)`,
+		`of += ""`,
+	},
+	{
+		"devices that waited for another one's alert are not counted", "worker/queue.go",
+		"range q.sharing[d] {",
+		"range map[string]struct{}{} {",
+	},
+	{
+		"silences since one place have one id", "worker/worker.go",
+		"	if d.level.rule.Silence() || ended {",
+		"	if ended {",
+	},
+	{
+		"recoveries of a removed rule have one id", "worker/worker.go",
+		"	if d.level.rule.Silence() || ended {",
+		"	if d.level.rule.Silence() {\n		ended = false",
+	},
+	{
 		"a mute is added again after a lost answer", "muting/muting.go",
 		`i := indexOf(all, one.ID); i >= 0 {`,
 		`i := -1; i >= 0 {`,

@@ -86,6 +86,32 @@ func TestSilenceAfterTheLastEventsHaveExpired(t *testing.T) {
 	})
 }
 
+// One event has expired unread, which may have been the device's, and nothing comes any more: the device is not silent before its
+// time is over since then.
+func TestSilenceAfterOneEventHasExpired(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.publishBody("oven", "{}")
+		pass(5 * m)
+		p.mu.Lock()
+		p.expires = true
+		p.mu.Unlock()
+		p.publishBody("", "")
+		pass(12 * m)
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s 12 min after an event that may have been the device's", got)
+		}
+		pass(5 * m)
+		s.end()
+		if got := r.notified("oven"); got != "alert 2" {
+			t.Errorf("a device is dead, and people were notified of %q", got)
+		}
+	})
+}
+
 // A device that is in another partition from now on, because the hub got more of them, is heard there, and not silent here.
 func TestDeviceThatHasMovedIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

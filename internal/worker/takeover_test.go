@@ -475,6 +475,35 @@ func TestRecoveryOfARemovedRuleInAnIdlePartition(t *testing.T) {
 	})
 }
 
+// The recoveries of a removed rule are all about the last event read; a receiver that drops ids that it knows must not drop one of
+// them for another device's.
+func TestRecoveriesOfARemovedRuleHaveTheirOwnIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
+		s.start(p)
+		p.feed("oven", time.Second, 40)
+		p.feed("kiln", time.Second, 40)
+		pass(time.Minute)
+		s.end()
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		pass(15 * time.Minute)
+		next.end()
+		ids := map[string]string{}
+		for _, a := range r.alerts("") {
+			if other, known := ids[a.ID]; known {
+				t.Errorf("%s and %s have the id %s", other, a.Device, a.ID)
+			}
+			ids[a.ID] = a.Device
+		}
+		if len(ids) != 4 {
+			t.Errorf("%d ids, of two alerts and two recoveries", len(ids))
+		}
+	})
+}
+
 // Once a higher level that was removed has ended, the milder one that is still open alerts about the next reading.
 func TestHigherLevelRemoved(t *testing.T) {
 	for _, values := range [][]float64{{40}, {27}, {27, 40}} { // 27 is between clear and limit

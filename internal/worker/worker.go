@@ -195,7 +195,8 @@ func (s *stream) alertID(d *delivery, r reading) string {
 		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 	}
 	id += d.suffix
-	if d.level.rule.Silence() { // several devices may be silent since one place, where events may be missing
+	ended := d.recovers() && d.due.opened > 0 // its rule was removed: it is about the last event read
+	if d.level.rule.Silence() || ended {      // several devices may be silent since one place, where events may be missing
 		id += "/" + url.PathEscape(d.about)
 	}
 	if d.due != nil && d.due.part == throttle.End {

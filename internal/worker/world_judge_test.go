@@ -170,10 +170,17 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 	}
 	now = now.next(r, l, value, m, e)
 	if up, ok := w.above(s); ok {
-		if _, configured := w.in(version, up); configured != nil {
-			higher := w.follow(log, up, m.device)
+		higher := w.follow(log, up, m.device)
+		_, configured := w.in(version, up)
+		switch {
+		case configured != nil:
 			now = now.below(higher[i], higher[i+1])
+		case now.phase == "open" && now.tells == "" && higher[i].phase != "normal": // it ends in these minutes, or has ended
+			now.tells = "maybe"
 		}
+	}
+	if log.reigns[log.reignAt(e.Sequence)].rivaled { // either may have settled it
+		now.tells = least(now.tells, "maybe")
 	}
 	if now.tells != "" {
 		now.tells = least(now.tells, w.speaks(r.Name, m.device, m, e.Enqueued))
@@ -423,7 +430,8 @@ func (w *world) idsNameOneThing(in *inbox) {
 	for _, a := range in.all {
 		id := a.Source + " " + a.ID
 		b, has := known[id]
-		if has && a.Partition != "http" && !a.Ambiguous && (a.matter() != b.matter() || a.Resolved != b.Resolved ||
+		if has && a.Partition != "http" && !a.Ambiguous && !b.Ambiguous && (a.matter() != b.matter() ||
+			a.Resolved != b.Resolved ||
 			a.Log != b.Log || a.Sequence != b.Sequence) {
 			w.violated("I: %s has the id %s for two things: %s and %s", in.name, a.ID, tell(a.Alert), tell(b.Alert))
 		}
@@ -556,7 +564,7 @@ func (w *world) onceInAWindow(in *inbox, s subject, of matter, heard []arrival) 
 	var alert, last *arrival
 	for i := range heard {
 		a := &heard[i]
-		if a.dropped || in.forgets && a.Ambiguous {
+		if a.dropped {
 			continue
 		}
 		late := alert != nil && alert.at.After(alert.Expires) // exception d
@@ -736,16 +744,19 @@ func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, he
 			due = true
 		}
 	}
+	// An owner with other rules may have sent it, and not recorded it: see docs/rules.md, What can go wrong.
+	others := last != nil && !w.steady(s) && states[last.Sequence].tells != "yes"
 	recoveryDied := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) && d.Alert.Resolved })
 	switch {
 	case end.phase == "open" && due && (last == nil || last.Resolved):
 		w.violated("P2: %s %s is open, and that is not what %s heard last", of.name, s, in.name)
-	case end.phase == "normal" && last != nil && !last.Resolved && !recoveryDied:
+	case end.phase == "normal" && last != nil && !last.Resolved && !recoveryDied && !others:
 		w.violated("P2: %s %s is not open, and %s heard an alert last", of.name, s, in.name)
 	}
 }
 
-// exposed reports whether a milder level is open to the end, and a higher one that inhibited it was removed.
+// exposed reports whether a milder level is open to the end, a higher one that inhibited it was removed, and the
+// device has sent a reading since.
 func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	up, ok := w.above(s)
 	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || slices.ContainsFunc(w.readings,
@@ -761,11 +772,16 @@ func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	if first == len(log.reigns) || first == 0 {
 		return false
 	}
+	after := log.reigns[first].at.Add(removedAfter + removing)
+	read := slices.ContainsFunc(log.events, func(e telemetry.Event) bool {
+		m := log.readings[e.Sequence-1]
+		return e.Device == device && m.value != 0 && m.fate == readable && m.mode == "run" && e.Enqueued.After(after)
+	})
 	last := 0 // event that somebody decided about who had it
 	for last < len(log.events) && log.reignAt(int64(last+1)) < first {
 		last++
 	}
-	return w.follow(log, up, device)[last].phase == "open" && w.openSince(w.follow(log, s, device), int64(last)) &&
+	return read && w.follow(log, up, device)[last].phase == "open" && w.openSince(w.follow(log, s, device), int64(last)) &&
 		len(w.dead) == 0
 }
 
@@ -790,18 +806,18 @@ func (w *world) scattered(device string) bool {
 	})
 }
 
-// judgeLetter checks that an alert was given up for a reason, and not too early.
+// judgeLetter checks that an alert was given up for a reason, and not too early: once in a window, as far as a
+// replica knows, if the receiver refuses what is said of a device.
 func (w *world) judgeLetter(d keptLetter) {
-	if w.orderly() && d.refused() && !d.Alert.Resolved {
-		for _, other := range w.dead {
-			s, of := subject{d.Alert.Rule, d.Alert.Level}, arrival{Alert: d.Alert}.matter()
-			rule, _ := w.ever(s)
-			i := slices.IndexFunc(w.inboxes, func(in *inbox) bool { return in.name == d.Receiver })
-			if other.isOf(w.inboxes[i], s, of) && other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) &&
-				len(w.partitions) == 1 && other.refused() &&
-				len(w.posted) == 0 && len(w.moves) == 0 && other.Alert.Device == d.Alert.Device {
-				w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
-			}
+	s, of := subject{d.Alert.Rule, d.Alert.Level}, arrival{Alert: d.Alert}.matter()
+	rule, _ := w.ever(s)
+	for _, other := range w.dead {
+		again := other.Receiver == d.Receiver && (subject{other.Alert.Rule, other.Alert.Level}) == s &&
+			arrival{Alert: other.Alert}.matter() == of && other.Alert.Device == d.Alert.Device &&
+			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
+		if again && !rule.Silence() && d.refused() && other.refused() && !d.Alert.Resolved && !other.Alert.Resolved &&
+			other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) {
+			w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
 		}
 	}
 	if !strings.HasPrefix(d.Reason, "not taken within") {
@@ -811,7 +827,7 @@ func (w *world) judgeLetter(d keptLetter) {
 	if d.Alert.Removed { // it could be sent only after the rule had been removed
 		for _, log := range w.logs {
 			for _, r := range log.reigns {
-				if _, l := w.in(r.version, subject{d.Alert.Rule, d.Alert.Level}); l == nil && log.id == d.Alert.Partition {
+				if _, l := w.in(r.version, s); l == nil && log.id == d.Alert.Partition {
 					since = r.at.Add(removedAfter)
 					break
 				}
@@ -835,8 +851,13 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 		}
 	}
 	for _, device := range w.devices {
-		dark := lastWord(heard[matter{notify.Partition(w.logs[w.home(device)].id), false}])
-		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], dark != nil && !dark.Resolved)
+		whole := matter{notify.Partition(w.logs[w.home(device)].id), false}
+		dark := lastWord(heard[whole])
+		told := dark != nil && !dark.Resolved || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+			return d.isOf(in, s,
+				whole)
+		})
+		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], told)
 	}
 }
 
@@ -865,7 +886,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			at := log.events[i].Enqueued
-			if m.device != a.Device || !counts(rule, m) {
+			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, claimed) {
 				continue
 			}
 			if at.After(a.Enqueued.Add(-a.Silent)) && !at.After(a.Enqueued) {
@@ -876,7 +897,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 				w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
-			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate != undecodable && log.id == a.Partition &&
+			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate == readable && log.id == a.Partition &&
 				int64(i+1) == a.Sequence && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
 				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s,
 					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
@@ -886,17 +907,18 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	if !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool { return w.lasts(set, s) == a.Silent }) {
 		w.violated("S1: %s hears that %s is silent (%s) after %v", in.name, a.Device, s, a.Silent)
 	}
-	if i := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == a.Partition }); a.Sequence > 0 {
-		if m := w.logs[i].readings[a.Sequence-1]; m.device == a.Device && m.fate == readable && !in.wants(s, m) {
-			w.violated("F: %s hears that %s is silent (%s), and does not want to: %s", in.name, a.Device, s, m.site)
-		}
-	}
 	for _, o := range w.operations {
 		if o.what == forget && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
 			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
 				a.at.Sub(w.start), o.at.Sub(w.start))
 		}
 	}
+}
+
+// knownElsewhere reports whether the owner of another partition knows of a message when a device is claimed to be
+// silent: rosters are written every minute, and read every half.
+func (w *world) knownElsewhere(s subject, m reading, at, claimed time.Time) bool {
+	return w.orderly() && w.steady(s) && m.fate != expired && at.Before(claimed.Add(-2*time.Minute-freshness-margin))
 }
 
 // lasts returns how long a device may be silent by a set of rules; 0 if it has no such rule.
@@ -945,8 +967,9 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
 	case dark || removed:
-	case silent < rule.Forget-10*time.Minute && silent > 2*rule.Silent+rule.Window+3*time.Minute && in.wants(s,
-		message) && !w.excused(s, device, message, at):
+	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
+		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
+		in.filters.Cover(s.rule, s.level) && !w.excused(s, device, message, at):
 		if last == nil || last.Resolved {
 			w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
 		}
@@ -966,6 +989,19 @@ func (w *world) lastOf(r *rules.Rule, device string) (last reading, at time.Time
 	return last, at
 }
 
+// expectedAnew returns from when on a device is expected to send something: its last message, or the end of the last
+// gap in its partition, if that is later.
+func (w *world) expectedAnew(device string, at time.Time) time.Time {
+	log, lost := w.logs[w.home(device)], false
+	for i, m := range log.readings {
+		if e := log.events[i]; (m.fate == expired || lost) && e.Enqueued.After(at) {
+			at = e.Enqueued
+		}
+		lost = m.fate == expired
+	}
+	return at
+}
+
 // wasForgotten reports whether people have removed a device since its last message, and whether it must stay so.
 func (w *world) wasForgotten(r *rules.Rule, device string, at time.Time) (removed, stays bool) {
 	for _, o := range w.operations {
@@ -978,7 +1014,7 @@ func (w *world) wasForgotten(r *rules.Rule, device string, at time.Time) (remove
 
 // excused reports whether a silence need not be heard at the end: the device is quiet, or alerts were muted lately.
 func (w *world) excused(s subject, device string, m reading, at time.Time) bool {
-	quiet := m.quiet > 0 && time.Since(at.Add(m.quiet)) < 6*time.Minute
+	quiet := m.quiet > 0 && m.fate == readable && time.Since(at.Add(m.quiet)) < 6*time.Minute
 	muted := slices.ContainsFunc(w.operations, func(o operation) bool {
 		return o.what == mute && o.device == device && time.Since(o.until) < 6*time.Minute
 	})

@@ -35,7 +35,6 @@ type planned struct {
 	limits  notify.Limits
 	refuses string        // the device whose alerts it never takes
 	slow    time.Duration // until it answers
-	forgets bool          // it drops nothing
 }
 
 // A reading is a message of a device: enqueued a time after the one before, and can be read a time after that.
@@ -174,7 +173,7 @@ func newPlan(number uint64) plan {
 	p := plan{
 		number:  number,
 		devices: []string{"oven", "kiln", "berlin"}[:1+d.IntN(3)], // one is called like a site
-		tail:    pick(d, "nothing", "nothing", "hello", "cool"),
+		tail:    pick(d, "nothing", "nothing", "hello", "cool", "warm"),
 		giveUp:  pick(d, 12*time.Hour, 12*time.Hour, 90*second, 5*time.Minute),
 		largest: 1 + d.IntN(4), changes: 1 + d.IntN(5),
 	}
@@ -262,8 +261,8 @@ func (d draw) rules() []rules.Rule {
 				r.Name, r.Per, r.Resolved = "warm", "site", false
 			}
 		case "silence", "probe":
-			r.Name, r.Forget = "offline", pick(d, rules.DefaultForget, rules.DefaultForget, 5*time.Minute)
-			r.Silent, r.Levels = pick(d, 60*second, 60*second, 2*time.Minute), []rules.Level{{}}
+			r.Name, r.Forget = "offline", pick(d, rules.DefaultForget, rules.DefaultForget, 10*time.Minute)
+			r.Silent, r.Levels = pick(d, 60*second, 60*second, 2*time.Minute, 5*time.Minute), []rules.Level{{}}
 			if what == "probe" {
 				r.Name, r.Field = "probe-dead", pick(d, "", "temperature", "temperature")
 			}
@@ -294,7 +293,6 @@ func (d draw) receiver(devices []string, set []rules.Rule) planned {
 		to.refuses = devices[d.IntN(len(devices))]
 	}
 	to.slow = pick(d, 0, 0, second, 5*second)
-	to.forgets = d.chance(0.15)
 	return to
 }
 
@@ -333,6 +331,7 @@ func (d draw) readings(p *plan) (all []reading) {
 	}
 	moves := len(p.partitions) > 1 && d.chance(0.4)
 	n := 1 + d.IntN(9)
+	gap, last := make([]bool, len(p.partitions)), make([]string, len(p.partitions))
 	for i := range n {
 		at := d.IntN(len(p.devices))
 		if moves && i == n/2 {
@@ -353,6 +352,13 @@ func (d draw) readings(p *plan) (all []reading) {
 		}
 		if d.chance(0.2) {
 			r.quiet = pick(d, quiets...)
+		}
+		if r.fate == expired && gap[r.partition] && last[r.partition] != expired {
+			r.fate = readable // a partition has one gap: with more of them it is taken for one of a compacted hub
+		}
+		if r.fate != byHTTP {
+			gap[r.partition] = gap[r.partition] || r.fate == expired
+			last[r.partition] = r.fate
 		}
 		all = append(all, r)
 	}

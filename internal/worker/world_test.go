@@ -78,6 +78,7 @@ type reign struct {
 	version int
 	from    int64
 	at      time.Time // of the take-over
+	rivaled bool      // an owner before it, with other rules, goes on
 }
 
 // A post is a reading by HTTP, for whose outcome its sender asks until there is one.
@@ -153,7 +154,7 @@ func (in *inbox) take(a notify.Alert) (dropped bool) {
 	if !now.Before(last.until) {
 		last = token{}
 	}
-	dropped = !in.forgets && (now.Before(in.ids[a.Source+" "+a.ID]) || last.token > a.Token)
+	dropped = now.Before(in.ids[a.Source+" "+a.ID]) || last.token > a.Token
 	if a.Token >= last.token {
 		in.last[key] = token{a.Token, now.Add(a.Remember)}
 	}
@@ -449,8 +450,10 @@ func (s faultyLeases) Release(ctx context.Context, l lease.Lease, note string) e
 
 // faultyRecords returns the store of ledgers and rosters as o reaches it.
 func (o *owner) faultyRecords() records.Store {
-	kinds := map[records.Op]string{records.OpRead: callLedgerRead, records.OpStat: callLedgerOwner,
-		records.OpWrite: callLedgerWrite}
+	kinds := map[records.Op]string{
+		records.OpRead: callLedgerRead, records.OpList: callLedgerRead, records.OpStat: callLedgerOwner,
+		records.OpWrite: callLedgerWrite,
+	}
 	return records.Around(&notedRecords{Store: o.ledgers, owner: o}, func(ctx context.Context, op records.Op, _ string,
 		call func(context.Context) error) error {
 		later := call
@@ -503,7 +506,7 @@ func (s *notedRecords) Write(ctx context.Context, r records.Record) (string, err
 func (o *owner) reigns(ledger int64) {
 	o.forgetStories()
 	from := o.resumed.Sequence
-	if set := (rules.Set{Rules: o.versions[o.version]}); set.Stateful() {
+	if o.stateful() {
 		from = max(from, ledger)
 	}
 	for i := range o.log.reigns {
@@ -512,7 +515,16 @@ func (o *owner) reigns(ledger int64) {
 			return
 		}
 	}
-	o.log.reigns = append(o.log.reigns, reign{o, o.version, from, time.Now()})
+	rivaled := slices.ContainsFunc(o.log.reigns, func(r reign) bool {
+		return r.version != o.version && !r.owner.gone && r.owner.consumes(slices.Index(o.logs, o.log))
+	})
+	o.log.reigns = append(o.log.reigns, reign{o, o.version, from, time.Now(), rivaled})
+}
+
+// stateful reports whether any rule of p has state.
+func (p *process) stateful() bool {
+	set := rules.Set{Rules: p.versions[p.version]}
+	return set.Stateful()
 }
 
 func describe(c ledger.Content) string {
@@ -683,7 +695,9 @@ func (w *world) own(index int) *owner {
 	}
 	o.ctx, o.cancel = context.WithCancelCause(p.ctx)
 	p.owners[index], log.owner = o, o
-	o.reigns(0)
+	if !o.stateful() { // else it does not begin before it has the ledger
+		o.reigns(0)
+	}
 	w.noteLocked("%s takes %s over at %d (version %d)", p.name, log.id, o.next, p.version)
 	w.work.Go(func() {
 		err := p.worker.Consume(o.ctx, o)
@@ -826,6 +840,15 @@ func (o *owner) unread() (events []telemetry.Event, next int, more func(context.
 			events = append(events, e)
 		}
 	}
+	if end := len(o.log.events); next == end && next > o.next && o.log.readings[end-1].fate == expired {
+		if len(events) > 0 {
+			return events, int(events[len(events)-1].Sequence), nil, o.lost
+		}
+		events = append(events, telemetry.Event{ // the partition is empty: see package eventhubs
+			Position: o.log.events[end-1].Position, Enqueued: o.log.events[end-1].Enqueued,
+			MessageSource: telemetry.SourceExpired,
+		})
+	}
 	grown := o.log.grown
 	more = func(ctx context.Context) error {
 		select {
@@ -966,8 +989,11 @@ func (w *world) post(r reading, key string) {
 // pass lets time pass, in which devices send what the plan's tail says.
 func (w *world) pass(d time.Duration) {
 	r := reading{late: -1, mode: "run", site: "berlin"}
-	if w.tail == "cool" {
+	switch w.tail {
+	case "cool":
 		r.value = 20
+	case "warm": // between the limit and what ends an alarm
+		r.value = 27
 	}
 	every := 100 * second
 	if slices.ContainsFunc(w.subjects(), func(s subject) bool { r, _ := w.ever(s); return r.Silence() }) {
@@ -1040,9 +1066,10 @@ func (w *world) operate() {
 
 // reopen ends the windows of a device, and of the site of the same name, at one receiver.
 func (w *world) reopen(m move) {
-	for _, r := range w.versions[0] {
-		for _, l := range r.Levels {
-			_ = gateOf(w.leases, w.inboxes[m.receiver].name, &r, &l).Reopen(w.ctx, m.device)
+	for _, s := range w.subjects() {
+		rule, level := w.ever(s)
+		for _, r := range []*rules.Rule{rule, rule.Alone()} {
+			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, m.device)
 		}
 	}
 	w.did(operation{move: m, at: time.Now()})
@@ -1110,6 +1137,9 @@ func (w *world) replay(m move) {
 			continue
 		}
 		rule, level := w.ever(subject{a.Rule, a.Level})
+		if a.PerValue == "" {
+			rule = rule.Alone()
+		}
 		request := throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 		if a.Resolved {
 			request = throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence,
