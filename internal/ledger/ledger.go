@@ -17,7 +17,20 @@ type Content struct {
 	Position telemetry.Position `json:"-"`                // the zero Position: nothing has been kept yet
 	Levels   []Level            `json:"levels,omitempty"` // those that Alarms are of; no two of the same rule, name and kind
 	Alarms   []Alarm            `json:"alarms,omitempty"` // in no particular order; no two of the same device, rule and level
+
+	Forgotten []Forgotten `json:"forgotten,omitempty"` // the latest last, at most MaxForgotten
 }
+
+// A Forgotten is a device that an operator has removed: of what it sent up to there nothing follows for rules about
+// silence, whatever a roster says that was written late.
+type Forgotten struct {
+	Device   Text   `json:"device"`
+	Log      string `json:"log"` // names the log that numbered the last event read then; opaque
+	Sequence int64  `json:"sequence"`
+}
+
+// MaxForgotten bounds the devices that a ledger remembers as removed.
+const MaxForgotten = 1000
 
 // A Level is one of a rule's, as it was when it was configured: what its recoveries need, also once it is not.
 type Level struct {

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/roster"
+	"alertworker/internal/telemetry"
 )
 
 // Questions are what a Watch has to know before it can go on. Each is asked again if there is no answer.
@@ -163,12 +164,13 @@ func (w *Watch) forgotten(rule int, device string, proven int64) {
 	}
 }
 
-// Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device.
-func (w *Watch) Forget(name string) (known bool) {
+// Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device, and the
+// number of the last event that was read. Before Begin no device is known.
+func (w *Watch) Forget(name string) (read int64, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.roster.Device(name) < 0 {
-		return false
+	if !w.begun || w.roster.Device(name) < 0 {
+		return 0, false
 	}
 	for rule := range w.rules {
 		w.forgotten(rule, name, time.Now().UnixMilli())
@@ -178,7 +180,38 @@ func (w *Watch) Forget(name string) (known bool) {
 	w.written = time.Time{} // the roster is written soon
 	w.kept.Offset = ""
 	w.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
-	return true
+	return w.read.Sequence, true
+}
+
+// forgetAgain has the roster, which a former owner may have written late, know nothing of devices that were removed and
+// not heard since.
+func (w *Watch) forgetAgain(removed map[string]int64) {
+	w.removed, w.removedUpTo = removed, 0
+	for name, sequence := range removed {
+		w.removedUpTo = max(w.removedUpTo, sequence)
+		if device := w.roster.Device(name); device >= 0 && w.last(device) <= sequence {
+			w.roster.Remove(name)
+			w.alarms.Unwatched()
+		}
+	}
+}
+
+// last returns the number of a device's last event that counts for a rule.
+func (w *Watch) last(device int) int64 {
+	last := int64(-1)
+	for rule := range w.rules {
+		last = max(last, w.roster.Heard(device, rule).Sequence)
+	}
+	return last
+}
+
+// wasRemoved reports whether the device of e was removed after an owner had read e.
+func (w *Watch) wasRemoved(e *telemetry.Event) bool {
+	if e.Sequence > w.removedUpTo {
+		return false
+	}
+	sequence, removed := w.removed[e.Device]
+	return removed && e.Sequence <= sequence
 }
 
 // Next returns when a known device may be silent or forgotten, in Unix ms, and that be proven: not before now and a tick of a

@@ -78,6 +78,10 @@ type Watch struct {
 	asking    bool
 	next      time.Time // when the hub may be asked again
 	elsewhere elsewhere
+	begun     bool // Begin was called
+
+	removed     map[string]int64 // devices that operators removed before Begin, and the last event that was read then
+	removedUpTo int64            // the latest of these
 }
 
 type key struct {
@@ -154,10 +158,13 @@ type Ended struct {
 	At roster.Place
 }
 
-// Begin goes on from the roster that was loaded, with events after start and the alarms of the ledger. It returns
-// where reading has to begin, which is start or before it, and the silences that have ended: a former owner that did not know of
-// the alarm has read that.
-func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Position, ended []Ended) {
+// Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices that
+// operators removed, each with the number of the last event that was read then: up to there nothing is a sign of life of
+// it. Begin returns where reading has to begin, which is start or before it, and the silences that have ended: a former
+// owner that did not know of the alarm has read that.
+func (w *Watch) Begin(
+	start telemetry.Position, open []Open, removed map[string]int64,
+) (from telemetry.Position, ended []Ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.roster
@@ -181,6 +188,8 @@ func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Pos
 		w.expected = w.read.Sequence + 1
 	}
 
+	w.begun = true
+	w.forgetAgain(removed)
 	for _, o := range open {
 		if at, is := w.resume(o); is {
 			ended = append(ended, Ended{o, at})
@@ -221,7 +230,7 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, found []telemetry.Found, c
 	before := w.read
 	w.follow(e)
 	w.read = e.Position
-	if !counts {
+	if !counts || w.wasRemoved(e) {
 		return true
 	}
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued), Quiet: quiet}

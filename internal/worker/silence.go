@@ -220,23 +220,6 @@ func (s *stream) saved(silences []opened) {
 	}
 }
 
-// Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device.
-func (w *Worker) Forget(device string) (known bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for s := range w.streams {
-		known = s.unheard != nil && s.ready() && s.unheard.Forget(device) || known
-	}
-	return known
-}
-
-// ready reports whether s has the alarms of its ledger.
-func (s *stream) ready() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.alarms != nil
-}
-
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.
 func (s *stream) resumeSilences(start telemetry.Position) {
 	var open []silence.Open
@@ -252,9 +235,10 @@ func (s *stream) resumeSilences(start telemetry.Position) {
 		}
 		open = append(open, silence.Open{Rule: rule, Device: key.device, Since: since})
 	}
+	removed := s.removedDevices()
 	s.mu.Unlock()
 
-	from, ended := s.unheard.Begin(start, open)
+	from, ended := s.unheard.Begin(start, open, removed)
 	if from != start {
 		s.lastRead, s.replay = from, start
 		s.partition.Rewind(from)

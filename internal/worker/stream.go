@@ -33,6 +33,7 @@ type stream struct {
 	room      chan struct{}  // signals that something was settled, or the ledger written
 	progress  chan struct{}  // signals that many events were read
 	caughtUp  chan struct{}  // signals, while behind, that events were read
+	hurry     chan struct{}  // signals that somebody waits for the ledger to be written
 	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
@@ -55,6 +56,8 @@ type stream struct {
 	behind     bool    // what the hub held at the take-over has not been read: no recovery starts
 	ledgers    LedgerState
 	removed    []*level           // that are not configured any more, and had alarms at the take-over
+	forgotten  []ledger.Forgotten // devices that operators have removed
+	forgetting []forgetting       // those of them that the ledger in the store does not name yet
 	opened     []opened           // silences that the ledger in the store does not hold yet
 	question   *ownerCheck        // to the ledger, that has not been asked yet
 	asking     bool               // a question has been asked and not been answered
@@ -77,6 +80,7 @@ func newStream(ctx context.Context, w *Worker, id string, p telemetry.Partition)
 		room:      make(chan struct{}, 1),
 		progress:  make(chan struct{}, 1),
 		caughtUp:  make(chan struct{}, 1),
+		hurry:     make(chan struct{}, 1),
 		seen:      newLastSeen(time.Now()),
 		found:     make([]telemetry.Found, w.fields),
 	}
@@ -317,6 +321,8 @@ func (s *stream) commit(ctx context.Context) {
 			s.endRemoved()
 			s.watch()
 		case <-s.progress:
+		case <-s.hurry:
+			due = true
 		case <-ctx.Done():
 			return
 		}

@@ -72,6 +72,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	case over:
 		s.skip = telemetry.Position{}
 	}
+	s.forgotten = content.Forgotten
 	for _, kept := range content.Levels {
 		s.recall(kept)
 	}
@@ -157,8 +158,11 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
-	k := kept{State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}}, value: float64(from.Value), limit: float64(from.Limit),
-		log: from.Log, sequence: from.Sequence, exposed: from.Exposed}
+	k := kept{
+		State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}},
+		value: float64(from.Value), limit: float64(from.Limit), exposed: from.Exposed,
+		log: from.Log, sequence: from.Sequence,
+	}
 	switch {
 	case from.Since.IsZero():
 	case from.Open:
@@ -218,9 +222,9 @@ func (s *stream) endRemoved() {
 	}
 }
 
-// end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing is
-// expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from now on,
-// in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds s.mu.
+// end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing
+// is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
+// now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds s.mu.
 func (s *stream) end(key alarmKey, now int64, forgotten bool) {
 	was := s.alarms.of[key]
 	due := s.endOf(key.level, was, now)
@@ -234,8 +238,8 @@ func (s *stream) end(key alarmKey, now int64, forgotten bool) {
 	}
 }
 
-// expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if they
-// are open. limit was that of the alarm. The caller holds s.mu.
+// expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if
+// they are open. limit was that of the alarm. The caller holds s.mu.
 func (s *stream) expose(key alarmKey, limit float64) {
 	for _, l := range s.levels {
 		same := l.rule.Name == key.level.rule.Name && !l.rule.Silence()
@@ -253,8 +257,8 @@ func (s *stream) expose(key alarmKey, limit float64) {
 	}
 }
 
-// endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the last
-// event read, so that no alert was about a later one.
+// endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the
+// last event read, so that no alert was about a later one.
 func (s *stream) endOf(l *level, was kept, now int64) *dueNotice {
 	if l.rule.Silence() {
 		return s.recovery(l, was.log, throttle.End, reading{
@@ -317,6 +321,8 @@ func (s *stream) writeLedger(ctx context.Context) error {
 		return nil
 	}
 	content, silences := h.content(at), s.opened
+	content.Forgotten = slices.Clone(s.forgotten)
+	forgetting := len(s.forgetting)
 	h.edited, s.opened = false, nil
 	s.mu.Unlock()
 
@@ -335,6 +341,10 @@ func (s *stream) writeLedger(ctx context.Context) error {
 		h.edited, s.opened = true, append(silences, s.opened...)
 		return err
 	}
+	for _, f := range s.forgetting[:forgetting] {
+		close(f.kept)
+	}
+	s.forgetting = slices.Clone(s.forgetting[forgetting:])
 	h.wrote(at)
 	s.saved(silences)
 	s.ledgers.Writes++

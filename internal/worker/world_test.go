@@ -1169,8 +1169,14 @@ func (w *world) forget(m move) {
 	o := log.owner
 	unread := o == nil || o.next < len(log.events)
 	w.mu.Unlock()
-	if !unread && o.thaw() == nil && o.worker.Forget(m.device) {
-		w.did(operation{move: m, at: time.Now()})
+	if unread || o.thaw() != nil {
+		return
+	}
+	asked := time.Now()
+	ctx, cancel := context.WithTimeout(w.ctx, 10*second)
+	defer cancel()
+	if known, _ := o.worker.Forget(ctx, m.device); known { // it knows it no more, whether or not the ledger says so
+		w.did(operation{move: m, at: asked})
 	}
 }
 

@@ -33,7 +33,7 @@ type Worker interface {
 	Device(device string) worker.DeviceState
 	AlarmCounts() []worker.AlarmCounts
 	Alarms(limit int) []worker.AlarmState
-	Forget(device string) (known bool)
+	Forget(ctx context.Context, device string) (known bool, err error)
 }
 
 // A Gate is one receiver's, a *throttle.Gate.

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	deviceTimeout  = 10 * time.Second // for all store calls that end windows
+	deviceTimeout  = 10 * time.Second // for all store calls of one request
 	inspectTimeout = 2 * time.Second  // for all calls of the throttle store that look up a device
 	inspectAtOnce  = 16
 )
@@ -49,7 +49,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.showDevice(w, r, device)
 	case action == "" && r.Method == http.MethodDelete:
-		a.forget(w, device)
+		a.forget(w, r, device)
 	case action == "window" && r.Method == http.MethodDelete:
 		a.endWindow(w, r, device)
 	default:
@@ -58,8 +58,17 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 }
 
 // forget has the worker expect nothing more of a device.
-func (a *Admin) forget(w http.ResponseWriter, device string) {
-	if !a.Worker.Forget(device) {
+func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
+	why := fmt.Errorf("the checkpoint store did not answer within %v: try again", deviceTimeout)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), deviceTimeout, why)
+	defer cancel()
+	known, err := a.Worker.Forget(ctx, device)
+	if err != nil {
+		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
+		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
+		return
+	}
+	if !known {
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "no rule about silence knows this device here: ask the replica that reads its partition"})
 		return
 	}

@@ -258,9 +258,9 @@ type fakeWorker struct {
 func (w *fakeWorker) Stats() *worker.Stats                    { return &w.stats }
 func (w *fakeWorker) Device(device string) worker.DeviceState { return w.devices[device] }
 
-func (w *fakeWorker) Forget(device string) bool {
+func (w *fakeWorker) Forget(_ context.Context, device string) (bool, error) {
 	_, known := w.devices[device]
-	return known
+	return known, nil
 }
 func (w *fakeWorker) AlarmCounts() []worker.AlarmCounts { return w.counts }
 func (w *fakeWorker) Alarms(limit int) []worker.AlarmState {
