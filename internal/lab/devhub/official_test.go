@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,10 +44,26 @@ func TestPythonClient(t *testing.T) {
 		t.Skipf("%s names no directory made by: pip install --target DIRECTORY "+
 			"azure-eventhub==5.15.1 azure-eventhub-checkpointstoreblob==1.2.0", variable)
 	}
-	testClient(t, func(ctx context.Context, args ...string) *exec.Cmd {
+	h := listen(t, devhub.Config{Hub: "telemetry", Partitions: 4})
+	testClient(t, h, h.Addr(), func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "python3", append([]string{"-B", "testdata/client.py"}, args...)...)
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+directory)
 		return cmd
+	})
+}
+
+// So does Java's.
+func TestJavaClient(t *testing.T) {
+	const variable = "ALERTWORKER_JAVA_CLIENT"
+	directory := os.Getenv(variable)
+	if directory == "" {
+		t.Skipf("%s names no directory made by: mvn -f internal/lab/devhub/testdata/pom.xml "+
+			"dependency:copy-dependencies -DoutputDirectory=DIRECTORY", variable)
+	}
+	h := listen(t, devhub.Config{Hub: "telemetry", Partitions: 4})
+	testClient(t, h, "127.0.0.1", func(ctx context.Context, args ...string) *exec.Cmd {
+		class := []string{"-cp", filepath.Join(directory, "*"), "testdata/Client.java"}
+		return exec.CommandContext(ctx, "java", append(class, args...)...)
 	})
 }
 
@@ -64,18 +81,19 @@ var starts = map[string][]string{
 // processed is what a processor finds that goes on from the worker's checkpoint.
 var processed = []string{"0", "1", "2", "3", "any", "batch", "buffered", "list 1", "list 2", "next"}
 
-// testClient runs a program with a connection string of a hub, one of Azurite, a container and how many events a
-// processor will find, and judges what it saw.
-func testClient(t *testing.T, program func(ctx context.Context, args ...string) *exec.Cmd) {
+// testClient runs a program with a connection string of the hub, one of Azurite, a container and how many events a
+// processor will find, and judges what it saw. The namespace is what the client makes of the hub's address.
+func testClient(
+	t *testing.T, h *devhub.Hub, namespace string, program func(ctx context.Context, args ...string) *exec.Cmd,
+) {
 	t.Helper()
-	h := listen(t, devhub.Config{Hub: "telemetry", Partitions: 4})
 	azurite := emulators.StartAzurite(t)
 	container := azurite.NewContainer()
 	store, err := records.OpenBlobs(t.Context(), azurite.Container(t, container, nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := eventhubs.NewGroup(h.Addr(), "telemetry", "$Default")
+	group := eventhubs.NewGroup(namespace, "telemetry", "$Default")
 
 	// The worker has settled the first of these two, and the client goes on behind it.
 	settled := publish(t, h, devhub.Message{Partition: "3", Body: []byte("settled")})
