@@ -2,6 +2,7 @@ package devhub_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ func TestJavaScriptClient(t *testing.T) {
 		Properties map[string]any
 		Key        string
 		Sequence   int64
+		Enqueued   int64 // in milliseconds
 	}
 	var saw struct {
 		Hub struct {
@@ -34,6 +36,11 @@ func TestJavaScriptClient(t *testing.T) {
 		}
 		Empty, Full partition
 		Events      []event
+
+		Starts          map[string]any
+		Last            int64
+		Stolen, Refused string
+		Buffered        []string
 	}
 	if err := json.Unmarshal([]byte(said), &saw); err != nil {
 		t.Fatalf("%s: %v", said, err)
@@ -55,6 +62,24 @@ func TestJavaScriptClient(t *testing.T) {
 	slices.Sort(got)
 	if want := `"text" ` + "\n" + `{"temperature":21.5} ` + "\n" + `{"temperature":99} oven/7`; strings.Join(got, "\n") != want {
 		t.Errorf("events\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	first, second, last := saw.Events[0], saw.Events[1], saw.Events[2]
+	sameTime := second
+	if first.Enqueued == second.Enqueued {
+		sameTime = first
+	}
+	starts := map[string]any{
+		"at the start": first.Body, "at the end": last.Body, "at a time": sameTime.Body,
+		"at an offset": second.Body, "after a number": second.Body, "at a number": second.Body,
+	}
+	if !reflect.DeepEqual(saw.Starts, starts) {
+		t.Errorf("it started at %v, want %v", saw.Starts, starts)
+	}
+	if saw.Last != 2 || !slices.Equal(saw.Buffered, []string{"1"}) {
+		t.Errorf("the last number %d, and %q of the buffered producer; want 2 and 1", saw.Last, saw.Buffered)
+	}
+	if !strings.Contains(saw.Stolen, "is getting disconnected") || !strings.Contains(saw.Refused, "cannot be created") {
+		t.Errorf("epochs: %q and %q", saw.Stolen, saw.Refused)
 	}
 	if kind := saw.Events[0].Properties["kind"]; kind != "reading" && saw.Events[0].Key == "" {
 		t.Errorf("an event has the properties %v", saw.Events[0].Properties)
