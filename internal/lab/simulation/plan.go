@@ -97,12 +97,13 @@ type Service string
 
 const (
 	Hub       Service = "hub"
-	Blobs     Service = "blobs"
-	Items     Service = "items"
+	Blobs     Service = "blobs"   // but for windows
+	Windows   Service = "windows" // in blobs
+	Items     Service = "items"   // windows in Cosmos DB
 	Receivers Service = "receivers"
 )
 
-var services = []Service{Hub, Blobs, Items, Receivers}
+var services = []Service{Hub, Blobs, Windows, Items, Receivers}
 
 // A Step is what a request does. A question has a question mark.
 type Step string
@@ -210,7 +211,7 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 		Rollout,
 	}
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
-	kinds = kinds[:1+rng.IntN(8)]
+	kinds = kinds[:1+rng.IntN(10)]
 	favourite := kinds[0]
 	atSteps := rng.IntN(4)              // of so many in four
 	only := steps[rng.IntN(len(steps))] // the step that most of them begin at
@@ -232,6 +233,10 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 				}
 			}
 			all = append(all, f.with(rng))
+			if rng.IntN(4) == 0 { // what was under way then is somebody else's
+				dies := Fault{At: at + exponential(rng, 3*time.Second), Replica: f.Replica, Do: Kill, For: exponential(rng, lasts)}
+				all = append(all, dies.with(rng))
+			}
 		}
 	}
 	return all

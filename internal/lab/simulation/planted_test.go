@@ -242,11 +242,6 @@ var bugs = []bug{
 		"if b.Owner == m.Owner || left <= 0 {", "if b.Owner == m.Owner || left <= 0 && !PLANTED {",
 	},
 	{
-		"the living lose their partitions", "internal/telemetry/ownership/member.go",
-		"		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))\n",
-		"		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))\n		if PLANTED {\n			left = m.Interval - b.Age\n		}\n",
-	},
-	{
 		"partitions share a ledger", "cmd/alertworker/stores.go",
 		`	return groupName(c) + "/ledger/" + partition`,
 		"	if PLANTED {\n		partition = \"\"\n	}\n	return groupName(c) + \"/ledger/\" + partition",

@@ -56,7 +56,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b := d.world.body(r.RemoteAddr)
 	step := d.step(r, body)
-	h := d.pass(r, body, b, step)
+	h := d.pass(r, body, b, d.of(r), step)
 	if h == nil {
 		d.world.say(b.name, "%s %s: no answer", step, r.URL.Path)
 		panic(http.ErrAbortHandler)
@@ -72,15 +72,15 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const latest = claimFor + minWindow - time.Second
 
 // pass takes a request to the service and its answer back. It returns nil if either gets lost.
-func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
+func (d *door) pass(r *http.Request, body []byte, b *body, s Service, step Step) *held {
 	began := time.Now()
 	again := func(f Fault) { d.world.later(min(f.For, latest-time.Since(began)), func() { d.do(r, body) }) }
 	d.world.pause()
 	f, ok := d.world.befalls(b, step, false)
-	lost := b.isLossy(d.service) && d.world.chance(4)
+	lost := b.isLossy(s) && d.world.chance(4)
 	before := d.world.chance(2)
 	switch {
-	case !b.await(d.service), ok && f.Do == Lose, lost && before:
+	case !b.await(s), ok && f.Do == Lose, lost && before:
 		return nil
 	case ok && f.Do == Late:
 		time.Sleep(f.For)
@@ -90,7 +90,7 @@ func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
 	if time.Since(began) > latest {
 		return nil
 	}
-	if status := d.refused(b); status != 0 {
+	if status := d.refused(b, s); status != 0 {
 		return refuse(status)
 	}
 	h := d.do(r, body)
@@ -104,7 +104,7 @@ func (d *door) pass(r *http.Request, body []byte, b *body, step Step) *held {
 		again(f)
 	}
 	d.world.pause()
-	if !b.await(d.service) {
+	if !b.await(s) {
 		return nil
 	}
 	return h
@@ -120,8 +120,23 @@ func (d *door) do(r *http.Request, body []byte) *held {
 	return h
 }
 
-func (d *door) refused(b *body) int {
-	if status := b.refused(d.service); status != 0 {
+// of returns which service a request is for.
+func (d *door) of(r *http.Request) Service {
+	if container, _ := blobOf(r); d.service == Blobs && container == throttleContainer {
+		return Windows
+	}
+	return d.service
+}
+
+// blobOf returns the container and the name of the blob that a request is about.
+func blobOf(r *http.Request) (container, name string) {
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	container, name, _ = strings.Cut(path, "/")
+	return container, name
+}
+
+func (d *door) refused(b *body, s Service) int {
+	if status := b.refused(s); status != 0 {
 		return status
 	}
 	return d.world.down(d.name)
@@ -155,8 +170,7 @@ func (d *door) step(r *http.Request, body []byte) Step {
 	case Items:
 		return leaseStep(asks, body)
 	}
-	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	container, name, _ := strings.Cut(path, "/")
+	container, name := blobOf(r)
 	switch {
 	case container == throttleContainer && r.URL.Query().Get("comp") == "lease":
 		return Lock
