@@ -267,6 +267,6 @@ var bugs = []bug{
 	},
 	{
 		"silence is not proven", "internal/worker/silence.go",
-		"	return w.provenUntil(", "	return PLANTED || w.provenUntil(",
+		"	return s.unheard.Proven(", "	return PLANTED || s.unheard.Proven(",
 	},
 }

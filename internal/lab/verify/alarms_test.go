@@ -142,6 +142,16 @@ func TestAlarms(t *testing.T) {
 			want: findings{over: 3, opened: 1, refused: 1, lost: 1, stale: 1},
 		},
 		{
+			name: "refused, and another reading within a window", rule: warm,
+			log:  []any{reading(0, 31), reading(4, 31), refused(alerted(4, 1, 4.2)), reading(14, 31), reading(15, 27)},
+			want: findings{over: 3, opened: 1, refused: 1, suppressed: 1},
+		},
+		{
+			name: "refused, and another reading after a window", rule: warm,
+			log:  []any{reading(0, 31), reading(4, 31), refused(alerted(4, 1, 4.2)), reading(14.3, 31), reading(15, 27)},
+			want: findings{over: 3, opened: 1, refused: 1, lost: 1},
+		},
+		{
 			name: "the recovery is refused", rule: warm,
 			log:  after(opened, reading(6, 27), refused(recovered(6, 2, 14.2))),
 			want: findings{over: 2, opened: 1, alerts: 1, refused: 1},

@@ -140,9 +140,11 @@ func (j *judge) readings() {
 	j.Suppressed += max(0, covered-j.alerted)
 }
 
-// letter reports whether a message that came within d of at became a dead letter, which stands for what happened until then.
+// letter reports whether a message that came within d of at became a dead letter, which stands for what happened until
+// then, and for a window after it: one in a window is enough.
 func (j *judge) letter(at time.Time, d time.Duration) bool {
-	n := sort.Search(len(j.refused), func(n int) bool { return !j.refused[n].At.Before(at) })
+	from := at.Add(-j.window)
+	n := sort.Search(len(j.refused), func(n int) bool { return !j.refused[n].At.Before(from) })
 	return n < len(j.refused) && j.refused[n].At.Sub(at) <= d
 }
 
