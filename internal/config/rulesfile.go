@@ -355,6 +355,13 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 	}
 	r.settings(&rule, values)
 
+	r.checkRule(n, &rule, values)
+	return rule
+}
+
+// checkRule reports what does not go together in a rule.
+func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
+	silent := values["silent"]
 	switch at := values["name"]; {
 	case at == nil:
 		r.wrong(n, "a rule has no name")
@@ -376,7 +383,6 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 	if at := values["per"]; at != nil && rule.Resolved {
 		r.wrong(at, "per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false")
 	}
-	return rule
 }
 
 // silent reads after how long a device is silent.

@@ -48,6 +48,27 @@ func (c *Config) validateHub(e *configError) {
 	if at := c.EventHubStart.Time; at.After(time.Now().Add(time.Minute)) {
 		e.add("EVENTHUB_START", "is %s, in the future: nothing that devices send until then would be read", at.Format(time.RFC3339))
 	}
+	c.validateOneHub(e)
+	c.validateEventHub(e)
+	if c.IoTHubConnectionString.IsSet() {
+		if _, err := parseIoTHub(c.IoTHubConnectionString.Reveal()); err != nil {
+			e.add("IOTHUB_CONNECTION_STRING", "%v", err)
+		}
+	}
+	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
+		e.add("EVENTHUB_NAME", "is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'",
+			show(c.EventHubName))
+	}
+	if group := c.EventHubConsumerGroup; !strings.EqualFold(group, "$default") && (len(group) > 50 || !entityName.MatchString(group)) {
+		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; must be $Default or a consumer group's name: up to 50 letters, "+
+			"digits, '.', '-' and '_'", show(group))
+	}
+	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, eventhubs.MaxPrefetch)
+	oneOf(e, "EVENTHUB_TRANSPORT", c.EventHubTransport, TransportAMQP, TransportWebSocket)
+}
+
+// validateOneHub checks that the settings name one hub, and one only.
+func (c *Config) validateOneHub(e *configError) {
 	var given []string
 	if c.EventHubConnectionString.IsSet() || e.has("EVENTHUB_CONNECTION_STRING") {
 		given = append(given, "EVENTHUB_CONNECTION_STRING")
@@ -65,7 +86,10 @@ func (c *Config) validateHub(e *configError) {
 	default:
 		e.add(given[0], "and %s are set, but there is only one hub to read from: remove all but one", strings.Join(given[1:], " and "))
 	}
+}
 
+// validateEventHub checks the settings of an Event Hubs namespace.
+func (c *Config) validateEventHub(e *configError) {
 	if c.EventHubConnectionString.IsSet() {
 		address, err := parseEventHub(c.EventHubConnectionString.Reveal())
 		switch {
@@ -85,20 +109,6 @@ func (c *Config) validateHub(e *configError) {
 			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE requires the name of the event hub")
 		}
 	}
-	if c.IoTHubConnectionString.IsSet() {
-		if _, err := parseIoTHub(c.IoTHubConnectionString.Reveal()); err != nil {
-			e.add("IOTHUB_CONNECTION_STRING", "%v", err)
-		}
-	}
-	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
-		e.add("EVENTHUB_NAME", "is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'", show(c.EventHubName))
-	}
-	if c.EventHubConsumerGroup != "$Default" && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)) &&
-		!strings.EqualFold(c.EventHubConsumerGroup, "$default") {
-		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; must be $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'", show(c.EventHubConsumerGroup))
-	}
-	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, eventhubs.MaxPrefetch)
-	oneOf(e, "EVENTHUB_TRANSPORT", c.EventHubTransport, TransportAMQP, TransportWebSocket)
 }
 
 // entityName is a name in an Event Hubs namespace.

@@ -173,47 +173,73 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 	for name, values := range query {
 		switch name {
 		case "from":
-			if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
-				return false, errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
-			}
+			err = m.readFrom(values)
 		case "to":
-			for _, value := range values {
-				addresses, err := mail.ParseAddressList(value)
-				if err != nil {
-					return false, errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, and further ones are added with &to=…")
-				}
-				m.to = append(m.to, addresses...)
-			}
+			err = m.readTo(values)
 		case "starttls":
-			if len(values) != 1 || values[0] != "off" {
-				return false, errors.New("starttls can only be off; without it STARTTLS is required")
-			}
-			if m.implicit {
-				return false, errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
-			}
-			m.starttls = false
+			err = m.readStartTLS(values)
 		case "auth":
-			if oauth2 = len(values) == 1 && values[0] == "oauth2"; !oauth2 {
-				return false, errors.New("auth can only be oauth2; without it user and password sign in")
+			oauth2 = len(values) == 1 && values[0] == "oauth2"
+			if !oauth2 {
+				err = errors.New("auth can only be oauth2; without it user and password sign in")
 			}
 		default:
-			return false, errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
+			err = errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
+		}
+		if err != nil {
+			return false, err
 		}
 	}
+	return oauth2, m.checkAddresses()
+}
+
+func (m *Mail) readFrom(values []string) (err error) {
+	if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
+		return errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
+	}
+	return nil
+}
+
+func (m *Mail) readTo(values []string) error {
+	for _, value := range values {
+		addresses, err := mail.ParseAddressList(value)
+		if err != nil {
+			return errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, " +
+				"and further ones are added with &to=…")
+		}
+		m.to = append(m.to, addresses...)
+	}
+	return nil
+}
+
+func (m *Mail) readStartTLS(values []string) error {
+	switch {
+	case len(values) != 1 || values[0] != "off":
+		return errors.New("starttls can only be off; without it STARTTLS is required")
+	case m.implicit:
+		return errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
+	}
+	m.starttls = false
+	return nil
+}
+
+// checkAddresses checks that there are a sender and recipients that every mail server takes.
+func (m *Mail) checkAddresses() error {
 	switch {
 	case m.from == nil:
-		return false, errors.New("the sender is missing: add ?from=ADDRESS")
+		return errors.New("the sender is missing: add ?from=ADDRESS")
 	case len(m.to) == 0:
-		return false, errors.New("the recipient is missing: add &to=ADDRESS")
+		return errors.New("the recipient is missing: add &to=ADDRESS")
 	case len(m.to) > maxRecipients:
-		return false, fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
+		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
 	}
+	unusual := func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }
 	for _, a := range slices.Concat([]*mail.Address{m.from}, m.to) {
-		if strings.ContainsFunc(a.Address, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
-			return false, errors.New("an address may hold only printable ASCII characters, and no spaces")
+		if strings.ContainsFunc(a.Address, unusual) {
+			return errors.New("an address may hold only printable ASCII characters, and no spaces")
 		}
 	}
-	return oauth2, nil
+	return nil
 }
 
 // newRedactor returns a Replacer for user and password, also as SMTP sends them.

@@ -194,12 +194,32 @@ func checkAlert(e event[data]) error {
 		return errors.New("id is empty or has control characters")
 	case wordOf(e) == "":
 		return fmt.Errorf("%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule", ErrNoAlert, e.Type, high, low, silent, normal)
-	case e.Data.Per != nil && (e.Data.Per.Property == "" || e.Data.Per.Value == ""):
-		return errors.New("data.per has no property or no value")
-	case e.Data.Per != nil && e.Subject != e.Data.Per.Value:
-		return fmt.Errorf("subject is %q but data.per.value is %q", e.Subject, e.Data.Per.Value)
-	case e.Data.Per == nil && e.Subject != e.Data.Device:
+	}
+	if err := checkSubject(e); err != nil {
+		return err
+	}
+	return checkData(e)
+}
+
+// checkSubject checks what e is about: a device, or what devices share.
+func checkSubject(e event[data]) error {
+	per := e.Data.Per
+	switch {
+	case per == nil && e.Subject != e.Data.Device:
 		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
+	case per == nil:
+		return nil
+	case per.Property == "" || per.Value == "":
+		return errors.New("data.per has no property or no value")
+	case e.Subject != per.Value:
+		return fmt.Errorf("subject is %q but data.per.value is %q", e.Subject, per.Value)
+	}
+	return nil
+}
+
+// checkData checks e's numbers and times.
+func checkData(e event[data]) error {
+	switch {
 	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember) || !isWindow(e.Data.Silent):
 		return fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, e.Data.Silent, maxWindow.Seconds())
 	case (wordOf(e) == silent) != (e.Data.Silent > 0) && wordOf(e) != normal:
