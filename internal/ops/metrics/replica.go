@@ -132,6 +132,14 @@ type checkpoint struct {
 
 func (r *replica) collect(to scrape) {
 	stats := r.worker.Stats()
+	collectReadings(to, stats)
+	r.collectAlarms(to, stats)
+	r.collectReceivers(to)
+	r.collectSource(to)
+	r.collectPartitions(to)
+}
+
+func collectReadings(to scrape, stats *worker.Stats) {
 	for i := range stats.Events {
 		reason := telemetry.Reason(i)
 		to.counter("events_total", "Events read, by the result of decoding.", stats.Events[i].Load(), "result", decoded(reason), "reason", reason.String())
@@ -151,6 +159,9 @@ func (r *replica) collect(to scrape) {
 	for result := range stats.Times {
 		to.counter("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by whether the device's time is used.", stats.Times[result].Load(), "result", rules.DeviceTime(result).String())
 	}
+}
+
+func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 	for i, n := range r.worker.AlarmCounts() {
 		for state, devices := range map[string]int{"pending": n.Pending, "open": n.Open, "due": n.Due} {
 			to.gauge("alarms", "Alarms of this replica's partitions. pending: over the limit, but not for long enough; due: cleared, but not every receiver has the recovery.",
@@ -168,7 +179,9 @@ func (r *replica) collect(to scrape) {
 	}
 	to.counter("ambiguous_sends_total", "Sends that may have delivered an alert for the second time, with the id of the first.", stats.Ambiguous.Load())
 	to.counter("dead_letters_total", "Alerts that were given up and stored as dead letters.", stats.DeadLetters.Load())
+}
 
+func (r *replica) collectReceivers(to scrape) {
 	for _, s := range r.worker.Receivers() {
 		for _, fault := range []worker.ReceiverFault{worker.ReceiverFails, worker.ReceiverRejects, worker.ReceiverLimited} {
 			to.gauge("receiver_down",
@@ -177,7 +190,9 @@ func (r *replica) collect(to scrape) {
 				number(s.Down && s.Fault == fault), "receiver", s.Name, "reason", fault.String())
 		}
 	}
+}
 
+func (r *replica) collectSource(to scrape) {
 	source := r.source()
 	to.gauge("partitions_owned", "Partitions that this replica owns.", float64(source.Owned))
 	to.gauge("partitions_unread", "Partitions that this replica owns but does not read.", float64(max(0, source.Owned-source.Reading)))
@@ -192,7 +207,9 @@ func (r *replica) collect(to scrape) {
 	if n := r.lag.partitions(); n > 0 {
 		to.gauge("hub_partitions", "Number of partitions of the hub.", float64(n))
 	}
+}
 
+func (r *replica) collectPartitions(to scrape) {
 	now := time.Now()
 	states := byPartition(r.worker.Partitions())
 	r.mu.Lock()
