@@ -79,65 +79,92 @@ func (l *Log) track(a alarm) *track {
 func (l *Log) follow(r Reading) (over, quieted bool) {
 	for i := range l.rules {
 		rule := &l.rules[i]
-		if rule.silence() {
+		switch {
+		case rule.silence():
 			l.hear(rule, r)
-			continue
-		}
-		value := r.Temperature
-		if math.IsNaN(value) {
-			continue
-		}
-		// A level is not sent while a higher one is open, and is when that ends: the highest comes first.
-		higher, ended := false, false
-		for _, level := range slices.Backward(rule.Levels) {
-			a := alarm{r.Device, rule.Name, level.Name}
-			limit := number(r, level.Override, level.Limit)
-			ends := level.Clear
-			if limit != level.Limit {
-				ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
-			}
-			breaching, cleared := value >= limit, value < ends
-			if rule.Below {
-				breaching, cleared = value <= limit, value > ends
-			}
-			if breaching && quiet(r, rule.Quiet) {
-				quieted = true
-			} else {
-				over = over || breaching
-			}
-			t := l.tracks[a]
-			if t == nil && !breaching {
-				continue // as nearly always
-			}
-			t = l.track(a)
-			wasOpen := t.open
-			e := event{Reading: Reading{Device: r.Device, Temperature: value, Over: breaching, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, shared: shared(r, rule.Per)}
-			switch {
-			case t.open && cleared:
-				t.open = false
-				e.clears = true
-			case t.open:
-			case !breaching:
-				t.pending = false
-			default:
-				if !t.pending {
-					t.pending, t.since = true, Reading{At: r.At, Taken: r.Taken}
-				}
-				if r.after(t.since) >= level.For {
-					t.pending, t.open = false, true
-					e.opens = true
-				}
-			}
-			e.needsAlert = t.open && (breaching || ended) && !higher && !quiet(r, rule.Quiet)
-			higher, ended = higher || t.open, ended || wasOpen && !t.open
-			if e.opens || e.needsAlert || e.clears {
-				t.events = append(t.events, e)
-			} else if !t.open && !t.pending && len(t.events) == 0 {
-				delete(l.tracks, a)
-			}
+		case math.IsNaN(r.Temperature):
+		case !l.followRule(rule, r):
+		case quiet(r, rule.Quiet):
+			quieted = true
+		default:
+			over = true
 		}
 	}
 	return over, quieted
+}
+
+// followRule has the device's alarms of a rule follow the reading, and reports whether it reaches a limit.
+func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
+	// A level is not sent while a higher one is open, and is when that ends: the highest comes first.
+	higher := false
+	ended := false
+	for _, level := range slices.Backward(rule.Levels) {
+		breaching, cleared := rule.compare(&level, r)
+		reached = reached || breaching
+		a := alarm{r.Device, rule.Name, level.Name}
+		t := l.tracks[a]
+		if t == nil && !breaching {
+			continue // as nearly always
+		}
+
+		t = l.track(a)
+		wasOpen := t.open
+		e := event{
+			Reading: Reading{
+				Device:      r.Device,
+				Temperature: r.Temperature,
+				Over:        breaching,
+				At:          r.At,
+				Partition:   r.Partition,
+				Sequence:    r.Sequence,
+			},
+			shared: shared(r, rule.Per),
+		}
+		e.opens, e.clears = t.step(r, level.For, breaching, cleared)
+		e.needsAlert = t.open && (breaching || ended) && !higher && !quiet(r, rule.Quiet)
+		higher = higher || t.open
+		ended = ended || wasOpen && !t.open
+		if e.opens || e.needsAlert || e.clears {
+			t.events = append(t.events, e)
+		} else if !t.open && !t.pending && len(t.events) == 0 {
+			delete(l.tracks, a)
+		}
+	}
+	return reached
+}
+
+// compare reports whether the reading reaches the level's limit for the device, and whether it ends its alarm.
+func (rule *Rule) compare(level *Level, r Reading) (breaching, cleared bool) {
+	limit := number(r, level.Override, level.Limit)
+	ends := level.Clear
+	if limit != level.Limit {
+		ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
+	}
+	if rule.Below {
+		return r.Temperature <= limit, r.Temperature > ends
+	}
+	return r.Temperature >= limit, r.Temperature < ends
+}
+
+// step takes an alarm through a reading.
+func (t *track) step(r Reading, sustained time.Duration, breaching, cleared bool) (opens, clears bool) {
+	switch {
+	case t.open:
+		t.open = !cleared
+		return false, cleared
+	case !breaching:
+		t.pending = false
+		return false, false
+	case !t.pending:
+		t.pending = true
+		t.since = Reading{At: r.At, Taken: r.Taken}
+	}
+	if r.after(t.since) < sustained {
+		return false, false
+	}
+	t.pending = false
+	t.open = true
+	return true, false
 }
 
 // after returns how long after first r was taken: by the device's clock if that may be right, was it before, and has not been set back

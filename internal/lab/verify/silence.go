@@ -143,33 +143,43 @@ func (j *judge) silentEvent(d Delivery) int {
 // aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is younger than
 // a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
 func (j *judge) aboutSilence(deliveries []Delivery) {
+	whole := strings.HasPrefix(j.device, wholeNames)
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
-		whole := strings.HasPrefix(j.device, wholeNames)
-		if !d.Recovery && whole && (f == nil || !f.mayBeDark(d.Deadline, d.At)) {
-			j.wrong(d, "too many devices of the partition were heard")
-		}
-		if whole {
+		if !whole {
+			j.aboutDeviceSilence(d, f)
 			continue
 		}
-		i := j.event(d)
-		switch {
-		case d.Recovery && !j.recoveries:
-			j.wrong(d, "the rule sends none")
-		case d.Recovery && i < 0:
-			j.wrong(d, "the device had not been silent")
-		case d.Recovery:
-		case f != nil && f.isDark(d.Deadline, d.At):
-			j.wrong(d, "hardly any device of the partition was heard: that is one silence")
-		case i < 0:
-			j.wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
-		case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
-			j.wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
+		if !d.Recovery && (f == nil || !f.mayBeDark(d.Deadline, d.At)) {
+			j.wrong(d, "too many devices of the partition were heard")
 		}
 	}
-	if strings.HasPrefix(j.device, wholeNames) {
-		return
+	if !whole {
+		j.aboutLateSilence()
 	}
+}
+
+// aboutDeviceSilence checks one message about a device. f is its partition's fleet; nil: not known.
+func (j *judge) aboutDeviceSilence(d Delivery, f *fleet) {
+	i := j.event(d)
+	switch {
+	case d.Recovery && !j.recoveries:
+		j.wrong(d, "the rule sends none")
+	case d.Recovery && i < 0:
+		j.wrong(d, "the device had not been silent")
+	case d.Recovery:
+	case f != nil && f.isDark(d.Deadline, d.At):
+		j.wrong(d, "hardly any device of the partition was heard: that is one silence")
+	case i < 0:
+		j.wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
+	case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
+		j.wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
+	}
+}
+
+// aboutLateSilence checks that no silence was sent long after the device was heard again, nor again long after it was
+// sent.
+func (j *judge) aboutLateSilence() {
 	fresh := min(max(j.silent/4, 30*time.Second), 5*time.Minute)
 	told := map[int]time.Time{} // of each silence, when it was first told
 	for _, d := range j.kept {
@@ -180,9 +190,12 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		if again := i + 1; again < len(j.events) && d.At.Sub(j.events[again].At) > fresh+j.bound {
 			j.wrong(d, "the device had been heard again for %v", d.At.Sub(j.events[again].At))
 		}
-		if first, ok := told[i]; !ok {
+		first, known := told[i]
+		if !known {
 			told[i] = d.At
-		} else if d.At.Sub(first) > j.window+j.Rules.Slack+j.bound {
+			continue
+		}
+		if d.At.Sub(first) > j.window+j.Rules.Slack+j.bound {
 			j.wrong(d, "it was told %v before", d.At.Sub(first))
 		}
 	}

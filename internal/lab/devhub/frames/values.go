@@ -272,25 +272,6 @@ func appendValue(b []byte, v any) []byte {
 		return appendValue(b, v.field)
 	case sent:
 		return appendValue(b, v.value)
-	case bool:
-		if v {
-			return append(b, amqpvalue.True)
-		}
-		return append(b, amqpvalue.False)
-	case uint8:
-		return append(b, amqpvalue.Ubyte, v)
-	case uint16:
-		return binary.BigEndian.AppendUint16(append(b, amqpvalue.Ushort), v)
-	case uint32:
-		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), v)
-	case time.Duration:
-		return appendValue(b, uint32(v.Milliseconds()))
-	case uint64:
-		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Ulong), v)
-	case int32:
-		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Int), uint32(v))
-	case int64:
-		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Long), uint64(v))
 	case string:
 		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(v))), v...)
 	case Symbol:
@@ -318,6 +299,32 @@ func appendValue(b []byte, v any) []byte {
 			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
 		}
 		return endCompound(b, start, len(v))
+	}
+	return appendFixed(b, v)
+}
+
+// appendFixed appends a value of a fixed size.
+func appendFixed(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return append(b, amqpvalue.True)
+		}
+		return append(b, amqpvalue.False)
+	case uint8:
+		return append(b, amqpvalue.Ubyte, v)
+	case uint16:
+		return binary.BigEndian.AppendUint16(append(b, amqpvalue.Ushort), v)
+	case uint32:
+		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), v)
+	case time.Duration:
+		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), uint32(v.Milliseconds()))
+	case uint64:
+		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Ulong), v)
+	case int32:
+		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Int), uint32(v))
+	case int64:
+		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Long), uint64(v))
 	}
 	panic(fmt.Sprintf("frames: cannot encode a %T", v))
 }
