@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -45,14 +46,13 @@ const (
 	refused    answers = iota // 403, as with a role that is too small
 	dropped                   // the connection is closed
 	hanging                   // never
-	oneInThree                // the others are dropped
+	oneInThree                // at random; the others are dropped
 )
 
 // A breakableStorage is Azurite's account behind a proxy that can break.
 type breakableStorage struct {
 	connectionString string
 	fault            atomic.Pointer[storageFault] // nil: there is none
-	requests         atomic.Int64
 }
 
 func newBreakableStorage(t *testing.T) *breakableStorage {
@@ -84,7 +84,7 @@ func newBreakableStorage(t *testing.T) *breakableStorage {
 			case <-r.Context().Done():
 			}
 		case oneInThree:
-			if p.requests.Add(1)%3 == 0 {
+			if rand.IntN(3) == 0 {
 				forward.ServeHTTP(w, r)
 				return
 			}
