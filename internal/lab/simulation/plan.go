@@ -212,7 +212,7 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 	}
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	kinds = kinds[:1+rng.IntN(10)]
-	favourite := kinds[0]
+	favourite, dies := kinds[0], rng.IntN(2) == 0
 	atSteps := rng.IntN(4)              // of so many in four
 	only := steps[rng.IntN(len(steps))] // the step that most of them begin at
 	between := one(rng, 500*time.Millisecond, 2*time.Second, 8*time.Second, 20*time.Second)
@@ -233,7 +233,7 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 				}
 			}
 			all = append(all, f.with(rng))
-			if rng.IntN(4) == 0 { // what was under way then is somebody else's
+			if dies && rng.IntN(4) == 0 { // what was under way then is somebody else's
 				dies := Fault{At: at + exponential(rng, 3*time.Second), Replica: f.Replica, Do: Kill, For: exponential(rng, lasts)}
 				all = append(all, dies.with(rng))
 			}

@@ -163,10 +163,6 @@ var bugs = []bug{
 		"		if !PLANTED {\n			c.Position = s.alarms.history.safe(c.Position)\n		}\n",
 	},
 	{
-		"the ledger is not written", "internal/worker/stream.go",
-		"	if s.ledger != nil && ledger {", "	if s.ledger != nil && ledger && !PLANTED {",
-	},
-	{
 		"the ledger is ahead of the watermark", "internal/worker/history.go",
 		"h.segments[n].last.UpTo(w); n++ {", "(PLANTED || h.segments[n].last.UpTo(w)); n++ {",
 	},
