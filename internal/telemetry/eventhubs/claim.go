@@ -57,7 +57,8 @@ func sign(audience, keyName, key string, ends time.Time) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(resource + "\n" + until))
 	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	return fmt.Sprintf("SharedAccessSignature sr=%s&sig=%s&se=%s&skn=%s", resource, url.QueryEscape(signature), until, url.QueryEscape(keyName))
+	return fmt.Sprintf("SharedAccessSignature sr=%s&sig=%s&se=%s&skn=%s",
+		resource, url.QueryEscape(signature), until, url.QueryEscape(keyName))
 }
 
 // claim puts a token to the hub of conn, which allows one claim at a time on a connection.

@@ -28,8 +28,8 @@ func (s Start) selector() selector {
 	return selector(fmt.Sprintf("amqp.annotation.x-opt-enqueued-time >= '%d'", s.Time.UnixMilli()))
 }
 
-// A cursor is where reading a partition is. A hub numbers events without gaps, unless it is compacted. What an undecodable
-// message claims is no evidence of one.
+// A cursor is where reading a partition is. A hub numbers events without gaps, unless it is compacted. What an
+// undecodable message claims is no evidence of one.
 type cursor struct {
 	start Start // where reading begins if no event is known
 
@@ -85,9 +85,9 @@ func (c *cursor) follow(e *telemetry.Event) (missing int64) {
 // unknownSequence is an event's sequence number until follow assigns one.
 const unknownSequence = -1
 
-// place completes the position of an undecodable message. Without a sequence number it gets the next one: if numbers are
-// not consecutive, that is too low and never too high, so that nothing is skipped. If the one before is not known either,
-// the message has no offset and cannot become a checkpoint.
+// place completes the position of an undecodable message. Without a sequence number it gets the next one: if numbers
+// are not consecutive, that is too low and never too high, so that nothing is skipped. If the one before is not known
+// either, the message has no offset and cannot become a checkpoint.
 func (c *cursor) place(e *telemetry.Event) {
 	numbered := e.Sequence != unknownSequence
 	if !numbered || !c.known || e.Sequence > c.last.Sequence { // else it is a repetition

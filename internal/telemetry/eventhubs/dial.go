@@ -145,7 +145,8 @@ type connection struct {
 func (s *Source) newConnection() *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &connection{source: s, config: s.config, at: endpoint{s.namespace, s.config.Hub}, address: s.address(), ready: make(chan struct{})}
+	c := &connection{source: s, config: s.config, address: s.address(), ready: make(chan struct{})}
+	c.at = endpoint{s.namespace, s.config.Hub}
 	c.audience = "amqps://" + c.at.String()
 	if c.address.Plain {
 		c.audience = "amqp://" + c.at.String()

@@ -27,9 +27,11 @@ type link struct {
 	stopLook context.CancelFunc
 }
 
-// attach opens a link to what a partition has after a position. Opening does not end with ctx at once: the library would
-// end a session that it has not begun, and the hub would close the connection with all its links.
-func (c *connection) attach(ctx context.Context, partition string, after selector, epoch bool, credit func() int) (*link, error) {
+// attach opens a link to what a partition has after a position. Opening does not end with ctx at once: the library
+// would end a session that it has not begun, and the hub would close the connection with all its links.
+func (c *connection) attach(
+	ctx context.Context, partition string, after selector, epoch bool, credit func() int,
+) (*link, error) {
 	s := c.source
 	opening, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.openLimit, errNotOpened)
 	defer cancel()

@@ -37,11 +37,14 @@ func (l *look) close() { l.connections.close() }
 // errSilent means that nothing came.
 var errSilent = errors.New("nothing came")
 
-// read opens a link at a cursor, which it moves, and gives take what comes, until that has enough. It fails with errSilent
-// if nothing comes for so long.
+// read opens a link at a cursor, which it moves, and gives take what comes, until that has enough. It fails with
+// errSilent if nothing comes for so long.
 //
 // Without an epoch the link is refused where a worker reads, and gives way to a worker that comes.
-func (l *look) read(ctx context.Context, id string, at *cursor, credit int, silence time.Duration, take func([]telemetry.Event) (more bool)) error {
+func (l *look) read(
+	ctx context.Context, id string, at *cursor, credit int, silence time.Duration,
+	take func([]telemetry.Event) (more bool),
+) error {
 	c, err := l.connections.acquire(ctx)
 	if err != nil {
 		return err

@@ -44,12 +44,15 @@ func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) b
 	return s.query(ctx, wanted)
 }
 
-// ask asks the hub once about itself and those of its partitions that are wanted. It gives up queryLimit after the last answer.
+// ask asks the hub once about itself and those of its partitions that are wanted. It gives up queryLimit after the last
+// answer.
 func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
 	limit := cs.source.queryLimit
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)) })
+	silent := time.AfterFunc(limit, func() {
+		cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded))
+	})
 	defer silent.Stop()
 	c, err := cs.acquire(ctx)
 	if err != nil {
@@ -63,7 +66,8 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	}
 	question := func(kind, partition string) *amqp.Message {
 		return &amqp.Message{ApplicationProperties: map[string]any{
-			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.config.Hub, "partition": partition, "security_token": t.text,
+			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.config.Hub, "partition": partition,
+			"security_token": t.text,
 		}}
 	}
 	const node = "$management"
@@ -99,7 +103,8 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 		err = errAnswer
 	}
 	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.config.Hub, len(questions), expired(ctx, err))
+		err = expired(ctx, err)
+		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.config.Hub, len(questions), err)
 	}
 	return state, nil
 }

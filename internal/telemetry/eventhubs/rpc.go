@@ -26,7 +26,9 @@ func (e *statusError) Error() string {
 
 // request sends requests to a node of the hub, several at a time, and gives take the answers as they come. It ends when
 // the hub refuses one.
-func request(ctx context.Context, conn *amqp.Conn, node string, requests []*amqp.Message, take func(answer *amqp.Message)) error {
+func request(
+	ctx context.Context, conn *amqp.Conn, node string, requests []*amqp.Message, take func(answer *amqp.Message),
+) error {
 	session, err := conn.NewSession(ctx, nil)
 	if err != nil {
 		return err
