@@ -209,6 +209,18 @@ func TestExpiredPartitionIsNoStall(t *testing.T) {
 	t.Logf("%+v", s.Stats())
 }
 
+// A hub that takes no receiver name that the .NET and Java clients refuse takes ours, also in a pod with a long name.
+func TestLongOwnerIsTaken(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.RefuseLongNames()
+	h.Publish(t, "0", "event")
+	config := h.config()
+	config.Owner = "alertworker-hall-3-5f6d8c9b7d-x2x4q"
+	bodies, _ := read(t, h.source(t, config))
+	next(t, bodies, "0:event")
+}
+
 // One answer of the hub about one partition that is some events old costs no other partition, and nothing is read again.
 func TestOneStaleAnswer(t *testing.T) {
 	t.Parallel()
