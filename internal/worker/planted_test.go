@@ -14,56 +14,66 @@ import (
 )
 
 var (
-	plantedWithin = flag.Int("planted.within", 0, "how many plans have to find each planted bug; 0: only see that it can be planted")
+	plantedWithin = flag.Int("planted.within", 0, "how many plans look for each planted bug; 0: see that it can be planted")
 	plantedOnly   = flag.String("planted.bug", "", "the one to plant; empty: all")
 )
 
-// A planted bug is one that the worker had, or that a line guards against: old, which is once in a file of internal,
-// becomes new.
-type planted struct {
-	name, file, old, new string
+// A planted bug is one that the worker had, or that a line guards against. Each edit replaces what is once in a file
+// of internal.
+type plantedBug struct {
+	name  string
+	edits []edit
 }
 
-// TestPlanted plants each bug in turn and has the random worlds look for it: go test ./internal/worker -run Planted
-// -planted.within 10000 -v
+type edit struct{ file, old, new string }
+
+// TestPlanted plants each bug in turn and has the random worlds look for it: make planted. Without a flag it sees
+// that each can be planted.
 func TestPlanted(t *testing.T) {
 	for _, bug := range plantedBugs {
 		t.Run(bug.name, func(t *testing.T) {
-			file, err := filepath.Abs(filepath.Join("..", bug.file))
-			if err != nil {
-				t.Fatal(err)
+			changed := map[string]string{} // files by their paths
+			for _, e := range bug.edits {
+				file, err := filepath.Abs(filepath.Join("..", e.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				source, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := strings.Count(string(source), e.old); n != 1 {
+					t.Fatalf("%s has what is to be replaced %d times, not once:\n%s", e.file, n, e.old)
+				}
+				changed[file] = strings.Replace(string(source), e.old, e.new, 1)
 			}
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+			if *plantedWithin > 0 && (*plantedOnly == "" || *plantedOnly == bug.name) {
+				bug.search(t, changed)
 			}
-			if n := strings.Count(string(source), bug.old); n != 1 {
-				t.Fatalf("%s has what is to be replaced %d times, not once:\n%s", bug.file, n, bug.old)
-			}
-			if *plantedWithin == 0 || *plantedOnly != "" && *plantedOnly != bug.name {
-				return
-			}
-			bug.search(t, file, strings.Replace(string(source), bug.old, bug.new, 1))
 		})
 	}
 }
 
-// search builds the tests with a file that is replaced by source, and runs the random worlds.
-func (b planted) search(t *testing.T, file, source string) {
+// search builds the tests with files that are changed, and runs the random worlds.
+func (b plantedBug) search(t *testing.T, changed map[string]string) {
 	dir := t.TempDir()
-	changed, overlay, binary := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir,
-		"worlds.test")
-	content, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string]string{changed: source, overlay: string(content)} {
-		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+	overlay, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "worlds.test")
+	replace := map[string]string{}
+	for file, source := range changed {
+		replace[file] = filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
+		if err := os.WriteFile(replace[file], []byte(source), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary,
-		".").CombinedOutput(); err != nil {
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(overlay, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("it does not compile: %v\n%s", err, out)
 	}
 	began := time.Now()
@@ -105,71 +115,90 @@ func reason(out []byte) string {
 	return string(out[max(0, len(out)-500):])
 }
 
-var plantedBugs = []planted{
-	{
-		"a reading joins the delivery of another site of its device", "worker/evaluate.go",
-		"		d := q.deliveries[key]\n",
-		`		d := q.deliveries[key]
+var plantedBugs = []plantedBug{
+	// Sites.
+	{"a reading joins the delivery of another site of its device", []edit{{
+		"worker/evaluate.go", "		d := q.deliveries[key]\n", `		d := q.deliveries[key]
 		for _, other := range q.deliveries {
 			if d == nil && other.shared && key.shared && other.level == l && other.deviceOf(other.head) == device {
 				d = other
 			}
 		}
 `,
-	},
-	{
-		"every reading of a site that is refused is a dead letter", "worker/attempt.go",
-		"q.gate(d).Refused(d.about)",
-		"q.gate(d).Refused(d.deviceOf(d.head))",
-	},
-	{
-		"a device that is called like a site shares its window", "throttle/key.go",
-		`of += "~p" + escape(c.Per)`,
-		`of += ""`,
-	},
-	{
-		"devices that waited for another one's alert are not counted", "worker/queue.go",
-		"range q.sharing[d] {",
-		"range map[string]struct{}{} {",
-	},
-	{
-		"silences since one place have one id", "worker/worker.go",
-		"	if d.level.rule.Silence() || ended {",
-		"	if ended {",
-	},
-	{
-		"recoveries of a removed rule have one id", "worker/worker.go",
-		"	if d.level.rule.Silence() || ended {",
-		"	if d.level.rule.Silence() {\n		ended = false",
-	},
-	{
-		"a mute is added again after a lost answer", "muting/muting.go",
-		`i := indexOf(all, one.ID); i >= 0 {`,
-		`i := -1; i >= 0 {`,
-	},
-	{
-		"a recovery that was not sent ends the window", "throttle/note.go",
-		"		n.Quiet = max(n.Quiet, n.Ended)\n",
-		"",
-	},
-	{
-		"the checkpoint is the last event read", "worker/stream.go",
-		"c, committed := telemetry.Checkpoint{Position: s.mark.position()}, s.committed",
-		"c, committed := telemetry.Checkpoint{Position: s.mark.last}, s.committed",
-	},
-	{
-		"an unknown answer counts as a delivery", "worker/attempt.go",
-		"		return throttle.Unknown\n	})",
-		"		return throttle.Taken\n	})",
-	},
-	{
-		"a recovery is sent without asking who owns the partition", "worker/attempt.go",
-		"	return s.owns(ctx)\n}",
-		"	return nil\n}",
-	},
-	{
-		"the ledger is ahead of the watermark", "worker/history.go",
-		"h.segments[n].last.UpTo(w); n++ {",
-		"n < len(h.segments); n++ {",
-	},
+	}}},
+	{"every reading of a site that is refused is a dead letter", []edit{
+		{"worker/attempt.go", "q.gate(d).Refused(d.about)", "q.gate(d).Refused(d.deviceOf(d.head))"},
+	}},
+	{"a device that is called like a site shares its window", []edit{{"throttle/key.go", `of += "~p" + escape(c.Per)`,
+		`of += ""`}}},
+	{"devices that waited for another one's alert are not counted", []edit{
+		{"worker/queue.go", "range q.sharing[d] {", "range map[string]struct{}{} {"},
+	}},
+
+	// Rules and levels that are removed.
+	{"a silence of a removed rule crashes its replica", []edit{
+		{"worker/alarms.go", "(!n.kept || !l.removed.IsZero())", "!n.kept"},
+		{"worker/silence.go", "	if s.unheard == nil || !l.removed.IsZero() {", "	if false {"},
+	}},
+	{"a silence of a renamed rule is sent although its device was heard", []edit{
+		{"worker/alarms.go", "(!n.kept || !l.removed.IsZero())", "!n.kept"},
+		{"worker/silence.go", "	if s.unheard == nil || !l.removed.IsZero() {", "	if s.unheard == nil {"},
+	}},
+	{"the recovery of a removed rule is as old as the last event", []edit{
+		{"worker/queue.go", "	if n != nil && n.opened > 0 {", "	if n.silence() {"},
+	}},
+	{"a milder level below a removed one is not sent", []edit{
+		{"worker/takeover.go", "		s.expose(key, was.limit)\n", ""},
+	}},
+	{"recoveries of a removed rule have one id", []edit{
+		{"worker/worker.go", "if d.level.rule.Silence() || ended {", "if d.level.rule.Silence() || ended && false {"},
+	}},
+
+	// Silence.
+	{"silences since one place have one id", []edit{
+		{"worker/worker.go", "if d.level.rule.Silence() || ended {", "if ended {"},
+	}},
+	{"who was heard for a rule that is missing for a minute is forgotten", []edit{
+		{"roster/codec.go", "now-c.Idle < KeepIdle.Milliseconds()", "false"},
+	}},
+	{"a rule forgets by the longest time of all", []edit{
+		{"silence/look.go", "	forget := w.rules[rule].Forget.Milliseconds()\n",
+			`	forget := w.rules[rule].Forget.Milliseconds()
+	for _, other := range w.rules {
+		forget = max(forget, other.Forget.Milliseconds())
+	}
+`},
+	}},
+	{"a gap before an undecodable message is none", []edit{
+		{"silence/watch.go", "	case missing && !e.Enqueued.IsZero():", "	case false:"},
+	}},
+	{"an event that stands for expired ones is no gap", []edit{
+		{"silence/watch.go", "		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})\n", ""},
+	}},
+	{"a device that has moved to another partition is silent", []edit{
+		{"silence/elsewhere.go", "	return e.heard[a] > here\n", "	return false\n"},
+	}},
+
+	// Mutes and the gate.
+	{"a mute is added again after a lost answer", []edit{
+		{"muting/muting.go", "i := indexOf(all, one.ID); i >= 0 {", "i := -1; i >= 0 {"},
+	}},
+	{"a recovery that was not sent ends the window", []edit{
+		{"throttle/note.go", "		n.Quiet = max(n.Quiet, n.Ended)\n", ""},
+	}},
+
+	// What never was a defect.
+	{"the checkpoint is the last event read", []edit{
+		{"worker/stream.go", "telemetry.Checkpoint{Position: s.mark.position()}, s.committed",
+			"telemetry.Checkpoint{Position: s.mark.last}, s.committed"},
+	}},
+	{"an unknown answer counts as a delivery", []edit{
+		{"worker/attempt.go", "		return throttle.Unknown\n	})", "		return throttle.Taken\n	})"},
+	}},
+	{"a recovery is sent without asking who owns the partition", []edit{
+		{"worker/attempt.go", "	return s.owns(ctx)\n}", "	return nil\n}"},
+	}},
+	{"the ledger is ahead of the watermark", []edit{
+		{"worker/history.go", "h.segments[n].last.UpTo(w); n++ {", "n < len(h.segments); n++ {"},
+	}},
 }

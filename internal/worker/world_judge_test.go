@@ -179,13 +179,19 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 			now.tells = "maybe"
 		}
 	}
-	if log.reigns[log.reignAt(e.Sequence)].rivaled { // either may have settled it
+	if log.reigns[log.reignAt(e.Sequence)].rivaled || w.overlaps() && !w.steady(s) { // another owner may have settled it
 		now.tells = least(now.tells, "maybe")
 	}
 	if now.tells != "" {
 		now.tells = least(now.tells, w.speaks(r.Name, m.device, m, e.Enqueued))
 	}
 	return now
+}
+
+// overlaps reports whether an owner may go on after another one has begun.
+func (w *world) overlaps() bool {
+	return slices.ContainsFunc(w.moves, func(m move) bool { return m.what == steal }) ||
+		slices.ContainsFunc(w.faults, func(f fault) bool { return f.what == frozenBefore || f.what == frozenAfter })
 }
 
 // missing returns what becomes of the state now while an owner reigns whose rules may not have s. For ten minutes it
@@ -815,7 +821,8 @@ func (w *world) judgeLetter(d keptLetter) {
 		again := other.Receiver == d.Receiver && (subject{other.Alert.Rule, other.Alert.Level}) == s &&
 			arrival{Alert: other.Alert}.matter() == of && other.Alert.Device == d.Alert.Device &&
 			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
-		if again && !rule.Silence() && d.refused() && other.refused() && !d.Alert.Resolved && !other.Alert.Resolved &&
+		if again && !rule.Silence() && !rule.Resolved && d.refused() && other.refused() && !d.Alert.Resolved &&
+			!other.Alert.Resolved &&
 			other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) {
 			w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
 		}
@@ -889,6 +896,9 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, claimed) {
 				continue
 			}
+			if m.fate == expired && !at.Before(a.Since.Add(a.Silent)) { // before that it was silent
+				continue
+			}
 			if at.After(a.Enqueued.Add(-a.Silent)) && !at.After(a.Enqueued) {
 				w.violated("S1: %s hears that %s is silent (%s) from %v to %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					a.Enqueued.Add(-a.Silent).Sub(w.start), a.Enqueued.Sub(w.start), log.id, i+1, at.Sub(w.start))
@@ -960,7 +970,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 	message, at := w.lastOf(rule, device)
 	silent := time.Since(at)
 	switch removed, forgotten := w.wasForgotten(rule, device, at); {
-	case at.IsZero() || dead || !w.steady(s):
+	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
 	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
 		if rule.Resolved && last != nil && !last.Resolved && (silent < 15*second || forgotten || silent > rule.Forget) &&
 			!w.scattered(device) {
@@ -999,7 +1009,41 @@ func (w *world) expectedAnew(device string, at time.Time) time.Time {
 		}
 		lost = m.fate == expired
 	}
+	if last := log.reigns[len(log.reigns)-1].at; len(w.versions) > 1 && last.After(at) {
+		return last
+	}
 	return at
+}
+
+// lasting reports whether a rule about silence never changed, and was never missing for so long that it counts as
+// removed.
+func (w *world) lasting(log *hubLog, s subject, device string) bool {
+	first, _ := w.ever(s)
+	for i, m := range log.readings {
+		r, _ := w.in(log.reigns[log.reignAt(int64(i+1))].version, s)
+		if m.device == device && r == nil { // it may never have heard the device
+			return false
+		}
+	}
+	for version := range w.versions {
+		if r, _ := w.in(version, s); r != nil && !reflect.DeepEqual(r, first) {
+			return false
+		}
+	}
+	since := time.Time{} // from when on it is missing
+	for _, r := range log.reigns {
+		rule, _ := w.in(r.version, s)
+		switch {
+		case rule == nil && since.IsZero():
+			since = r.at
+		case rule == nil:
+		case !since.IsZero() && r.at.Sub(since) > removedAfter-removing:
+			return false
+		default:
+			since = time.Time{}
+		}
+	}
+	return since.IsZero()
 }
 
 // wasForgotten reports whether people have removed a device since its last message, and whether it must stay so.

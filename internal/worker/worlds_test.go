@@ -16,7 +16,7 @@ import (
 
 var (
 	worldPlans = flag.Int("worlds.plans", 300, "how many plans TestWorlds plays")
-	worldFirst = flag.Uint64("worlds.first", 0, "the number of the first plan; 0: any")
+	worldFirst = flag.Uint64("worlds.first", 1, "the number of the first plan; 0: any")
 	worldTrace = flag.Bool("worlds.trace", false, "write which plan begins: if a world crashes, it is one of the last")
 )
 
