@@ -74,7 +74,11 @@ const latest = claimFor + minWindow - time.Second
 // pass takes a request to the service and its answer back. It returns nil if either gets lost.
 func (d *door) pass(r *http.Request, body []byte, b *body, s Service, step Step) *held {
 	began := time.Now()
-	again := func(f Fault) { d.world.later(min(f.For, latest-time.Since(began)), func() { d.do(r, body) }) }
+	again := func(f Fault) {
+		// A receiver remembers an id for a window.
+		after := min(f.For, latest-time.Since(began), d.world.plan.Window-time.Second)
+		d.world.later(after, func() { d.do(r, body) })
+	}
 	d.world.pause()
 	f, ok := d.world.befalls(b, step, false)
 	lost := b.isLossy(s) && d.world.chance(4)
